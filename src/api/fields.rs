@@ -1,0 +1,66 @@
+//! Pieces that several fields share.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+
+/// A number or a percentage such as `"25%"`.
+pub type IntOrString = k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+/// Pattern of a count or a percentage.
+pub const INT_OR_PERCENT: &str = "^([0-9]+%?)?$";
+/// Pattern of a duration as Go writes it: 90s, 15m, 1h30m.
+pub const DURATION: &str = "^([0-9]+(\\.[0-9]+)?(ms|s|m|h))*$";
+/// Pattern of the value of a label or taint, which a kubelet would refuse otherwise.
+pub const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+/// Pattern of the key of a taint.
+pub const LABEL_KEY: &str =
+    "^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+
+/// Schema of an optional [`IntOrString`] that holds a count or a percentage.
+pub fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-int-or-string": true, "nullable": true, "pattern": INT_OR_PERCENT })
+}
+
+/// Schema of the labels of a node.
+pub fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object", "nullable": true, "maxProperties": 500,
+        "additionalProperties": { "type": "string", "maxLength": 63, "pattern": LABEL_VALUE },
+    })
+}
+
+/// Decodes what it can and takes the default for anything else, so that a status written by another release never stops a watch.
+pub fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+/// Like [`lenient`], entry by entry: an entry that does not decode is left out.
+pub fn lenient_list<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(match value {
+        serde_json::Value::Array(items) => items
+            .into_iter()
+            .filter_map(|item| serde_json::from_value(item).ok())
+            .collect(),
+        _ => Vec::new(),
+    })
+}
+
+/// Takes the defaults out of an object's schema: the API server must not invent numbers that nobody counted.
+pub fn without_defaults(schema: &mut Schema) {
+    let properties = schema
+        .get_mut("properties")
+        .and_then(serde_json::Value::as_object_mut);
+    for property in properties
+        .into_iter()
+        .flat_map(|map| map.values_mut())
+        .filter_map(serde_json::Value::as_object_mut)
+    {
+        property.remove("default");
+    }
+}

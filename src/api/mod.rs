@@ -1,0 +1,43 @@
+//! The `InstanceGroup` resource: what tenants write (`spec`), what the controller answers (`status`), and the names both share.
+//!
+//! Every field of the spec is optional, because a tenant writes a fragment and the cluster's ConfigMap supplies the rest; what
+//! an effective spec must hold is judged after the merge. The same types decode both.
+//!
+//! Watch `DeserializeGuard<InstanceGroup>`: a stored object that does not decode then stays one object that does not decode,
+//! and its metadata is still there to answer with a condition. A status never fails to decode (see [`status`]).
+
+pub mod conditions;
+pub mod enums;
+pub mod fields;
+pub mod names;
+pub mod spec;
+pub mod spec_eks;
+pub mod spec_other;
+pub mod status;
+
+pub use conditions::{Condition, set_condition};
+pub use enums::{
+    ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens,
+    Lifecycle, LifecycleTransition, OsFamily, ProvisionerKind, ScalingConfigurationKind,
+    SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
+};
+pub use fields::IntOrString;
+pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
+pub use spec_eks::{
+    BootstrapOptions, EksConfiguration, EksSpec, InstanceTypeSpec, LifecycleHook, MetadataOptions,
+    MixedInstancesPolicy, MountOptions, Placement, Tag, TagSpecification, Taint, UserData, Volume,
+    WarmPool,
+};
+pub use spec_other::{EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector};
+pub use status::{InstanceGroupStatus, ManagedAttributes, NodeCounts, TemplateStatus};
+
+use kube::CustomResourceExt;
+
+/// The CustomResourceDefinition as YAML, exactly as `crds/instancegroups.yaml` holds it.
+pub fn crd_yaml() -> String {
+    let body =
+        serde_yaml::to_string(&InstanceGroup::crd()).unwrap_or_else(|error| format!("# {error}\n"));
+    format!(
+        "# Generated from src/api by `instance-manager crd`; change the types, not this file.\n---\n{body}"
+    )
+}

@@ -1,0 +1,195 @@
+//! What the controller answers. Decoding is lenient: whatever an earlier writer stored, a status never stops a watch, and
+//! everything in it but the guards of an act can be rebuilt.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    conditions::Condition,
+    fields::{lenient, lenient_list, without_defaults},
+};
+
+/// The observed state of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InstanceGroupStatus {
+    /// One word for where the group is: Init, InitDelete, InitUpdate, InitCreate, InitUpgrade, Deleting, Deleted,
+    /// ReconcileModifying, ReconcileModified, Locked, Ready or Error.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub current_state: Option<String>,
+    /// Minimum size of the scaling group.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub current_min: Option<i64>,
+    /// Maximum size of the scaling group.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub current_max: Option<i64>,
+    /// Launch configuration in use, when the group launches from one.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub active_launch_configuration_name: Option<String>,
+    /// Launch template in use.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub active_launch_template_name: Option<String>,
+    /// Newest version of the launch template.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub latest_template_version: Option<String>,
+    /// Scaling group, managed node group or Fargate profile of this group.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub active_scaling_group_name: Option<String>,
+    /// ARN of the role that the nodes assume.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub nodes_instance_role_arn: Option<String>,
+    /// Name of the custom resource that the crd strategy submitted last.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub strategy_resource_name: Option<String>,
+    /// Namespace of the custom resource that the crd strategy submitted last.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub strategy_resource_namespace: Option<String>,
+    /// How often the crd strategy submitted again after a failure.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub strategy_retry_count: Option<i64>,
+    /// Whether the spot price comes from a recommendation.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub using_spot_recommendation: Option<bool>,
+    /// How instances are bought: normal, spot or mixed.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<String>,
+    /// Hash of the effective spec; empty where boundaries are skipped.
+    #[serde(
+        rename = "configMD5",
+        deserialize_with = "lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub config_md5: Option<String>,
+    /// The answers: NodesReady, Ready, Reconciling, Stalled, BoundariesApplied, RotationHalted, DrainBlocked, Adopted.
+    #[serde(
+        deserialize_with = "lenient_list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(extend("nullable" = true))]
+    pub conditions: Vec<Condition>,
+    /// Provisioner in use.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub provisioner: Option<String>,
+    /// Upgrade strategy in use.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
+    /// The generation of the spec that this status tells about.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many nodes are in which state.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeCounts>,
+    /// The launch template version that nodes should run.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateStatus>,
+    /// What the controller itself set on resources that others may write to as well; only this is ever removed again.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub managed: Option<ManagedAttributes>,
+    /// Revision of the ConfigMap that the effective spec was made with.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub boundaries_revision: Option<String>,
+}
+
+/// Numbers of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(transform = without_defaults)]
+pub struct NodeCounts {
+    /// Nodes that the scaling group wants.
+    #[serde(deserialize_with = "lenient")]
+    pub desired: i64,
+    /// Nodes in service, Ready and not cordoned.
+    #[serde(deserialize_with = "lenient")]
+    pub ready: i64,
+    /// Nodes that run the wanted version.
+    #[serde(deserialize_with = "lenient")]
+    pub updated: i64,
+    /// Nodes that have to be replaced.
+    #[serde(deserialize_with = "lenient")]
+    pub outdated: i64,
+    /// Nodes that are being drained.
+    #[serde(deserialize_with = "lenient")]
+    pub draining: i64,
+}
+
+/// The launch template version that nodes should run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TemplateStatus {
+    /// Id of the launch template.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Version that the scaling group is pinned to.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// SHA-256 of what went into the version, in hex.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// Newest version whose nodes all became Ready.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub last_ready_version: Option<String>,
+    /// Hash that was wanted when the group was taken over; while it stays wanted, the version found counts as up to date.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub adopted_hash: Option<String>,
+}
+
+/// Names of what the controller set itself, recorded before it is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedAttributes {
+    /// Keys of tags on the scaling group.
+    #[serde(
+        deserialize_with = "lenient_list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub tags: Vec<String>,
+    /// Names of lifecycle hooks.
+    #[serde(
+        deserialize_with = "lenient_list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub hooks: Vec<String>,
+    /// Suspended processes.
+    #[serde(
+        deserialize_with = "lenient_list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub processes: Vec<String>,
+    /// Collected metrics.
+    #[serde(
+        deserialize_with = "lenient_list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub metrics: Vec<String>,
+    /// Policies attached to the role.
+    #[serde(
+        deserialize_with = "lenient_list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub policies: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_of_any_shape_decodes() {
+        let stored = serde_json::json!({
+            "currentState": "Ready", "currentMin": "3", "latestTemplateVersion": 7, "nodes": [], "unheardOf": {},
+            "conditions": [{"type": "NodesReady", "status": "True"}, {"type": "Half"}, 3], "managed": {"tags": null},
+        });
+        let status: InstanceGroupStatus = serde_json::from_value(stored).unwrap();
+        assert_eq!(status.current_state.as_deref(), Some("Ready"));
+        assert_eq!(status.current_min, None);
+        assert_eq!(status.conditions.len(), 1);
+    }
+
+    #[test]
+    fn an_empty_status_writes_nothing() {
+        assert_eq!(
+            serde_json::to_value(InstanceGroupStatus::default()).unwrap(),
+            serde_json::json!({})
+        );
+    }
+}
