@@ -1,0 +1,240 @@
+//! What a call to the API server can end in, as far as a decision depends on it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use kube::core::Status;
+
+/// Longest time that one request may take. The client itself sets no limit on an answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// A failed call to the Kubernetes API, classified. Anything that is not clearly one of the other
+/// variants is `Unavailable`, whose outcome is unknown: it never means that an object is absent.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The API server says that the object does not exist.
+    #[error("cannot {verb} {resource}: not found")]
+    NotFound {
+        verb: &'static str,
+        resource: &'static str,
+        #[source]
+        source: Source,
+    },
+    /// The object changed since it was read, or exists already. Read again and decide anew.
+    #[error("cannot {verb} {resource}: it changed in the meantime")]
+    Conflict {
+        verb: &'static str,
+        resource: &'static str,
+        #[source]
+        source: Source,
+    },
+    /// RBAC or an admission plugin refuses. `verb` and `resource` are spelt as a Role needs them.
+    #[error("not allowed to {verb} {resource}: {message}")]
+    Forbidden {
+        verb: &'static str,
+        resource: &'static str,
+        message: String,
+        #[source]
+        source: Source,
+    },
+    /// The API server sheds load.
+    #[error("cannot {verb} {resource}: too many requests")]
+    TooManyRequests {
+        verb: &'static str,
+        resource: &'static str,
+        /// Time to wait, when the server names one.
+        retry_after: Option<Duration>,
+        #[source]
+        source: Source,
+    },
+    /// The API server judges the request to be wrong; the same request will fail again.
+    #[error("cannot {verb} {resource}: {message}")]
+    Invalid {
+        verb: &'static str,
+        resource: &'static str,
+        message: String,
+        #[source]
+        source: Source,
+    },
+    /// No usable answer. A write may or may not have happened.
+    #[error("cannot {verb} {resource}: {source}")]
+    Unavailable {
+        verb: &'static str,
+        resource: &'static str,
+        #[source]
+        source: Source,
+    },
+}
+
+impl ClusterError {
+    /// Sorts an error of the client into its class.
+    pub fn classify(verb: &'static str, resource: &'static str, error: kube::Error) -> Self {
+        let kube::Error::Api(status) = &error else {
+            let source = Box::new(error);
+            return Self::Unavailable {
+                verb,
+                resource,
+                source,
+            };
+        };
+        let message = status.message.clone();
+        let retry_after = retry_after(status);
+        let (reason, code) = (status.reason.clone(), status.code);
+        let source: Source = Box::new(error);
+        match (reason.as_str(), code) {
+            ("NotFound", _) => Self::NotFound {
+                verb,
+                resource,
+                source,
+            },
+            ("Conflict" | "AlreadyExists", _) => Self::Conflict {
+                verb,
+                resource,
+                source,
+            },
+            ("Forbidden", _) => Self::Forbidden {
+                verb,
+                resource,
+                message,
+                source,
+            },
+            ("TooManyRequests", _) | (_, 429) => Self::TooManyRequests {
+                verb,
+                resource,
+                retry_after,
+                source,
+            },
+            ("Invalid" | "BadRequest" | "RequestEntityTooLarge", _) => Self::Invalid {
+                verb,
+                resource,
+                message,
+                source,
+            },
+            _ => Self::Unavailable {
+                verb,
+                resource,
+                source,
+            },
+        }
+    }
+
+    /// The class as a label for metrics and a reason for conditions.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "NotFound",
+            Self::Conflict { .. } => "Conflict",
+            Self::Forbidden { .. } => "MissingPermission",
+            Self::TooManyRequests { .. } => "TooManyRequests",
+            Self::Invalid { .. } => "Invalid",
+            Self::Unavailable { .. } => "Unavailable",
+        }
+    }
+
+    /// Whether the object changed under the write.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// Whether the API server said that the object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// The API server's own words, if it answered.
+    pub(super) fn status(&self) -> Option<&Status> {
+        let source = std::error::Error::source(self)?;
+        match source.downcast_ref::<kube::Error>()? {
+            kube::Error::Api(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Whether a cause with this reason is part of the answer.
+    pub(super) fn has_cause(&self, reason: &str) -> bool {
+        self.status()
+            .and_then(|status| status.details.as_ref())
+            .is_some_and(|details| details.causes.iter().any(|cause| cause.reason == reason))
+    }
+
+    /// A failed `test` of a JSON patch comes back as invalid, but means that the object changed.
+    pub(super) fn failed_test_is_conflict(self) -> Self {
+        match self {
+            Self::Invalid {
+                verb,
+                resource,
+                source,
+                ..
+            } => Self::Conflict {
+                verb,
+                resource,
+                source,
+            },
+            other => other,
+        }
+    }
+}
+
+fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+}
+
+/// Awaits one request for a bounded time and classifies its failure.
+pub(super) async fn call<T>(
+    verb: &'static str,
+    resource: &'static str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, ClusterError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(|error| ClusterError::classify(verb, resource, error)),
+        Err(elapsed) => Err(ClusterError::Unavailable {
+            verb,
+            resource,
+            source: Box::new(elapsed),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(reason: &str, code: u16) -> &'static str {
+        let status = Status::failure("why", reason).with_code(code).boxed();
+        ClusterError::classify("get", "nodes", kube::Error::Api(status)).reason()
+    }
+
+    #[test]
+    fn answers_fall_into_their_classes() {
+        for (reason, code, expected) in [
+            ("NotFound", 404, "NotFound"),
+            ("Conflict", 409, "Conflict"),
+            ("AlreadyExists", 409, "Conflict"),
+            ("Forbidden", 403, "MissingPermission"),
+            ("TooManyRequests", 429, "TooManyRequests"),
+            ("", 429, "TooManyRequests"),
+            ("Invalid", 422, "Invalid"),
+            ("BadRequest", 400, "Invalid"),
+            ("InternalError", 500, "Unavailable"),
+            ("Unauthorized", 401, "Unavailable"),
+            ("Expired", 410, "Unavailable"),
+        ] {
+            assert_eq!(class(reason, code), expected, "{reason} {code}");
+        }
+    }
+
+    #[test]
+    fn a_404_that_is_no_answer_of_the_api_server_does_not_mean_absent() {
+        assert_eq!(class("Failed to parse error data", 404), "Unavailable");
+        assert_eq!(class("", 404), "Unavailable");
+    }
+
+    #[test]
+    fn a_forbidden_error_names_the_right_that_is_missing() {
+        let status = Status::failure("no", "Forbidden").with_code(403).boxed();
+        let error = ClusterError::classify("create", "pods/eviction", kube::Error::Api(status));
+        assert_eq!(error.to_string(), "not allowed to create pods/eviction: no");
+    }
+}

@@ -1,0 +1,74 @@
+//! An API server for tests: every request is answered by a function.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use kube::Client;
+use serde_json::{Value, json};
+
+/// One request as a test sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    pub method: String,
+    pub path: String,
+    pub query: String,
+    pub content_type: String,
+    pub body: Value,
+}
+
+impl Call {
+    /// Method and path, for a match.
+    pub fn route(&self) -> (&str, &str) {
+        (&self.method, &self.path)
+    }
+}
+
+/// A client whose requests are answered by `handler` with a status code and a JSON body.
+pub(crate) fn client<H>(handler: H) -> Client
+where
+    H: Fn(Call) -> (u16, Value) + Clone + Send + Sync + 'static,
+{
+    let answer = move |request: Request| {
+        let handler = handler.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let bytes = axum::body::to_bytes(body, usize::MAX)
+                .await
+                .expect("a body");
+            let header = parts.headers.get("content-type");
+            let (code, body) = handler(Call {
+                method: parts.method.to_string(),
+                path: parts.uri.path().to_owned(),
+                query: parts.uri.query().unwrap_or_default().to_owned(),
+                content_type: header.map_or(String::new(), |value| {
+                    value.to_str().expect("a text header").to_owned()
+                }),
+                body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+            });
+            (
+                StatusCode::from_u16(code).expect("a status code"),
+                body.to_string(),
+            )
+        }
+    };
+    Client::new(Router::new().fallback(answer), "default")
+}
+
+/// A failure as the API server words it.
+pub(crate) fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": code, "reason": reason, "message": message});
+    (code, body)
+}
+
+/// A failure that also carries a cause, as refused evictions and terminating namespaces do.
+pub(crate) fn failure_with_cause(
+    code: u16,
+    reason: &str,
+    cause: &str,
+    message: &str,
+) -> (u16, Value) {
+    let (code, mut body) = failure(code, reason, message);
+    body["details"] = json!({"causes": [{"reason": cause, "message": message}]});
+    (code, body)
+}
