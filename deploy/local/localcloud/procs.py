@@ -1,0 +1,127 @@
+"""Child processes that never outlive this one, and ports that no other local cloud takes.
+
+Only the standard library is used here.
+"""
+
+import ctypes
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+# All parts of a cloud run a little below the work that uses it.
+NICENESS = 2
+# Below the range that Linux takes the ports of outgoing connections from.
+PORTS = range(20000, 32000)
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def die_with_parent(parent, with_signal=signal.SIGKILL):
+    """Has the kernel signal this process when its parent, process id `parent`, ends in any way. Linux only."""
+    if _libc is None:
+        return
+    _libc.prctl(PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), with_signal)
+
+
+def adopt_orphans():
+    """Makes this process the parent of its descendants' orphans, so that `end_descendants` finds them. Linux only."""
+    if _libc is not None:
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_descendants():
+    """Kills what is left below this process, generation by generation."""
+    children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    while children.exists() and (left := children.read_text().split()):
+        for pid in map(int, left):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+class Ended(Exception):
+    """A part of the cloud ended by itself; the message holds the end of its log."""
+
+
+class Children:
+    """Processes in the order they were started; they are stopped in the reverse order."""
+
+    def __init__(self, logs):
+        self._logs = pathlib.Path(logs)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._running = {}
+
+    def start(self, name, command, environment=None):
+        """Starts `command` in a session of its own; what it prints goes to `<logs>/<name>.log`."""
+        parent = os.getpid()
+
+        def prepare():
+            die_with_parent(parent)
+            os.nice(NICENESS)
+
+        with open(self._logs / f"{name}.log", "ab") as log:
+            self._running[name] = subprocess.Popen(
+                [str(part) for part in command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+
+    def check(self):
+        """Raises `Ended` when one is no longer running."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                log = self._logs / f"{name}.log"
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+                raise Ended(f"{name} ended with {process.returncode}; the end of {log}:\n{tail}")
+
+    def wait_until(self, ready, what, timeout=120):
+        """Polls `ready()` until it is true; fails when a child ends or after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while not ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise Ended(f"{what} was not ready after {timeout} s; see {self._logs}")
+            time.sleep(0.05)
+
+    def stop(self, patience=5):
+        """Asks each to end, waits `patience` seconds for it, then kills it; returns when all are gone."""
+        for name in reversed(list(self._running)):
+            process = self._running.pop(name)
+            process.terminate()
+            try:
+                process.wait(patience)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+_held = []
+
+
+def free_port():
+    """A free TCP port of the loopback address, kept from other local clouds until this process ends."""
+    while True:
+        port = random.choice(PORTS)
+        hold = socket.socket(socket.AF_UNIX)
+        try:
+            if sys.platform == "linux":
+                hold.bind(f"\0instance-manager-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            hold.close()
+            continue
+        _held.append(hold)
+        return port
