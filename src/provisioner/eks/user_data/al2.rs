@@ -1,0 +1,94 @@
+//! Amazon Linux 2: one shell script around `/etc/eks/bootstrap.sh`.
+
+use std::net::IpAddr;
+
+use super::quote::{shell, shell_single};
+use super::stages::{Decoded, StageKind, joined};
+use super::{BootstrapInput, UserDataProblem, check, label_list, mounts, taint_list};
+
+/// Leaves before the bootstrap on an instance of a warm pool, so that cloud-init runs the script
+/// again when the instance is taken into service. The variables' names are those that scripts of
+/// later stages have always found.
+pub(super) const WARM_CHECK: &str = r#"if command -v aws >/dev/null 2>&1 && command -v jq >/dev/null 2>&1; then
+  TOKEN=$(curl -s -X PUT http://169.254.169.254/latest/api/token -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600')
+  INSTANCE_ID=$(curl -s -H "X-aws-ec2-metadata-token: $TOKEN" http://169.254.169.254/latest/meta-data/instance-id)
+  REGION=$(curl -s -H "X-aws-ec2-metadata-token: $TOKEN" http://169.254.169.254/latest/meta-data/placement/region)
+  LIFECYCLE=$(curl -s -H "X-aws-ec2-metadata-token: $TOKEN" http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state)
+  if [[ $LIFECYCLE == *Warmed* ]]; then
+    rm -f "/var/lib/cloud/instances/$INSTANCE_ID/sem/config_scripts_user"
+    exit 0
+  fi
+fi
+"#;
+
+pub(super) fn encode(
+    input: &BootstrapInput,
+    stages: &[Decoded],
+) -> Result<Vec<u8>, UserDataProblem> {
+    let mut out = before_bootstrap(input, stages);
+    let command = bootstrap(input)?;
+    out.extend_from_slice(
+        format!("set -o xtrace\n/etc/eks/bootstrap.sh {command}\nset +o xtrace\n").as_bytes(),
+    );
+    out.extend(joined(stages, StageKind::Post));
+    Ok(out)
+}
+
+/// The interpreter's line, the first stages, the mounts and the warm check.
+pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[Decoded]) -> Vec<u8> {
+    let mut out = b"#!/bin/bash\n".to_vec();
+    out.extend(joined(stages, StageKind::Pre));
+    out.push(b'\n');
+    out.extend_from_slice(mounts::script(&input.mounts).as_bytes());
+    out.extend_from_slice(WARM_CHECK.as_bytes());
+    out
+}
+
+fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
+    let mut words = vec![shell(&input.cluster)];
+    let mut flag = |name: &str, value: &str| words.extend([name.to_owned(), shell(value)]);
+    if input.max_pods.is_some() {
+        flag("--use-max-pods", "false");
+    }
+    if let Some(runtime) = input
+        .container_runtime
+        .as_deref()
+        .filter(|text| !text.is_empty())
+    {
+        flag("--container-runtime", runtime);
+    }
+    flag("--b64-cluster-ca", &input.ca_base64);
+    flag("--apiserver-endpoint", &input.endpoint);
+    match check::service_ip(&input.service_cidr)? {
+        Some(IpAddr::V4(address)) => {
+            let [a, b, c, _] = address.octets();
+            flag("--dns-cluster-ip", &format!("{a}.{b}.{c}.10"));
+        }
+        Some(IpAddr::V6(_)) => {
+            flag("--ip-family", "ipv6");
+            flag("--service-ipv6-cidr", &input.service_cidr);
+        }
+        None => {}
+    }
+    words.extend([
+        "--kubelet-extra-args".to_owned(),
+        shell_single(&kubelet_arguments(input)),
+    ]);
+    Ok(words.join(" "))
+}
+
+/// The first two flags appear even when they are empty.
+fn kubelet_arguments(input: &BootstrapInput) -> String {
+    let mut taints = taint_list(&input.taints);
+    taints.sort();
+    let mut out = format!(
+        "--node-labels={} --register-with-taints={} {}",
+        label_list(&input.labels),
+        taints.join(","),
+        input.bootstrap_arguments
+    );
+    if let Some(max_pods) = input.max_pods {
+        out.push_str(&format!(" --max-pods={max_pods}"));
+    }
+    out
+}

@@ -1,0 +1,125 @@
+//! Amazon Linux 2023: MIME parts with shell scripts and `NodeConfig` documents for nodeadm.
+
+use super::al2::before_bootstrap;
+use super::quote::double;
+use super::stages::{Decoded, StageKind, joined, node_config};
+use super::{BootstrapInput, UserDataProblem, label_list, taint_list};
+
+const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
+const NODE_CONFIG: &str = "application/node.eks.aws";
+
+struct Part {
+    content_type: &'static str,
+    content: Vec<u8>,
+}
+
+/// nodeadm merges the documents in their order, so that ours, which follows the user's, decides
+/// which cluster the node joins.
+pub(super) fn encode(
+    input: &BootstrapInput,
+    stages: &[Decoded],
+) -> Result<Vec<u8>, UserDataProblem> {
+    let mut parts = vec![Part {
+        content_type: SHELL,
+        content: before_bootstrap(input, stages),
+    }];
+    if let Some(stage) = node_config(stages) {
+        parts.push(Part {
+            content_type: NODE_CONFIG,
+            content: stage.data.clone(),
+        });
+    }
+    parts.push(Part {
+        content_type: NODE_CONFIG,
+        content: own_config(input).into_bytes(),
+    });
+    let post = joined(stages, StageKind::Post);
+    if !post.is_empty() {
+        let content = [b"#!/bin/bash\n".as_slice(), &post].concat();
+        parts.push(Part {
+            content_type: SHELL,
+            content,
+        });
+    }
+    Ok(mime(&parts))
+}
+
+fn own_config(input: &BootstrapInput) -> String {
+    let mut out = format!(
+        "apiVersion: node.eks.aws/v1alpha1\n\
+         kind: NodeConfig\n\
+         spec:\n\
+         \x20 cluster:\n\
+         \x20   name: {}\n\
+         \x20   apiServerEndpoint: {}\n\
+         \x20   certificateAuthority: {}\n",
+        double(&input.cluster),
+        double(&input.endpoint),
+        double(&input.ca_base64),
+    );
+    if !input.service_cidr.is_empty() {
+        out.push_str(&format!("    cidr: {}\n", double(&input.service_cidr)));
+    }
+    out.push_str("  kubelet:\n");
+    if let Some(max_pods) = input.max_pods {
+        out.push_str(&format!("    config:\n      maxPods: {max_pods}\n"));
+    }
+    out.push_str("    flags:\n");
+    for flag in flags(input) {
+        out.push_str(&format!("    - {}\n", double(&flag)));
+    }
+    out
+}
+
+/// The kubelet's unit splits its arguments at white space, so the same is done here.
+fn flags(input: &BootstrapInput) -> Vec<String> {
+    let mut flags = vec![format!("--node-labels={}", label_list(&input.labels))];
+    if !input.taints.is_empty() {
+        flags.push(format!(
+            "--register-with-taints={}",
+            taint_list(&input.taints).join(",")
+        ));
+    }
+    flags.extend(
+        input
+            .bootstrap_arguments
+            .split_whitespace()
+            .map(str::to_owned),
+    );
+    flags
+}
+
+fn mime(parts: &[Part]) -> Vec<u8> {
+    let boundary = free_boundary(parts);
+    let mut out =
+        format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n")
+            .into_bytes();
+    for part in parts {
+        out.extend_from_slice(
+            format!("--{boundary}\nContent-Type: {}\n\n", part.content_type).as_bytes(),
+        );
+        out.extend_from_slice(&part.content);
+        out.push(b'\n');
+    }
+    out.extend_from_slice(format!("--{boundary}--\n").as_bytes());
+    out
+}
+
+/// A boundary that no part contains, so that no script can end its own part.
+fn free_boundary(parts: &[Part]) -> String {
+    let taken = |boundary: &str| {
+        let line = format!("--{boundary}");
+        parts.iter().any(|part| {
+            part.content
+                .windows(line.len())
+                .any(|at| at == line.as_bytes())
+        })
+    };
+    let mut boundary = "BOUNDARY".to_owned();
+    let mut number = 0;
+    while taken(&boundary) {
+        number += 1;
+        boundary = format!("BOUNDARY{number}");
+    }
+    boundary
+}

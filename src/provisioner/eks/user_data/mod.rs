@@ -1,0 +1,258 @@
+//! User data: typed encoders for what an instance runs at its first boot.
+//!
+//! Every value is quoted for the language that it goes into; the stages alone are written as their
+//! author gave them. What cannot be carried safely is a [`UserDataProblem`], never a guess.
+
+mod al2;
+mod al2023;
+mod bottlerocket;
+mod check;
+mod mounts;
+mod quote;
+mod stages;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine;
+use serde::Serialize;
+
+use crate::redact::Redacted;
+
+pub use check::{UserDataProblem, label_problem, taint_problem};
+pub use stages::{Stage, StageKind, effective_family};
+
+/// What EC2 accepts, in bytes of raw user data before base64.
+pub const MAX_BYTES: usize = 16_384;
+
+/// The operating system families that a group's image can belong to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OsFamily {
+    /// Amazon Linux 2, the default.
+    #[default]
+    AmazonLinux2,
+    /// Amazon Linux 2023.
+    AmazonLinux2023,
+    /// Bottlerocket.
+    Bottlerocket,
+    /// Windows Server.
+    Windows,
+}
+
+impl OsFamily {
+    /// Reads the annotation `os-family`, without case; anything unknown is Amazon Linux 2.
+    pub fn parse(text: &str) -> Self {
+        match text.to_ascii_lowercase().as_str() {
+            "amazonlinux2023" => Self::AmazonLinux2023,
+            "bottlerocket" => Self::Bottlerocket,
+            "windows" => Self::Windows,
+            _ => Self::AmazonLinux2,
+        }
+    }
+
+    /// The spelling of the annotation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AmazonLinux2 => "amazonlinux2",
+            Self::AmazonLinux2023 => "amazonlinux2023",
+            Self::Bottlerocket => "bottlerocket",
+            Self::Windows => "windows",
+        }
+    }
+}
+
+impl fmt::Display for OsFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A node taint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Taint {
+    /// A label key.
+    pub key: String,
+    /// A label value; may be empty.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`, in any case.
+    pub effect: String,
+}
+
+/// A volume that is formatted, when it holds no file system yet, and mounted at boot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Mount {
+    /// The device's name, such as `/dev/xvdb`.
+    pub device: String,
+    /// `xfs` or `ext4`, in any case.
+    pub file_system: String,
+    /// The directory.
+    pub path: String,
+    /// Whether `/etc/fstab` gets a line.
+    pub persist: bool,
+}
+
+/// Everything that user data is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootstrapInput {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The API server's URL.
+    pub endpoint: String,
+    /// The cluster's certificate authority, as EKS gives it: PEM in base64.
+    pub ca_base64: String,
+    /// The cluster's service CIDR, IPv4 or IPv6; empty when unknown.
+    pub service_cidr: String,
+    /// Node labels.
+    pub labels: BTreeMap<String, String>,
+    /// Node taints, in the order of the spec.
+    pub taints: Vec<Taint>,
+    /// The kubelet's limit of pods; none leaves it to the image.
+    pub max_pods: Option<u32>,
+    /// `dockerd` or `containerd`, for Amazon Linux 2 only.
+    pub container_runtime: Option<String>,
+    /// More arguments for the kubelet, separated by white space.
+    pub bootstrap_arguments: String,
+    /// Volumes to mount.
+    pub mounts: Vec<Mount>,
+    /// The user's own scripts and settings, in the order of the spec.
+    pub stages: Vec<Stage>,
+}
+
+/// A field that the OS family cannot carry; it is left out and should be reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Ignored {
+    /// `bootstrapArguments` on Bottlerocket.
+    BootstrapArguments,
+    /// `bootstrapOptions.containerRuntime` where the runtime is always containerd.
+    ContainerRuntime,
+    /// `mountOptions` on Bottlerocket.
+    Mounts,
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BootstrapArguments => {
+                "spec.eks.configuration.bootstrapArguments has no effect on bottlerocket: \
+                 write the settings as TOML in userData instead"
+            }
+            Self::ContainerRuntime => {
+                "spec.eks.configuration.bootstrapOptions.containerRuntime has no effect on this \
+                 OS family, which always runs containerd: remove it"
+            }
+            Self::Mounts => {
+                "spec.eks.configuration.volumes[].mountOptions has no effect on bottlerocket: \
+                 remove it, or mount the volume from a bootstrap container"
+            }
+        })
+    }
+}
+
+/// Rendered user data; prints and serializes without its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UserData {
+    /// The family that it was rendered for, after [`effective_family`].
+    pub family: OsFamily,
+    /// What was left out.
+    pub ignored: Vec<Ignored>,
+    bytes: Redacted<Vec<u8>>,
+}
+
+impl UserData {
+    /// The raw bytes. A stage given in base64 may hold any, so this need not be UTF-8.
+    pub fn expose(&self) -> &[u8] {
+        self.bytes.expose()
+    }
+
+    /// The raw bytes as text, for a person; what is not UTF-8 is replaced.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.bytes.expose())
+    }
+
+    /// What a launch template takes.
+    pub fn base64(&self) -> String {
+        base64::engine::general_purpose::STANDARD.encode(self.bytes.expose())
+    }
+
+    /// The size in bytes that counts against [`MAX_BYTES`].
+    pub fn len(&self) -> usize {
+        self.bytes.expose().len()
+    }
+
+    /// Never true: every family has a frame.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.expose().is_empty()
+    }
+}
+
+/// Renders the user data of a node.
+///
+/// # Errors
+/// A value that the family cannot carry safely, a stage that is no YAML or TOML where it must be,
+/// or more than [`MAX_BYTES`].
+pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, UserDataProblem> {
+    let family = effective_family(family, &input.stages);
+    check::input(input)?;
+    let stages = stages::decode(&input.stages)?;
+    let bytes = match family {
+        OsFamily::AmazonLinux2 => al2::encode(input, &stages)?,
+        OsFamily::AmazonLinux2023 => al2023::encode(input, &stages)?,
+        OsFamily::Bottlerocket => bottlerocket::encode(input, &stages)?,
+        OsFamily::Windows => return Err(UserDataProblem::NotSupported { family }),
+    };
+    check::size(bytes.len(), input, &stages)?;
+    Ok(UserData {
+        family,
+        ignored: ignored(family, input),
+        bytes: Redacted::new(bytes),
+    })
+}
+
+fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
+    let always_containerd = matches!(family, OsFamily::AmazonLinux2023 | OsFamily::Bottlerocket);
+    let other_runtime = input
+        .container_runtime
+        .as_deref()
+        .is_some_and(|runtime| !runtime.is_empty() && !runtime.eq_ignore_ascii_case("containerd"));
+    let bottlerocket = family == OsFamily::Bottlerocket;
+    [
+        (
+            bottlerocket && !input.bootstrap_arguments.trim().is_empty(),
+            Ignored::BootstrapArguments,
+        ),
+        (
+            always_containerd && other_runtime,
+            Ignored::ContainerRuntime,
+        ),
+        (bottlerocket && !input.mounts.is_empty(), Ignored::Mounts),
+    ]
+    .into_iter()
+    .filter_map(|(present, what)| present.then_some(what))
+    .collect()
+}
+
+/// `k=v,k2=v2`, sorted by key.
+fn label_list(labels: &BTreeMap<String, String>) -> String {
+    let pairs: Vec<_> = labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    pairs.join(",")
+}
+
+/// `k=v:Effect`, in the order of the spec.
+fn taint_list(taints: &[Taint]) -> Vec<String> {
+    taints
+        .iter()
+        .map(|taint| {
+            format!(
+                "{}={}:{}",
+                taint.key,
+                taint.value,
+                check::effect_of(&taint.effect)
+            )
+        })
+        .collect()
+}

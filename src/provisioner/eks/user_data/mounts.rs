@@ -1,0 +1,49 @@
+//! The shell that formats and mounts extra volumes.
+
+use super::Mount;
+use super::quote::{fstab, shell, shell_single};
+
+/// One paragraph for each mount; empty without mounts.
+///
+/// A device is formatted only when `blkid` says that there is nothing on it (exit code 2): an
+/// error of another kind is not taken for an empty disk. Safe to run at every boot, and under
+/// `set -euo pipefail` of a stage before it.
+pub(super) fn script(mounts: &[Mount]) -> String {
+    mounts.iter().map(paragraph).collect()
+}
+
+fn paragraph(mount: &Mount) -> String {
+    let file_system = mount.file_system.to_ascii_lowercase();
+    let device_path = absolute("/dev/", &mount.device);
+    let directory_path = absolute("/", &mount.path);
+    let device = shell(&device_path);
+    let directory = shell(&directory_path);
+    let mut out = format!(
+        "probe=0\n\
+         blkid -p {device} >/dev/null 2>&1 || probe=$?\n\
+         if [ \"$probe\" -eq 2 ]; then\n\
+         \x20 mkfs.{file_system} {device}\n\
+         fi\n\
+         mkdir -p {directory}\n\
+         mountpoint -q {directory} || mount {device} {directory}\n"
+    );
+    if mount.persist {
+        let line = shell_single(&format!(
+            "{}    {}    {file_system}    defaults    0    2",
+            fstab(&device_path),
+            fstab(&directory_path),
+        ));
+        out.push_str(&format!(
+            "grep -qxF {line} /etc/fstab || echo {line} >> /etc/fstab\n"
+        ));
+    }
+    out
+}
+
+fn absolute(base: &str, path: &str) -> String {
+    if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("{base}{path}")
+    }
+}

@@ -1,0 +1,85 @@
+//! Quoting for the three languages that user data is written in.
+
+use std::fmt::Write;
+
+/// One word of a POSIX shell: as it is when nothing in it is special, else in single quotes.
+pub fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        shell_single(word)
+    }
+}
+
+/// One word of a POSIX shell, always in single quotes.
+pub fn shell_single(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A double-quoted string in ASCII with escapes that YAML and TOML read alike.
+pub fn double(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            ' '..='~' => out.push(c),
+            _ if (c as u32) <= 0xFFFF => {
+                let _ = write!(out, "\\u{:04X}", c as u32);
+            }
+            _ => {
+                let _ = write!(out, "\\U{:08X}", c as u32);
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A field of `/etc/fstab`, where white space, `#` and the backslash are octal escapes.
+pub fn fstab(field: &str) -> String {
+    let mut out = String::with_capacity(field.len());
+    for c in field.chars() {
+        match c {
+            ' ' | '\t' | '\n' | '\\' | '#' => {
+                let _ = write!(out, "\\{:03o}", c as u32);
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_only_where_needed() {
+        assert_eq!(shell("bench"), "bench");
+        assert_eq!(shell("https://a.b/c"), "https://a.b/c");
+        assert_eq!(shell(""), "''");
+        assert_eq!(shell("~"), "'~'");
+        assert_eq!(shell("a b"), "'a b'");
+        assert_eq!(shell("it's"), r"'it'\''s'");
+        assert_eq!(fstab("/my data"), r"/my\040data");
+    }
+
+    proptest! {
+        #[test]
+        fn yaml_and_toml_read_a_quoted_string_back(text in any::<String>()) {
+            let quoted = double(&text);
+            prop_assert!(quoted.is_ascii());
+            let yaml: String = serde_yaml::from_str(&quoted).unwrap();
+            prop_assert_eq!(&yaml, &text);
+            let toml: toml::Table = format!("v = {quoted}").parse().unwrap();
+            prop_assert_eq!(toml["v"].as_str().unwrap(), &text);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The user's own parts of user data.
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+
+use super::{OsFamily, UserDataProblem};
+use crate::redact::Redacted;
+
+/// Canonical padding is required, as in Go's standard encoding; its leniency about trailing bits
+/// and line breaks is kept too, so that the same texts count as base64.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
+/// Where a stage goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StageKind {
+    /// Before the node joins.
+    Pre,
+    /// After the node joined.
+    Post,
+    /// A `NodeConfig` for nodeadm (Amazon Linux 2023).
+    NodeConfig,
+}
+
+impl StageKind {
+    /// Reads `PreBootstrap`, `PostBootstrap` or `NodeConfigYaml`, without case. Another stage is
+    /// `None`: it is ignored.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "prebootstrap" => Some(Self::Pre),
+            "postbootstrap" => Some(Self::Post),
+            "nodeconfigyaml" => Some(Self::NodeConfig),
+            _ => None,
+        }
+    }
+}
+
+/// One entry of `userData`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// The entry's name; may be empty.
+    pub name: String,
+    /// Where it goes.
+    pub kind: StageKind,
+    /// Plain text or base64.
+    pub data: Redacted<String>,
+}
+
+impl Stage {
+    /// A stage of the given data.
+    pub fn new(name: impl Into<String>, kind: StageKind, data: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            data: Redacted::new(data.into()),
+        }
+    }
+}
+
+/// A `NodeConfigYaml` stage forces Amazon Linux 2023, whatever the annotation says.
+pub fn effective_family(family: OsFamily, stages: &[Stage]) -> OsFamily {
+    if stages
+        .iter()
+        .any(|stage| stage.kind == StageKind::NodeConfig)
+    {
+        OsFamily::AmazonLinux2023
+    } else {
+        family
+    }
+}
+
+/// A decoded stage with the words that name it in a message.
+#[derive(Clone)]
+pub(super) struct Decoded {
+    pub field: String,
+    pub kind: StageKind,
+    pub data: Vec<u8>,
+}
+
+impl Decoded {
+    /// The stage as text.
+    pub fn text(&self) -> Result<&str, UserDataProblem> {
+        std::str::from_utf8(&self.data).map_err(|_| UserDataProblem::NotText {
+            stage: self.field.clone(),
+        })
+    }
+}
+
+/// Decodes every stage and checks that the `NodeConfigYaml` that counts (the last) is YAML.
+pub(super) fn decode(stages: &[Stage]) -> Result<Vec<Decoded>, UserDataProblem> {
+    let decoded: Vec<_> = stages
+        .iter()
+        .enumerate()
+        .map(|(index, stage)| Decoded {
+            field: field_of(index, &stage.name),
+            kind: stage.kind,
+            data: plain_or_base64(stage.data.expose()),
+        })
+        .collect();
+    if let Some(config) = node_config(&decoded) {
+        check_yaml(config)?;
+    }
+    Ok(decoded)
+}
+
+/// The stages of one kind, joined without a separator.
+pub(super) fn joined(stages: &[Decoded], kind: StageKind) -> Vec<u8> {
+    stages
+        .iter()
+        .filter(|stage| stage.kind == kind)
+        .flat_map(|stage| stage.data.clone())
+        .collect()
+}
+
+/// The last `NodeConfigYaml`, when it has any content.
+pub(super) fn node_config(stages: &[Decoded]) -> Option<&Decoded> {
+    stages
+        .iter()
+        .rfind(|stage| stage.kind == StageKind::NodeConfig)
+        .filter(|stage| !stage.data.trim_ascii().is_empty())
+}
+
+fn field_of(index: usize, name: &str) -> String {
+    if name.is_empty() {
+        format!("spec.eks.configuration.userData[{index}]")
+    } else {
+        format!("spec.eks.configuration.userData `{name}`")
+    }
+}
+
+/// Text that happens to be base64 counts as base64.
+fn plain_or_base64(data: &str) -> Vec<u8> {
+    let one_line = data.replace(['\r', '\n'], "");
+    BASE64
+        .decode(one_line)
+        .unwrap_or_else(|_| data.as_bytes().to_vec())
+}
+
+/// The message gives a position and never the content, which may be secret.
+fn check_yaml(stage: &Decoded) -> Result<(), UserDataProblem> {
+    let problem = |line, detail| UserDataProblem::NotYaml {
+        stage: stage.field.clone(),
+        line,
+        detail,
+    };
+    // A document too large for EC2 is not worth parsing; the check of the size names it.
+    if stage.data.len() > super::MAX_BYTES {
+        return Ok(());
+    }
+    match serde_yaml::from_str::<serde_yaml::Value>(stage.text()?) {
+        Ok(serde_yaml::Value::Mapping(_)) => Ok(()),
+        Ok(_) => Err(problem(1, "it is not one mapping")),
+        Err(error) => {
+            let line = error.location().map_or(1, |location| location.line());
+            Err(problem(line, "it does not parse"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_decoded_and_everything_else_is_kept() {
+        assert_eq!(plain_or_base64("ZWNobyBwb3N0"), b"echo post");
+        assert_eq!(plain_or_base64("ZWNobyBw\nb3N0\n"), b"echo post");
+        assert_eq!(plain_or_base64("echo post"), b"echo post");
+        assert_eq!(plain_or_base64("ZWNobyBwb3N0="), b"ZWNobyBwb3N0=");
+        assert_eq!(plain_or_base64("YQ"), b"YQ");
+        assert_eq!(
+            plain_or_base64("abcdefgh"),
+            [0x69, 0xb7, 0x1d, 0x79, 0xf8, 0x21]
+        );
+        assert_eq!(plain_or_base64(""), b"");
+    }
+
+    #[test]
+    fn a_node_config_stage_forces_amazon_linux_2023() {
+        let stages = [Stage::new("n", StageKind::NodeConfig, "")];
+        for family in [
+            OsFamily::AmazonLinux2,
+            OsFamily::Bottlerocket,
+            OsFamily::Windows,
+        ] {
+            assert_eq!(effective_family(family, &stages), OsFamily::AmazonLinux2023);
+            assert_eq!(effective_family(family, &[]), family);
+        }
+    }
+
+    #[test]
+    fn the_last_node_config_counts_and_must_be_yaml() {
+        let good = Stage::new("good", StageKind::NodeConfig, "spec: {}");
+        let bad = Stage::new("bad", StageKind::NodeConfig, "spec: {\ncanary: [");
+        assert!(decode(&[bad.clone(), good.clone()]).is_ok());
+        let message = decode(&[good, bad]).err().unwrap().to_string();
+        assert!(
+            message.contains("`bad`") && !message.contains("canary"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn stages_are_known_without_case_and_unknown_ones_are_none() {
+        assert_eq!(StageKind::parse("prebootstrap"), Some(StageKind::Pre));
+        assert_eq!(StageKind::parse("PostBootstrap"), Some(StageKind::Post));
+        assert_eq!(
+            StageKind::parse("NodeConfigYaml"),
+            Some(StageKind::NodeConfig)
+        );
+        assert_eq!(StageKind::parse("Other"), None);
+    }
+}
