@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use error::ClusterError;
+pub(crate) use error::call_within;
 pub use kube_cluster::{KubeCluster, connect};
 
 /// The name under which all our writes appear in `managedFields`.

@@ -181,13 +181,23 @@ fn retry_after(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
 }
 
-/// Awaits one request for a bounded time and classifies its failure.
+/// Awaits one request for the usual time at most and classifies its failure.
 pub(super) async fn call<T>(
     verb: &'static str,
     resource: &'static str,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ClusterError> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+    call_within(REQUEST_TIMEOUT, verb, resource, request).await
+}
+
+/// Awaits one request for a bounded time and classifies its failure.
+pub(crate) async fn call_within<T>(
+    limit: Duration,
+    verb: &'static str,
+    resource: &'static str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, ClusterError> {
+    match tokio::time::timeout(limit, request).await {
         Ok(answer) => answer.map_err(|error| ClusterError::classify(verb, resource, error)),
         Err(elapsed) => Err(ClusterError::Unavailable {
             verb,
