@@ -31,6 +31,7 @@ fn full() -> BootstrapInput {
         max_pods: Some(58),
         container_runtime: Some("containerd".into()),
         bootstrap_arguments: "--eviction-hard=memory.available<300Mi,nodefs.available<5% -v=2"
+            .to_owned()
             .into(),
         mounts: vec![
             mount("/dev/xvdb", "xfs", "/data", true),
@@ -420,7 +421,7 @@ prop_compose! {
     ) -> BootstrapInput {
         BootstrapInput {
             cluster, endpoint, ca_base64, labels, taints, max_pods, container_runtime,
-            bootstrap_arguments, service_cidr: "10.100.0.0/16".into(),
+            bootstrap_arguments: bootstrap_arguments.into(), service_cidr: "10.100.0.0/16".into(),
             mounts: Vec::new(), stages: Vec::new(),
         }
     }
@@ -450,13 +451,13 @@ proptest! {
         let mut words = bootstrap_words(&rendered);
         let kubelet = words.pop().unwrap();
         prop_assert_eq!(words, wanted_words(&input));
-        prop_assert!(kubelet.contains(&input.bootstrap_arguments));
+        prop_assert!(kubelet.contains(input.bootstrap_arguments.expose()));
         let flags: Vec<_> = kubelet.split_whitespace().collect();
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
         let taints = read_taints(read_flag(&flags[1..2], "--register-with-taints"));
         prop_assert_eq!(taints, written_taints(&input));
         let own = 2 + usize::from(input.max_pods.is_some());
-        prop_assert_eq!(flags.len(), own + input.bootstrap_arguments.split_whitespace().count());
+        prop_assert_eq!(flags.len(), own + input.bootstrap_arguments.expose().split_whitespace().count());
     }
 
     #[test]
@@ -490,7 +491,7 @@ proptest! {
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
         let own = 1 + usize::from(!input.taints.is_empty());
         prop_assert_eq!(read_taints(read_flag(&flags[1..own], "--register-with-taints")), written_taints(&input));
-        let arguments: Vec<_> = input.bootstrap_arguments.split_whitespace().collect();
+        let arguments: Vec<_> = input.bootstrap_arguments.expose().split_whitespace().collect();
         prop_assert_eq!(&flags[own..], &arguments[..]);
     }
 
@@ -531,7 +532,7 @@ proptest! {
             endpoint: values[1].clone(),
             service_cidr: values[2].clone(),
             labels: labels(&[(&values[3], &values[4])]),
-            bootstrap_arguments: values[5].clone(),
+            bootstrap_arguments: values[5].clone().into(),
             stages: vec![Stage::new(values[6].clone(), kind, values[7].clone())],
             mounts: vec![mount(&values[8], "xfs", &values[9], true)],
             ..BootstrapInput::default()

@@ -85,7 +85,7 @@ fn kubelet_arguments(input: &BootstrapInput) -> String {
         "--node-labels={} --register-with-taints={} {}",
         label_list(&input.labels),
         taints.join(","),
-        input.bootstrap_arguments
+        input.bootstrap_arguments.expose()
     );
     if let Some(max_pods) = input.max_pods {
         out.push_str(&format!(" --max-pods={max_pods}"));

@@ -83,6 +83,7 @@ fn flags(input: &BootstrapInput) -> Vec<String> {
     flags.extend(
         input
             .bootstrap_arguments
+            .expose()
             .split_whitespace()
             .map(str::to_owned),
     );

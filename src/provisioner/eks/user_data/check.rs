@@ -91,13 +91,9 @@ pub(super) fn input(input: &BootstrapInput) -> Result<(), UserDataProblem> {
             runtime,
         )?;
     }
-    if input.bootstrap_arguments.contains('\0') {
+    if input.bootstrap_arguments.expose().contains('\0') {
         let field = "spec.eks.configuration.bootstrapArguments";
-        return Err(bad(
-            field,
-            &input.bootstrap_arguments,
-            "holds a NUL character: remove it",
-        ));
+        return Err(bad(field, "[redacted]", "holds a NUL character: remove it"));
     }
     service_ip(&input.service_cidr)?;
     for (key, value) in &input.labels {
@@ -276,7 +272,7 @@ pub(super) fn size(
     let labels = super::label_list(&input.labels).len();
     let taints = super::taint_list(&input.taints).join(",").len();
     let mounts = super::mounts::script(&input.mounts).len();
-    let arguments = input.bootstrap_arguments.len();
+    let arguments = input.bootstrap_arguments.expose().len();
     let fields = [
         (LABELS.to_owned(), labels),
         (TAINTS.to_owned(), taints),

@@ -112,8 +112,8 @@ pub struct BootstrapInput {
     pub max_pods: Option<u32>,
     /// `dockerd` or `containerd`, for Amazon Linux 2 only.
     pub container_runtime: Option<String>,
-    /// More arguments for the kubelet, separated by white space.
-    pub bootstrap_arguments: String,
+    /// More arguments for the kubelet, separated by white space; may hold anything, so not printed.
+    pub bootstrap_arguments: Redacted<String>,
     /// Volumes to mount.
     pub mounts: Vec<Mount>,
     /// The user's own scripts and settings, in the order of the spec.
@@ -219,7 +219,7 @@ fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
     let bottlerocket = family == OsFamily::Bottlerocket;
     [
         (
-            bottlerocket && !input.bootstrap_arguments.trim().is_empty(),
+            bottlerocket && !input.bootstrap_arguments.expose().trim().is_empty(),
             Ignored::BootstrapArguments,
         ),
         (

@@ -1,0 +1,404 @@
+//! The names, tags and labels of what a group is made of in AWS.
+//!
+//! A name proves nothing: two groups can share one (`a-b/c` and `a/b-c`). Ownership is judged by
+//! the tags.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use md5::{Digest, Md5};
+
+/// The longest name of an IAM role or instance profile that is used as it is.
+const MAX_IAM_NAME: usize = 63;
+/// The longest name of a launch template, from EC2's reference.
+const MAX_TEMPLATE_NAME: usize = 128;
+
+/// Node label with the group's name.
+pub const ROLE_LABEL: &str = "node.kubernetes.io/role";
+/// Node label with `normal`, `spot` or `mixed`.
+pub const LIFECYCLE_LABEL: &str = "instancemgr.keikoproj.io/lifecycle";
+/// Node label with the image's id.
+pub const IMAGE_LABEL: &str = "instancemgr.keikoproj.io/image";
+
+/// The three tags that together prove ownership.
+pub const OWNERSHIP_KEYS: [&str; 3] = [
+    "instancegroups.keikoproj.io/ClusterName",
+    "instancegroups.keikoproj.io/InstanceGroup",
+    "instancegroups.keikoproj.io/Namespace",
+];
+
+/// Whose names: cluster, namespace and name of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupNames<'a> {
+    /// The EKS cluster's name.
+    pub cluster: &'a str,
+    /// The InstanceGroup's namespace.
+    pub namespace: &'a str,
+    /// The InstanceGroup's name.
+    pub name: &'a str,
+}
+
+impl<'a> GroupNames<'a> {
+    /// The names of one group.
+    pub fn new(cluster: &'a str, namespace: &'a str, name: &'a str) -> Self {
+        Self {
+            cluster,
+            namespace,
+            name,
+        }
+    }
+
+    /// The scaling group's name, and the stem of the others.
+    pub fn scaling_group(&self) -> String {
+        format!("{}-{}-{}", self.cluster, self.namespace, self.name)
+    }
+
+    /// The IAM role's name.
+    pub fn role(&self) -> String {
+        let stem = self.scaling_group();
+        if stem.len() > MAX_IAM_NAME {
+            md5_hex(&stem)
+        } else {
+            stem
+        }
+    }
+
+    /// The instance profile's name: the role's.
+    pub fn instance_profile(&self) -> String {
+        self.role()
+    }
+
+    /// The launch template's name. `created` is the InstanceGroup's creationTimestamp, so that a
+    /// template whose creation was not answered is found again.
+    pub fn launch_template(&self, created: Timestamp) -> String {
+        let stem = self.scaling_group();
+        let stamp = created
+            .to_zoned(TimeZone::UTC)
+            .strftime("%Y%m%d%H%M%S")
+            .to_string();
+        let name = format!("{stem}-{stamp}");
+        if name.len() > MAX_TEMPLATE_NAME {
+            format!("{}-{stamp}", md5_hex(&stem))
+        } else {
+            name
+        }
+    }
+
+    /// The name that is used when another owner has the derived one: a hash that no other cluster,
+    /// namespace and name share follows it.
+    pub fn distinct(&self, derived: &str) -> String {
+        let identity = format!("{}/{}/{}", self.cluster, self.namespace, self.name);
+        format!("{derived}-{}", &md5_hex(&identity)[..8])
+    }
+
+    /// The tags of the scaling group and of everything else that is made; all propagate.
+    pub fn tags(&self) -> Vec<(String, String)> {
+        let [cluster, group, namespace] = OWNERSHIP_KEYS;
+        [
+            (cluster, self.cluster.to_owned()),
+            (group, self.name.to_owned()),
+            (namespace, self.namespace.to_owned()),
+            ("KubernetesCluster", self.cluster.to_owned()),
+            ("Name", self.scaling_group()),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+    }
+
+    /// Whether the tags of ONE resource prove that it belongs to this group.
+    pub fn owns<'t>(&self, tags: impl IntoIterator<Item = (&'t str, &'t str)>) -> bool {
+        let tags: BTreeMap<&str, &str> = tags.into_iter().collect();
+        OWNERSHIP_KEYS
+            .iter()
+            .zip([self.cluster, self.name, self.namespace])
+            .all(|(key, value)| tags.get(key) == Some(&value))
+    }
+}
+
+/// Why a tag may not be set by a tenant, or `None`. The cluster's own `kubernetes.io/cluster/`
+/// tag is allowed: nodes of older clusters need it.
+pub fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
+    if key.starts_with("instancegroups.keikoproj.io/") {
+        return Some("it says who owns the resource");
+    }
+    if key == "KubernetesCluster" || key == "Name" {
+        return Some("the controller sets it");
+    }
+    if key.starts_with("k8s.io/cluster-autoscaler/") {
+        return Some(
+            "it steers the cluster autoscaler: use the annotation cluster-autoscaler-enabled",
+        );
+    }
+    if key
+        .strip_prefix("kubernetes.io/cluster/")
+        .is_some_and(|of| of != cluster)
+    {
+        return Some("it claims the resource for another cluster");
+    }
+    if key
+        .get(..4)
+        .is_some_and(|prefix| prefix.eq_ignore_ascii_case("aws:"))
+    {
+        return Some("AWS keeps the prefix for itself");
+    }
+    None
+}
+
+/// The partition of a region, as it stands in an ARN.
+pub fn partition(region: &str) -> &'static str {
+    const BY_PREFIX: [(&str, &str); 7] = [
+        ("cn-", "aws-cn"),
+        ("us-gov-", "aws-us-gov"),
+        ("us-iso-", "aws-iso"),
+        ("us-isob-", "aws-iso-b"),
+        ("eu-isoe-", "aws-iso-e"),
+        ("us-isof-", "aws-iso-f"),
+        ("eusc-", "aws-eusc"),
+    ];
+    BY_PREFIX
+        .iter()
+        .find_map(|(prefix, partition)| region.starts_with(prefix).then_some(*partition))
+        .unwrap_or("aws")
+}
+
+/// The service principal of EC2 in a role's trust policy.
+pub fn ec2_principal(region: &str) -> &'static str {
+    match partition(region) {
+        "aws-cn" => "ec2.amazonaws.com.cn",
+        "aws-iso" => "ec2.c2s.ic.gov",
+        "aws-iso-b" => "ec2.sc2s.sgov.gov",
+        "aws-iso-e" => "ec2.cloud.adc-e.uk",
+        "aws-iso-f" => "ec2.csp.hci.ic.gov",
+        _ => "ec2.amazonaws.com",
+    }
+}
+
+/// The ARNs of the managed policies of a role that we make: what every node needs, and `extra`,
+/// given as names or ARNs. Without duplicates, in that order.
+pub fn managed_policy_arns(region: &str, irsa: bool, extra: &[String]) -> Vec<String> {
+    let mut names = vec![
+        "AmazonEKSWorkerNodePolicy",
+        "AmazonEC2ContainerRegistryReadOnly",
+    ];
+    if !irsa {
+        names.push("AmazonEKS_CNI_Policy");
+    }
+    let partition = partition(region);
+    let mut arns: Vec<String> = Vec::new();
+    for name in names.into_iter().chain(extra.iter().map(String::as_str)) {
+        let arn = match name.starts_with("arn:") {
+            true => name.to_owned(),
+            false => format!("arn:{partition}:iam::aws:policy/{name}"),
+        };
+        if !arns.contains(&arn) {
+            arns.push(arn);
+        }
+    }
+    arns
+}
+
+/// Node labels, and the items of the annotation that are no `key=value`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeLabels {
+    /// What the node registers with.
+    pub labels: BTreeMap<String, String>,
+    /// Items of `default-labels` that were left out.
+    pub ignored: Vec<String>,
+}
+
+/// The labels of a node: those of the spec; over them the annotation `default-labels`, or else the
+/// role; over both the lifecycle and the image.
+pub fn node_labels(
+    group: &str,
+    spec: &BTreeMap<String, String>,
+    default_labels: Option<&str>,
+    lifecycle: &str,
+    image: &str,
+) -> NodeLabels {
+    let mut out = NodeLabels {
+        labels: spec.clone(),
+        ignored: Vec::new(),
+    };
+    match default_labels.filter(|text| !text.trim().is_empty()) {
+        Some(text) => {
+            for item in text
+                .split(',')
+                .map(str::trim)
+                .filter(|item| !item.is_empty())
+            {
+                match item.split_once('=') {
+                    Some((key, value)) if !key.is_empty() && !value.contains('=') => {
+                        out.labels.insert(key.to_owned(), value.to_owned());
+                    }
+                    _ => out.ignored.push(item.to_owned()),
+                }
+            }
+        }
+        None => {
+            out.labels.insert(ROLE_LABEL.to_owned(), group.to_owned());
+        }
+    }
+    out.labels
+        .insert(LIFECYCLE_LABEL.to_owned(), lifecycle.to_owned());
+    out.labels.insert(IMAGE_LABEL.to_owned(), image.to_owned());
+    out
+}
+
+fn md5_hex(text: &str) -> String {
+    Md5::digest(text.as_bytes())
+        .iter()
+        .fold(String::with_capacity(32), |mut out, byte| {
+            let _ = write!(out, "{byte:02x}");
+            out
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pairs(tags: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+        tags.iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    #[test]
+    fn names_join_cluster_namespace_and_name() {
+        let names = GroupNames::new("bench", "tenant-a", "plain");
+        assert_eq!(names.scaling_group(), "bench-tenant-a-plain");
+        assert_eq!(names.role(), "bench-tenant-a-plain");
+        assert_eq!(names.instance_profile(), names.role());
+        let created = "2026-11-21T08:37:22.9+02:00".parse().unwrap();
+        assert_eq!(
+            names.launch_template(created),
+            "bench-tenant-a-plain-20261121063722"
+        );
+    }
+
+    #[test]
+    fn long_names_become_their_md5() {
+        let group = "x".repeat(63 - "c-n-".len());
+        let names = GroupNames::new("c", "n", &group);
+        assert_eq!(names.role().len(), 63);
+        assert!(names.role().starts_with("c-n-x"));
+        let group = format!("{group}x");
+        let names = GroupNames::new("c", "n", &group);
+        assert_eq!(names.role(), md5_hex(&names.scaling_group()));
+        assert_eq!(md5_hex("abc"), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(names.scaling_group().len(), 64);
+
+        let created = "2026-01-02T03:04:05Z".parse().unwrap();
+        let group = "x".repeat(128 - "c-n-".len() - "-20260102030405".len());
+        assert_eq!(
+            GroupNames::new("c", "n", &group)
+                .launch_template(created)
+                .len(),
+            128
+        );
+        let group = format!("{group}x");
+        let names = GroupNames::new("c", "n", &group);
+        let hashed = format!("{}-20260102030405", md5_hex(&names.scaling_group()));
+        assert_eq!(names.launch_template(created), hashed);
+    }
+
+    #[test]
+    fn policies_follow_the_partition() {
+        let extra = [
+            "AmazonSSMManagedInstanceCore".to_owned(),
+            "arn:aws:iam::1:policy/p".to_owned(),
+        ];
+        assert_eq!(
+            managed_policy_arns("us-west-2", false, &extra),
+            [
+                "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy",
+                "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly",
+                "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy",
+                "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore",
+                "arn:aws:iam::1:policy/p",
+            ]
+        );
+        let again = ["AmazonEKSWorkerNodePolicy".to_owned()];
+        let arns = managed_policy_arns("cn-north-1", true, &again);
+        assert_eq!(arns.len(), 2);
+        assert!(
+            arns.iter()
+                .all(|arn| arn.starts_with("arn:aws-cn:iam::aws:policy/"))
+        );
+        assert_eq!(partition("us-gov-east-1"), "aws-us-gov");
+        assert_eq!(ec2_principal("us-gov-east-1"), "ec2.amazonaws.com");
+        assert_eq!(ec2_principal("cn-north-1"), "ec2.amazonaws.com.cn");
+    }
+
+    #[test]
+    fn tags_of_ownership_clusters_and_the_autoscaler_are_reserved() {
+        for key in [
+            "instancegroups.keikoproj.io/Namespace",
+            "instancegroups.keikoproj.io/Other",
+            "KubernetesCluster",
+            "Name",
+            "k8s.io/cluster-autoscaler/enabled",
+            "kubernetes.io/cluster/other",
+            "aws:autoscaling:groupName",
+            "AWS:x",
+        ] {
+            assert!(reserved_tag(key, "bench").is_some(), "{key}");
+        }
+        for key in ["kubernetes.io/cluster/bench", "owner", "name", "é:x", ""] {
+            assert_eq!(reserved_tag(key, "bench"), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn labels_of_the_annotation_replace_the_role_and_win_over_the_spec() {
+        let spec = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
+        let labels = |annotation| node_labels("web", &spec, annotation, "normal", "ami-1");
+        let read = |labels: &NodeLabels| {
+            labels
+                .labels
+                .iter()
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        let fixed =
+            "instancemgr.keikoproj.io/image=ami-1,instancemgr.keikoproj.io/lifecycle=normal";
+        assert_eq!(
+            read(&labels(None)),
+            format!("{fixed},node.kubernetes.io/role=web,team=a")
+        );
+        let own = labels(Some(
+            "team=b, x=y,broken,a=b=c,=z,instancemgr.keikoproj.io/image=no",
+        ));
+        assert_eq!(read(&own), format!("{fixed},team=b,x=y"));
+        assert_eq!(own.ignored, ["broken", "a=b=c", "=z"]);
+    }
+
+    proptest! {
+        #[test]
+        fn groups_that_share_a_name_never_own_each_others_resources(
+            cluster in "[ab](-?[ab]){0,3}", namespace in "[ab](-?[ab]){0,3}", name in "[ab](-?[ab]){0,3}",
+            cluster2 in "[ab](-?[ab]){0,3}", namespace2 in "[ab](-?[ab]){0,3}", name2 in "[ab](-?[ab]){0,3}",
+        ) {
+            let one = GroupNames::new(&cluster, &namespace, &name);
+            let two = GroupNames::new(&cluster2, &namespace2, &name2);
+            prop_assert!(one.owns(pairs(&one.tags())));
+            prop_assert_eq!(two.owns(pairs(&one.tags())), one == two);
+            let shared = one.scaling_group();
+            prop_assert_eq!(one.distinct(&shared) == two.distinct(&shared), one == two);
+        }
+
+        #[test]
+        fn names_fit_what_aws_accepts(
+            cluster in "[a-z0-9-]{1,100}", namespace in "[a-z0-9-]{1,63}", name in "[a-z0-9.-]{1,253}",
+        ) {
+            let names = GroupNames::new(&cluster, &namespace, &name);
+            prop_assert!(names.role().len() <= 63);
+            prop_assert!(names.launch_template(Timestamp::UNIX_EPOCH).len() <= 128);
+        }
+    }
+}
