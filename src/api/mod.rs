@@ -10,10 +10,12 @@ pub mod conditions;
 pub mod enums;
 pub mod fields;
 pub mod names;
+pub mod schema;
 pub mod spec;
 pub mod spec_eks;
 pub mod spec_other;
 pub mod status;
+pub mod validate;
 
 pub use conditions::{Condition, set_condition};
 pub use enums::{
@@ -30,6 +32,7 @@ pub use spec_eks::{
 };
 pub use spec_other::{EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector};
 pub use status::{InstanceGroupStatus, ManagedAttributes, NodeCounts, TemplateStatus};
+pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;
 

@@ -3,6 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     conditions::Condition,
@@ -169,9 +170,62 @@ pub struct ManagedAttributes {
     pub policies: Vec<String>,
 }
 
+impl InstanceGroupStatus {
+    /// What a JSON merge patch must say to turn `old` into this status, with null for what goes; `None` when nothing differs.
+    pub fn patch_from(&self, old: &Self) -> Option<Value> {
+        let plain = |status: &Self| serde_json::to_value(status).unwrap_or_default();
+        merge_patch(&plain(old), &plain(self))
+    }
+}
+
+/// The JSON merge patch from one value to another; `None` when they are equal.
+fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let gone = before
+        .keys()
+        .filter(|key| !after.contains_key(*key))
+        .map(|key| (key.clone(), Value::Null));
+    let changed = after.iter().filter_map(|(key, value)| {
+        let patch = match before.get(key) {
+            Some(old) => merge_patch(old, value)?,
+            None => value.clone(),
+        };
+        Some((key.clone(), patch))
+    });
+    let patch: serde_json::Map<String, Value> = gone.chain(changed).collect();
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patch_names_what_changed_and_what_went() {
+        let old = InstanceGroupStatus {
+            current_state: Some("Ready".to_owned()),
+            current_min: Some(1),
+            nodes: Some(NodeCounts {
+                desired: 3,
+                ready: 3,
+                ..NodeCounts::default()
+            }),
+            strategy_resource_name: Some("gone".to_owned()),
+            ..InstanceGroupStatus::default()
+        };
+        let mut new = old.clone();
+        assert_eq!(new.patch_from(&old), None);
+        new.nodes = Some(NodeCounts {
+            desired: 3,
+            ready: 2,
+            ..NodeCounts::default()
+        });
+        new.strategy_resource_name = None;
+        let wanted = serde_json::json!({"nodes": {"ready": 2}, "strategyResourceName": null});
+        assert_eq!(new.patch_from(&old), Some(wanted));
+    }
 
     #[test]
     fn a_status_of_any_shape_decodes() {

@@ -1,0 +1,124 @@
+//! The CRD's own schema, for questions about paths: what is known, of which type, and what was probably meant.
+
+use std::sync::LazyLock;
+
+use kube::CustomResourceExt;
+use serde_json::Value;
+
+use super::InstanceGroup;
+
+static ROOT: LazyLock<Value> = LazyLock::new(|| {
+    let crd = serde_json::to_value(InstanceGroup::crd()).unwrap_or_default();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+});
+
+/// Every dotted path that the schema names, `metadata.annotations` first; list items add no segment.
+static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let mut paths = vec!["metadata.annotations".to_owned()];
+    collect(spec(), "spec", &mut paths);
+    paths
+});
+
+fn collect(schema: &Value, path: &str, paths: &mut Vec<String>) {
+    paths.push(path.to_owned());
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        collect(property, &format!("{path}.{name}"), paths);
+    }
+}
+
+/// The schema of `spec`.
+pub fn spec() -> &'static Value {
+    &ROOT["properties"]["spec"]
+}
+
+/// Whether a dotted path names `metadata.annotations`, one annotation, or a field of the spec outside of lists; the keys
+/// of a map such as `labels` count as known.
+pub fn is_known(path: &str) -> bool {
+    if path == "metadata.annotations" || path.starts_with("metadata.annotations.") {
+        return true;
+    }
+    let mut schema: &Value = &ROOT;
+    for segment in path.split('.') {
+        schema = match (
+            &schema["properties"][segment],
+            &schema["additionalProperties"],
+        ) {
+            (Value::Null, Value::Null) => return false,
+            (Value::Null, map) => map,
+            (property, _) => property,
+        };
+    }
+    path == "spec" || path.starts_with("spec.")
+}
+
+/// The known path that looks most like an unknown one.
+pub fn nearest_path(path: &str) -> Option<&'static str> {
+    nearest(path, PATHS.iter().map(String::as_str))
+}
+
+/// The candidate nearest to a word, unless even that one is more than half different.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Distances over long words cost their product, and nobody misspells a path of this length.
+    if word.len() > 200 {
+        return None;
+    }
+    let (distance, best) = candidates
+        .map(|candidate| (distance(word, candidate), candidate))
+        .min()?;
+    (distance * 2 <= word.len().max(best.len())).then_some(best)
+}
+
+/// Number of insertions, deletions and replacements between two words, without regard to case.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_ascii_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.to_ascii_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let next = (diagonal + usize::from(x != *y))
+                .min(row[j] + 1)
+                .min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], next);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_known_by_the_schema() {
+        for path in [
+            "metadata.annotations",
+            "spec",
+            "spec.strategy",
+            "spec.eks.configuration.labels.team",
+        ] {
+            assert!(is_known(path), "{path}");
+        }
+        for path in [
+            "spec.eks.strategy",
+            "metadata",
+            "status",
+            "",
+            "spec.",
+            "spec.eks.configuration.tags.key",
+            "x.y",
+        ] {
+            assert!(!is_known(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_path_is_answered_with_the_nearest_known_one() {
+        assert_eq!(nearest_path("spec.eks.strategy"), Some("spec.strategy"));
+        assert_eq!(
+            nearest_path("spec.eks.configuration.clustername"),
+            Some("spec.eks.configuration.clusterName")
+        );
+        assert_eq!(nearest_path("zzzzzzzz"), None);
+    }
+}

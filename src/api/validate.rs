@@ -1,0 +1,444 @@
+//! Judging a spec by the CRD's own schema, away from an API server: the effective spec after a merge, and the fragments in a
+//! ConfigMap, which no API server ever looks at.
+
+use serde_json::{Map, Value};
+
+use super::{
+    fields::{DURATION, INT_OR_PERCENT, LABEL_KEY, LABEL_VALUE, parse_duration},
+    schema,
+    spec::InstanceGroupSpec,
+};
+
+/// What is wrong with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// A value of another type than the schema's; it cannot be decoded.
+    WrongType,
+    /// A value that breaks a rule of the schema.
+    Rule,
+    /// A field that the schema does not know; it has no effect.
+    Unknown,
+}
+
+/// A finding about one field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {value} {rule}; {remedy}")]
+pub struct FieldError {
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// Where: dotted, list items in brackets.
+    pub path: String,
+    /// The value as [`show`] prints it.
+    pub value: String,
+    /// The rule that it breaks.
+    pub rule: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// Findings about an effective spec: wrong types and broken rules. Unknown fields are none, for an API server drops them.
+pub fn check_spec(spec: &Value) -> Vec<FieldError> {
+    let mut found = find_all(spec);
+    found.retain(|error| error.kind != FieldErrorKind::Unknown);
+    found
+}
+
+/// Every finding about a spec or a fragment of one, unknown fields included.
+pub fn find_all(spec: &Value) -> Vec<FieldError> {
+    let mut found = vec![];
+    walk(schema::spec(), spec, "spec", &mut found);
+    timeouts(spec, &mut found);
+    found
+}
+
+/// Decodes a spec, or tells everything that is wrong with it.
+pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
+    let found = check_spec(spec);
+    if !found.is_empty() {
+        return Err(found);
+    }
+    // The walk has seen every type; what serde refuses beyond that is reported without its text, which may quote values.
+    InstanceGroupSpec::deserialize_from(spec).ok_or_else(|| {
+        vec![error(
+            FieldErrorKind::WrongType,
+            "spec",
+            spec,
+            "does not decode",
+            "compare it with the reference",
+        )]
+    })
+}
+
+impl InstanceGroupSpec {
+    fn deserialize_from(spec: &Value) -> Option<Self> {
+        if spec.is_null() {
+            Some(Self::default())
+        } else {
+            serde_json::from_value(spec.clone()).ok()
+        }
+    }
+}
+
+/// How a value is shown to people: scalars shortened, containers by their size, and nothing of user data, of bootstrap
+/// arguments or of a strategy's template.
+pub fn show(path: &str, value: &Value) -> String {
+    let secret = ["userData", "bootstrapArguments"]
+        .iter()
+        .any(|word| path.split(['.', '[']).any(|part| part == *word))
+        || path == "spec.strategy.crd.spec";
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(items) => format!("[{} items]", items.len()),
+        Value::Object(map) => format!("{{{} keys}}", map.len()),
+        _ if secret => "[redacted]".to_owned(),
+        Value::String(text) if text.chars().count() > 80 => {
+            format!("{:?}…", text.chars().take(80).collect::<String>())
+        }
+        Value::String(text) => format!("{text:?}"),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+fn error(
+    kind: FieldErrorKind,
+    path: &str,
+    value: &Value,
+    rule: impl Into<String>,
+    remedy: impl Into<String>,
+) -> FieldError {
+    FieldError {
+        kind,
+        path: path.to_owned(),
+        value: show(path, value),
+        rule: rule.into(),
+        remedy: remedy.into(),
+    }
+}
+
+fn walk(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) {
+    if value.is_null() {
+        return;
+    }
+    if schema["x-kubernetes-int-or-string"] == true {
+        match value {
+            Value::String(text) => check_text(schema, text, value, path, found),
+            Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {}
+            _ => found.push(wrong_type(
+                path,
+                value,
+                "a number or a percentage such as \"25%\"",
+            )),
+        }
+        return;
+    }
+    match (schema["type"].as_str().unwrap_or_default(), value) {
+        ("string", Value::String(text)) => check_text(schema, text, value, path, found),
+        ("integer", Value::Number(number)) if number.is_i64() => {}
+        ("boolean", Value::Bool(_)) => {}
+        ("array", Value::Array(items)) => {
+            check_count(schema, "maxItems", items.len(), value, path, found);
+            for (index, item) in items.iter().enumerate() {
+                walk(&schema["items"], item, &format!("{path}[{index}]"), found);
+            }
+        }
+        ("object", Value::Object(map)) => {
+            check_count(schema, "maxProperties", map.len(), value, path, found);
+            walk_map(schema, map, path, found);
+        }
+        (wanted, _) => found.push(wrong_type(path, value, describe_type(wanted))),
+    }
+}
+
+fn walk_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
+    for (key, value) in map {
+        let path = format!("{path}.{key}");
+        match (&schema["properties"][key], &schema["additionalProperties"]) {
+            (Value::Null, Value::Null) => {
+                let known = schema["properties"]
+                    .as_object()
+                    .into_iter()
+                    .flat_map(|known| known.keys())
+                    .map(String::as_str);
+                let remedy = match schema::nearest(key, known) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None => "remove it, or compare it with the reference".to_owned(),
+                };
+                found.push(error(
+                    FieldErrorKind::Unknown,
+                    &path,
+                    value,
+                    "is not a field of an InstanceGroup",
+                    remedy,
+                ));
+            }
+            // A null among the values of a map of strings has no place to go.
+            (Value::Null, entry) if value.is_null() => found.push(wrong_type(
+                &path,
+                value,
+                describe_type(entry["type"].as_str().unwrap_or_default()),
+            )),
+            (Value::Null, entry) => walk(entry, value, &path, found),
+            (property, _) => walk(property, value, &path, found),
+        }
+    }
+}
+
+fn wrong_type(path: &str, value: &Value, wanted: &str) -> FieldError {
+    error(
+        FieldErrorKind::WrongType,
+        path,
+        value,
+        format!("is not {wanted}"),
+        format!("write {wanted}"),
+    )
+}
+
+fn describe_type(name: &str) -> &str {
+    match name {
+        "string" => "a string",
+        "integer" => "a whole number",
+        "boolean" => "true or false",
+        "array" => "a list",
+        "object" => "a map",
+        other => other,
+    }
+}
+
+fn check_count(
+    schema: &Value,
+    limit: &str,
+    count: usize,
+    value: &Value,
+    path: &str,
+    found: &mut Vec<FieldError>,
+) {
+    if let Some(most) = schema[limit].as_u64().filter(|most| count as u64 > *most) {
+        found.push(error(
+            FieldErrorKind::Rule,
+            path,
+            value,
+            format!("has more than {most} entries"),
+            "remove some",
+        ));
+    }
+}
+
+fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut Vec<FieldError>) {
+    if let Some(most) = schema["maxLength"]
+        .as_u64()
+        .filter(|most| text.chars().count() as u64 > *most)
+    {
+        found.push(error(
+            FieldErrorKind::Rule,
+            path,
+            value,
+            format!("is longer than {most} characters"),
+            "shorten it",
+        ));
+    }
+    if let Some(pattern) = schema["pattern"]
+        .as_str()
+        .filter(|pattern| !matches(pattern, text))
+    {
+        let wanted = describe_pattern(pattern);
+        found.push(error(
+            FieldErrorKind::Rule,
+            path,
+            value,
+            format!("is not {wanted}"),
+            format!("write {wanted}"),
+        ));
+    }
+}
+
+/// The words of an enumeration's pattern.
+fn words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
+    Some(
+        pattern
+            .strip_prefix("(?i)^(")?
+            .strip_suffix(")$")?
+            .split('|'),
+    )
+}
+
+fn describe_pattern(pattern: &str) -> String {
+    match pattern {
+        INT_OR_PERCENT => "a number or a percentage such as \"25%\"".to_owned(),
+        DURATION => "a duration such as 90s, 15m or 1h30m".to_owned(),
+        LABEL_VALUE => {
+            "a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)"
+                .to_owned()
+        }
+        LABEL_KEY => "a label key ([prefix/]name)".to_owned(),
+        _ => words(pattern).map_or_else(
+            || format!("of the form {pattern}"),
+            |words| {
+                format!(
+                    "one of {}",
+                    words
+                        .filter(|word| !word.is_empty())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                )
+            },
+        ),
+    }
+}
+
+/// The schema uses few patterns, so each has its own matcher; a test sees to it that none is forgotten.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern {
+        INT_OR_PERCENT => text.is_empty() || is_count(text.strip_suffix('%').unwrap_or(text)),
+        DURATION => parse_duration(text).is_some(),
+        LABEL_VALUE => is_label_name(text),
+        LABEL_KEY => match text.split_once('/') {
+            None => is_label_name(text),
+            Some((prefix, name)) => is_prefix(prefix) && !name.is_empty() && is_label_name(name),
+        },
+        _ => {
+            words(pattern).is_none_or(|mut words| words.any(|word| word.eq_ignore_ascii_case(text)))
+        }
+    }
+}
+
+fn is_count(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_label_name(text: &str) -> bool {
+    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    ends(text.chars().next())
+        && ends(text.chars().next_back())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+fn is_prefix(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(plain)
+        && text.ends_with(plain)
+        && text.chars().all(|c| plain(c) || matches!(c, '-' | '.'))
+}
+
+/// The rules that the CRD states in CEL.
+fn timeouts(spec: &Value, found: &mut Vec<FieldError>) {
+    for (field, most_hours) in [("drainTimeout", 168), ("joinTimeout", 24)] {
+        let value = &spec["strategy"]["rollingUpdate"][field];
+        let too_long = value
+            .as_str()
+            .and_then(parse_duration)
+            .is_some_and(|time| time.as_secs_f64() > f64::from(most_hours) * 3600.0);
+        if too_long {
+            let path = format!("spec.strategy.rollingUpdate.{field}");
+            found.push(error(
+                FieldErrorKind::Rule,
+                &path,
+                value,
+                format!("is more than {most_hours}h"),
+                format!("write at most {most_hours}h"),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn findings_name_path_value_rule_and_remedy() {
+        let found = find_all(&json!({
+            "provisioner": "gke", "eks": {"minSize": "three", "configuration": {"clustername": "x", "volumes": [{"size": true}]}},
+        }));
+        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "spec.eks.configuration.clustername: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",
+                "spec.eks.configuration.volumes[0].size: true is not a whole number; write a whole number",
+                "spec.eks.minSize: \"three\" is not a whole number; write a whole number",
+                "spec.provisioner: \"gke\" is not one of eks, eks-managed, eks-fargate, fargate; write one of eks, eks-managed, eks-fargate, fargate",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_spec_without_findings_decodes() {
+        let spec = json!({
+            "provisioner": "EKS", "strategy": {"type": "ROLLINGUPDATE", "rollingUpdate": {"maxUnavailable": "25%", "joinTimeout": "20m"}},
+            "eks": {"configuration": {"labels": {"team": "search"}, "taints": [{"key": "a/b", "value": "", "effect": "noschedule"}]}},
+        });
+        assert_eq!(check_spec(&spec), []);
+        assert!(decode_spec(&spec).is_ok());
+        assert!(decode_spec(&Value::Null).is_ok());
+    }
+
+    #[test]
+    fn user_data_is_never_shown() {
+        let found = find_all(
+            &json!({"eks": {"configuration": {"userData": [{"data": 42, "name": "canary", "stge": "canary"}], "bootstrapArguments": true}}}),
+        );
+        assert_eq!(found.len(), 3);
+        assert!(
+            found
+                .iter()
+                .all(|error| !error.to_string().contains("canary") && error.value == "[redacted]"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn timeouts_have_an_upper_limit() {
+        let found = check_spec(
+            &json!({"strategy": {"rollingUpdate": {"drainTimeout": "169h", "joinTimeout": "1h"}}}),
+        );
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "spec.strategy.rollingUpdate.drainTimeout");
+    }
+
+    #[test]
+    fn every_pattern_of_the_schema_has_a_matcher() {
+        fn patterns<'a>(schema: &'a Value, found: &mut Vec<&'a str>) {
+            match schema {
+                Value::Object(map) => {
+                    found.extend(map.get("pattern").and_then(Value::as_str));
+                    map.values().for_each(|value| patterns(value, found));
+                }
+                Value::Array(items) => items.iter().for_each(|item| patterns(item, found)),
+                _ => {}
+            }
+        }
+        let mut found = vec![];
+        patterns(schema::spec(), &mut found);
+        assert!(found.len() > 15);
+        for pattern in found {
+            assert!(
+                words(pattern).is_some()
+                    || [INT_OR_PERCENT, DURATION, LABEL_VALUE, LABEL_KEY].contains(&pattern),
+                "{pattern}"
+            );
+        }
+    }
+
+    #[test]
+    fn label_values_and_keys_follow_kubernetes() {
+        for good in ["", "a", "A-b_c.9"] {
+            assert!(matches(LABEL_VALUE, good), "{good}");
+        }
+        for bad in ["-a", "a b", "a\nb", "a'", "é"] {
+            assert!(!matches(LABEL_VALUE, bad), "{bad:?}");
+        }
+        for (key, good) in [
+            ("a/b", true),
+            ("example.com/Team", true),
+            ("a/", false),
+            ("/a", false),
+            ("A/b", false),
+            ("a/b/c", false),
+        ] {
+            assert_eq!(matches(LABEL_KEY, key), good, "{key}");
+        }
+    }
+}
