@@ -1,0 +1,144 @@
+"""What a scaling group is made of; no behaviour beyond questions about itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+PROCESSES = (
+    "Launch",
+    "Terminate",
+    "AddToLoadBalancer",
+    "AlarmNotification",
+    "AZRebalance",
+    "HealthCheck",
+    "InstanceRefresh",
+    "ReplaceUnhealthy",
+    "ScheduledActions",
+)
+METRICS = tuple(
+    f"Group{what}"
+    for what in (
+        "MinSize MaxSize DesiredCapacity InServiceInstances PendingInstances StandbyInstances TerminatingInstances TotalInstances "
+        "InServiceCapacity PendingCapacity StandbyCapacity TerminatingCapacity TotalCapacity"
+    ).split()
+) + tuple(
+    "WarmPoolDesiredCapacity WarmPoolWarmedCapacity WarmPoolPendingCapacity WarmPoolTerminatingCapacity WarmPoolTotalCapacity "
+    "GroupAndWarmPoolDesiredCapacity GroupAndWarmPoolTotalCapacity".split()
+)
+LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
+TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
+GONE_OR_GOING = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated")
+
+
+def now() -> datetime:
+    """The present, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass
+class Hook:
+    """A lifecycle hook."""
+
+    name: str
+    transition: str
+    heartbeat: int = 3600
+    default_result: str = "ABANDON"
+    metadata: str | None = None
+    target_arn: str | None = None
+    role_arn: str | None = None
+
+
+@dataclass
+class Waiting:
+    """An instance waits for one lifecycle hook."""
+
+    hook: Hook
+    token: str
+    beats: int = 0
+
+
+@dataclass
+class Member:
+    """An instance of a group."""
+
+    id: str
+    zone: str
+    subnet: str
+    instance_type: str
+    template: dict[str, str]
+    launched: datetime
+    state: str = "Pending"
+    health: str = "Healthy"
+    protected: bool = False
+    waiting: Waiting | None = None
+    hooks_left: list[Hook] = field(default_factory=list)
+    activity: dict[str, Any] | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts towards the desired capacity."""
+        return self.state not in GONE_OR_GOING and not self.state.startswith(("Standby", "EnteringStandby", "Detach"))
+
+
+@dataclass
+class Refresh:
+    """An instance refresh, of which only the existence is simulated."""
+
+    id: str
+    status: str
+    started: datetime
+    ended: datetime | None = None
+    preferences: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Group:
+    """A scaling group; sizes and names as the API calls them, in Python's spelling."""
+
+    name: str
+    arn: str
+    min_size: int
+    max_size: int
+    desired: int
+    subnets: list[str]
+    zones: list[str]
+    template: dict[str, str]
+    created: datetime
+    health_check_type: str = "EC2"
+    health_check_grace: int = 0
+    cooldown: int = 300
+    termination_policies: list[str] = field(default_factory=lambda: ["Default"])
+    protect_new: bool = False
+    capacity_rebalance: bool | None = None
+    max_instance_lifetime: int | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    tags: dict[str, dict[str, Any]] = field(default_factory=dict)
+    suspended: dict[str, str] = field(default_factory=dict)
+    metrics: set[str] = field(default_factory=set)
+    hooks: dict[str, Hook] = field(default_factory=dict)
+    activities: list[dict[str, Any]] = field(default_factory=list)
+    refreshes: list[Refresh] = field(default_factory=list)
+    deleting: bool = False
+    relaunch_due: bool = False
+    surplus: str | None = None
+
+    @property
+    def pin(self) -> dict[str, str]:
+        """The specification of its launch template, by id."""
+        return {key: value for key, value in self.template.items() if key != "LaunchTemplateName"}
+
+    def counted(self) -> list[Member]:
+        """The members that count towards the desired capacity, oldest first."""
+        return [member for member in self.members.values() if member.counts]
+
+    def per_zone(self) -> Counter[str]:
+        """How many members count in each zone."""
+        counts = Counter(m.zone for m in self.counted())
+        return Counter({zone: counts[zone] for zone in sorted({*self.zones, *counts})})
+
+    def hooks_for(self, transition: str) -> list[Hook]:
+        """The hooks of one transition."""
+        return [hook for hook in self.hooks.values() if hook.transition == transition]

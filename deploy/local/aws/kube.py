@@ -1,0 +1,100 @@
+"""The few requests that simulated kubelets make to the API server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import requests
+
+log = logging.getLogger(__name__)
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+AUTH = "/api/v1/namespaces/kube-system/configmaps"
+
+
+class Kube:
+    """A client of one API server."""
+
+    def __init__(self, access: dict[str, str]) -> None:
+        self.url = access["url"].rstrip("/")
+        self.session = self._session(access)
+        self.watch_session = self._session(access)
+
+    @staticmethod
+    def _session(access: dict[str, str]) -> requests.Session:
+        session = requests.Session()
+        session.trust_env = False
+        session.headers["Authorization"] = f"Bearer {access['token']}"
+        session.headers["User-Agent"] = "local-cloud-kubelets"
+        session.verify = access["ca"]
+        return session
+
+    def ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json", **params: Any) -> requests.Response:
+        """One request; an answer of 500 and above, or none, is tried again for a while."""
+        for attempt in range(6):
+            try:
+                answer = self.session.request(
+                    method, self.url + path, data=json.dumps(body) if body is not None else None, params=params,
+                    headers={"Content-Type": content_type}, timeout=10,
+                )  # fmt: skip
+                if answer.status_code < 500 and answer.status_code != 429:
+                    return answer
+            except requests.RequestException as error:
+                if attempt == 5:
+                    raise
+                log.debug("%s %s: %s", method, path, error)
+            time.sleep(0.2 * 2**attempt)
+        return answer
+
+    def create_node(self, node: dict[str, Any]) -> requests.Response:
+        """Register a node; one of that name is replaced, as a kubelet that comes back does."""
+        answer = self.ask("POST", "/api/v1/nodes", node)
+        if answer.status_code == 409:
+            answer = self.patch_node(node["metadata"]["name"], {key: node[key] for key in ("metadata", "spec")})
+        return answer
+
+    def patch_node(self, name: str, patch: dict[str, Any]) -> requests.Response:
+        """Change a node's metadata or spec."""
+        return self.ask("PATCH", f"/api/v1/nodes/{name}", patch, MERGE)
+
+    def set_ready(self, name: str, status: str, reason: str, message: str) -> requests.Response:
+        """Set a node's condition Ready."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        condition = {"type": "Ready", "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now}
+        return self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
+
+    def delete_node(self, name: str) -> None:
+        """Remove a node, and its pods as the pod garbage collector does."""
+        self.ask("DELETE", f"/api/v1/nodes/{name}")
+        pods = self.ask("GET", "/api/v1/pods", fieldSelector=f"spec.nodeName={name}").json().get("items", [])
+        for pod in pods:
+            meta = pod["metadata"]
+            self.ask("DELETE", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", {"gracePeriodSeconds": 0})
+
+    def watch_auth(self, changed: Callable[[str | None], None]) -> None:
+        """Call `changed` with mapRoles of aws-auth, now and at each change, from a thread of its own."""
+        threading.Thread(target=self._watch_auth, args=(changed,), name="aws-auth", daemon=True).start()
+
+    def _watch_auth(self, changed: Callable[[str | None], None]) -> None:
+        selector = {"fieldSelector": "metadata.name=aws-auth"}
+        while True:
+            try:
+                listed = self.watch_session.get(self.url + AUTH, params=selector, timeout=10).json()
+                items = listed["items"]
+                changed((items[0].get("data") or {}).get("mapRoles", "") if items else None)
+                params = {**selector, "watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
+                with self.watch_session.get(self.url + AUTH, params=params, stream=True, timeout=(10, None)) as stream:
+                    for line in stream.iter_lines():
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            break
+                        gone = event["type"] == "DELETED"
+                        changed(None if gone else (event["object"].get("data") or {}).get("mapRoles", ""))
+            except (requests.RequestException, ValueError, KeyError) as error:
+                log.debug("watch of aws-auth: %s", error)
+                time.sleep(0.5)

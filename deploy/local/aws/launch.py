@@ -1,0 +1,148 @@
+"""From a group's launch template to an EC2 instance, or to AWS's reason why not."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from moto.core.types import Base64EncodedString
+from moto.ec2.exceptions import InvalidSubnetIdError
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from .errors import Refused, invalid
+from .groups import Group
+from .templates import Template, Version
+
+PREFIX = "You must use a valid fully-formed launch template. "
+
+
+def resolve(world: Any, specification: dict[str, Any]) -> tuple[Template, Version]:
+    """The template and version that a LaunchTemplateSpecification means now."""
+    try:
+        template = world.templates.get(specification.get("LaunchTemplateId"), specification.get("LaunchTemplateName"))
+    except Refused as refused:
+        if refused.code in ("InvalidParameterCombination", "MissingParameter"):
+            raise invalid("Valid requests must contain either launchTemplateId or LaunchTemplateName") from None
+        raise invalid(PREFIX + refused.message) from None
+    wanted = specification.get("Version") or "$Default"
+    version = template.find(str(wanted))
+    if version is None:
+        message = f"The specified launch template version, {wanted}, for launch template ID {template.id}, does not exist."
+        raise invalid(PREFIX + message)
+    return template, version
+
+
+def problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
+    """Why EC2 would not run an instance from this template data in these subnets."""
+    image = world.ec2.amis.get(data.get("ImageId", ""))
+    if not data.get("ImageId"):
+        return "The request must contain the parameter ImageId"
+    if image is None:
+        return f"The image id '[{data['ImageId']}]' does not exist"
+    kind = INSTANCE_TYPES.get(data.get("InstanceType") or "m1.small")
+    if kind is None:
+        return f"Invalid value '{data['InstanceType']}' for InstanceType."
+    architectures = kind["ProcessorInfo"]["SupportedArchitectures"]
+    if image.architecture not in architectures:
+        return (
+            f"The architecture '{','.join(architectures)}' of the specified instance type does not match the architecture "
+            f"'{image.architecture}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again."
+        )
+    return (
+        key_problem(world, data) or group_problem(world, data, subnets) or profile_problem(world, data.get("IamInstanceProfile"))
+    )
+
+
+def key_problem(world: Any, data: dict[str, Any]) -> str | None:
+    """Whether the key pair exists."""
+    name = data.get("KeyName")
+    return f"The key pair '{name}' does not exist" if name and name not in world.ec2.keypairs else None
+
+
+def group_problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
+    """Whether the security groups exist in the VPC of the subnets."""
+    identifiers = list(data.get("SecurityGroupIds", []))
+    for nic in data.get("NetworkInterfaces", []):
+        identifiers += nic.get("Groups", [])
+    vpc = world.ec2.get_subnet(subnets[0]).vpc_id if subnets else None
+    for identifier in identifiers:
+        group = world.ec2.get_security_group_from_id(identifier)
+        if group is None:
+            return f"The security group '{identifier}' does not exist"
+        if group.vpc_id != vpc:
+            return f"Security group {identifier} and subnet {subnets[0]} belong to different networks."
+    return None
+
+
+def profile_problem(world: Any, wanted: dict[str, str] | None) -> str | None:
+    """Whether the instance profile is known to EC2 by now, and has a role."""
+    if not wanted:
+        return None
+    field, word = ("arn", "ARN") if wanted.get("Arn") else ("name", "name")
+    value = wanted.get("Arn") or wanted.get("Name")
+    profile = find_profile(world, wanted)
+    if profile is None or time.monotonic() < world.visible_profiles.get(profile.id, 0):
+        return f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid. Invalid IAM Instance Profile {word}"
+    if not profile.roles:
+        return f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid. IAM Instance Profile \"{profile.arn}\" has no associated IAM Roles"
+    return None
+
+
+def find_profile(world: Any, wanted: dict[str, str]) -> Any:
+    """The instance profile of an ARN or a name."""
+    for profile in world.iam.instance_profiles.values():
+        if wanted.get("Arn") == profile.arn or (not wanted.get("Arn") and wanted.get("Name") == profile.name):
+            return profile
+    return None
+
+
+def check_subnets(world: Any, text: str) -> tuple[list[str], list[str]]:
+    """The subnets of a VPCZoneIdentifier and their zones."""
+    subnets = [part.strip() for part in text.split(",") if part.strip()]
+    zones = []
+    for subnet in subnets:
+        try:
+            zones.append(world.ec2.get_subnet(subnet).availability_zone)
+        except InvalidSubnetIdError:
+            raise invalid(f"The subnet ID '{subnet}' does not exist") from None
+    if len({world.ec2.get_subnet(subnet).vpc_id for subnet in subnets}) > 1:
+        raise invalid("The subnets must all belong to the same VPC")
+    return subnets, sorted(set(zones))
+
+
+def run(world: Any, group: Group, template: Template, version: Version, subnet: str) -> Any:
+    """Make the EC2 instance, in the state `pending`."""
+    data = version.data
+    tags = {"aws:autoscaling:groupName": group.name, "aws:ec2launchtemplate:id": template.id}
+    tags["aws:ec2launchtemplate:version"] = str(version.number)
+    for specification in data.get("TagSpecifications", []):
+        if specification.get("ResourceType") == "instance":
+            tags |= {tag["Key"]: tag.get("Value", "") for tag in specification["Tags"]}
+    tags |= {key: tag["Value"] for key, tag in group.tags.items() if tag["PropagateAtLaunch"]}
+    user_data = data.get("UserData")
+    groups = list(data.get("SecurityGroupIds", []))
+    for nic in data.get("NetworkInterfaces", []):
+        groups += nic.get("Groups", [])
+    reservation = world.ec2.run_instances(
+        data["ImageId"],
+        1,
+        Base64EncodedString(user_data) if user_data else None,
+        [],
+        instance_type=data.get("InstanceType") or "m1.small",
+        is_instance_type_default=False,
+        security_group_ids=groups,
+        key_name=data.get("KeyName"),
+        subnet_id=subnet,
+        region_name=world.settings.region,
+        tags={"instance": tags},
+        iam_instance_profile=profile_shown(world, data.get("IamInstanceProfile")),
+        metadata_options=data.get("MetadataOptions", {}),
+    )
+    instance = reservation.instances[0]
+    instance._state.name, instance._state.code = "pending", 0
+    return instance
+
+
+def profile_shown(world: Any, wanted: dict[str, str] | None) -> Any:
+    """The profile as DescribeInstances shows it."""
+    return find_profile(world, wanted) if wanted else None

@@ -1,0 +1,120 @@
+"""What a call is, read from the raw HTTP request of any AWS protocol in use."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+import botocore.session
+
+CREDENTIAL = re.compile(r"Credential=([^/,]+)/\d+/([^/]+)/([^/]+)/")
+SECRET_KEYS = {"userdata", "user-data"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a client to a service."""
+
+    service: str
+    operation: str
+    params: Any
+    access_key: str
+    agent: str
+
+    @property
+    def who(self) -> dict[str, str]:
+        """Who called, as far as that can be told."""
+        return {"key": self.access_key, "agent": self.agent}
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The parameters as text, for faults that match a resource's name."""
+        return json.dumps(self.params, sort_keys=True)
+
+
+def read_call(environ: dict[str, Any], body: bytes) -> Call:
+    """Tell service, operation and parameters of a request."""
+    match = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
+    key, service = (match[1], match[3]) if match else ("anonymous", "unknown")
+    agent = environ.get("HTTP_USER_AGENT", "").partition(" ")[0]
+    target = environ.get("HTTP_X_AMZ_TARGET", "")
+    content_type = environ.get("CONTENT_TYPE", "")
+    if target:
+        operation, params = target.rsplit(".", 1)[-1], json.loads(body or b"{}")
+    elif content_type.startswith("application/x-www-form-urlencoded") or "Action=" in environ.get("QUERY_STRING", ""):
+        flat = dict(parse_qsl(body.decode() or environ.get("QUERY_STRING", ""), keep_blank_values=True))
+        operation = flat.pop("Action", "Unknown")
+        flat.pop("Version", None)
+        params = nested(flat)
+    else:
+        path, method = environ.get("PATH_INFO", "/"), environ.get("REQUEST_METHOD", "GET")
+        operation = rest_operation(service, method, path)
+        params = {"path": path} | (json.loads(body) if body and body[:1] == b"{" else {})
+    return Call(service, operation, redacted(params), key, agent)
+
+
+def nested(flat: dict[str, str]) -> Any:
+    """Turn `Tags.member.1.Key=x` into nested dictionaries and lists."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        parts = [part for part in key.split(".") if part != "member"]
+        node = tree
+        for part in parts[:-1]:
+            child = node.setdefault(part, {})
+            node = child if isinstance(child, dict) else node.setdefault(part + ".", {})
+        node[parts[-1]] = value
+    return lists(tree)
+
+
+def lists(tree: Any) -> Any:
+    """Replace dictionaries whose keys are numbers by lists."""
+    if not isinstance(tree, dict):
+        return tree
+    if tree and all(key.isdigit() for key in tree):
+        return [lists(tree[key]) for key in sorted(tree, key=int)]
+    return {key: lists(value) for key, value in tree.items()}
+
+
+def redacted(params: Any) -> Any:
+    """Replace user data by its size and hash."""
+    if isinstance(params, list):
+        return [redacted(item) for item in params]
+    if not isinstance(params, dict):
+        return params
+    return {
+        key: fingerprint(value) if key.lower() in SECRET_KEYS and isinstance(value, str) else redacted(value)
+        for key, value in params.items()
+    }
+
+
+def fingerprint(value: str) -> str:
+    """Say which user data it was without telling it."""
+    return f"[{len(value)} characters, sha256 {hashlib.sha256(value.encode()).hexdigest()[:16]}]"
+
+
+@functools.cache
+def rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
+    """Method, path pattern and name of each operation of a REST service."""
+    try:
+        model = botocore.session.get_session().get_service_model(service)
+    except Exception:
+        return []
+    routes = []
+    for name in model.operation_names:
+        http = model.operation_model(name).http
+        pattern = re.sub(r"\{(\w+)\+?\}", lambda m: ".+" if m[0].endswith("+}") else "[^/]+", http["requestUri"].split("?")[0])
+        routes.append((http["method"], re.compile(pattern + "/?$"), name))
+    return routes
+
+
+def rest_operation(service: str, method: str, path: str) -> str:
+    """The operation that a path of a REST service stands for."""
+    for candidate, pattern, name in rest_routes(service):
+        if candidate == method and pattern.match(path):
+            return name
+    return f"{method} {path}"

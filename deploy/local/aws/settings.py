@@ -1,0 +1,60 @@
+"""Everything that can be set when the simulator starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+ACCOUNT = "123456789012"
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How long the simulated AWS and its nodes take, in seconds."""
+
+    pending: float
+    """From launch to the EC2 state `running`."""
+    join: float
+    """From `running` to the Node object."""
+    ready: float
+    """From the Node object to its condition Ready."""
+    terminate: float
+    """From `shutting-down` to `terminated`."""
+    propagation: float
+    """How long a new instance profile is invalid to the other services."""
+    relaunch: float
+    """How long a group waits after a failed launch before it tries again."""
+    heartbeat_scale: float
+    """A lifecycle hook's heartbeat timeout is multiplied by this."""
+
+
+SHORT = Delays(pending=0.5, join=1.0, ready=0.5, terminate=1.0, propagation=2.0, relaunch=1.0, heartbeat_scale=0.01)
+REALISTIC = Delays(pending=20.0, join=30.0, ready=15.0, terminate=30.0, propagation=10.0, relaunch=30.0, heartbeat_scale=1.0)
+
+
+def parse_delays(text: str) -> Delays:
+    """Read `short`, `realistic`, or either followed by changes: `short,join=3,ready=0`."""
+    name, *changes = text.split(",")
+    try:
+        delays = {"short": SHORT, "realistic": REALISTIC}[name]
+    except KeyError:
+        raise ValueError(f"delays: {name!r} is neither short nor realistic") from None
+    known = {field.name for field in fields(Delays)}
+    for change in changes:
+        key, _, value = change.partition("=")
+        if key not in known:
+            raise ValueError(f"delays: {key!r} is not one of {', '.join(sorted(known))}")
+        delays = replace(delays, **{key: float(value)})
+    return delays
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one simulator serves."""
+
+    state_dir: str
+    delays: Delays = SHORT
+    region: str = "us-west-2"
+    cluster_name: str = "demo"
+    cluster_version: str = "1.32"
+    service_cidr: str = "10.96.0.0/16"
+    account: str = ACCOUNT

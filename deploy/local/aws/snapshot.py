@@ -1,0 +1,54 @@
+"""The whole simulated account as one value, for tests that compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .group_output import describe_group, describe_hook
+from .request import redacted
+
+
+def snapshot(world: Any) -> dict[str, Any]:
+    """Groups, templates, roles and profiles by name. User data appears as its hash."""
+    with world.lock:
+        return {
+            "groups": {name: group(world, g) for name, g in sorted(world.engine.groups.items())},
+            "templates": {t.name: template(world, t) for t in sorted(world.templates.by_id.values(), key=lambda t: t.name)},
+            "roles": {r.name: role(r) for r in sorted(world.iam.roles.values(), key=lambda r: r.name)},
+            "profiles": {p.name: profile(p) for p in sorted(world.iam.instance_profiles.values(), key=lambda p: p.name)},
+        }
+
+
+def group(world: Any, item: Any) -> dict[str, Any]:
+    """A group with its hooks."""
+    shown = describe_group(item, world.settings.account)
+    return shown | {"LifecycleHooks": [describe_hook(item, item.hooks[name]) for name in sorted(item.hooks)]}
+
+
+def template(world: Any, item: Any) -> dict[str, Any]:
+    """A launch template with all its versions."""
+    versions = {str(v.number): {"data": redacted(v.data), "description": v.description} for v in item.versions.values()}
+    tags = dict(sorted(world.ec2.tags.get(item.id, {}).items()))
+    return {"id": item.id, "default": item.default, "latest": item.latest, "versions": versions, "tags": tags}
+
+
+def tags_of(item: Any) -> dict[str, str]:
+    """The tags of a role or profile, which moto keeps in two shapes."""
+    tags = item.tags.values() if isinstance(item.tags, dict) else item.tags
+    return {tag["Key"]: tag["Value"] for tag in tags}
+
+
+def role(item: Any) -> dict[str, Any]:
+    """A role with its policies."""
+    return {
+        "arn": item.arn,
+        "trust": item.assume_role_policy_document,
+        "policies": sorted(item.managed_policies),
+        "inline": dict(sorted(item.policies.items())),
+        "tags": tags_of(item),
+    }
+
+
+def profile(item: Any) -> dict[str, Any]:
+    """An instance profile with its roles."""
+    return {"arn": item.arn, "roles": [r.name for r in item.roles], "tags": tags_of(item)}

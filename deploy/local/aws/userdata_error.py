@@ -1,0 +1,5 @@
+"""Why user data makes no node."""
+
+
+class Unusable(Exception):
+    """The node's software would refuse this user data, for this reason."""

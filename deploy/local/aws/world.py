@@ -1,0 +1,111 @@
+"""Everything that there is in the simulated account, and the network and cluster that it starts with."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
+
+from . import autoscaling, ec2, eks, iam, images
+from .clock import Timers
+from .engine import Engine
+from .faults import Faults
+from .kube import Kube
+from .kubelet import Kubelets
+from .log import EventLog
+from .settings import Settings
+from .templates import Templates
+
+ZONES = ("a", "b", "c")
+NO_CA = base64.b64encode(b"no certificate authority").decode()
+
+
+class World:
+    """The simulated account. One lock keeps requests and timers apart; kubelets talk to Kubernetes outside it."""
+
+    def __init__(self, settings: Settings, kube: dict[str, str] | None, mended: bool = True) -> None:
+        self.settings = settings
+        self.lock = threading.RLock()
+        self.log = EventLog(Path(settings.state_dir) / "aws-events.jsonl")
+        self.faults = Faults()
+        self.ec2 = ec2_backends[settings.account][settings.region]
+        self.iam = iam_backends[settings.account]["aws"]
+        self.images: dict[str, images.Image] = {}
+        self.console: dict[str, list[str]] = defaultdict(list)
+        self.visible_profiles: dict[str, float] = {}
+        self.endpoint = kube["url"] if kube else "https://eks.invalid"
+        self.ca_data = base64.b64encode(Path(kube["ca"]).read_bytes()).decode() if kube else NO_CA
+        self.authentication_mode = "CONFIG_MAP"
+        self.templates = Templates(self.ec2.launch_templates)
+        if mended:
+            self.timers = Timers("aws-timers", self.lock)
+            self.engine = Engine(self)
+            self.kubelets = Kubelets(self, Kube(kube) if kube else None)
+            self._mend()
+        self.facts = self._furnish(mended)
+
+    def _mend(self) -> None:
+        self.ec2.local_templates = self.templates
+        for module in (autoscaling, ec2, eks, iam):
+            module.mend(self)
+        iam.load_policies(self.iam)
+
+    def _furnish(self, mended: bool) -> dict[str, Any]:
+        vpc = self.ec2.create_vpc("10.0.0.0/16", tags=[{"Key": "Name", "Value": "demo"}])
+        other = self.ec2.create_vpc("10.1.0.0/16", tags=[{"Key": "Name", "Value": "other"}])
+        subnets, names = [], []
+        for number, zone in enumerate(ZONES):
+            names.append(f"demo-private-{zone}")
+            for network, where in ((vpc, 0), (other, 1)):
+                subnet = self.ec2.create_subnet(
+                    network.id,
+                    f"10.{where}.{number * 32}.0/19",
+                    availability_zone=self.settings.region + zone,
+                    tags={"subnet": {"Name": names[-1]}},
+                )
+                subnets += [subnet.id] if network is vpc else []
+        group = self.ec2.create_security_group("demo-nodes", "nodes", vpc.id, tags={"Name": "demo-nodes"})
+        self.ec2.create_security_group("demo-nodes", "nodes of another VPC", other.id, tags={"Name": "demo-nodes"})
+        eks.create_cluster(self, subnets, group.id)
+        amis = images.create_images(self)
+        if mended:
+            images.create_parameters(self, amis)
+        return {
+            "region": self.settings.region,
+            "account": self.settings.account,
+            "cluster_name": self.settings.cluster_name,
+            "cluster_version": self.settings.cluster_version,
+            "vpc": vpc.id,
+            "other_vpc": other.id,
+            "subnets": subnets,
+            "subnet_names": names,
+            "security_group": group.id,
+            "security_group_name": "demo-nodes",
+            "amis": amis,
+            "aws_log": str(self.log.path),
+            "delays": vars(self.settings.delays),
+        }
+
+    def freeze(self) -> Any:
+        """A copy of groups and templates, for stale reads."""
+        with self.lock:
+            return copy.deepcopy((self.engine.groups, dict(self.templates.by_id)))
+
+    @contextmanager
+    def as_it_was(self, frozen: Any) -> Iterator[None]:
+        """Let calls see the copy."""
+        groups, by_id = frozen
+        before = self.engine.groups, self.templates.by_id
+        self.engine.groups, self.templates.by_id = groups, by_id
+        try:
+            yield
+        finally:
+            self.engine.groups, self.templates.by_id = before
