@@ -1,0 +1,427 @@
+//! What an AWS error means here: one table from what AWS said to a closed set.
+//!
+//! Unknown is not absent: only codes that say "it is not there" become
+//! [`AwsErrorKind::NotFound`].
+
+use std::time::Duration;
+
+/// An AWS call that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{service} {operation}: {code}: {message}")]
+pub struct AwsError {
+    /// The service as people call it: `AutoScaling`, `EC2`, `IAM`, `EKS`, `SSM`.
+    pub service: &'static str,
+    /// The API operation, for example `CreateAutoScalingGroup`.
+    pub operation: &'static str,
+    /// What it means.
+    pub kind: AwsErrorKind,
+    /// AWS's own code, or ours where no answer came: `Timeout`, `NoAnswer`.
+    pub code: String,
+    /// AWS's words, without what is only noise or secret.
+    pub message: String,
+}
+
+/// What an AWS error means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AwsErrorKind {
+    /// The thing that was asked for is not there.
+    NotFound,
+    /// A thing of that name is there already.
+    AlreadyExists,
+    /// Too many calls.
+    Throttled,
+    /// A right is missing.
+    Denied,
+    /// Something else uses it or changes it; it passes.
+    InUse,
+    /// An instance profile that is not known everywhere yet, or wrong.
+    InvalidProfile,
+    /// A limit of the account.
+    Quota,
+    /// AWS refuses a value; the same call fails for ever.
+    Invalid,
+    /// A 5xx, a time-out, no connection. Whether a write took place is unknown.
+    Unavailable,
+    /// Anything else.
+    Other,
+}
+
+/// When the same thing may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Not until someone changes something; the resync looks again.
+    Never,
+    /// With the group's own exponential backoff.
+    Backoff,
+    /// After this long.
+    After(Duration),
+}
+
+impl AwsErrorKind {
+    /// The static name, for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            AwsErrorKind::NotFound => "NotFound",
+            AwsErrorKind::AlreadyExists => "AlreadyExists",
+            AwsErrorKind::Throttled => "Throttled",
+            AwsErrorKind::Denied => "Denied",
+            AwsErrorKind::InUse => "InUse",
+            AwsErrorKind::InvalidProfile => "InvalidProfile",
+            AwsErrorKind::Quota => "Quota",
+            AwsErrorKind::Invalid => "Invalid",
+            AwsErrorKind::Unavailable => "Unavailable",
+            AwsErrorKind::Other => "Other",
+        }
+    }
+
+    /// The outcome label of `instance_manager_aws_calls_total` and its like.
+    pub fn outcome(self) -> &'static str {
+        match self {
+            AwsErrorKind::Throttled => "throttled",
+            AwsErrorKind::Denied => "denied",
+            AwsErrorKind::Unavailable => "unavailable",
+            AwsErrorKind::NotFound => "not_found",
+            AwsErrorKind::AlreadyExists
+            | AwsErrorKind::InUse
+            | AwsErrorKind::InvalidProfile
+            | AwsErrorKind::Quota
+            | AwsErrorKind::Invalid
+            | AwsErrorKind::Other => "error",
+        }
+    }
+}
+
+impl AwsError {
+    /// An error that AWS answered with.
+    pub fn answered(
+        service: &'static str,
+        operation: &'static str,
+        code: &str,
+        message: &str,
+        status: u16,
+    ) -> Self {
+        AwsError {
+            service,
+            operation,
+            kind: classify(service, code, message, status),
+            code: if code.is_empty() { format!("HTTP {status}") } else { code.to_owned() },
+            message: readable(message),
+        }
+    }
+
+    /// No usable answer came, so that the outcome of a write is unknown.
+    pub fn unanswered(service: &'static str, operation: &'static str, code: &str, message: &str) -> Self {
+        AwsError {
+            service,
+            operation,
+            kind: AwsErrorKind::Unavailable,
+            code: code.to_owned(),
+            message: readable(message),
+        }
+    }
+
+    /// Whether it says that the thing is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.kind == AwsErrorKind::NotFound
+    }
+
+    /// When to try again.
+    pub fn disposition(&self) -> Disposition {
+        match self.kind {
+            AwsErrorKind::Denied | AwsErrorKind::Invalid => Disposition::Never,
+            AwsErrorKind::InUse => Disposition::After(Duration::from_secs(15)),
+            AwsErrorKind::InvalidProfile => Disposition::After(Duration::from_secs(10)),
+            AwsErrorKind::Quota => Disposition::After(Duration::from_secs(300)),
+            AwsErrorKind::NotFound
+            | AwsErrorKind::AlreadyExists
+            | AwsErrorKind::Throttled
+            | AwsErrorKind::Unavailable
+            | AwsErrorKind::Other => Disposition::Backoff,
+        }
+    }
+
+    /// The IAM action that is missing: the one AWS names (a write may need
+    /// another service's right, as `iam:PassRole`), else that of the call.
+    pub fn missing_permission(&self) -> Option<String> {
+        if self.kind != AwsErrorKind::Denied {
+            return None;
+        }
+        let named = self.message.split_once("to perform: ").map(|(_, rest)| {
+            rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, ':' | '-')).collect::<String>()
+        });
+        match named {
+            Some(action) if action.contains(':') => Some(action),
+            _ => Some(format!("{}:{}", prefix(self.service), self.operation)),
+        }
+    }
+}
+
+/// The prefix of a service's IAM actions, which is also its label in metrics.
+pub fn prefix(service: &str) -> &'static str {
+    match service {
+        "AutoScaling" | "Auto Scaling" => "autoscaling",
+        "EC2" => "ec2",
+        "IAM" => "iam",
+        "EKS" => "eks",
+        "SSM" => "ssm",
+        _ => "aws",
+    }
+}
+
+/// AWS's words without the encoded authorization message, on one line, at most 1,024 characters.
+fn readable(message: &str) -> String {
+    let text = message.split("Encoded authorization failure message").next().unwrap_or_default();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(1024) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+enum Code {
+    Is(&'static str),
+    Starts(&'static str),
+    Ends(&'static str),
+}
+use Code::{Ends, Is, Starts};
+
+impl Code {
+    fn matches(&self, code: &str) -> bool {
+        match self {
+            Is(text) => code == *text,
+            Starts(text) => code.starts_with(text),
+            Ends(text) => code.ends_with(text),
+        }
+    }
+}
+
+/// One row: codes of a service ("" is any), what the message must hold in lower case ("" is anything), and the meaning.
+struct Row(&'static str, &'static [Code], &'static str, AwsErrorKind);
+
+/// Read from above, the first that fits decides; codes come before the HTTP status.
+const TABLE: &[Row] = &[
+    Row(
+        "",
+        &[
+            Starts("Throttl"),
+            Starts("RequestThrottled"),
+            Is("RequestLimitExceeded"),
+            Is("EC2ThrottledException"),
+            Is("TooManyRequestsException"),
+            Is("PriorRequestNotComplete"),
+            Is("BandwidthLimitExceeded"),
+            Is("SlowDown"),
+        ],
+        "",
+        AwsErrorKind::Throttled,
+    ),
+    // Bad credentials are not a missing right: a new token or a clock helps.
+    Row(
+        "",
+        &[
+            Starts("ExpiredToken"),
+            Is("RequestExpired"),
+            Is("InvalidClientTokenId"),
+            Is("UnrecognizedClientException"),
+            Is("SignatureDoesNotMatch"),
+            Starts("MissingAuthenticationToken"),
+            Starts("IncompleteSignature"),
+            Is("AuthFailure"),
+        ],
+        "",
+        AwsErrorKind::Other,
+    ),
+    Row(
+        "",
+        &[
+            Starts("AccessDenied"),
+            Is("UnauthorizedOperation"),
+            Is("UnauthorizedAccess"),
+            Starts("NotAuthorized"),
+            Is("OptInRequired"),
+        ],
+        "",
+        AwsErrorKind::Denied,
+    ),
+    Row("", &[Starts("InvalidParameter"), Is("ValidationError")], "invalid iaminstanceprofile", AwsErrorKind::InvalidProfile),
+    Row("", &[Starts("InvalidParameter"), Is("ValidationError")], "invalid iam instance profile", AwsErrorKind::InvalidProfile),
+    Row("AutoScaling", &[Is("ValidationError")], "autoscalinggroup name not found", AwsErrorKind::NotFound),
+    Row("AutoScaling", &[Is("ValidationError")], "instance id not found", AwsErrorKind::NotFound),
+    Row("AutoScaling", &[Is("ValidationError")], "no managed instance found", AwsErrorKind::NotFound),
+    Row("AutoScaling", &[Is("ValidationError")], "no lifecycle hook found", AwsErrorKind::NotFound),
+    Row("AutoScaling", &[Is("AlreadyExists")], "", AwsErrorKind::AlreadyExists),
+    Row(
+        "AutoScaling",
+        &[Starts("ResourceInUse"), Is("ScalingActivityInProgress"), Is("ResourceContention"), Is("InstanceRefreshInProgress")],
+        "",
+        AwsErrorKind::InUse,
+    ),
+    Row("IAM", &[Starts("NoSuchEntity")], "", AwsErrorKind::NotFound),
+    Row("IAM", &[Starts("EntityAlreadyExists")], "", AwsErrorKind::AlreadyExists),
+    Row(
+        "IAM",
+        &[Starts("DeleteConflict"), Starts("ConcurrentModification"), Starts("EntityTemporarilyUnmodifiable")],
+        "",
+        AwsErrorKind::InUse,
+    ),
+    Row("IAM", &[Is("UnmodifiableEntity"), Is("PolicyNotAttachable")], "", AwsErrorKind::Invalid),
+    Row(
+        "EC2",
+        &[Ends(".NotFound"), Ends(".NotFoundException"), Ends(".VersionNotFound")],
+        "",
+        AwsErrorKind::NotFound,
+    ),
+    Row("EC2", &[Ends(".AlreadyExistsException"), Ends(".AlreadyExists"), Ends(".Duplicate")], "", AwsErrorKind::AlreadyExists),
+    Row(
+        "EC2",
+        &[Is("DependencyViolation"), Is("IncorrectState"), Is("IncorrectInstanceState"), Ends(".InUse")],
+        "",
+        AwsErrorKind::InUse,
+    ),
+    Row("EKS", &[Is("ResourceNotFoundException"), Is("NotFoundException")], "", AwsErrorKind::NotFound),
+    Row("EKS", &[Is("ResourceInUseException")], "already exists", AwsErrorKind::AlreadyExists),
+    Row("EKS", &[Is("ResourceInUseException")], "", AwsErrorKind::InUse),
+    Row("SSM", &[Is("ParameterNotFound")], "", AwsErrorKind::NotFound),
+    Row(
+        "",
+        &[Ends("LimitExceeded"), Ends("LimitExceededException"), Ends("QuotaExceededException"), Is("ResourceCountExceeded")],
+        "",
+        AwsErrorKind::Quota,
+    ),
+    Row(
+        "",
+        &[
+            Starts("InternalError"),
+            Starts("InternalFailure"),
+            Starts("InternalServerError"),
+            Starts("ServiceUnavailable"),
+            Starts("ServiceFailure"),
+            Is("ServerException"),
+            Is("Unavailable"),
+            Starts("RequestTimeout"),
+        ],
+        "",
+        AwsErrorKind::Unavailable,
+    ),
+    Row(
+        "",
+        &[
+            Is("ValidationError"),
+            Is("ValidationException"),
+            Starts("Invalid"),
+            Starts("Malformed"),
+            Starts("Missing"),
+            Starts("Unsupported"),
+            Is("UnknownParameter"),
+            Is("ClientException"),
+            Is("IdempotentParameterMismatch"),
+        ],
+        "",
+        AwsErrorKind::Invalid,
+    ),
+];
+
+/// What it means that a call of `service` was answered with this code, message and HTTP status.
+pub fn classify(service: &str, code: &str, message: &str, status: u16) -> AwsErrorKind {
+    let message = message.to_lowercase();
+    let hit = TABLE.iter().find(|Row(of, codes, text, _)| {
+        (of.is_empty() || *of == service) && message.contains(text) && codes.iter().any(|c| c.matches(code))
+    });
+    match (hit, status) {
+        (Some(Row(_, _, _, kind)), _) => *kind,
+        (None, 429) => AwsErrorKind::Throttled,
+        (None, 500..) => AwsErrorKind::Unavailable,
+        (None, _) => AwsErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use AwsErrorKind::*;
+
+    #[test]
+    fn real_codes_have_their_meaning() {
+        let cases: &[(&str, &str, &str, &str, u16, AwsErrorKind)] = &[
+            ("AutoScaling", "CreateAutoScalingGroup", "AlreadyExists", "AutoScalingGroup by this name already exists", 400, AlreadyExists),
+            ("AutoScaling", "CreateAutoScalingGroup", "ValidationError", "Invalid IamInstanceProfile: arn:aws:iam::1:instance-profile/x", 400, InvalidProfile),
+            ("AutoScaling", "CreateAutoScalingGroup", "ValidationError", "The subnet ID 'subnet-1' does not exist", 400, Invalid),
+            ("AutoScaling", "CreateAutoScalingGroup", "ValidationError", "The specified launch template, with template ID lt-1, does not exist.", 400, Invalid),
+            ("AutoScaling", "CreateAutoScalingGroup", "LimitExceeded", "You have reached the limit", 400, Quota),
+            ("AutoScaling", "UpdateAutoScalingGroup", "ValidationError", "AutoScalingGroup name not found - no such group: x", 400, NotFound),
+            ("AutoScaling", "DeleteAutoScalingGroup", "ResourceInUse", "You cannot delete an AutoScalingGroup while there are instances", 400, InUse),
+            ("AutoScaling", "DeleteAutoScalingGroup", "ScalingActivityInProgress", "", 400, InUse),
+            ("AutoScaling", "SuspendProcesses", "ResourceContention", "", 500, InUse),
+            ("AutoScaling", "TerminateInstanceInAutoScalingGroup", "ValidationError", "Instance Id not found - No managed instance found for instance ID i-1", 400, NotFound),
+            ("AutoScaling", "DescribeAutoScalingGroups", "Throttling", "Rate exceeded", 400, Throttled),
+            ("AutoScaling", "DescribeAutoScalingGroups", "InvalidNextToken", "", 400, Invalid),
+            ("AutoScaling", "DescribeAutoScalingGroups", "AccessDenied", "User is not authorized", 403, Denied),
+            ("AutoScaling", "DescribeAutoScalingGroups", "InternalFailure", "", 500, Unavailable),
+            ("AutoScaling", "DescribeAutoScalingGroups", "", "", 504, Unavailable),
+            ("EC2", "CreateLaunchTemplate", "InvalidLaunchTemplateName.AlreadyExistsException", "", 400, AlreadyExists),
+            ("EC2", "DescribeLaunchTemplateVersions", "InvalidLaunchTemplateId.NotFound", "", 400, NotFound),
+            ("EC2", "ModifyLaunchTemplate", "InvalidLaunchTemplateId.VersionNotFound", "", 400, NotFound),
+            ("EC2", "DeleteLaunchTemplate", "InvalidLaunchTemplateName.NotFoundException", "", 400, NotFound),
+            ("EC2", "DeleteLaunchTemplate", "InvalidLaunchTemplateId.Malformed", "", 400, Invalid),
+            ("EC2", "CreateLaunchTemplateVersion", "IdempotentParameterMismatch", "", 400, Invalid),
+            ("EC2", "CreateLaunchTemplateVersion", "VersionLimitExceeded", "", 400, Quota),
+            ("EC2", "DescribeSubnets", "RequestLimitExceeded", "Request limit exceeded.", 503, Throttled),
+            ("EC2", "DescribeSubnets", "UnauthorizedOperation", "You are not authorized", 403, Denied),
+            ("EC2", "DescribeSubnets", "AuthFailure", "AWS was not able to validate the provided access credentials", 401, Other),
+            ("EC2", "DescribeSubnets", "Unavailable", "", 503, Unavailable),
+            ("EC2", "CreateLaunchTemplate", "InvalidParameterValue", "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", 400, InvalidProfile),
+            ("IAM", "GetRole", "NoSuchEntity", "The role with name x cannot be found.", 404, NotFound),
+            ("IAM", "CreateRole", "EntityAlreadyExists", "", 409, AlreadyExists),
+            ("IAM", "DeleteRole", "DeleteConflict", "Cannot delete entity, must detach all policies first.", 409, InUse),
+            ("IAM", "CreateRole", "ConcurrentModification", "", 409, InUse),
+            ("IAM", "CreateRole", "LimitExceeded", "Cannot exceed quota for RolesPerAccount: 1000", 409, Quota),
+            ("IAM", "CreateRole", "MalformedPolicyDocument", "", 400, Invalid),
+            ("IAM", "CreateRole", "ServiceFailure", "", 500, Unavailable),
+            ("IAM", "CreateRole", "InvalidClientTokenId", "The security token included in the request is invalid.", 403, Other),
+            ("EKS", "DescribeCluster", "ResourceNotFoundException", "No cluster found for name: x.", 404, NotFound),
+            ("EKS", "DescribeCluster", "AccessDeniedException", "", 403, Denied),
+            ("EKS", "DescribeCluster", "ServerException", "", 500, Unavailable),
+            ("EKS", "CreateNodegroup", "ResourceInUseException", "NodeGroup already exists with name x", 409, AlreadyExists),
+            ("EKS", "CreateNodegroup", "ResourceLimitExceededException", "", 400, Quota),
+            ("EKS", "DescribeCluster", "TooManyRequestsException", "", 429, Throttled),
+            ("SSM", "GetParameters", "ThrottlingException", "Rate exceeded", 400, Throttled),
+            ("SSM", "GetParameters", "ValidationException", "", 400, Invalid),
+            ("SSM", "GetParameters", "InternalServerError", "", 500, Unavailable),
+            ("SSM", "GetParameters", "SomethingNew", "", 400, Other),
+            // A code that means absence in one service means nothing in another.
+            ("AutoScaling", "DescribeAutoScalingGroups", "NoSuchEntity", "", 404, Other),
+            ("IAM", "GetRole", "", "<html>not found</html>", 404, Other),
+        ];
+        for (service, operation, code, message, status, kind) in cases {
+            assert_eq!(classify(service, code, message, *status), *kind, "{service} {operation} {code} {message}");
+        }
+    }
+
+    #[test]
+    fn the_encoded_authorization_message_is_cut() {
+        let error = AwsError::answered(
+            "EC2",
+            "CreateLaunchTemplate",
+            "UnauthorizedOperation",
+            "You are not authorized to perform this operation.\n Encoded authorization failure message: AAAABBBB",
+            403,
+        );
+        assert_eq!(
+            error.to_string(),
+            "EC2 CreateLaunchTemplate: UnauthorizedOperation: You are not authorized to perform this operation."
+        );
+        assert_eq!(error.missing_permission().as_deref(), Some("ec2:CreateLaunchTemplate"));
+        assert_eq!(error.disposition(), Disposition::Never);
+    }
+
+    #[test]
+    fn a_missing_right_is_the_one_that_aws_names() {
+        let denied = |message| AwsError::answered("AutoScaling", "CreateAutoScalingGroup", "AccessDenied", message, 403);
+        let passed = denied("User: arn:aws:sts::1:assumed-role/x/y is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/z");
+        assert_eq!(passed.missing_permission().as_deref(), Some("iam:PassRole"));
+        assert_eq!(denied("no").missing_permission().as_deref(), Some("autoscaling:CreateAutoScalingGroup"));
+        let lost = AwsError::unanswered("IAM", "CreateRole", "Timeout", "no answer in 90 s");
+        assert_eq!(lost.missing_permission(), None);
+        assert_eq!(lost.disposition(), Disposition::Backoff);
+    }
+}

@@ -1,0 +1,308 @@
+//! Amazon EC2 Auto Scaling.
+
+use async_trait::async_trait;
+use aws_sdk_autoscaling::Client;
+use aws_sdk_autoscaling::types as sdk;
+
+use super::{failed, text, timestamp};
+use crate::aws::{
+    AutoScaling, AwsResult, Instance, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup,
+    ScalingGroupChange, Tag, TemplatePin,
+};
+
+const SERVICE: &str = "AutoScaling";
+/// AWS's largest page, and the most names that one DescribeAutoScalingGroups takes.
+const PAGE: i32 = 100;
+
+pub(super) struct Sdk(pub Client);
+
+#[async_trait]
+impl AutoScaling for Sdk {
+    async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = self.0.describe_auto_scaling_groups().set_auto_scaling_group_names(Some(names.to_vec()));
+        let groups = request.into_paginator().page_size(PAGE).items().send().try_collect().await;
+        let groups: Vec<_> = groups.map_err(failed(SERVICE, "DescribeAutoScalingGroups"))?;
+        Ok(groups.iter().map(group).collect())
+    }
+
+    async fn describe_hooks(&self, group: &str) -> AwsResult<Vec<LifecycleHook>> {
+        let answer = self.0.describe_lifecycle_hooks().auto_scaling_group_name(group).send().await;
+        let answer = answer.map_err(failed(SERVICE, "DescribeLifecycleHooks"))?;
+        let mut hooks: Vec<_> = answer.lifecycle_hooks().iter().map(hook).collect();
+        hooks.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(hooks)
+    }
+
+    async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>> {
+        let request = self.0.describe_scaling_activities().auto_scaling_group_name(group);
+        let answer = request.max_records(limit.clamp(1, PAGE)).send().await;
+        let answer = answer.map_err(failed(SERVICE, "DescribeScalingActivities"))?;
+        Ok(answer.activities().iter().map(activity).collect())
+    }
+
+    async fn refresh_active(&self, group: &str) -> AwsResult<bool> {
+        use sdk::InstanceRefreshStatus::{Cancelled, Failed, RollbackFailed, RollbackSuccessful, Successful};
+        let request = self.0.describe_instance_refreshes().auto_scaling_group_name(group);
+        let mut pages = request.into_paginator().page_size(PAGE).send();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(failed(SERVICE, "DescribeInstanceRefreshes"))?;
+            let over = [Successful, Failed, Cancelled, RollbackSuccessful, RollbackFailed];
+            if page.instance_refreshes().iter().filter_map(|r| r.status()).any(|s| !over.contains(s)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn create_group(&self, input: &NewScalingGroup) -> AwsResult<()> {
+        let request = self
+            .0
+            .create_auto_scaling_group()
+            .auto_scaling_group_name(&input.name)
+            .min_size(input.min)
+            .max_size(input.max)
+            .desired_capacity(input.min)
+            .vpc_zone_identifier(input.subnets.join(","))
+            .launch_template(template(&input.template))
+            .set_tags(Some(tags(&input.name, &input.tags)))
+            .set_lifecycle_hook_specification_list(
+                (!input.hooks.is_empty()).then(|| input.hooks.iter().map(hook_specification).collect()),
+            );
+        request.send().await.map_err(failed(SERVICE, "CreateAutoScalingGroup"))?;
+        Ok(())
+    }
+
+    async fn update_group(
+        &self,
+        group: &str,
+        change: &ScalingGroupChange,
+        pin: Option<&TemplatePin>,
+    ) -> AwsResult<()> {
+        let request = self
+            .0
+            .update_auto_scaling_group()
+            .auto_scaling_group_name(group)
+            .set_min_size(change.min)
+            .set_max_size(change.max)
+            .set_vpc_zone_identifier(change.subnets.as_ref().map(|s| s.join(",")))
+            .set_launch_template(pin.map(template));
+        request.send().await.map_err(failed(SERVICE, "UpdateAutoScalingGroup"))?;
+        Ok(())
+    }
+
+    async fn delete_group(&self, group: &str) -> AwsResult<()> {
+        let request = self.0.delete_auto_scaling_group().auto_scaling_group_name(group);
+        request.send().await.map_err(failed(SERVICE, "DeleteAutoScalingGroup"))?;
+        Ok(())
+    }
+
+    async fn put_tags(&self, group: &str, wanted: &[Tag]) -> AwsResult<()> {
+        let request = self.0.create_or_update_tags().set_tags(Some(tags(group, wanted)));
+        request.send().await.map_err(failed(SERVICE, "CreateOrUpdateTags"))?;
+        Ok(())
+    }
+
+    async fn delete_tags(&self, group: &str, keys: &[String]) -> AwsResult<()> {
+        let of = |key: &String| sdk::Tag::builder().resource_id(group).resource_type(RESOURCE).key(key).build();
+        let request = self.0.delete_tags().set_tags(Some(keys.iter().map(of).collect()));
+        request.send().await.map_err(failed(SERVICE, "DeleteTags"))?;
+        Ok(())
+    }
+
+    async fn suspend_processes(&self, group: &str, processes: &[String]) -> AwsResult<()> {
+        let request = self.0.suspend_processes().auto_scaling_group_name(group);
+        let answer = request.set_scaling_processes(Some(processes.to_vec())).send().await;
+        answer.map_err(failed(SERVICE, "SuspendProcesses"))?;
+        Ok(())
+    }
+
+    async fn resume_processes(&self, group: &str, processes: &[String]) -> AwsResult<()> {
+        let request = self.0.resume_processes().auto_scaling_group_name(group);
+        let answer = request.set_scaling_processes(Some(processes.to_vec())).send().await;
+        answer.map_err(failed(SERVICE, "ResumeProcesses"))?;
+        Ok(())
+    }
+
+    async fn enable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()> {
+        let request = self.0.enable_metrics_collection().auto_scaling_group_name(group);
+        let answer = request.set_metrics(Some(metrics.to_vec())).granularity("1Minute").send().await;
+        answer.map_err(failed(SERVICE, "EnableMetricsCollection"))?;
+        Ok(())
+    }
+
+    async fn disable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()> {
+        let request = self.0.disable_metrics_collection().auto_scaling_group_name(group);
+        let answer = request.set_metrics(Some(metrics.to_vec())).send().await;
+        answer.map_err(failed(SERVICE, "DisableMetricsCollection"))?;
+        Ok(())
+    }
+
+    async fn put_hook(&self, group: &str, hook: &LifecycleHook) -> AwsResult<()> {
+        let request = self
+            .0
+            .put_lifecycle_hook()
+            .auto_scaling_group_name(group)
+            .lifecycle_hook_name(&hook.name)
+            .lifecycle_transition(&hook.transition)
+            .default_result(&hook.default_result)
+            .heartbeat_timeout(hook.heartbeat_timeout)
+            .set_notification_target_arn(hook.notification_arn.clone())
+            .set_notification_metadata(hook.metadata.clone())
+            .set_role_arn(hook.role_arn.clone());
+        request.send().await.map_err(failed(SERVICE, "PutLifecycleHook"))?;
+        Ok(())
+    }
+
+    async fn delete_hook(&self, group: &str, hook: &str) -> AwsResult<()> {
+        let request = self.0.delete_lifecycle_hook().auto_scaling_group_name(group).lifecycle_hook_name(hook);
+        request.send().await.map_err(failed(SERVICE, "DeleteLifecycleHook"))?;
+        Ok(())
+    }
+
+    async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()> {
+        let request = self.0.terminate_instance_in_auto_scaling_group().instance_id(instance);
+        let answer = request.should_decrement_desired_capacity(decrement).send().await;
+        answer.map_err(failed(SERVICE, "TerminateInstanceInAutoScalingGroup"))?;
+        Ok(())
+    }
+}
+
+const RESOURCE: &str = "auto-scaling-group";
+
+fn tags(group: &str, tags: &[Tag]) -> Vec<sdk::Tag> {
+    let of = |tag: &Tag| {
+        sdk::Tag::builder()
+            .resource_id(group)
+            .resource_type(RESOURCE)
+            .key(&tag.key)
+            .value(&tag.value)
+            .propagate_at_launch(true)
+            .build()
+    };
+    tags.iter().map(of).collect()
+}
+
+fn template(pin: &TemplatePin) -> sdk::LaunchTemplateSpecification {
+    sdk::LaunchTemplateSpecification::builder().launch_template_id(&pin.id).version(&pin.version).build()
+}
+
+fn pin(template: &sdk::LaunchTemplateSpecification) -> TemplatePin {
+    TemplatePin {
+        id: text(template.launch_template_id()),
+        version: template.version().unwrap_or("$Default").to_owned(),
+    }
+}
+
+fn hook_specification(hook: &LifecycleHook) -> sdk::LifecycleHookSpecification {
+    sdk::LifecycleHookSpecification::builder()
+        .lifecycle_hook_name(&hook.name)
+        .lifecycle_transition(&hook.transition)
+        .default_result(&hook.default_result)
+        .heartbeat_timeout(hook.heartbeat_timeout)
+        .set_notification_target_arn(hook.notification_arn.clone())
+        .set_notification_metadata(hook.metadata.clone())
+        .set_role_arn(hook.role_arn.clone())
+        .build()
+}
+
+fn hook(hook: &sdk::LifecycleHook) -> LifecycleHook {
+    let some = |value: Option<&str>| value.filter(|v| !v.is_empty()).map(str::to_owned);
+    LifecycleHook {
+        name: text(hook.lifecycle_hook_name()),
+        transition: text(hook.lifecycle_transition()),
+        default_result: text(hook.default_result()),
+        heartbeat_timeout: hook.heartbeat_timeout().unwrap_or(3600),
+        notification_arn: some(hook.notification_target_arn()),
+        metadata: some(hook.notification_metadata()),
+        role_arn: some(hook.role_arn()),
+    }
+}
+
+fn activity(activity: &sdk::Activity) -> ScalingActivity {
+    ScalingActivity {
+        status: text(activity.status_code().map(|s| s.as_str())),
+        description: text(activity.description()),
+        message: text(activity.status_message()),
+        started: timestamp(activity.start_time()),
+    }
+}
+
+fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
+    let policy = group.mixed_instances_policy();
+    let mixed_template = policy.and_then(|p| p.launch_template()).and_then(|t| t.launch_template_specification());
+    let subnets = group.vpc_zone_identifier().unwrap_or_default();
+    ScalingGroup {
+        name: text(group.auto_scaling_group_name()),
+        min: group.min_size().unwrap_or_default(),
+        max: group.max_size().unwrap_or_default(),
+        desired: group.desired_capacity().unwrap_or_default(),
+        subnets: sorted(subnets.split(',').map(str::trim).filter(|s| !s.is_empty())),
+        template: group.launch_template().or(mixed_template).map(pin),
+        launch_configuration: group.launch_configuration_name().map(str::to_owned),
+        mixed: policy.is_some(),
+        tags: group.tags().iter().map(|t| Tag { key: text(t.key()), value: text(t.value()) }).collect(),
+        suspended: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
+        metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
+        instances: group.instances().iter().map(instance).collect(),
+        deleting: group.status().is_some_and(|s| !s.is_empty()),
+    }
+}
+
+fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+fn instance(instance: &sdk::Instance) -> Instance {
+    Instance {
+        id: text(instance.instance_id()),
+        zone: text(instance.availability_zone()),
+        state: state(instance.lifecycle_state().map(|s| s.as_str()).unwrap_or_default()),
+        healthy: !instance.health_status().is_some_and(|h| h.eq_ignore_ascii_case("unhealthy")),
+        template: instance.launch_template().map(pin),
+        in_service_since: None,
+    }
+}
+
+fn state(state: &str) -> InstanceState {
+    match state.split(':').next().unwrap_or_default() {
+        "InService" => InstanceState::InService,
+        "Pending" => InstanceState::Pending,
+        "Terminating" | "Terminated" => InstanceState::Terminating,
+        "EnteringStandby" | "Standby" => InstanceState::Standby,
+        "Warmed" => InstanceState::Warmed,
+        _ => InstanceState::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_with_a_suffix_are_their_state() {
+        assert_eq!(state("Pending:Wait"), InstanceState::Pending);
+        assert_eq!(state("Terminating:Proceed"), InstanceState::Terminating);
+        assert_eq!(state("Warmed:Terminating:Wait"), InstanceState::Warmed);
+        assert_eq!(state("EnteringStandby"), InstanceState::Standby);
+        assert_eq!(state("ReplacingRootVolume:Wait"), InstanceState::Other);
+    }
+
+    #[test]
+    fn a_mixed_group_tells_the_template_of_its_policy() {
+        let specification = template(&TemplatePin { id: "lt-1".into(), version: "3".into() });
+        let of_policy = sdk::LaunchTemplate::builder().launch_template_specification(specification).build();
+        let mixed = sdk::AutoScalingGroup::builder()
+            .vpc_zone_identifier("subnet-b, subnet-a")
+            .mixed_instances_policy(sdk::MixedInstancesPolicy::builder().launch_template(of_policy).build())
+            .build();
+        let mixed = group(&mixed);
+        assert!(mixed.mixed);
+        assert_eq!(mixed.template, Some(TemplatePin { id: "lt-1".into(), version: "3".into() }));
+        assert_eq!(mixed.subnets, ["subnet-a", "subnet-b"]);
+    }
+}

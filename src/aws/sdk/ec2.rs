@@ -1,0 +1,205 @@
+//! Amazon EC2: launch templates and what they name.
+
+use async_trait::async_trait;
+use aws_sdk_ec2::Client;
+use aws_sdk_ec2::types as sdk;
+
+use super::template::{request_data, version};
+use super::{failed, text, timestamp};
+use crate::aws::{
+    AwsError, AwsResult, Ec2, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate, NewVersion, Tag,
+    TemplateVersion,
+};
+
+const SERVICE: &str = "EC2";
+
+pub(super) struct Sdk(pub Client);
+
+#[async_trait]
+impl Ec2 for Sdk {
+    async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        // A filter, because one absent name fails the whole call when names are given as such.
+        let request = self.0.describe_launch_templates().filters(filter("launch-template-name", names));
+        let found = request.into_paginator().page_size(200).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchTemplates"))?;
+        Ok(found.iter().map(template).filter(|t| names.contains(&t.name)).collect())
+    }
+
+    async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
+        let request = self.0.describe_launch_template_versions().launch_template_id(template_id);
+        // AWS takes no page size together with version numbers.
+        let found = if numbers.is_empty() {
+            request.into_paginator().page_size(200).items().send().try_collect().await
+        } else {
+            let numbers = numbers.iter().map(i64::to_string).collect();
+            request.set_versions(Some(numbers)).into_paginator().items().send().try_collect().await
+        };
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchTemplateVersions"))?;
+        Ok(found.iter().map(version).collect())
+    }
+
+    async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
+        let request = self.0.describe_launch_template_versions().versions("$Default");
+        let found = request.into_paginator().page_size(200).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchTemplateVersions"))?;
+        Ok(found.iter().map(version).collect())
+    }
+
+    async fn create_template(&self, input: &NewTemplate) -> AwsResult<TemplateVersion> {
+        let request = self
+            .0
+            .create_launch_template()
+            .client_token(&input.version.token)
+            .launch_template_name(&input.name)
+            .version_description(&input.version.description)
+            .launch_template_data(request_data(&input.version.data))
+            .set_tag_specifications((!input.tags.is_empty()).then(|| {
+                let tags = sdk::TagSpecification::builder().resource_type(sdk::ResourceType::LaunchTemplate);
+                vec![tags.set_tags(Some(input.tags.iter().map(tag).collect())).build()]
+            }));
+        let answer = request.send().await.map_err(failed(SERVICE, "CreateLaunchTemplate"))?;
+        let made = answer.launch_template();
+        Ok(TemplateVersion {
+            template_id: text(made.and_then(|t| t.launch_template_id())),
+            number: 1,
+            description: Some(input.version.description.clone()),
+            data: input.version.data.clone(),
+        })
+    }
+
+    async fn create_version(&self, template_id: &str, input: &NewVersion) -> AwsResult<TemplateVersion> {
+        let request = self
+            .0
+            .create_launch_template_version()
+            .client_token(&input.token)
+            .launch_template_id(template_id)
+            .version_description(&input.description)
+            .launch_template_data(request_data(&input.data));
+        let answer = request.send().await.map_err(failed(SERVICE, "CreateLaunchTemplateVersion"))?;
+        let made = answer.launch_template_version().and_then(|v| v.version_number());
+        let number = made.ok_or_else(|| {
+            AwsError::unanswered(SERVICE, "CreateLaunchTemplateVersion", "BadAnswer", "no version number in the answer")
+        })?;
+        Ok(TemplateVersion {
+            template_id: template_id.to_owned(),
+            number,
+            description: Some(input.description.clone()),
+            data: input.data.clone(),
+        })
+    }
+
+    async fn set_default_version(&self, template_id: &str, number: i64) -> AwsResult<()> {
+        let request = self.0.modify_launch_template().launch_template_id(template_id);
+        let answer = request.default_version(number.to_string()).send().await;
+        answer.map_err(failed(SERVICE, "ModifyLaunchTemplate"))?;
+        Ok(())
+    }
+
+    async fn delete_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<()> {
+        let request = self.0.delete_launch_template_versions().launch_template_id(template_id);
+        let answer = request.set_versions(Some(numbers.iter().map(i64::to_string).collect())).send().await;
+        let answer = answer.map_err(failed(SERVICE, "DeleteLaunchTemplateVersions"))?;
+        // AWS answers 200 and names in the body what it did not delete.
+        let kept = answer.unsuccessfully_deleted_launch_template_versions().iter().find(|kept| {
+            kept.response_error().and_then(|e| e.code())
+                != Some(&sdk::LaunchTemplateErrorCode::LaunchTemplateVersionDoesNotExist)
+        });
+        let Some(error) = kept.and_then(|k| k.response_error()) else { return Ok(()) };
+        let code = error.code().map(|c| c.as_str()).unwrap_or_default();
+        let message = error.message().unwrap_or_default();
+        Err(AwsError::answered(SERVICE, "DeleteLaunchTemplateVersions", code, message, 200))
+    }
+
+    async fn delete_template(&self, template_id: &str) -> AwsResult<()> {
+        let request = self.0.delete_launch_template().launch_template_id(template_id);
+        request.send().await.map_err(failed(SERVICE, "DeleteLaunchTemplate"))?;
+        Ok(())
+    }
+
+    async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()> {
+        let request = self.0.create_tags().resources(resource).set_tags(Some(tags.iter().map(tag).collect()));
+        request.send().await.map_err(failed(SERVICE, "CreateTags"))?;
+        Ok(())
+    }
+
+    async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        let request = self.0.describe_subnets().filters(filter("vpc-id", std::slice::from_ref(&query.vpc)));
+        let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeSubnets"))?;
+        let object = |subnet: &sdk::Subnet| NetworkObject {
+            id: text(subnet.subnet_id()),
+            name: name_tag(subnet.tags()),
+            vpc: text(subnet.vpc_id()),
+            zone: subnet.availability_zone().map(str::to_owned),
+        };
+        Ok(found.iter().map(object).collect())
+    }
+
+    async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        let request = self.0.describe_security_groups().filters(filter("vpc-id", std::slice::from_ref(&query.vpc)));
+        let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeSecurityGroups"))?;
+        let object = |group: &sdk::SecurityGroup| NetworkObject {
+            id: text(group.group_id()),
+            name: name_tag(group.tags()),
+            vpc: text(group.vpc_id()),
+            zone: None,
+        };
+        Ok(found.iter().map(object).collect())
+    }
+
+    async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
+        let request = self.0.describe_instance_types().filters(filter("instance-type", &[name.to_owned()]));
+        let found = request.into_paginator().items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypes"))?;
+        // The filter takes wildcards; a type's name has none.
+        let found = found.into_iter().find(|t| t.instance_type().is_some_and(|t| t.as_str() == name));
+        Ok(found.map(|found| InstanceType {
+            name: name.to_owned(),
+            architectures: found
+                .processor_info()
+                .map(|p| p.supported_architectures().iter().map(|a| a.as_str().to_owned()).collect())
+                .unwrap_or_default(),
+        }))
+    }
+
+    async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = self.0.describe_instances().filters(filter("instance-id", ids));
+        let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstances"))?;
+        let time = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), timestamp(i.launch_time())?));
+        Ok(found.iter().flat_map(|reservation| reservation.instances()).filter_map(time).collect())
+    }
+}
+
+fn filter(name: &str, values: &[String]) -> sdk::Filter {
+    sdk::Filter::builder().name(name).set_values(Some(values.to_vec())).build()
+}
+
+pub(super) fn tag(tag: &Tag) -> sdk::Tag {
+    sdk::Tag::builder().key(&tag.key).value(&tag.value).build()
+}
+
+pub(super) fn plain_tags(tags: &[sdk::Tag]) -> Vec<Tag> {
+    tags.iter().map(|t| Tag { key: text(t.key()), value: text(t.value()) }).collect()
+}
+
+fn name_tag(tags: &[sdk::Tag]) -> Option<String> {
+    tags.iter().find(|t| t.key() == Some("Name")).and_then(|t| t.value()).map(str::to_owned)
+}
+
+fn template(template: &sdk::LaunchTemplate) -> LaunchTemplate {
+    LaunchTemplate {
+        id: text(template.launch_template_id()),
+        name: text(template.launch_template_name()),
+        default_version: template.default_version_number().unwrap_or_default(),
+        latest_version: template.latest_version_number().unwrap_or_default(),
+        tags: plain_tags(template.tags()),
+    }
+}

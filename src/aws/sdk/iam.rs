@@ -1,0 +1,161 @@
+//! AWS Identity and Access Management.
+
+use async_trait::async_trait;
+use aws_sdk_iam::Client;
+use aws_sdk_iam::types as sdk;
+
+use super::{failed, timestamp};
+use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, Role, Tag};
+
+const SERVICE: &str = "IAM";
+/// AWS's largest page.
+const PAGE: i32 = 1000;
+
+pub(super) struct Sdk(pub Client);
+
+#[async_trait]
+impl Iam for Sdk {
+    async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
+        let request = self.0.list_instance_profiles().into_paginator().page_size(PAGE);
+        let found = request.items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "ListInstanceProfiles"))?;
+        Ok(found.iter().map(profile).collect())
+    }
+
+    async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>> {
+        let request = self.0.list_entities_for_policy().policy_arn(policy_arn);
+        let mut pages = request.entity_filter(sdk::EntityType::Role).into_paginator().page_size(PAGE).send();
+        let mut roles = Vec::new();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(failed(SERVICE, "ListEntitiesForPolicy"))?;
+            roles.extend(page.policy_roles().iter().filter_map(|r| r.role_name()).map(str::to_owned));
+        }
+        Ok(roles)
+    }
+
+    async fn get_role(&self, name: &str) -> AwsResult<Option<Role>> {
+        let answer = self.0.get_role().role_name(name).send().await.map_err(failed(SERVICE, "GetRole"));
+        Ok(present(answer)?.and_then(|a| a.role().map(role)))
+    }
+
+    async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>> {
+        let answer = self.0.get_instance_profile().instance_profile_name(name).send().await;
+        let answer = present(answer.map_err(failed(SERVICE, "GetInstanceProfile")))?;
+        Ok(answer.and_then(|a| a.instance_profile().map(profile)))
+    }
+
+    async fn attached_policies(&self, role: &str) -> AwsResult<Vec<String>> {
+        let request = self.0.list_attached_role_policies().role_name(role).into_paginator().page_size(PAGE);
+        let found = request.items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "ListAttachedRolePolicies"))?;
+        Ok(found.iter().filter_map(|p| p.policy_arn()).map(str::to_owned).collect())
+    }
+
+    async fn inline_policies(&self, role: &str) -> AwsResult<Vec<String>> {
+        let request = self.0.list_role_policies().role_name(role).into_paginator().page_size(PAGE);
+        let found = request.items().send().try_collect().await;
+        found.map_err(failed(SERVICE, "ListRolePolicies"))
+    }
+
+    async fn create_role(&self, input: &NewRole) -> AwsResult<Role> {
+        let request = self
+            .0
+            .create_role()
+            .role_name(&input.name)
+            .assume_role_policy_document(&input.trust)
+            .set_tags(tags(&input.tags));
+        let answer = request.send().await.map_err(failed(SERVICE, "CreateRole"))?;
+        let made = answer.role().map(role).ok_or_else(|| empty("CreateRole"))?;
+        Ok(Role { tags: input.tags.clone(), ..made })
+    }
+
+    async fn attach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()> {
+        let request = self.0.attach_role_policy().role_name(role).policy_arn(policy_arn);
+        request.send().await.map_err(failed(SERVICE, "AttachRolePolicy"))?;
+        Ok(())
+    }
+
+    async fn detach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()> {
+        let request = self.0.detach_role_policy().role_name(role).policy_arn(policy_arn);
+        request.send().await.map_err(failed(SERVICE, "DetachRolePolicy"))?;
+        Ok(())
+    }
+
+    async fn create_profile(&self, name: &str, wanted: &[Tag]) -> AwsResult<InstanceProfile> {
+        let request = self.0.create_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
+        let answer = request.send().await.map_err(failed(SERVICE, "CreateInstanceProfile"))?;
+        let made = answer.instance_profile().map(profile).ok_or_else(|| empty("CreateInstanceProfile"))?;
+        Ok(InstanceProfile { tags: wanted.to_vec(), ..made })
+    }
+
+    async fn add_role_to_profile(&self, profile: &str, role: &str) -> AwsResult<()> {
+        let request = self.0.add_role_to_instance_profile().instance_profile_name(profile).role_name(role);
+        request.send().await.map_err(failed(SERVICE, "AddRoleToInstanceProfile"))?;
+        Ok(())
+    }
+
+    async fn remove_role_from_profile(&self, profile: &str, role: &str) -> AwsResult<()> {
+        let request = self.0.remove_role_from_instance_profile().instance_profile_name(profile).role_name(role);
+        request.send().await.map_err(failed(SERVICE, "RemoveRoleFromInstanceProfile"))?;
+        Ok(())
+    }
+
+    async fn delete_profile(&self, name: &str) -> AwsResult<()> {
+        let request = self.0.delete_instance_profile().instance_profile_name(name);
+        request.send().await.map_err(failed(SERVICE, "DeleteInstanceProfile"))?;
+        Ok(())
+    }
+
+    async fn delete_role(&self, name: &str) -> AwsResult<()> {
+        self.0.delete_role().role_name(name).send().await.map_err(failed(SERVICE, "DeleteRole"))?;
+        Ok(())
+    }
+
+    async fn tag_role(&self, name: &str, wanted: &[Tag]) -> AwsResult<()> {
+        let request = self.0.tag_role().role_name(name).set_tags(tags(wanted));
+        request.send().await.map_err(failed(SERVICE, "TagRole"))?;
+        Ok(())
+    }
+
+    async fn tag_profile(&self, name: &str, wanted: &[Tag]) -> AwsResult<()> {
+        let request = self.0.tag_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
+        request.send().await.map_err(failed(SERVICE, "TagInstanceProfile"))?;
+        Ok(())
+    }
+}
+
+/// `None` when AWS says that it is not there, and only then.
+fn present<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn empty(operation: &'static str) -> AwsError {
+    AwsError::unanswered(SERVICE, operation, "BadAnswer", "nothing in the answer")
+}
+
+fn tags(tags: &[Tag]) -> Option<Vec<sdk::Tag>> {
+    let of = |t: &Tag| sdk::Tag::builder().key(&t.key).value(&t.value).build().expect("a key and a value are set");
+    (!tags.is_empty()).then(|| tags.iter().map(of).collect())
+}
+
+fn plain_tags(tags: &[sdk::Tag]) -> Vec<Tag> {
+    tags.iter().map(|t| Tag { key: t.key().to_owned(), value: t.value().to_owned() }).collect()
+}
+
+fn role(role: &sdk::Role) -> Role {
+    Role { name: role.role_name().to_owned(), arn: role.arn().to_owned(), tags: plain_tags(role.tags()) }
+}
+
+fn profile(profile: &sdk::InstanceProfile) -> InstanceProfile {
+    InstanceProfile {
+        name: profile.instance_profile_name().to_owned(),
+        arn: profile.arn().to_owned(),
+        created: timestamp(Some(profile.create_date())),
+        role: profile.roles().first().map(role),
+        tags: plain_tags(profile.tags()),
+    }
+}

@@ -1,0 +1,22 @@
+//! AWS Systems Manager's Parameter Store.
+
+use async_trait::async_trait;
+use aws_sdk_ssm::Client;
+
+use super::failed;
+use crate::aws::{AwsResult, Ssm};
+
+pub(super) struct Sdk(pub Client);
+
+#[async_trait]
+impl Ssm for Sdk {
+    async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answer = self.0.get_parameters().set_names(Some(names.to_vec())).send().await;
+        let answer = answer.map_err(failed("SSM", "GetParameters"))?;
+        let pair = |p: &aws_sdk_ssm::types::Parameter| Some((p.name()?.to_owned(), p.value()?.to_owned()));
+        Ok(answer.parameters().iter().filter_map(pair).collect())
+    }
+}
