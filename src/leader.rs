@@ -51,6 +51,16 @@ impl LeaderConfig {
     }
 }
 
+/// A name that is unique to this process: that of the pod (or host), and something random.
+pub fn identity() -> String {
+    let names = ["POD_NAME", "HOSTNAME"];
+    let name = names
+        .iter()
+        .find_map(|key| std::env::var(key).ok().filter(|name| !name.is_empty()));
+    let name = name.unwrap_or_else(|| "instance-manager".to_owned());
+    format!("{name}_{:08x}", rand::random::<u32>())
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
     Always,

@@ -1,0 +1,211 @@
+use clap::CommandFactory;
+
+use super::*;
+
+fn normal(line: &str) -> String {
+    let args = std::iter::once("im").chain(line.split_whitespace());
+    let out = normalise(args.map(OsString::from));
+    let out: Vec<_> = out[1..].iter().map(|arg| arg.to_string_lossy()).collect();
+    out.join(" ")
+}
+
+fn cli(line: &str) -> Result<Command, clap::Error> {
+    let args = std::iter::once("im").chain(line.split_whitespace());
+    parse(args.map(OsString::from)).map(|cli| cli.command)
+}
+
+fn run(line: &str) -> RunArgs {
+    match cli(line) {
+        Ok(Command::Run(args)) => *args,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn plan(line: &str) -> PlanArgs {
+    match cli(line) {
+        Ok(Command::Plan(args)) => args,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn flags_are_brought_into_one_form() {
+    for (line, expected) in [
+        ("", "run"),
+        ("run", "run"),
+        ("-max-workers=5", "run --max-workers=5"),
+        ("-max-workers 5", "run --max-workers=5"),
+        ("--max-workers 5", "run --max-workers=5"),
+        ("run --max-workers 5", "run --max-workers=5"),
+        ("-node-relabel", "run --node-relabel"),
+        (
+            "--node-relabel --max-workers 3",
+            "run --node-relabel --max-workers=3",
+        ),
+        (
+            "-node-relabel=false -kubeconfig /k",
+            "run --node-relabel=false --kubeconfig=/k",
+        ),
+        (
+            "-enable-leader-election false",
+            "run --enable-leader-election false",
+        ),
+        ("-config-namespace -x", "run --config-namespace=-x"),
+        ("-max-workers", "run --max-workers"),
+        ("-unknown 5", "run --unknown 5"),
+        ("-h", "-h"),
+        ("--help", "--help"),
+        ("--version", "--version"),
+        ("-help", "run --help"),
+        ("run -h", "run -h"),
+        ("-- -max-workers", "run -- -max-workers"),
+        ("plan -n team web -ojson", "plan -n team web -ojson"),
+        ("unknown -x", "unknown -x"),
+    ] {
+        assert_eq!(normal(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn without_flags_the_defaults_of_the_contract_hold() {
+    let args = run("");
+    assert_eq!(args.max_workers, 5);
+    assert_eq!(args.max_api_retries, 12);
+    assert_eq!(args.metrics_addr, ":8080".parse().unwrap());
+    assert_eq!(args.resync_period, Duration::from_secs(300));
+    assert!(args.node_relabel && args.enable_leader_election);
+    let cluster = args.cluster;
+    assert_eq!(cluster.config_retention, 2);
+    assert_eq!(cluster.spot_recommendation_time, Duration::from_secs(600));
+    assert_eq!(cluster.config_namespace, "instance-manager");
+    let kind = cluster.default_scaling_configuration.as_str();
+    assert_eq!(kind, "LaunchTemplate");
+    assert!(!cluster.disable_windows_cluster_ca_injection);
+    assert_eq!((cluster.kubeconfig, cluster.cluster_name), (None, None));
+}
+
+#[test]
+fn the_arguments_of_the_originals_deployment_are_understood() {
+    let args = run(
+        "--max-workers 7 -max-api-retries=3 --config-retention 4 --spot-recommendation-time=2.5 \
+         --config-namespace kube-system --metrics-addr 127.0.0.1:9090 --node-relabel=f \
+         --disable-windows-cluster-ca-injection --default-scaling-configuration launchconfiguration \
+         --kubeconfig /k --enable-leader-election=0",
+    );
+    assert_eq!((args.max_workers, args.max_api_retries), (7, 3));
+    assert_eq!(args.metrics_addr.0.unwrap().to_string(), "127.0.0.1:9090");
+    assert!(!args.node_relabel && !args.enable_leader_election);
+    let cluster = args.cluster;
+    assert_eq!(cluster.config_retention, 4);
+    assert_eq!(cluster.spot_recommendation_time, Duration::from_secs(150));
+    assert_eq!(cluster.config_namespace, "kube-system");
+    let kind = cluster.default_scaling_configuration.as_str();
+    assert_eq!(kind, "LaunchConfiguration");
+    assert!(cluster.disable_windows_cluster_ca_injection);
+}
+
+#[test]
+fn booleans_take_the_spellings_of_go() {
+    for (value, expected) in [
+        ("1", true),
+        ("t", true),
+        ("T", true),
+        ("true", true),
+        ("TRUE", true),
+        ("True", true),
+        ("0", false),
+        ("f", false),
+        ("F", false),
+        ("false", false),
+        ("FALSE", false),
+        ("False", false),
+    ] {
+        assert_eq!(
+            run(&format!("-node-relabel={value}")).node_relabel,
+            expected,
+            "{value}"
+        );
+    }
+    assert!(cli("-node-relabel=yes").is_err());
+    assert!(
+        cli("-node-relabel false").is_err(),
+        "a boolean takes no value after a space"
+    );
+}
+
+#[test]
+fn the_last_of_two_equal_flags_wins() {
+    assert_eq!(run("-max-workers 1 --max-workers=2").max_workers, 2);
+    assert!(!run("-node-relabel -node-relabel=false").node_relabel);
+}
+
+#[test]
+fn durations_and_addresses_are_read_as_go_programs_read_them() {
+    for (text, seconds) in [("5m", 300), ("300s", 300), ("1h30m", 5400)] {
+        let args = run(&format!("--resync-period {text}"));
+        assert_eq!(args.resync_period, Duration::from_secs(seconds));
+    }
+    for (text, address) in [
+        (":8080", Some("[::]:8080")),
+        ("0.0.0.0:80", Some("0.0.0.0:80")),
+        ("[::1]:80", Some("[::1]:80")),
+        ("localhost:80", Some("127.0.0.1:80")),
+        ("0", None),
+    ] {
+        let listen = run(&format!("-metrics-addr {text}")).metrics_addr.0;
+        assert_eq!(
+            listen.map(|address| address.to_string()).as_deref(),
+            address
+        );
+    }
+}
+
+#[test]
+fn a_bad_value_names_the_flag_and_what_was_expected() {
+    for (line, flag, hint) in [
+        ("--resync-period 5", "--resync-period", "1h30m"),
+        ("--resync-period 0s", "--resync-period", "1h30m"),
+        ("--metrics-addr 8080", "--metrics-addr", ":8080"),
+        ("--max-workers 0", "--max-workers", "1.."),
+        (
+            "--spot-recommendation-time -1",
+            "--spot-recommendation-time",
+            "minutes",
+        ),
+        (
+            "--default-scaling-configuration x",
+            "--default-scaling-configuration",
+            "LaunchTemplate",
+        ),
+        ("--max-worker 1", "--max-worker", "--max-workers"),
+        ("plan a/b/c", "GROUP", "NAMESPACE/NAME"),
+        ("plan", "GROUP", ""),
+    ] {
+        let error = cli(line).unwrap_err().to_string();
+        assert!(
+            error.contains(flag) && error.contains(hint),
+            "{line}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_plan_is_for_one_group_or_for_all() {
+    let target = |line| plan(line).target().unwrap();
+    let group = |namespace: &str, name: &str| Some((namespace.to_owned(), name.to_owned()));
+    assert_eq!(target("plan team/web"), group("team", "web"));
+    assert_eq!(target("plan -n team web"), group("team", "web"));
+    assert_eq!(target("plan web"), group("default", "web"));
+    assert_eq!(target("plan -A"), None);
+    assert!(plan("plan -n other team/web").target().is_err());
+    assert!(cli("plan -A team/web").is_err());
+    let args = plan("plan -A --config new.yaml -o json --config-namespace im");
+    assert_eq!(args.config, Some(PathBuf::from("new.yaml")));
+    assert_eq!(args.output, Output::Json);
+    assert_eq!(args.cluster.config_namespace, "im");
+}
+
+#[test]
+fn the_definition_of_the_command_line_is_sound() {
+    Cli::command().debug_assert();
+}

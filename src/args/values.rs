@@ -1,0 +1,88 @@
+//! Values of flags.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::api::ScalingConfigurationKind;
+
+/// Where to listen; None: nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen(pub Option<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    /// Reads `:8080` (all addresses), `HOST:PORT` with an IP address or `localhost`, and `0`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "0" {
+            return Ok(Self(None));
+        }
+        let port = |digits: &str| digits.parse::<u16>().ok();
+        let local = text.strip_prefix("localhost:").and_then(port);
+        let address = match (text.strip_prefix(':').and_then(port), local) {
+            (Some(port), _) => Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+            (None, Some(port)) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            (None, None) => text.parse().ok(),
+        };
+        let help = "expected `:PORT` or `ADDRESS:PORT`, such as `:8080` or `127.0.0.1:8080`";
+        address
+            .map(|address| Self(Some(address)))
+            .ok_or_else(|| help.to_owned())
+    }
+}
+
+/// A group, with or without its namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl FromStr for Reference {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<_> = text.split('/').collect();
+        match parts.as_slice() {
+            [name] if !name.is_empty() => Ok(Self {
+                namespace: None,
+                name: (*name).to_owned(),
+            }),
+            [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok(Self {
+                namespace: Some((*namespace).to_owned()),
+                name: (*name).to_owned(),
+            }),
+            _ => Err("expected NAME or NAMESPACE/NAME".to_owned()),
+        }
+    }
+}
+
+/// A truth value in the spellings of Go.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+/// A positive duration such as `5m`, `300s` or `1h30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = crate::duration::parse(text).and_then(|parsed| Duration::try_from(parsed).ok());
+    let positive = parsed.filter(|parsed| !parsed.is_zero());
+    positive.ok_or_else(|| "expected a duration such as `5m`, `300s` or `1h30m`".to_owned())
+}
+
+/// A number of minutes, with decimals if need be.
+pub(super) fn minutes(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<f64>().ok();
+    let parsed = parsed.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok());
+    parsed.ok_or_else(|| "expected a number of minutes, such as `10`".to_owned())
+}
+
+/// The kind of scaling configuration, in any case.
+pub(super) fn scaling_configuration(text: &str) -> Result<ScalingConfigurationKind, String> {
+    ScalingConfigurationKind::parse(text)
+        .ok_or_else(|| "expected LaunchTemplate or LaunchConfiguration".to_owned())
+}
