@@ -51,7 +51,7 @@ def _arguments(argv):
     parser.add_argument("--state", metavar="DIR", type=pathlib.Path,
                         help="where its files go; ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
     parser.add_argument("--delays", choices=("short", "realistic"), default="short",
-                        help="how long instances take to boot, join and end (default: short)")
+                        help="how long instances take to boot, join and end, and silent nodes to be noticed (default: short)")
     parser.add_argument("--no-aws", action="store_true", help="Kubernetes only")
     parser.add_argument("--no-crds", action="store_true", help="leave the InstanceGroup CRD to you")
     parser.add_argument("--prepare", action="store_true", help="build what is needed, then end")
@@ -143,7 +143,7 @@ def _run(programs, state, arguments, command):
     procs.adopt_orphans()
     children = procs.Children(state / "logs")
     try:
-        cluster = Cluster(programs, children, state)
+        cluster = Cluster(programs, children, state, arguments.delays)
         cluster.start()
         cluster.install_kubectl()
         aws = None if arguments.no_aws else _start_aws(cluster, children, state, arguments.delays)

@@ -16,8 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 NAMESPACE = "instance-manager"
 SERVICE_ACCOUNT = "instance-manager"
 KUBELET_LABEL = "local.instance-manager/kubelet"
-# kwok renews at a quarter of it; the node lifecycle controller waits 50 s for a renewal.
-LEASE_SECONDS = 40
+# How long a lease of a node is (kubelets renew at a quarter of it), and how long a node without one stays Ready, in seconds.
+HEARTBEATS = {"short": (20, 20), "realistic": (40, 50)}
 # Who writes is told apart in the audit log by these names; all of them may do everything.
 USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "kwok", "aws-simulator")
 # What nodes, drains and garbage need, and nothing that only burns CPU.
@@ -39,13 +39,14 @@ CONTROLLERS = (
 
 
 class Cluster:
-    """A control plane whose files are under `state`; its parts are `children`, started from `programs`."""
+    """A control plane whose files are under `state`; its parts are `children`, started from `programs`; `delays` is a key of HEARTBEATS."""
 
-    def __init__(self, programs, children, state):
+    def __init__(self, programs, children, state, delays):
         self._programs = programs
         self._children = children
         self._state = state
         self._pki = state / "pki"
+        self._lease, self._grace = HEARTBEATS[delays]
         self.tokens = {user: secrets.token_urlsafe(24) for user in USERS}
         self.url = f"https://127.0.0.1:{procs.free_port()}"
         self.ca = self._pki / "apiserver.crt"
@@ -123,6 +124,7 @@ class Cluster:
             "kube-controller-manager",
             f"--kubeconfig={self.write_kubeconfig('system:kube-controller-manager')}",
             f"--controllers={','.join(CONTROLLERS)}",
+            f"--node-monitor-grace-period={self._grace}s",
             *common,
         )
         self._start("kube-scheduler", f"--kubeconfig={self.write_kubeconfig('system:kube-scheduler')}", *common)
@@ -132,7 +134,7 @@ class Cluster:
             f"--config={HERE / 'kubelets.yaml'}",
             "--manage-all-nodes=false",
             f"--manage-nodes-with-label-selector={KUBELET_LABEL} in (alive,never-ready)",
-            f"--node-lease-duration-seconds={LEASE_SECONDS}",
+            f"--node-lease-duration-seconds={self._lease}",
             "--node-port=0",
         )
 
