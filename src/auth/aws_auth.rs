@@ -1,0 +1,263 @@
+//! Edits of the `mapRoles` of `kube-system/aws-auth`, from text to text.
+//!
+//! Other people's entries, comments, keys, order and indentation stay byte for byte: an edit adds
+//! or takes out whole entries at positions that a YAML parser gave, and its result is parsed again
+//! and compared before it is handed out. What is not understood is never overwritten.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_yaml::Value;
+
+use super::document::Document;
+use super::edit;
+
+/// The name that a node's role gets; aws-iam-authenticator fills in the DNS name.
+pub const NODE_USERNAME: &str = "system:node:{{EC2PrivateDNSName}}";
+/// The groups of every node.
+pub const NODE_GROUPS: [&str; 2] = ["system:bootstrappers", "system:nodes"];
+/// The further group of Windows nodes.
+pub const WINDOWS_GROUP: &str = "eks:kube-proxy-windows";
+/// The API server's limit for the data of a ConfigMap, in bytes.
+pub const CONFIG_MAP_LIMIT: usize = 1_048_576;
+
+/// An entry of `mapRoles`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct AuthEntry {
+    /// The role's ARN; a path in it is dropped wherever it is compared or written.
+    pub role_arn: String,
+    /// The user that the role becomes.
+    pub username: String,
+    /// The groups of that user.
+    pub groups: Vec<String>,
+}
+
+impl AuthEntry {
+    /// The entry that lets nodes with this role join.
+    pub fn for_nodes(role_arn: &str, windows: bool) -> Self {
+        let groups = NODE_GROUPS
+            .into_iter()
+            .chain(windows.then_some(WINDOWS_GROUP));
+        Self {
+            role_arn: without_path(role_arn),
+            username: NODE_USERNAME.to_owned(),
+            groups: groups.map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// What `mapRoles` says about a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    /// The wanted entry is there.
+    Present,
+    /// No entry has this role.
+    Absent,
+    /// An entry has this role and other content; it is left alone.
+    Conflict {
+        /// What it says, and the remedy.
+        detail: String,
+    },
+    /// The text is not understood; it is left alone.
+    Unparsable {
+        /// Where and why, and the remedy.
+        detail: String,
+    },
+}
+
+/// Why there is no edited text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthProblem {
+    /// The text is not understood.
+    #[error("{detail}")]
+    Unparsable {
+        /// Where and why, and the remedy.
+        detail: String,
+    },
+    /// The edited text does not read back as it should.
+    #[error(
+        "mapRoles in the ConfigMap kube-system/aws-auth cannot be edited without touching what \
+         others wrote: rewrite it as a plain list, one `- rolearn:` after the other"
+    )]
+    Unsafe,
+}
+
+/// The ARN of a role without its path, which is what aws-iam-authenticator compares with.
+pub fn without_path(role_arn: &str) -> String {
+    match (role_arn.split_once(":role/"), role_arn.rsplit_once('/')) {
+        (Some((head, _)), Some((_, name))) => format!("{head}:role/{name}"),
+        _ => role_arn.to_owned(),
+    }
+}
+
+/// Whether the sizes of a ConfigMap's values, in bytes, add up to 80 % of its limit.
+pub fn near_limit(sizes: impl IntoIterator<Item = usize>) -> bool {
+    sizes.into_iter().sum::<usize>() >= CONFIG_MAP_LIMIT / 100 * 80
+}
+
+/// Looks a wanted entry up. `None` is a ConfigMap without the key `mapRoles`.
+pub fn state(map_roles: Option<&str>, want: &AuthEntry) -> EntryState {
+    match Document::read(map_roles.unwrap_or_default()) {
+        Ok(document) => state_in(&document, want),
+        Err(detail) => EntryState::Unparsable {
+            detail: unparsable(&detail),
+        },
+    }
+}
+
+/// Adds the wanted entries that are absent, in their order. Entries in conflict are left out: ask
+/// [`state`]. `None` when nothing is to be added.
+///
+/// # Errors
+/// The text is not understood, or cannot be edited safely.
+pub fn put(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option<String>, AuthProblem> {
+    let before = read(map_roles.unwrap_or_default())?;
+    let mut seen = BTreeSet::new();
+    let missing: Vec<&AuthEntry> = want
+        .iter()
+        .filter(|entry| state_in(&before, entry) == EntryState::Absent)
+        .filter(|entry| seen.insert(arn_key(&entry.role_arn)))
+        .collect();
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    let after = edit::inserted(&before, &missing);
+    let mut values = before.values.clone();
+    values.extend(missing.into_iter().map(value_of));
+    checked(after, &values).map(Some)
+}
+
+/// Takes out the entries of these roles that are exactly what [`AuthEntry::for_nodes`] makes.
+/// An entry with other content or further keys stays. Whole-line comments stay; a comment at the
+/// end of a line of such an entry goes with it. `None` when nothing is to be removed.
+///
+/// # Errors
+/// The text is not understood, or cannot be edited safely.
+pub fn remove<S: AsRef<str>>(
+    map_roles: Option<&str>,
+    role_arns: &[S],
+) -> Result<Option<String>, AuthProblem> {
+    let before = read(map_roles.unwrap_or_default())?;
+    let roles: BTreeSet<String> = role_arns.iter().map(|arn| arn_key(arn.as_ref())).collect();
+    let (gone, kept): (Vec<_>, Vec<_>) = before
+        .values
+        .iter()
+        .enumerate()
+        .partition(|(_, value)| is_exactly_ours(value, &roles));
+    if gone.is_empty() {
+        return Ok(None);
+    }
+    let gone: Vec<usize> = gone.into_iter().map(|(index, _)| index).collect();
+    let kept: Vec<Value> = kept.into_iter().map(|(_, value)| value.clone()).collect();
+    let after = edit::removed(&before, &gone).ok_or(AuthProblem::Unsafe)?;
+    checked(after, &kept).map(Some)
+}
+
+fn unparsable(detail: &str) -> String {
+    format!(
+        "mapRoles in the ConfigMap kube-system/aws-auth is not understood and is left alone: \
+         {detail}; correct it by hand"
+    )
+}
+
+fn read(text: &str) -> Result<Document<'_>, AuthProblem> {
+    Document::read(text).map_err(|detail| AuthProblem::Unparsable {
+        detail: unparsable(&detail),
+    })
+}
+
+fn checked(after: String, values: &[Value]) -> Result<String, AuthProblem> {
+    match Document::read(&after) {
+        Ok(document) if document.values == values => Ok(after),
+        _ => Err(AuthProblem::Unsafe),
+    }
+}
+
+/// aws-iam-authenticator compares ARNs without case.
+fn arn_key(role_arn: &str) -> String {
+    without_path(role_arn).to_lowercase()
+}
+
+fn state_in(document: &Document<'_>, want: &AuthEntry) -> EntryState {
+    let key = arn_key(&want.role_arn);
+    let found: Vec<&Value> = document
+        .values
+        .iter()
+        .filter(|value| text_of(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key))
+        .collect();
+    let groups = want.groups.iter().map(String::as_str).collect();
+    let other = found.iter().find(|value| {
+        text_of(value, "username") != Some(&want.username)
+            || groups_of(value).as_ref() != Some(&groups)
+    });
+    match (found.is_empty(), other) {
+        (true, _) => EntryState::Absent,
+        (false, None) => EntryState::Present,
+        (false, Some(value)) => EntryState::Conflict {
+            detail: format!(
+                "mapRoles in the ConfigMap kube-system/aws-auth has an entry for {} with username \
+                 {} and groups {}, and nodes need username {} and groups {}: correct the entry or \
+                 remove it",
+                without_path(&want.role_arn),
+                text_of(value, "username").unwrap_or("(none)"),
+                groups_of(value).map_or("(none)".to_owned(), |groups| listed(&groups)),
+                want.username,
+                listed(&groups),
+            ),
+        },
+    }
+}
+
+fn listed(groups: &BTreeSet<&str>) -> String {
+    groups.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+/// A field of an entry. Go, which reads the map in the cluster, takes keys of any case.
+fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+    let is_key = |found: &Value| {
+        found
+            .as_str()
+            .is_some_and(|text| text.eq_ignore_ascii_case(key))
+    };
+    value
+        .as_mapping()?
+        .iter()
+        .find_map(|(found, value)| is_key(found).then_some(value))
+}
+
+fn text_of<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    field(value, key)?.as_str()
+}
+
+/// The groups, whose order means nothing.
+fn groups_of(value: &Value) -> Option<BTreeSet<&str>> {
+    field(value, "groups")?
+        .as_sequence()?
+        .iter()
+        .map(Value::as_str)
+        .collect()
+}
+
+fn is_exactly_ours(value: &Value, roles: &BTreeSet<String>) -> bool {
+    let ours = |windows| {
+        let entry = AuthEntry::for_nodes("", windows);
+        groups_of(value) == Some(entry.groups.iter().map(String::as_str).collect())
+    };
+    value.as_mapping().is_some_and(|mapping| mapping.len() == 3)
+        && text_of(value, "rolearn").is_some_and(|arn| roles.contains(&arn.to_lowercase()))
+        && text_of(value, "username") == Some(NODE_USERNAME)
+        && (ours(false) || ours(true))
+}
+
+fn value_of(entry: &AuthEntry) -> Value {
+    let groups = entry.groups.iter().cloned().map(Value::from).collect();
+    [
+        ("rolearn", Value::from(without_path(&entry.role_arn))),
+        ("username", Value::from(entry.username.clone())),
+        ("groups", Value::Sequence(groups)),
+    ]
+    .into_iter()
+    .map(|(key, value)| (Value::from(key), value))
+    .collect::<serde_yaml::Mapping>()
+    .into()
+}
