@@ -31,11 +31,14 @@ pub fn spec() -> &'static Value {
     &ROOT["properties"]["spec"]
 }
 
-/// Whether a dotted path names `metadata.annotations`, one annotation, or a field of the spec outside of lists; the keys
-/// of a map such as `labels` count as known.
+/// Whether a dotted path names `metadata.annotations`, an annotation whose key has no dots, or a field of the spec outside of
+/// lists; the keys of a map such as `labels` count as known.
 pub fn is_known(path: &str) -> bool {
-    if path == "metadata.annotations" || path.starts_with("metadata.annotations.") {
-        return true;
+    if let Some(annotation) = path.strip_prefix("metadata.annotations") {
+        return annotation.is_empty()
+            || annotation
+                .rsplit_once('.')
+                .is_some_and(|(above, key)| above.is_empty() && !key.is_empty());
     }
     let mut schema: &Value = &ROOT;
     for segment in path.split('.') {
@@ -49,6 +52,15 @@ pub fn is_known(path: &str) -> bool {
         };
     }
     path == "spec" || path.starts_with("spec.")
+}
+
+/// Whether a dotted path names a map with keys of a person's choice, such as labels or annotations.
+pub fn is_free_map(path: &str) -> bool {
+    let field = path
+        .split('.')
+        .try_fold(&*ROOT, |schema, segment| schema["properties"].get(segment));
+    path == "metadata.annotations"
+        || field.is_some_and(|schema| schema["additionalProperties"].is_object())
 }
 
 /// The known path that looks most like an unknown one.

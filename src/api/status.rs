@@ -132,6 +132,9 @@ pub struct TemplateStatus {
     /// Hash that was wanted when the group was taken over; while it stays wanted, the version found counts as up to date.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_hash: Option<String>,
+    /// The version that `adoptedHash` was recorded for.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub adopted_version: Option<String>,
 }
 
 /// Names of what the controller set itself, recorded before it is set.
@@ -168,6 +171,9 @@ pub struct ManagedAttributes {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub policies: Vec<String>,
+    /// Roles whose entry in kube-system/aws-auth the controller put there, by ARN.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub auth_entries: Vec<String>,
 }
 
 impl InstanceGroupStatus {

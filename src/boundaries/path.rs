@@ -1,0 +1,84 @@
+//! Dotted paths into an InstanceGroup, such as `spec.eks.configuration.image`.
+
+use std::fmt;
+
+/// A path of map keys. It never leads into a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// Reads a dotted path; surrounding space does not count. `None` for an empty path or an empty segment.
+    pub fn parse(text: &str) -> Option<Self> {
+        let segments: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
+        (!segments.iter().any(String::is_empty)).then_some(Self(segments))
+    }
+
+    /// The keys from the root downwards; there is at least one.
+    pub fn segments(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether this path is the other one or lies above it.
+    pub fn covers(&self, other: &Self) -> bool {
+        other.0.starts_with(&self.0)
+    }
+
+    /// The key by which lists at this path are merged, where there is one; other lists are united.
+    pub fn index_key(&self) -> Option<&'static str> {
+        index_key(&self.to_string())
+    }
+}
+
+/// The key by which the list at a dotted path is merged.
+pub(super) fn index_key(path: &str) -> Option<&'static str> {
+    match path.strip_prefix("spec.eks.configuration.")? {
+        "tags" => Some("key"),
+        "volumes" | "lifecycleHooks" | "userData" => Some("name"),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_covers_itself_and_what_lies_below() {
+        let path = |text| Path::parse(text).unwrap();
+        assert!(path("spec.eks").covers(&path(" spec.eks.minSize ")));
+        assert!(!path("spec.eks").covers(&path("spec.eks-managed")));
+        assert!(
+            ["", ".", "a..b", ".a", "a."]
+                .into_iter()
+                .all(|text| Path::parse(text).is_none())
+        );
+    }
+
+    #[test]
+    fn four_lists_have_an_index_key() {
+        for (text, key) in [
+            ("tags", Some("key")),
+            ("volumes", Some("name")),
+            ("subnets", None),
+        ] {
+            assert_eq!(
+                Path::parse(&format!("spec.eks.configuration.{text}"))
+                    .unwrap()
+                    .index_key(),
+                key
+            );
+        }
+        assert_eq!(
+            Path::parse("spec.eks-managed.configuration.tags")
+                .unwrap()
+                .index_key(),
+            None
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! What tenants may choose, beyond what boundaries say. Every list that is absent leaves the choice open.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    config::{ConfigError, Section},
+    merge::Effective,
+    provenance::Origin,
+};
+use crate::api::{names::annotation, schema, validate::show};
+
+const KEYS: [&str; 6] = [
+    "roles",
+    "managedPolicies",
+    "strategyKinds",
+    "strategyNamespaces",
+    "excludableNamespaces",
+    "quotas",
+];
+const DEFAULT_STRATEGY_KINDS: [&str; 2] = [
+    "RollingUpgrade.upgrademgr.keikoproj.io",
+    "Workflow.argoproj.io",
+];
+
+/// The ConfigMap's key `policy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    pub(super) roles: Option<Vec<String>>,
+    pub(super) managed_policies: Option<Vec<String>>,
+    strategy_kinds: Option<Vec<String>>,
+    strategy_namespaces: Vec<String>,
+    excludable_namespaces: Option<Vec<String>>,
+    quotas: Vec<(String, Quota)>,
+}
+
+/// How much a namespace may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Quota {
+    max_groups: Option<u64>,
+    max_nodes: Option<u64>,
+}
+
+/// What a namespace has, up to and including the group in question, in order of creation; so an older group is never refused
+/// because of a younger one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Number of groups.
+    pub groups: u64,
+    /// Sum of their effective maximum sizes.
+    pub nodes: u64,
+}
+
+/// A choice that the policy does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{path}: {value} {rule}; {remedy}")]
+pub struct Violation {
+    /// Where.
+    pub path: String,
+    /// The value, shown as people may see it.
+    pub value: String,
+    /// The rule that it breaks.
+    pub rule: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Policy {
+    pub(super) fn read(section: &Section) -> Result<Self, ConfigError> {
+        let root = section.map(&section.value, "")?;
+        // A mistyped list would leave a choice open that was meant to be closed.
+        if let Some(unknown) = root.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            let remedy = schema::nearest(unknown, KEYS.into_iter()).map_or_else(
+                || format!("use one of {}", KEYS.join(", ")),
+                |near| format!("did you mean {near:?}?"),
+            );
+            return Err(section.error(unknown, "is not a rule of the policy", &remedy));
+        }
+        let list = |name: &str| match root.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => section.strings(value, name).map(Some),
+        };
+        let mut quotas = vec![];
+        for (glob, value) in section.map(root.get("quotas").unwrap_or(&Value::Null), "quotas")? {
+            quotas.push((
+                glob.clone(),
+                read_quota(section, value, &format!("quotas.{glob}"))?,
+            ));
+        }
+        Ok(Self {
+            roles: list("roles")?,
+            managed_policies: list("managedPolicies")?,
+            strategy_kinds: list("strategyKinds")?,
+            strategy_namespaces: list("strategyNamespaces")?.unwrap_or_default(),
+            excludable_namespaces: list("excludableNamespaces")?,
+            quotas,
+        })
+    }
+
+    /// Everything in an effective group that the policy does not allow. Values that come from the ConfigMap are the admin's own
+    /// and pass.
+    pub fn check(&self, effective: &Effective, namespace: &str, counts: Counts) -> Vec<Violation> {
+        let mut found = vec![];
+        let configuration = &effective.spec["eks"]["configuration"];
+        for field in ["roleName", "instanceProfileName"] {
+            let path = format!("spec.eks.configuration.{field}");
+            check_name(
+                effective,
+                &path,
+                &configuration[field],
+                self.roles.as_deref(),
+                "roles",
+                &mut found,
+            );
+        }
+        for (index, value) in configuration["managedPolicies"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            let path = format!("spec.eks.configuration.managedPolicies[{index}]");
+            check_name(
+                effective,
+                &path,
+                value,
+                self.managed_policies.as_deref(),
+                "managedPolicies",
+                &mut found,
+            );
+        }
+        for (glob, quota) in self
+            .quotas
+            .iter()
+            .filter(|(glob, _)| matches_glob(glob, namespace))
+        {
+            let mut limit = |path: &str, what: &str, count: u64, most: Option<u64>| {
+                if let Some(most) = most.filter(|most| count > *most) {
+                    found.push(Violation {
+                        path: path.to_owned(),
+                        value: format!("{count} {what}"),
+                        rule: format!("is more than the {most} that policy.quotas[{glob}] grants the namespace"),
+                        remedy: "use less, or ask the cluster's admin for more".to_owned(),
+                    });
+                }
+            };
+            limit(
+                "metadata.namespace",
+                "groups",
+                counts.groups,
+                quota.max_groups,
+            );
+            limit("spec.eks.maxSize", "nodes", counts.nodes, quota.max_nodes);
+        }
+        found
+    }
+
+    /// Whether a namespace's groups skip boundaries and defaults: it asks for it, and the policy grants it.
+    pub fn excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
+        let asked = annotations
+            .get(annotation::CONFIG_EXCLUDED)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        asked
+            && self
+                .excludable_namespaces
+                .as_deref()
+                .is_none_or(|globs| any_glob(globs, namespace))
+    }
+
+    /// Whether the crd strategy may submit a resource of this kind and API group.
+    pub fn strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
+        let name = format!("{kind}.{group}");
+        match &self.strategy_kinds {
+            Some(kinds) => kinds
+                .iter()
+                .any(|allowed| allowed.eq_ignore_ascii_case(&name)),
+            None => DEFAULT_STRATEGY_KINDS
+                .iter()
+                .any(|allowed| allowed.eq_ignore_ascii_case(&name)),
+        }
+    }
+
+    /// Whether the crd strategy of a group may submit to a namespace: the group's own, the ConfigMap's, or a listed one.
+    pub fn strategy_namespace_allowed(
+        &self,
+        namespace: &str,
+        group_namespace: &str,
+        config_namespace: &str,
+    ) -> bool {
+        namespace == group_namespace
+            || namespace == config_namespace
+            || self
+                .strategy_namespaces
+                .iter()
+                .any(|allowed| allowed == namespace)
+    }
+}
+
+fn read_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, ConfigError> {
+    let mut quota = Quota::default();
+    for (key, value) in section.map(value, path)? {
+        let path = format!("{path}.{key}");
+        let number = || {
+            value.as_u64().ok_or_else(|| {
+                section.error(&path, "is not a whole number", "write a whole number")
+            })
+        };
+        match key.as_str() {
+            "maxGroups" => quota.max_groups = Some(number()?),
+            "maxNodes" => quota.max_nodes = Some(number()?),
+            _ => return Err(section.error(&path, "is not a quota", "use maxGroups or maxNodes")),
+        }
+    }
+    Ok(quota)
+}
+
+fn check_name(
+    effective: &Effective,
+    path: &str,
+    value: &Value,
+    globs: Option<&[String]>,
+    list: &str,
+    found: &mut Vec<Violation>,
+) {
+    let (Some(text), Some(globs)) = (value.as_str().filter(|text| !text.is_empty()), globs) else {
+        return;
+    };
+    let by_tenant = effective
+        .provenance
+        .get(path)
+        .is_none_or(|source| source.origin == Origin::Tenant);
+    let allowed =
+        any_glob(globs, text) || managed_by_aws(text).is_some_and(|name| any_glob(globs, name));
+    if by_tenant && !allowed {
+        found.push(Violation {
+            path: path.to_owned(),
+            value: show(path, value),
+            rule: format!("is not among policy.{list}"),
+            remedy: match globs {
+                [] => "leave it out: none may be chosen".to_owned(),
+                globs => format!("choose one of {}", globs.join(", ")),
+            },
+        });
+    }
+}
+
+/// The name of a policy of AWS itself, from its ARN. Policies of an account are judged by their whole ARN, because anyone may
+/// have given them any name.
+fn managed_by_aws(text: &str) -> Option<&str> {
+    let mut parts = text.splitn(6, ':');
+    let (arn, _partition, service) = (parts.next()?, parts.next()?, parts.next()?);
+    let (region, account, resource) = (parts.next()?, parts.next()?, parts.next()?);
+    let known = arn == "arn" && service == "iam" && region.is_empty() && account == "aws";
+    resource
+        .strip_prefix("policy/")
+        .filter(|_| known)?
+        .rsplit('/')
+        .next()
+}
+
+fn any_glob(globs: &[String], text: &str) -> bool {
+    globs.iter().any(|glob| matches_glob(glob, text))
+}
+
+/// Whether a text matches a glob: `*` stands for any characters, `?` for one.
+pub fn matches_glob(glob: &str, text: &str) -> bool {
+    let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
+    let (mut g, mut t) = (0, 0);
+    // Where the last star stands, and how far it reaches.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match (glob.get(g), star) {
+            (Some('*'), _) => {
+                star = Some((g, t));
+                g += 1;
+            }
+            (Some(c), _) if *c == '?' || *c == text[t] => {
+                g += 1;
+                t += 1;
+            }
+            (_, Some((at, reach))) => {
+                star = Some((at, reach + 1));
+                g = at + 1;
+                t = reach + 1;
+            }
+            (_, None) => return false,
+        }
+    }
+    glob[g..].iter().all(|c| *c == '*')
+}

@@ -1,0 +1,260 @@
+//! Values that know where they came from.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::path::Path;
+
+/// Who wrote a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// The InstanceGroup.
+    Tenant,
+    /// `defaults` of the ConfigMap.
+    Default,
+    /// `conditionals` of the ConfigMap; the index counts from 0.
+    Conditional(usize),
+}
+
+/// The boundary through which a value came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Boundary {
+    /// `restricted`
+    Restricted,
+    /// `shared.replace`
+    Replace,
+    /// `shared.merge`
+    Merge,
+    /// `shared.mergeOverride`
+    MergeOverride,
+}
+
+impl Boundary {
+    /// The key of the ConfigMap.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restricted => "restricted",
+            Self::Replace => "shared.replace",
+            Self::Merge => "shared.merge",
+            Self::MergeOverride => "shared.mergeOverride",
+        }
+    }
+}
+
+/// Where a value of an effective spec came from. It prints as `tenant`, `default (restricted)`, `conditional 0 (shared.merge)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    /// Who wrote it.
+    pub origin: Origin,
+    /// The boundary through which it came; `None` for a tenant's own value.
+    pub boundary: Option<Boundary>,
+}
+
+impl Source {
+    /// A tenant's own value.
+    pub const TENANT: Self = Self {
+        origin: Origin::Tenant,
+        boundary: None,
+    };
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.origin {
+            Origin::Tenant => f.write_str("tenant")?,
+            Origin::Default => f.write_str("default")?,
+            Origin::Conditional(index) => write!(f, "conditional {index}")?,
+        }
+        self.boundary
+            .map_or(Ok(()), |boundary| write!(f, " ({})", boundary.as_str()))
+    }
+}
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The source of each value, by its path; list items in brackets. A map that holds something has no entry of its own.
+pub type Provenance = BTreeMap<String, Source>;
+
+/// A value of which every part knows its source.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tree {
+    pub source: Source,
+    pub node: Node,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node {
+    Scalar(Value),
+    List(Vec<Tree>),
+    Map(BTreeMap<String, Tree>),
+}
+
+impl Tree {
+    pub fn new(value: &Value, source: Source) -> Self {
+        let node = match value {
+            Value::Array(items) => {
+                Node::List(items.iter().map(|item| Self::new(item, source)).collect())
+            }
+            Value::Object(map) => Node::Map(
+                map.iter()
+                    .map(|(key, value)| (key.clone(), Self::new(value, source)))
+                    .collect(),
+            ),
+            scalar => Node::Scalar(scalar.clone()),
+        };
+        Self { source, node }
+    }
+
+    pub fn value(&self) -> Value {
+        match &self.node {
+            Node::Scalar(value) => value.clone(),
+            Node::List(items) => Value::Array(items.iter().map(Self::value).collect()),
+            Node::Map(map) => Value::Object(
+                map.iter()
+                    .map(|(key, tree)| (key.clone(), tree.value()))
+                    .collect::<Map<_, _>>(),
+            ),
+        }
+    }
+
+    /// Null, "", zero and empty lists and maps count as unset; false does not.
+    pub fn is_unset(&self) -> bool {
+        match &self.node {
+            Node::Scalar(value) => is_unset(value),
+            Node::List(items) => items.is_empty(),
+            Node::Map(map) => map.is_empty(),
+        }
+    }
+
+    pub fn get(&self, path: &Path) -> Option<&Self> {
+        path.segments()
+            .iter()
+            .try_fold(self, |tree, segment| match &tree.node {
+                Node::Map(map) => map.get(segment),
+                Node::Scalar(_) | Node::List(_) => None,
+            })
+    }
+
+    /// Puts a value at a path and makes the maps above it. Where something that is no map stands in the way, nothing happens
+    /// unless it is unset.
+    pub fn set(&mut self, path: &Path, tree: Self) {
+        let mut place = self;
+        for segment in path.segments() {
+            if !matches!(place.node, Node::Map(_)) && place.is_unset() {
+                place.node = Node::Map(BTreeMap::new());
+            }
+            let Node::Map(map) = &mut place.node else {
+                return;
+            };
+            place = map.entry(segment.clone()).or_insert_with(|| Self {
+                source: tree.source,
+                node: Node::Map(BTreeMap::new()),
+            });
+        }
+        *place = tree;
+    }
+
+    pub fn remove(&mut self, path: &Path) {
+        let Some((last, above)) = path.segments().split_last() else {
+            return;
+        };
+        let mut place = self;
+        for segment in above {
+            let Node::Map(map) = &mut place.node else {
+                return;
+            };
+            let Some(next) = map.get_mut(segment) else {
+                return;
+            };
+            place = next;
+        }
+        if let Node::Map(map) = &mut place.node {
+            map.remove(last);
+        }
+    }
+
+    /// Lists the source of every leaf under the given path.
+    pub fn sources(&self, path: &str, found: &mut Provenance) {
+        match &self.node {
+            Node::List(items) if !items.is_empty() => {
+                for (index, item) in items.iter().enumerate() {
+                    item.sources(&format!("{path}[{index}]"), found);
+                }
+            }
+            Node::Map(map) if !map.is_empty() => {
+                for (key, tree) in map {
+                    tree.sources(&format!("{path}.{key}"), found);
+                }
+            }
+            Node::Scalar(_) | Node::List(_) | Node::Map(_) => {
+                found.insert(path.to_owned(), self.source);
+            }
+        }
+    }
+}
+
+/// Whether a value counts as unset: null, "", zero, and empty lists and maps.
+pub(super) fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(_) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_tree_holds_what_it_was_made_of() {
+        let value = json!({"a": [1, {"b": null}], "c": {}, "d": "x"});
+        assert_eq!(Tree::new(&value, Source::TENANT).value(), value);
+    }
+
+    #[test]
+    fn values_are_set_where_maps_can_be_made() {
+        let mut tree = Tree::new(
+            &json!({"a": {"b": 1}, "list": [1], "empty": null}),
+            Source::TENANT,
+        );
+        for path in ["a.c.d", "list.x", "empty.y", "a.b.z"] {
+            tree.set(
+                &Path::parse(path).unwrap(),
+                Tree::new(&json!(2), Source::TENANT),
+            );
+        }
+        assert_eq!(
+            tree.value(),
+            json!({"a": {"b": 1, "c": {"d": 2}}, "list": [1], "empty": {"y": 2}})
+        );
+        tree.remove(&Path::parse("a.c.d").unwrap());
+        tree.remove(&Path::parse("list.0").unwrap());
+        assert_eq!(
+            tree.value(),
+            json!({"a": {"b": 1, "c": {}}, "list": [1], "empty": {"y": 2}})
+        );
+    }
+
+    #[test]
+    fn sources_are_told_by_leaf() {
+        let mut found = Provenance::new();
+        Tree::new(&json!({"a": [{"b": 1}], "c": {}}), Source::TENANT).sources("spec", &mut found);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["spec.a[0].b", "spec.c"]);
+        let source = Source {
+            origin: Origin::Conditional(2),
+            boundary: Some(Boundary::Merge),
+        };
+        assert_eq!(source.to_string(), "conditional 2 (shared.merge)");
+    }
+}

@@ -1,0 +1,374 @@
+//! Kubernetes label selectors in their textual form: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a>1`, `a<1`,
+//! joined by commas. Here they select over a group's annotations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::core::{Expression, SelectorExt};
+
+/// A parsed selector; an empty one matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnotationSelector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Requirement {
+    Expression(Expression),
+    Greater(String, i64),
+    Less(String, i64),
+}
+
+impl AnnotationSelector {
+    /// Parses a selector. The error says what was found and what was expected.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut tokens = Tokens {
+            all: lex(text),
+            next: 0,
+        };
+        let mut requirements = vec![];
+        if tokens.peek() == Token::End {
+            return Ok(Self::default());
+        }
+        loop {
+            requirements.push(requirement(&mut tokens)?);
+            match tokens.take() {
+                Token::End => return Ok(Self(requirements)),
+                Token::Comma => {}
+                other => return Err(format!("found {other}, expected ',' or the end")),
+            }
+        }
+    }
+
+    /// Whether a set of annotations fulfils every requirement.
+    pub fn matches(&self, annotations: &BTreeMap<String, String>) -> bool {
+        let number = |key: &String| {
+            annotations
+                .get(key)
+                .and_then(|value| value.parse::<i64>().ok())
+        };
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::Expression(expression) => expression.matches(annotations),
+            Requirement::Greater(key, than) => number(key).is_some_and(|value| value > *than),
+            Requirement::Less(key, than) => number(key).is_some_and(|value| value < *than),
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Open,
+    Close,
+    Comma,
+    Not,
+    Equal,
+    NotEqual,
+    Greater,
+    Less,
+    End,
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Word(word) => return write!(f, "{word:?}"),
+            Self::Open => "'('",
+            Self::Close => "')'",
+            Self::Comma => "','",
+            Self::Not => "'!'",
+            Self::Equal => "'='",
+            Self::NotEqual => "'!='",
+            Self::Greater => "'>'",
+            Self::Less => "'<'",
+            Self::End => "the end",
+        })
+    }
+}
+
+struct Tokens {
+    all: Vec<Token>,
+    next: usize,
+}
+
+impl Tokens {
+    fn peek(&self) -> Token {
+        self.all.get(self.next).cloned().unwrap_or(Token::End)
+    }
+
+    fn take(&mut self) -> Token {
+        let token = self.peek();
+        self.next += 1;
+        token
+    }
+}
+
+fn lex(text: &str) -> Vec<Token> {
+    let mut tokens = vec![];
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        tokens.push(match c {
+            c if c.is_whitespace() => continue,
+            '(' => Token::Open,
+            ')' => Token::Close,
+            ',' => Token::Comma,
+            '>' => Token::Greater,
+            '<' => Token::Less,
+            '!' if chars.next_if_eq(&'=').is_some() => Token::NotEqual,
+            '!' => Token::Not,
+            '=' => {
+                chars.next_if_eq(&'=');
+                Token::Equal
+            }
+            c => {
+                let mut word = String::from(c);
+                while let Some(c) = chars.next_if(|c| !c.is_whitespace() && !"()!,=<>".contains(*c))
+                {
+                    word.push(c);
+                }
+                Token::Word(word)
+            }
+        });
+    }
+    tokens
+}
+
+fn requirement(tokens: &mut Tokens) -> Result<Requirement, String> {
+    let negated = tokens.peek() == Token::Not;
+    if negated {
+        tokens.take();
+    }
+    let key = match tokens.take() {
+        Token::Word(word) => valid_key(word)?,
+        other => return Err(format!("found {other}, expected a key")),
+    };
+    if negated {
+        return Ok(Requirement::Expression(Expression::DoesNotExist(key)));
+    }
+    if matches!(tokens.peek(), Token::End | Token::Comma) {
+        return Ok(Requirement::Expression(Expression::Exists(key)));
+    }
+    Ok(match tokens.take() {
+        Token::Equal => Requirement::Expression(Expression::Equal(key, value(tokens)?)),
+        Token::NotEqual => Requirement::Expression(Expression::NotEqual(key, value(tokens)?)),
+        Token::Greater => Requirement::Greater(key, number(tokens)?),
+        Token::Less => Requirement::Less(key, number(tokens)?),
+        Token::Word(word) if word == "in" => {
+            Requirement::Expression(Expression::In(key, values(tokens)?))
+        }
+        Token::Word(word) if word == "notin" => {
+            Requirement::Expression(Expression::NotIn(key, values(tokens)?))
+        }
+        other => {
+            return Err(format!(
+                "found {other} after {key:?}, expected one of = == != > < in notin"
+            ));
+        }
+    })
+}
+
+fn value(tokens: &mut Tokens) -> Result<String, String> {
+    match tokens.peek() {
+        Token::End | Token::Comma => Ok(String::new()),
+        Token::Word(word) => {
+            tokens.take();
+            valid_value(word)
+        }
+        other => Err(format!("found {other}, expected a value")),
+    }
+}
+
+fn number(tokens: &mut Tokens) -> Result<i64, String> {
+    let text = value(tokens)?;
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a whole number, as '>' and '<' need"))
+}
+
+/// A list in parentheses; between two commas, and beside a parenthesis, stands the empty value.
+fn values(tokens: &mut Tokens) -> Result<BTreeSet<String>, String> {
+    match tokens.take() {
+        Token::Open => {}
+        other => return Err(format!("found {other}, expected '('")),
+    }
+    if tokens.peek() == Token::Close {
+        return Err("the list of values is empty".to_owned());
+    }
+    let mut found = BTreeSet::new();
+    loop {
+        found.insert(match tokens.peek() {
+            Token::Word(word) => {
+                tokens.take();
+                valid_value(word)?
+            }
+            _ => String::new(),
+        });
+        match tokens.take() {
+            Token::Comma => {}
+            Token::Close => return Ok(found),
+            other => return Err(format!("found {other}, expected ',' or ')'")),
+        }
+    }
+}
+
+fn valid_key(key: String) -> Result<String, String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key.as_str()),
+    };
+    let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let subdomain = |text: &str| {
+        text.len() <= 253
+            && text.split('.').all(|part| {
+                part.starts_with(lower)
+                    && part.ends_with(lower)
+                    && part.chars().all(|c| lower(c) || c == '-')
+            })
+    };
+    if name.is_empty() || !is_name(name) || !prefix.is_none_or(subdomain) {
+        return Err(format!("{key:?} is not a key ([prefix/]name)"));
+    }
+    Ok(key)
+}
+
+fn valid_value(value: String) -> Result<String, String> {
+    if is_name(&value) {
+        Ok(value)
+    } else {
+        Err(format!("{value:?} is not a label value"))
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= 63
+        && text
+            .chars()
+            .next()
+            .is_none_or(|c| c.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .next_back()
+            .is_none_or(|c| c.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn the_whole_grammar_selects_as_kubernetes_does() {
+        let it = set(&[
+            ("os", "windows"),
+            ("in", "notin"),
+            ("n", "5"),
+            ("e", ""),
+            ("x.io/a", "b"),
+        ]);
+        for (text, wanted) in [
+            ("", true),
+            ("  ", true),
+            ("os", true),
+            ("!os", false),
+            ("! nothing", true),
+            ("os=windows", true),
+            ("os == windows", true),
+            ("os!=windows", false),
+            ("nothing!=x", true),
+            ("os in (linux, windows)", true),
+            ("os in(linux,windows)", true),
+            ("os notin (windows)", false),
+            ("nothing notin (a)", true),
+            ("nothing in (a)", false),
+            ("x.io/a = b", true),
+            ("e=", true),
+            ("e=,os", true),
+            ("e in (,a)", true),
+            ("e in (a,)", true),
+            ("e in (,)", true),
+            ("os in (a,,b)", false),
+            ("n>4", true),
+            ("n<5", false),
+            ("os>1", false),
+            ("in=notin", true),
+            ("in in (in,notin)", true),
+            ("os=windows,n=4", false),
+            ("os=windows , n=5,!z", true),
+        ] {
+            assert_eq!(
+                AnnotationSelector::parse(text).map(|s| s.matches(&it)),
+                Ok(wanted),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_selector_is_refused() {
+        for text in [
+            ",",
+            "a,",
+            ",a",
+            "a b",
+            "a=b c",
+            "a in",
+            "a in ()",
+            "a in (b",
+            "a in b",
+            "a=(b)",
+            "!a=b",
+            "!!a",
+            "a>b",
+            "a!b",
+            "=a",
+            "-a",
+            "A/b/c",
+            "UPPER.io/a",
+            "a=-b",
+            "a in (b c)",
+            "a=b=c",
+            "a==",
+            "x/=1",
+        ] {
+            let result = AnnotationSelector::parse(text);
+            if text == "a==" {
+                assert!(result.is_ok(), "an empty value is a value");
+            } else {
+                assert!(result.is_err(), "{text} gave {result:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = AnnotationSelector::parse(&text);
+        }
+
+        #[test]
+        fn selectors_of_tokens_never_panic(parts in prop::collection::vec(prop::sample::select(vec!["a", "in", "notin", "(", ")", ",", "!", "=", "==", "!=", ">", "<", " ", "1"]), 0..12)) {
+            let _ = AnnotationSelector::parse(&parts.concat());
+        }
+
+        #[test]
+        fn what_kube_prints_is_read_back(key in "[a-z]{1,8}(/[a-z]{1,4})?", values in prop::collection::btree_set("[a-z0-9]{1,5}", 1..4), pick in 0..6) {
+            let first = values.iter().next().cloned().unwrap_or_default();
+            let expression = match pick {
+                0 => Expression::In(key, values),
+                1 => Expression::NotIn(key, values),
+                2 => Expression::Equal(key, first),
+                3 => Expression::NotEqual(key, first),
+                4 => Expression::Exists(key),
+                _ => Expression::DoesNotExist(key),
+            };
+            let read = AnnotationSelector::parse(&expression.to_string());
+            prop_assert_eq!(read, Ok(AnnotationSelector(vec![Requirement::Expression(expression)])));
+        }
+    }
+}

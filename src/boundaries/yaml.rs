@@ -1,0 +1,413 @@
+//! YAML from people, read within limits: size, depth, and what aliases expand to.
+
+use std::fmt;
+
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::{Map, Number, Value};
+
+/// Longest text, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
+/// Deepest nesting.
+pub const MAX_DEPTH: usize = 40;
+/// Most values, after aliases are expanded.
+pub const MAX_VALUES: usize = 50_000;
+/// Most text in all values together, after aliases are expanded, in bytes.
+pub const MAX_TEXT: usize = 4 << 20;
+
+/// Text that is not YAML, or too much of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct YamlError {
+    /// Line, counted from 1, where one is known.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A document and what is odd about it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Document {
+    /// Its content.
+    pub value: Value,
+    /// Keys that stand twice in one map; the last one counts.
+    pub duplicates: Vec<String>,
+}
+
+/// Reads the only document of a text; an empty text is null.
+pub fn read(text: &str) -> Result<Document, YamlError> {
+    let mut documents = read_all(text)?;
+    match documents.len() {
+        0 => Ok(Document::default()),
+        1 => Ok(documents.remove(0)),
+        count => Err(YamlError {
+            line: None,
+            message: format!("holds {count} documents instead of one"),
+        }),
+    }
+}
+
+/// Reads every document of a text.
+pub fn read_all(text: &str) -> Result<Vec<Document>, YamlError> {
+    if text.len() > MAX_BYTES {
+        return Err(YamlError {
+            line: None,
+            message: format!("is longer than {MAX_BYTES} bytes"),
+        });
+    }
+    check_flow_depth(text)?;
+    let mut budget = Budget::default();
+    let mut documents = vec![];
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let value = Seed {
+            budget: &mut budget,
+            depth: 0,
+        }
+        .deserialize(document)
+        .map_err(|error| YamlError {
+            line: error.location().map(|at| at.line()),
+            message: without_location(&error),
+        })?;
+        documents.push(Document {
+            value,
+            duplicates: std::mem::take(&mut budget.duplicates),
+        });
+    }
+    Ok(documents)
+}
+
+/// The line, counted from 1, of the value at a path of keys and list indexes in the document of the given number, or of the
+/// map that it is missing from.
+pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
+    let segments = split(path);
+    let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
+    let found = Probe { path: &segments }.deserialize(parsed).err()?;
+    found
+        .to_string()
+        .contains(FOUND)
+        .then(|| found.location().map(|at| at.line()))?
+}
+
+/// The parser's brackets cost their square in time, so a text that nests them senselessly never reaches it.
+fn check_flow_depth(text: &str) -> Result<(), YamlError> {
+    let mut depth = 0_usize;
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > 1000 {
+            let line = text.as_bytes()[..index]
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                + 1;
+            return Err(YamlError {
+                line: Some(line),
+                message: "brackets nest too deeply".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn without_location(error: &serde_yaml::Error) -> String {
+    let text = error.to_string();
+    match text.find(" at line ") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+fn split(path: &str) -> Vec<&str> {
+    path.split(['.', '['])
+        .map(|part| part.trim_end_matches(']'))
+        .filter(|part| !part.is_empty())
+        .collect()
+}
+
+#[derive(Default)]
+struct Budget {
+    values: usize,
+    text: usize,
+    duplicates: Vec<String>,
+}
+
+struct Seed<'a> {
+    budget: &'a mut Budget,
+    depth: usize,
+}
+
+impl Seed<'_> {
+    fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
+        self.budget.text += text.len();
+        if self.budget.text > MAX_TEXT {
+            Err(E::custom(
+                "holds too much text after its aliases are expanded",
+            ))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.budget.values += 1;
+        if self.budget.values > MAX_VALUES {
+            return Err(D::Error::custom(
+                "holds too many values after its aliases are expanded",
+            ));
+        }
+        if self.depth > MAX_DEPTH {
+            return Err(D::Error::custom("nests too deeply"));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a plain value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("holds a number without a value"))
+    }
+
+    fn visit_str<E: serde::de::Error>(mut self, value: &str) -> Result<Value, E> {
+        self.text(value)?;
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = vec![];
+        while let Some(item) = access.next_element_seed(Seed {
+            budget: self.budget,
+            depth: self.depth + 1,
+        })? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        let mut merged = vec![];
+        while let Some(key) = access.next_key::<String>()? {
+            self.text(&key)?;
+            let value = access.next_value_seed(Seed {
+                budget: self.budget,
+                depth: self.depth + 1,
+            })?;
+            if key == "<<" {
+                merged.push(value);
+            } else if map.insert(key.clone(), value).is_some() && self.budget.duplicates.len() < 10
+            {
+                self.budget.duplicates.push(key);
+            }
+        }
+        // A merge key (<<) fills in what the map itself does not say; of several maps, the first that says it counts.
+        for value in merged {
+            let sources = if let Value::Array(items) = value {
+                items
+            } else {
+                vec![value]
+            };
+            for source in sources {
+                let Value::Object(entries) = source else {
+                    return Err(A::Error::custom("'<<' needs a map or a list of maps"));
+                };
+                entries.into_iter().for_each(|(key, value)| {
+                    map.entry(key).or_insert(value);
+                });
+            }
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+const FOUND: &str = "the place that was looked for";
+
+/// Walks down a path and stops with an error there, because an error is what carries a line.
+struct Probe<'a> {
+    path: &'a [&'a str],
+}
+
+impl<'de> DeserializeSeed<'de> for Probe<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Probe<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(FOUND)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let Some((first, rest)) = self.path.split_first() else {
+            return Err(A::Error::custom(FOUND));
+        };
+        let wanted = first.parse().unwrap_or(usize::MAX);
+        let mut index = 0;
+        while index != wanted {
+            if access.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(());
+            }
+            index += 1;
+        }
+        access.next_element_seed(Probe { path: rest })?;
+        Err(A::Error::custom(FOUND))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        if self.path.is_empty() {
+            return Err(A::Error::custom(FOUND));
+        }
+        while let Some(key) = access.next_key::<String>()? {
+            // A key may itself hold dots, so it may stand for several segments of the path.
+            let taken = (1..=self.path.len())
+                .find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
+            match taken {
+                Some(count) => {
+                    access.next_value_seed(Probe {
+                        path: &self.path[count..],
+                    })?;
+                    return Err(A::Error::custom(FOUND));
+                }
+                None => {
+                    access.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn anchors_merge_keys_and_duplicates_are_read_as_people_mean_them() {
+        let text = "base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\ntwice: 1\ntwice: 2\n";
+        let read = read(text).unwrap();
+        assert_eq!(
+            read.value,
+            json!({"base": {"x": 1, "y": 2}, "use": {"x": 1, "y": 3}, "twice": 2})
+        );
+        assert_eq!(read.duplicates, ["twice"]);
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..9 {
+            let items = vec![format!("*a{}", level - 1); 10].join(", ");
+            text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+        }
+        assert!(
+            read(&text).unwrap_err().message.contains("too many values"),
+            "{:?}",
+            read(&text)
+        );
+        let long = format!(
+            "a: &a {}\nb: [{}]\n",
+            "x".repeat(100_000),
+            vec!["*a"; 1000].join(",")
+        );
+        assert!(read(&long).unwrap_err().message.contains("too much text"));
+    }
+
+    #[test]
+    fn depth_and_size_have_limits() {
+        assert!(
+            read(&"[".repeat(500_000))
+                .unwrap_err()
+                .message
+                .contains("too deeply")
+        );
+        assert!(read(&"- ".repeat(200_000)).is_err());
+        assert!(read(&format!("{}{}", "[".repeat(100), "]".repeat(100))).is_err());
+        assert!(
+            read(&"#".repeat(MAX_BYTES + 1))
+                .unwrap_err()
+                .message
+                .contains("longer")
+        );
+    }
+
+    #[test]
+    fn errors_and_values_have_lines() {
+        assert_eq!(
+            read("a: 1\nb: [\nc: 2\n")
+                .unwrap_err()
+                .line
+                .map(|line| line > 1),
+            Some(true)
+        );
+        let text = "spec:\n  eks:\n    minSize: three\n    tags:\n    - key: a\n    - key: b\n      value: c\n  a.b/c: x\n";
+        for (path, line) in [
+            ("spec.eks.minSize", 3),
+            ("spec.eks.tags[1].value", 7),
+            ("spec.eks.tags[1]", 6),
+            ("spec.a.b/c", 8),
+        ] {
+            assert_eq!(locate(text, 0, path), Some(line), "{path}");
+        }
+        assert_eq!(
+            locate(text, 0, "spec.eks.maxSize"),
+            Some(2),
+            "what is missing is looked for where it should stand"
+        );
+        assert_eq!(locate(text, 0, "status"), None);
+        assert_eq!(locate("a: 1\n---\n\nb: 2\n", 1, "b"), Some(4));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[-a-z&*!|>:#'\"\\[\\]{},?%@` \n\t0-9.~<]{0,200}") {
+            let _ = read_all(&text);
+            let _ = locate(&text, 0, "a.b[0]");
+        }
+    }
+}
