@@ -204,6 +204,13 @@ pub trait ClusterWrites: Send + Sync {
     /// false, and changes nothing, when the Node does not carry our mark.
     async fn unmark_node(&self, name: &str) -> Result<bool, ClusterError>;
 
+    /// Sets labels of a Node, and touches no other.
+    async fn label_node(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<(), ClusterError>;
+
     /// All pods bound to a Node, fresh.
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodBrief>, ClusterError>;
 

@@ -92,6 +92,14 @@ impl ClusterWrites for KubeCluster {
         nodes::unmark(&self.client, name).await
     }
 
+    async fn label_node(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<(), ClusterError> {
+        nodes::label(&self.client, name, labels).await
+    }
+
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodBrief>, ClusterError> {
         pods::on_node(&self.client, name).await
     }

@@ -1,5 +1,7 @@
 //! The mark on a Node, and what is still attached to it.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Api, ListParams, Patch};
@@ -55,6 +57,15 @@ pub(super) async fn unmark(client: &Client, name: &str) -> Result<bool, ClusterE
     }
     patch(client, name, body).await?;
     Ok(true)
+}
+
+pub(super) async fn label(
+    client: &Client,
+    name: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<(), ClusterError> {
+    let body = json!({"metadata": {"labels": labels}});
+    patch(client, name, body).await.map(drop)
 }
 
 /// The API server cannot select VolumeAttachments by Node, hence the walk through all of them.
@@ -153,6 +164,15 @@ mod tests {
         let (client, patches) = cluster(node(json!({annotation::DISRUPTION: record}), true));
         assert!(unmark(&client, "n1").await.unwrap());
         assert_eq!(patches.lock().unwrap()[0].body.get("spec"), None);
+    }
+
+    #[tokio::test]
+    async fn labels_are_set_alone() {
+        let (client, patches) = cluster(node(json!({}), false));
+        let labels = BTreeMap::from([("kubernetes.io/role".to_owned(), "web".to_owned())]);
+        label(&client, "n1", &labels).await.unwrap();
+        let expected = json!({"metadata": {"labels": {"kubernetes.io/role": "web"}}});
+        assert_eq!(patches.lock().unwrap()[0].body, expected);
     }
 
     #[tokio::test]

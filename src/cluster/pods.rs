@@ -119,8 +119,7 @@ pub(super) async fn evict(
         Err(error) => error,
     };
     if let Some(message) = refusal(&error) {
-        let budgets = budgets(client, &pods, namespace, name).await;
-        return Ok(EvictOutcome::Refused { message, budgets });
+        return Ok(explain(client, &pods, (namespace, name, uid), message).await);
     }
     if error.is_conflict() && is_gone(&pods, name, uid).await? {
         return Ok(EvictOutcome::Gone);
@@ -142,25 +141,37 @@ fn refusal(error: &ClusterError) -> Option<String> {
     Some(format!("{} {}", status.message, budget.message))
 }
 
-/// The budgets that select a pod. They only explain a refusal, so what cannot be read is left out.
-async fn budgets(client: &Client, pods: &Api<Pod>, namespace: &str, name: &str) -> Vec<String> {
+/// A refusal with the budgets that select the pod; or `Gone`, because the API server asks the
+/// budget before it looks at the uid. What cannot be read only makes the explanation shorter.
+async fn explain(
+    client: &Client,
+    pods: &Api<Pod>,
+    (namespace, name, uid): (&str, &str, &str),
+    message: String,
+) -> EvictOutcome {
     let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default();
-    let read = futures::try_join!(
-        call("get", "pods", pods.get_metadata(name)),
+    let (pod, budgets) = futures::join!(
+        call("get", "pods", pods.get_metadata_opt(name)),
         call("list", "poddisruptionbudgets", api.list(&params)),
     );
-    let Ok((pod, budgets)) = read else {
-        return Vec::new();
+    let labels = match &pod {
+        Ok(Some(pod)) if pod.uid().as_deref() == Some(uid) => Some(pod.labels()),
+        Ok(_) => return EvictOutcome::Gone,
+        Err(_) => None,
     };
     let selects = |budget: &PodDisruptionBudget| {
-        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-        selector
-            .and_then(|selector| Selector::try_from(selector).ok())
-            .is_some_and(|selector| selector.matches(pod.labels()))
+        let selector = budget.spec.as_ref()?.selector.clone()?;
+        Some(Selector::try_from(selector).ok()?.matches(labels?))
     };
-    let selecting = budgets.items.iter().filter(|budget| selects(budget));
-    selecting.map(ResourceExt::name_any).collect()
+    let budgets = budgets.map(|list| list.items).unwrap_or_default();
+    let selecting = budgets
+        .iter()
+        .filter(|budget| selects(budget) == Some(true));
+    EvictOutcome::Refused {
+        message,
+        budgets: selecting.map(ResourceExt::name_any).collect(),
+    }
 }
 
 async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, ClusterError> {

@@ -161,6 +161,30 @@ async fn a_refused_eviction_names_the_budgets_that_select_the_pod() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_cannot_be_explained_is_still_a_refusal() {
+    let cause = "DisruptionBudget";
+    let client = fake::client(move |call| match call.route() {
+        ("POST", EVICTION) => fake::failure_with_cause(429, "TooManyRequests", cause, "held"),
+        _ => fake::failure(403, "Forbidden", "no"),
+    });
+    let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
+    let EvictOutcome::Refused { budgets, .. } = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(budgets, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_budget_that_holds_a_successor_does_not_hold_the_pod() {
+    let cause = "DisruptionBudget";
+    let answer = fake::failure_with_cause(429, "TooManyRequests", cause, "held");
+    let outcome = evict(&refusing(answer, "u2"), "team", "web-1", "u1")
+        .await
+        .unwrap();
+    assert_eq!(outcome, EvictOutcome::Gone);
+}
+
+#[tokio::test]
 async fn an_overloaded_server_is_not_a_budget() {
     let mut answer = fake::failure(429, "TooManyRequests", "slow down");
     answer.1["details"] = json!({"retryAfterSeconds": 7});
