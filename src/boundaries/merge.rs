@@ -47,7 +47,14 @@ pub fn merge(
     group: &Value,
     excluded: bool,
 ) -> Result<Effective, MergeError> {
-    let tenant = json!({ "metadata": { "annotations": group["metadata"]["annotations"] }, "spec": group["spec"] });
+    // A group without a spec is one with an empty spec.
+    let spec = if group["spec"].is_null() {
+        json!({})
+    } else {
+        group["spec"].clone()
+    };
+    let tenant =
+        json!({ "metadata": { "annotations": group["metadata"]["annotations"] }, "spec": spec });
     let mut tree = Tree::new(&tenant, Source::TENANT);
     if excluded {
         return Ok(effective(&tree, vec![], String::new()));
@@ -92,11 +99,8 @@ fn effective(tree: &Tree, refused: Vec<Refused>, hash: String) -> Effective {
             .iter()
             .for_each(|(key, root)| root.sources(key, &mut provenance));
     }
-    provenance.retain(|path, _| path != "metadata.annotations");
-    let spec = match value["spec"].take() {
-        Value::Null => json!({}),
-        spec => spec,
-    };
+    provenance.retain(|path, _| path != "metadata" && path != "metadata.annotations");
+    let spec = value["spec"].take();
     Effective {
         annotations: strings(&value["metadata"]["annotations"]),
         spec,
@@ -186,6 +190,14 @@ fn shared(
         (Some(one), None) | (None, Some(one)) => one,
         // The conditional comes first and wins, except among scalars, where the default is asked before it.
         (Some(default), Some(over)) => combine(path, over, default, Winner::First, index_key)?,
+    };
+    // Duplicates collapse whether or not the tenant adds to them, so that merging twice is merging once.
+    let base = match base.node {
+        Node::List(items) => {
+            let node = Node::List(unite(items, vec![], Winner::First, index_key));
+            Tree { node, ..base }
+        }
+        Node::Scalar(_) | Node::Map(_) => base,
     };
     let base_is_scalar = matches!(base.node, Node::Scalar(_));
     match own.filter(|own| !own.is_unset()) {

@@ -46,7 +46,7 @@ pub(super) fn refusals(tenant: &Value, effective: &Tree) -> Vec<Refused> {
 
 fn compare(path: &str, tenant: &Value, effective: Option<&Tree>, found: &mut Vec<Refused>) {
     match (tenant, effective.map(|tree| &tree.node)) {
-        (own, _) if is_unset(own) => {}
+        (own, _) if says_nothing(own) => {}
         (Value::Object(own), Some(Node::Map(map))) => {
             for (key, value) in own {
                 compare(&format!("{path}.{key}"), value, map.get(key), found);
@@ -57,6 +57,14 @@ fn compare(path: &str, tenant: &Value, effective: Option<&Tree>, found: &mut Vec
         }
         (own, _) if effective.is_some_and(|tree| tree.value() == *own) => {}
         (own, _) => found.push(refused(path.to_owned(), path, own, effective)),
+    }
+}
+
+/// Whether everything in a value is unset.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.values().all(says_nothing),
+        other => is_unset(other),
     }
 }
 
