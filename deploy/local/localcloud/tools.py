@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from localcloud import procs
+
 HERE = pathlib.Path(__file__).resolve().parent.parent
 REPOSITORY = HERE.parent.parent
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
@@ -176,8 +178,15 @@ def _build(name, source, directory):
         raise Missing("Go could not fetch the modules; its own message is above. It needs a module proxy: see `go env GOPROXY`.")
     flags = "-ldflags=-s -w " + " ".join(_version_flags((source / "go.mod").read_text()))
     command = [go, "build", "-v", "-trimpath", "-buildvcs=false", flags, "-o", str(directory / name), package]
-    with subprocess.Popen(command, cwd=source, env=environment, stderr=subprocess.PIPE, text=True) as build:
+    parent = os.getpid()
+    build = subprocess.Popen(command, cwd=source, env=environment, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: procs.die_with_parent(parent))
+    try:
         trouble = _follow(build.stderr, name, len(listed.stdout.split()))
+        build.wait()
+    finally:
+        build.kill()
+        build.wait()
     if build.returncode:
         raise Missing(f"`{' '.join(command)}` in {source} failed:\n" + "\n".join(trouble))
     say(f"{name} is built")
