@@ -1,5 +1,8 @@
 //! The spec's root and the upgrade strategies.
 
+// Each printer column has a type and a path, which the lint takes for repetition.
+#![allow(clippy::duplicated_attributes)]
+
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -10,6 +10,7 @@ pub mod path;
 mod policy;
 mod provenance;
 mod refused;
+mod section;
 pub mod selector;
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    config::{ConfigError, Section},
-    merge::Effective,
-    provenance::Origin,
-};
+use super::{config::ConfigError, merge::Effective, provenance::Origin, section::Section};
 use crate::api::{names::annotation, schema, validate::show};
 
 const KEYS: [&str; 6] = [

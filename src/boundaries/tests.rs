@@ -482,7 +482,7 @@ fn broken_config_maps_name_key_line_path_and_remedy() {
     }
     let error = Boundaries::parse(&data(&[("defaults", "spec: [\n")])).unwrap_err();
     assert_eq!(
-        (error.key.as_str(), error.reason()),
+        (error.key, error.reason()),
         ("defaults", "UnmarshalDefaults")
     );
 }
