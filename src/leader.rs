@@ -175,6 +175,8 @@ struct Observed {
     lease: Lease,
     /// When this process first saw this resourceVersion.
     since: Instant,
+    /// Somebody deleted it. Its holder may not know yet, so what it said still counts.
+    deleted: bool,
 }
 
 impl Observed {
@@ -201,17 +203,26 @@ fn decide(observed: Option<&Observed>, config: &LeaderConfig, now: Instant) -> M
     let Some(observed) = observed else {
         return Move::Create;
     };
+    let acquire = if observed.deleted {
+        Move::Create
+    } else {
+        Move::Take
+    };
     let Some(holder) = observed.holder() else {
-        return Move::Take;
+        return acquire;
     };
     if holder == config.identity {
-        return Move::Renew;
+        return if observed.deleted {
+            Move::Create
+        } else {
+            Move::Renew
+        };
     }
     let stated = observed.spec().lease_duration_seconds;
     let stated = stated.and_then(|seconds| u64::try_from(seconds).ok());
     let patience = stated.map_or(config.lease_duration, Duration::from_secs);
     if now.saturating_duration_since(observed.since) >= patience {
-        Move::Take
+        acquire
     } else {
         Move::Wait
     }
@@ -276,7 +287,7 @@ impl Elector {
             Err(error) => {
                 tracing::warn!(%error, lease = self.config.name, "cannot reach the Lease");
                 self.certain = false;
-                if error.is_conflict() {
+                if error.is_conflict() || error.is_not_found() {
                     self.leads_until = None;
                 }
             }
@@ -312,10 +323,18 @@ impl Elector {
         self.certain = true;
         let version = |lease: &Lease| lease.resource_version();
         let known = self.observed.take();
-        self.observed = found.map(|lease| match known {
-            Some(known) if version(&known.lease) == version(&lease) => known,
-            _ => Observed { lease, since: now },
-        });
+        self.observed = match (found, known) {
+            (None, known) => known.map(|known| Observed {
+                deleted: true,
+                ..known
+            }),
+            (Some(lease), Some(known)) if version(&known.lease) == version(&lease) => Some(known),
+            (Some(lease), _) => Some(Observed {
+                lease,
+                since: now,
+                deleted: false,
+            }),
+        };
     }
 
     async fn write(&self, step: Move) -> Result<Lease, ClusterError> {
@@ -338,12 +357,13 @@ impl Elector {
         let seen = self.observed.as_ref();
         let spec = seen.map(Observed::spec).unwrap_or_default();
         let (acquire_time, transitions) = match step {
-            Move::Create => (now.clone(), 0),
-            Move::Take => (now.clone(), self.term().saturating_add(1)),
+            Move::Create if seen.is_none() => (now.clone(), 0),
+            Move::Create | Move::Take => (now.clone(), self.term().saturating_add(1)),
             Move::Renew | Move::Wait => (spec.acquire_time.clone(), self.term()),
         };
         let seconds = self.config.lease_duration.as_secs();
-        let metadata = seen.map(|seen| seen.lease.metadata.clone());
+        let kept = seen.filter(|_| step != Move::Create);
+        let metadata = kept.map(|seen| seen.lease.metadata.clone());
         Lease {
             metadata: metadata.unwrap_or_else(|| ObjectMeta {
                 name: Some(self.config.name.clone()),

@@ -42,6 +42,9 @@ impl Server {
             .lease
             .as_ref()
             .map(|lease| &lease["metadata"]["resourceVersion"]);
+        if call.method == "PUT" && current.is_none() {
+            return fake::failure(404, "NotFound", "no such lease");
+        }
         let accepted = match (call.method.as_str(), current) {
             ("POST", None) => true,
             ("PUT", Some(version)) => *version == call.body["metadata"]["resourceVersion"],
@@ -93,7 +96,11 @@ fn observed(holder: Option<&str>, stated: Option<i32>, since: Instant) -> Observ
         spec: Some(spec),
         ..Lease::default()
     };
-    Observed { lease, since }
+    Observed {
+        lease,
+        since,
+        deleted: false,
+    }
 }
 
 #[test]
@@ -101,6 +108,11 @@ fn the_next_move_follows_from_the_holder_and_the_time_since_a_change() {
     let start = Instant::now();
     let config = LeaderConfig::new("im", "me");
     let other = |stated| Some(observed(Some("other"), stated, start));
+    let deleted = || {
+        let mut deleted = other(Some(15));
+        deleted.iter_mut().for_each(|record| record.deleted = true);
+        deleted
+    };
     for (name, record, elapsed, expected) in [
         ("no lease", None, 0, Move::Create),
         (
@@ -132,6 +144,8 @@ fn the_next_move_follows_from_the_holder_and_the_time_since_a_change() {
         ),
         ("no duration stated", other(None), 14, Move::Wait),
         ("no duration stated, expired", other(None), 15, Move::Take),
+        ("deleted under its holder", deleted(), 14, Move::Wait),
+        ("deleted long ago", deleted(), 15, Move::Create),
         ("a nonsensical duration", other(Some(-5)), 14, Move::Wait),
     ] {
         let step = decide(record.as_ref(), &config, start + seconds(elapsed));
@@ -245,6 +259,22 @@ async fn a_leader_that_cannot_renew_gives_up_at_its_deadline() {
     assert_eq!(a.attempt(|| now + seconds(9)).await, None);
     server.fail_next(Fault::LostBefore);
     assert_eq!(a.attempt(|| now + seconds(10)).await, Some(Ended::Lost));
+}
+
+#[tokio::test]
+async fn a_deleted_lease_ends_the_leadership_and_is_made_again_after_the_lease_duration() {
+    let server = Server::default();
+    let (mut a, mut b) = (server.elector("a"), server.elector("b"));
+    let now = Instant::now();
+    a.attempt(|| now).await;
+    b.attempt(|| now).await;
+    server.0.lock().unwrap().lease = None;
+    b.attempt(|| now + seconds(1)).await;
+    assert!(!leads(&b, now + seconds(1)));
+    assert_eq!(a.attempt(|| now + seconds(2)).await, Some(Ended::Lost));
+    b.attempt(|| now + seconds(15)).await;
+    assert!(leads(&b, now + seconds(15)));
+    assert_eq!(b.leadership().term(), 1);
 }
 
 #[tokio::test]
