@@ -1,0 +1,206 @@
+//! How each cache asks AWS: one function for each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::{FutureExt, future::BoxFuture};
+use jiff::Timestamp;
+
+use super::PROFILES;
+use super::ages::limits::{ACTIVITIES, LIST_DEFAULTS};
+use super::batched::{Batched, Read};
+use super::instances::Instances;
+use super::listing::Rows;
+use crate::aws::{
+    Aws, AwsResult, Cluster, Ec2, InstanceProfile, InstanceType, LaunchTemplate, LifecycleHook, NetworkObject,
+    NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
+};
+
+/// A read of one key at a time.
+fn one<V, F>(aws: &Aws, ask: F) -> Read<V>
+where
+    V: Send + 'static,
+    F: Fn(Aws, String) -> BoxFuture<'static, AwsResult<Option<V>>> + Send + Sync + 'static,
+{
+    many(aws, move |aws, keys| {
+        let asked: Vec<_> = keys.into_iter().map(|key| (ask(aws.clone(), key.clone()), key)).collect();
+        async move {
+            let mut found = HashMap::new();
+            for (answer, key) in asked {
+                if let Some(value) = answer.await? {
+                    found.insert(key, value);
+                }
+            }
+            Ok(found)
+        }
+        .boxed()
+    })
+}
+
+/// A read of many keys at once.
+fn many<V, F>(aws: &Aws, ask: F) -> Read<V>
+where
+    F: Fn(Aws, Vec<String>) -> BoxFuture<'static, AwsResult<HashMap<String, V>>> + Send + Sync + 'static,
+{
+    let aws = aws.clone();
+    Box::new(move |keys| ask(aws.clone(), keys))
+}
+
+pub(super) fn groups(
+    aws: &Aws,
+    instances: &Arc<Mutex<Instances>>,
+    launches: &Arc<Batched<Timestamp>>,
+) -> Read<ScalingGroup> {
+    let (instances, launches) = (instances.clone(), launches.clone());
+    many(aws, move |aws, names| {
+        let (instances, launches) = (instances.clone(), launches.clone());
+        async move {
+            let found = aws.autoscaling.describe_groups(&names).await?;
+            let mut found: HashMap<_, _> = found.into_iter().map(|group| (group.name.clone(), group)).collect();
+            let mut gone = Vec::new();
+            {
+                let now = Timestamp::now();
+                let mut instances = instances.lock().unwrap_or_else(PoisonError::into_inner);
+                for name in &names {
+                    gone.extend(match found.get_mut(name) {
+                        Some(group) => instances.seen(group, now),
+                        None => instances.absent(name),
+                    });
+                }
+            }
+            if !gone.is_empty() {
+                launches.forget(|id| gone.iter().any(|g| g == id));
+            }
+            Ok(found)
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn hooks(aws: &Aws) -> Read<Arc<Vec<LifecycleHook>>> {
+    one(aws, |aws, group| {
+        async move { Ok(Some(Arc::new(aws.autoscaling.describe_hooks(&group).await?))) }.boxed()
+    })
+}
+
+pub(super) fn refreshes(aws: &Aws) -> Read<bool> {
+    one(aws, |aws, group| async move { Ok(Some(aws.autoscaling.refresh_active(&group).await?)) }.boxed())
+}
+
+pub(super) fn activities(aws: &Aws) -> Read<Arc<Vec<ScalingActivity>>> {
+    one(aws, |aws, group| {
+        async move { Ok(Some(Arc::new(aws.autoscaling.scaling_activities(&group, ACTIVITIES).await?))) }.boxed()
+    })
+}
+
+pub(super) fn templates(aws: &Aws) -> Read<LaunchTemplate> {
+    many(aws, |aws, names| {
+        async move {
+            let found = aws.ec2.describe_templates(&names).await?;
+            Ok(found.into_iter().map(|t| (t.name.clone(), t)).collect())
+        }
+        .boxed()
+    })
+}
+
+/// The key of a version in its cache.
+pub(super) fn version_key(template_id: &str, number: i64) -> String {
+    format!("{template_id}/{number}")
+}
+
+/// A new process asks for one version of each template, nearly always the
+/// default one: many are found with one listing, the rest one template at a time.
+pub(super) fn versions(aws: &Aws) -> Read<Arc<TemplateVersion>> {
+    many(aws, |aws, keys| {
+        async move {
+            let mut missing: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+            for (id, number) in keys.iter().filter_map(|key| key.split_once('/')) {
+                missing.entry(id.to_owned()).or_default().extend(number.parse::<i64>());
+            }
+            let mut found = HashMap::new();
+            if missing.len() >= LIST_DEFAULTS {
+                for version in aws.ec2.default_versions().await? {
+                    let Some(numbers) = missing.get_mut(&version.template_id) else { continue };
+                    numbers.retain(|n| *n != version.number);
+                    found.insert(version_key(&version.template_id, version.number), Arc::new(version));
+                }
+            }
+            missing.retain(|_, numbers| !numbers.is_empty());
+            let asked: Vec<_> =
+                missing.into_iter().map(|(id, numbers)| of_template(aws.ec2.clone(), id, numbers)).collect();
+            let rest: Vec<_> = stream::iter(asked).buffer_unordered(8).try_collect().await?;
+            for version in rest.into_iter().flatten() {
+                found.insert(version_key(&version.template_id, version.number), Arc::new(version));
+            }
+            Ok(found)
+        }
+        .boxed()
+    })
+}
+
+/// AWS refuses the whole question when one of the numbers is not there.
+async fn of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) -> AwsResult<Vec<TemplateVersion>> {
+    match ec2.describe_versions(&id, &numbers).await {
+        Err(error) if error.is_not_found() && numbers.len() > 1 => {}
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        answer => return answer,
+    }
+    match ec2.describe_versions(&id, &[]).await {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+pub(super) fn launches(aws: &Aws) -> Read<Timestamp> {
+    many(aws, |aws, ids| async move { Ok(aws.ec2.launch_times(&ids).await?.into_iter().collect()) }.boxed())
+}
+
+pub(super) fn profiles(aws: &Aws) -> Read<Rows<InstanceProfile>> {
+    one(aws, |aws, list| {
+        async move {
+            debug_assert_eq!(list, PROFILES);
+            let found = aws.iam.list_profiles().await?;
+            Ok(Some(Arc::new(found.into_iter().map(|p| (p.name.clone(), p)).collect())))
+        }
+        .boxed()
+    })
+}
+
+/// A policy that does not exist is attached to nothing; attaching it will say so.
+pub(super) fn policies(aws: &Aws) -> Read<Rows<()>> {
+    one(aws, |aws, arn| {
+        async move {
+            match aws.iam.roles_with_policy(&arn).await {
+                Ok(roles) => Ok(Some(Arc::new(roles.into_iter().map(|role| (role, ())).collect()))),
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn clusters(aws: &Aws) -> Read<Cluster> {
+    one(aws, |aws, name| async move { aws.eks.describe_cluster(&name).await }.boxed())
+}
+
+pub(super) fn subnets(aws: &Aws) -> Read<Arc<Vec<NetworkObject>>> {
+    one(aws, |aws, vpc| {
+        async move { Ok(Some(Arc::new(aws.ec2.describe_subnets(&NetworkQuery { vpc }).await?))) }.boxed()
+    })
+}
+
+pub(super) fn security_groups(aws: &Aws) -> Read<Arc<Vec<NetworkObject>>> {
+    one(aws, |aws, vpc| {
+        async move { Ok(Some(Arc::new(aws.ec2.describe_security_groups(&NetworkQuery { vpc }).await?))) }.boxed()
+    })
+}
+
+pub(super) fn instance_types(aws: &Aws) -> Read<InstanceType> {
+    one(aws, |aws, name| async move { aws.ec2.instance_type(&name).await }.boxed())
+}
+
+pub(super) fn images(aws: &Aws) -> Read<String> {
+    many(aws, |aws, names| async move { Ok(aws.ssm.parameters(&names).await?.into_iter().collect()) }.boxed())
+}

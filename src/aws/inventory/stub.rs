@@ -1,0 +1,237 @@
+//! AWS as the inventory's tests need it: it counts reads, holds them back and fails them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::aws::*;
+
+#[derive(Default)]
+pub(super) struct Stub {
+    pub data: Mutex<Data>,
+}
+
+#[derive(Default)]
+pub(super) struct Data {
+    pub groups: BTreeMap<String, ScalingGroup>,
+    pub templates: BTreeMap<String, LaunchTemplate>,
+    pub versions: Vec<TemplateVersion>,
+    pub profiles: BTreeMap<String, InstanceProfile>,
+    pub policies: HashMap<String, Vec<String>>,
+    pub parameters: HashMap<String, String>,
+    /// A name that AWS refuses to look at.
+    pub poison: Option<String>,
+    pub fail: Option<AwsError>,
+    /// Reads take their answer, then wait for a permit before they give it.
+    pub hold: Option<Arc<Semaphore>>,
+    pub calls: BTreeMap<&'static str, usize>,
+}
+
+impl Stub {
+    pub fn aws(self: &Arc<Self>) -> Aws {
+        let stub = self.clone();
+        Aws { autoscaling: stub.clone(), ec2: stub.clone(), iam: stub.clone(), eks: stub.clone(), ssm: stub }
+    }
+
+    pub fn calls(&self, operation: &str) -> usize {
+        self.data.lock().unwrap().calls.get(operation).copied().unwrap_or_default()
+    }
+
+    pub fn edit(&self, edit: impl FnOnce(&mut Data)) {
+        edit(&mut self.data.lock().unwrap());
+    }
+
+    async fn read<T>(&self, call: &'static str, asked: &[String], answer: impl FnOnce(&Data) -> T) -> AwsResult<T> {
+        let (answer, hold) = {
+            let mut data = self.data.lock().unwrap();
+            *data.calls.entry(call).or_default() += 1;
+            if let Some(error) = &data.fail {
+                return Err(error.clone());
+            }
+            if data.poison.as_ref().is_some_and(|poison| asked.contains(poison)) {
+                return Err(AwsError::answered("SSM", "GetParameters", "ValidationException", "bad name", 400));
+            }
+            (answer(&data), data.hold.clone())
+        };
+        if let Some(hold) = hold {
+            hold.acquire().await.unwrap().forget();
+        }
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl AutoScaling for Stub {
+    async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>> {
+        assert!(names.len() <= 100);
+        self.read("groups", names, |d| names.iter().filter_map(|n| d.groups.get(n).cloned()).collect()).await
+    }
+    async fn describe_hooks(&self, _: &str) -> AwsResult<Vec<LifecycleHook>> {
+        self.read("hooks", &[], |_| Vec::new()).await
+    }
+    async fn scaling_activities(&self, _: &str, _: i32) -> AwsResult<Vec<ScalingActivity>> {
+        self.read("activities", &[], |_| Vec::new()).await
+    }
+    async fn refresh_active(&self, _: &str) -> AwsResult<bool> {
+        self.read("refreshes", &[], |_| false).await
+    }
+    async fn create_group(&self, _: &NewScalingGroup) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn update_group(&self, _: &str, _: &ScalingGroupChange, _: Option<&TemplatePin>) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_group(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn put_tags(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_tags(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn suspend_processes(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn resume_processes(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn enable_metrics(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn disable_metrics(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn put_hook(&self, _: &str, _: &LifecycleHook) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_hook(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn terminate_instance(&self, _: &str, _: bool) -> AwsResult<()> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl Ec2 for Stub {
+    async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>> {
+        assert!(names.len() <= 200);
+        self.read("templates", names, |d| names.iter().filter_map(|n| d.templates.get(n).cloned()).collect()).await
+    }
+    async fn describe_versions(&self, id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
+        let of = |d: &Data| d.versions.iter().filter(|v| v.template_id == id).cloned().collect::<Vec<_>>();
+        let all = self.read("versions", &[], of).await?;
+        if numbers.iter().any(|n| all.iter().all(|v| v.number != *n)) {
+            let code = "InvalidLaunchTemplateId.VersionNotFound";
+            return Err(AwsError::answered("EC2", "DescribeLaunchTemplateVersions", code, "", 400));
+        }
+        Ok(all.into_iter().filter(|v| numbers.is_empty() || numbers.contains(&v.number)).collect())
+    }
+    async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
+        let of = |d: &Data| d.versions.iter().filter(|v| v.number == 1).cloned().collect();
+        self.read("default versions", &[], of).await
+    }
+    async fn create_template(&self, _: &NewTemplate) -> AwsResult<TemplateVersion> {
+        unimplemented!()
+    }
+    async fn create_version(&self, _: &str, _: &NewVersion) -> AwsResult<TemplateVersion> {
+        unimplemented!()
+    }
+    async fn set_default_version(&self, _: &str, _: i64) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_versions(&self, _: &str, _: &[i64]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_template(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn create_tags(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn describe_subnets(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        self.read("subnets", &[], |_| Vec::new()).await
+    }
+    async fn describe_security_groups(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        self.read("security groups", &[], |_| Vec::new()).await
+    }
+    async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
+        let known = (name == "m5.large").then(|| InstanceType { name: name.into(), architectures: vec!["x86_64".into()] });
+        self.read("instance types", &[], |_| known).await
+    }
+    async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
+        self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await
+    }
+}
+
+#[async_trait]
+impl Iam for Stub {
+    async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
+        self.read("profiles", &[], |d| d.profiles.values().cloned().collect()).await
+    }
+    async fn roles_with_policy(&self, arn: &str) -> AwsResult<Vec<String>> {
+        self.read("policies", &[], |d| d.policies.get(arn).cloned().unwrap_or_default()).await
+    }
+    async fn get_role(&self, _: &str) -> AwsResult<Option<Role>> {
+        unimplemented!()
+    }
+    async fn get_profile(&self, _: &str) -> AwsResult<Option<InstanceProfile>> {
+        unimplemented!()
+    }
+    async fn attached_policies(&self, _: &str) -> AwsResult<Vec<String>> {
+        unimplemented!()
+    }
+    async fn inline_policies(&self, _: &str) -> AwsResult<Vec<String>> {
+        unimplemented!()
+    }
+    async fn create_role(&self, _: &NewRole) -> AwsResult<Role> {
+        unimplemented!()
+    }
+    async fn attach_policy(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn detach_policy(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn create_profile(&self, _: &str, _: &[Tag]) -> AwsResult<InstanceProfile> {
+        unimplemented!()
+    }
+    async fn add_role_to_profile(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn remove_role_from_profile(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_profile(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_role(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_role(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_profile(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl Eks for Stub {
+    async fn describe_cluster(&self, _: &str) -> AwsResult<Option<Cluster>> {
+        self.read("clusters", &[], |_| None).await
+    }
+}
+
+#[async_trait]
+impl Ssm for Stub {
+    async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>> {
+        assert!(names.len() <= 10);
+        let of = |d: &Data| names.iter().filter_map(|n| Some((n.clone(), d.parameters.get(n)?.clone()))).collect();
+        self.read("parameters", names, of).await
+    }
+}
