@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from moto.core.responses import ActionResult
+from moto.core.serialize import never_return
 from moto.iam.models import AWSManagedPolicy, IAMBackend
 from moto.iam.responses import IamResponse
 
@@ -142,6 +143,8 @@ def mend_lists() -> None:
         shown = [{"RoleName": r.name, "RoleId": r.id} for r in items]
         return ActionResult({"PolicyRoles": shown, "PolicyUsers": [], "PolicyGroups": []} | rest)
 
+    for operation in ("ListInstanceProfiles", "ListInstanceProfilesForRole"):
+        IamResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER[f"{operation}Response.InstanceProfiles.InstanceProfile.Tags"] = never_return
     IamResponse.list_instance_profiles = list_instance_profiles
     IamResponse.list_instance_profiles_for_role = list_instance_profiles_for_role
     IamResponse.list_entities_for_policy = list_entities_for_policy

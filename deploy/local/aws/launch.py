@@ -56,7 +56,7 @@ def problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
 def key_problem(world: Any, data: dict[str, Any]) -> str | None:
     """Whether the key pair exists."""
     name = data.get("KeyName")
-    return f"The key pair '{name}' does not exist" if name and name not in world.ec2.keypairs else None
+    return f"The key pair '{name}' does not exist" if name and name not in world.ec2.key_pairs else None
 
 
 def group_problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
