@@ -1,0 +1,112 @@
+//! `explain`: like `render`, with the source of each field.
+
+use std::{
+    io::{Read, Write},
+    process::ExitCode,
+};
+
+use serde_json::{Value, json};
+
+use super::input::{Format, InputArgs, Merged, load};
+use crate::{api::validate::show, boundaries::Source};
+
+/// Print where each field of a merged group comes from, and which of the tenant's values were not used, without a cluster
+///
+/// Text for people; `-o json` or `-o yaml` for programs. Exit codes and findings are those of `render`. Values of user data
+/// are never printed.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ExplainArgs {
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub input: InputArgs,
+}
+
+/// Runs the command on the process's own streams.
+pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+    let ok = run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr())?;
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the command and tells whether everything is in order.
+pub fn run_with(
+    args: &ExplainArgs,
+    stdin: &mut dyn Read,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<bool> {
+    let outcome = load(&args.input, stdin)?;
+    for problem in &outcome.problems {
+        writeln!(err, "{problem}")?;
+    }
+    let documents = || Value::Array(outcome.groups.iter().map(document).collect());
+    match args.input.output {
+        None => {
+            for (index, group) in outcome.groups.iter().enumerate() {
+                let rule = if index == 0 { "" } else { "\n" };
+                write!(out, "{rule}{}", text(group))?;
+            }
+        }
+        Some(Format::Yaml) => write!(out, "{}", serde_yaml::to_string(&documents())?)?,
+        Some(Format::Json) => {
+            serde_json::to_writer_pretty(&mut *out, &documents())?;
+            writeln!(out)?;
+        }
+    }
+    Ok(!outcome.failed())
+}
+
+struct Row {
+    field: String,
+    value: String,
+    source: Source,
+}
+
+fn rows(group: &Merged) -> Vec<Row> {
+    let whole = json!({"metadata": {"annotations": group.effective.annotations}, "spec": group.effective.spec});
+    let mut found = vec![];
+    collect(&whole["metadata"]["annotations"], "metadata.annotations", group, &mut found);
+    collect(&whole["spec"], "spec", group, &mut found);
+    found
+}
+
+/// Goes down the values, because annotations have dots in their keys and a path alone does not lead to them.
+fn collect(value: &Value, path: &str, group: &Merged, found: &mut Vec<Row>) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                collect(value, &format!("{path}.{key}"), group, found);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (index, item) in items.iter().enumerate() {
+                collect(item, &format!("{path}[{index}]"), group, found);
+            }
+        }
+        leaf => {
+            if let Some(source) = group.effective.provenance.get(path) {
+                found.push(Row { field: path.to_owned(), value: show(path, leaf), source: *source });
+            }
+        }
+    }
+}
+
+fn text(group: &Merged) -> String {
+    let rows = rows(group);
+    let widest = |column: fn(&Row) -> usize, least: usize| rows.iter().map(column).max().unwrap_or(0).max(least);
+    let (field, source) = (widest(|row| row.field.len(), 5), widest(|row| row.source.to_string().len(), 6));
+    let mut lines = vec![group.id.clone(), format!("  {:field$}  {:source$}  VALUE", "FIELD", "SOURCE")];
+    lines.extend(
+        rows.iter().map(|row| format!("  {:field$}  {:source$}  {}", row.field, row.source.to_string(), row.value)),
+    );
+    if !group.effective.refused.is_empty() {
+        lines.push("  not used:".to_owned());
+        lines.extend(group.effective.refused.iter().map(|refused| format!("    {refused}")));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn document(group: &Merged) -> Value {
+    let fields: Vec<Value> =
+        rows(group).iter().map(|row| json!({"path": row.field, "source": row.source, "value": row.value})).collect();
+    json!({"group": group.id, "hash": group.effective.hash, "fields": fields, "refused": group.effective.refused})
+}

@@ -1,0 +1,307 @@
+//! Manifests from files and standard input, for the commands that work without a cluster.
+
+use std::{collections::BTreeMap, fmt, io::Read, path::PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        names::{self, DEFAULT_CONFIG_NAMESPACE},
+        validate::{FieldErrorKind, find_all},
+    },
+    boundaries::{Boundaries, ConfigError, Counts, Effective, merge, yaml},
+};
+
+/// What `render` and `explain` read.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct InputArgs {
+    /// Manifests: InstanceGroups, the ConfigMap, and Namespaces with their annotations; `-` reads standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// A file with the ConfigMap, instead of one among the other manifests
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Treat every namespace as one that skips boundaries and defaults
+    #[arg(long)]
+    pub namespace_excluded: bool,
+    /// Output format
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// How answers are written.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people and for kubectl
+    Yaml,
+    /// For programs
+    Json,
+}
+
+/// Something to tell about the input: `file:line: field: message`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// File, with its line where one is known.
+    pub place: String,
+    /// Field and message.
+    pub message: String,
+    /// Whether it only is odd, and nothing is wrong.
+    pub warning: bool,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.warning { "warning: " } else { "" };
+        write!(f, "{}: {kind}{}", self.place, self.message)
+    }
+}
+
+/// A group and what became of it.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// The manifest as it was given.
+    pub manifest: Value,
+    /// Namespace and name.
+    pub id: String,
+    /// The group after the merge.
+    pub effective: Effective,
+}
+
+/// Everything that the input says.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Groups that could be merged, in order of appearance.
+    pub groups: Vec<Merged>,
+    /// What is wrong or odd.
+    pub problems: Vec<Problem>,
+}
+
+impl Outcome {
+    /// Whether anything is wrong, beyond what is merely odd.
+    pub fn failed(&self) -> bool {
+        self.problems.iter().any(|problem| !problem.warning)
+    }
+}
+
+struct Source {
+    name: String,
+    text: String,
+}
+
+/// One object of a file: the document that holds it, and its place there (`items[3].`, or nothing).
+struct Object<'a> {
+    source: &'a Source,
+    document: usize,
+    prefix: String,
+    value: Value,
+}
+
+impl Object<'_> {
+    fn place(&self, path: &str) -> String {
+        match yaml::locate(&self.source.text, self.document, &format!("{}{path}", self.prefix)) {
+            Some(line) => format!("{}:{line}", self.source.name),
+            None => self.source.name.clone(),
+        }
+    }
+
+    fn problem(&self, path: &str, message: impl Into<String>, warning: bool) -> Problem {
+        Problem { place: self.place(path), message: message.into(), warning }
+    }
+
+    fn text(&self, pointer: &str) -> &str {
+        self.value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn namespace(&self) -> &str {
+        Some(self.text("/metadata/namespace")).filter(|name| !name.is_empty()).unwrap_or("default")
+    }
+}
+
+/// Reads and merges everything. Only a file that cannot be read is an error; whatever is wrong inside is a [`Problem`].
+pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<Outcome> {
+    let mut sources = vec![];
+    for path in args.config.iter().chain(&args.files) {
+        sources.push(read(path, stdin)?);
+    }
+    let mut outcome = Outcome::default();
+    let objects: Vec<Object> = sources.iter().flat_map(|source| objects(source, &mut outcome.problems)).collect();
+    let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.text("/kind") == kind);
+    if outcome.failed() {
+        return Ok(outcome);
+    }
+    let Some(boundaries) = boundaries(of_kind("ConfigMap").collect(), &mut outcome.problems) else {
+        return Ok(outcome);
+    };
+    let namespaces: BTreeMap<&str, BTreeMap<String, String>> =
+        of_kind("Namespace").map(|object| (object.text("/metadata/name"), annotations(&object.value))).collect();
+    let mut counts: BTreeMap<String, Counts> = BTreeMap::new();
+    for object in of_kind("InstanceGroup") {
+        let asked = namespaces
+            .get(object.namespace())
+            .is_some_and(|known| boundaries.policy.excluded(object.namespace(), known));
+        let count = counts.entry(object.namespace().to_owned()).or_default();
+        if let Some(merged) =
+            merge_one(object, &boundaries, asked || args.namespace_excluded, count, &mut outcome.problems)
+        {
+            outcome.groups.push(merged);
+        }
+    }
+    if outcome.groups.is_empty() && !outcome.failed() {
+        let message = "there is no InstanceGroup in the input; name a file that holds one".to_owned();
+        outcome.problems.push(Problem { place: "input".to_owned(), message, warning: false });
+    }
+    Ok(outcome)
+}
+
+fn read(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Source> {
+    if path.as_os_str() == "-" {
+        let mut text = String::new();
+        stdin.read_to_string(&mut text).context("standard input cannot be read as UTF-8 text")?;
+        return Ok(Source { name: "<stdin>".to_owned(), text });
+    }
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
+    Ok(Source { name, text })
+}
+
+fn objects<'a>(source: &'a Source, problems: &mut Vec<Problem>) -> Vec<Object<'a>> {
+    let documents = match yaml::read_all(&source.text) {
+        Ok(documents) => documents,
+        Err(error) => {
+            let place = error.line.map_or(source.name.clone(), |line| format!("{}:{line}", source.name));
+            problems.push(Problem { place, message: error.message, warning: false });
+            return vec![];
+        }
+    };
+    let mut found = vec![];
+    for (document, yaml::Document { value, .. }) in documents.into_iter().enumerate() {
+        if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
+            let items = value["items"].as_array().cloned().unwrap_or_default().into_iter().enumerate();
+            found.extend(items.map(|(index, value)| Object {
+                source,
+                document,
+                prefix: format!("items[{index}]."),
+                value,
+            }));
+        } else if !value.is_null() {
+            found.push(Object { source, document, prefix: String::new(), value });
+        }
+    }
+    for object in &found {
+        if !["InstanceGroup", "ConfigMap", "Namespace"].contains(&object.text("/kind")) {
+            problems.push(object.problem(
+                "kind",
+                "kind: is not InstanceGroup, ConfigMap or Namespace, and is left out",
+                true,
+            ));
+        }
+    }
+    found
+}
+
+fn annotations(value: &Value) -> BTreeMap<String, String> {
+    let entries = value["metadata"]["annotations"].as_object().into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// The boundaries of the one ConfigMap there is; none at all without one.
+fn boundaries(config_maps: Vec<&Object>, problems: &mut Vec<Problem>) -> Option<Boundaries> {
+    let named: Vec<&Object> =
+        config_maps.iter().copied().filter(|object| object.text("/metadata/name") == names::CONFIG_MAP).collect();
+    let candidates = if named.is_empty() { config_maps } else { named };
+    let object = match candidates.as_slice() {
+        [] => return Some(Boundaries::default()),
+        [one] => *one,
+        [_, second, ..] => {
+            let message = format!(
+                "there is more than one ConfigMap; leave one, named {} in {DEFAULT_CONFIG_NAMESPACE}",
+                names::CONFIG_MAP
+            );
+            problems.push(second.problem("metadata.name", message, false));
+            return None;
+        }
+    };
+    let mut data = BTreeMap::new();
+    for (key, value) in object.value["data"].as_object().into_iter().flatten() {
+        match value.as_str() {
+            Some(text) => _ = data.insert(key.clone(), text.to_owned()),
+            None => {
+                let path = format!("data.{key}");
+                problems.push(object.problem(&path, format!("{path}: is not a string; write a text block (|)"), false));
+                return None;
+            }
+        }
+    }
+    match Boundaries::parse(&data) {
+        Ok((boundaries, warnings)) => {
+            problems.extend(warnings.into_iter().map(|warning| Problem {
+                place: line_in_key(object, &warning.key, warning.line),
+                message: format!("{}: {}: {}; {}", warning.key, warning.path, warning.message, warning.remedy),
+                warning: true,
+            }));
+            Some(boundaries)
+        }
+        Err(error) => {
+            let ConfigError { key, line, ref path, ref message, ref remedy, .. } = error;
+            let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+            let place = line_in_key(object, key, line);
+            problems.push(Problem { place, message: format!("{key}: {path}{message}; {remedy}"), warning: false });
+            None
+        }
+    }
+}
+
+/// The line of a file for a line of one key's text block, which begins below the line of its key.
+fn line_in_key(object: &Object, key: &str, line: Option<usize>) -> String {
+    let start = yaml::locate(&object.source.text, object.document, &format!("{}data.{key}", object.prefix));
+    let is_block = |line: &usize| {
+        let text = object.source.text.lines().nth(line - 1).unwrap_or_default();
+        text.trim_end().ends_with(['|', '>', '-', '+']) && text.contains(['|', '>'])
+    };
+    match (start.filter(is_block), line) {
+        (Some(start), Some(line)) => format!("{}:{}", object.source.name, start + line),
+        _ => object.place(&format!("data.{key}")),
+    }
+}
+
+fn merge_one(
+    object: &Object,
+    boundaries: &Boundaries,
+    excluded: bool,
+    counts: &mut Counts,
+    problems: &mut Vec<Problem>,
+) -> Option<Merged> {
+    let spec = &object.value["spec"];
+    let findings = find_all(spec);
+    let id = format!("{}/{}", object.namespace(), object.text("/metadata/name"));
+    problems.extend(
+        findings
+            .iter()
+            .map(|found| object.problem(&found.path, found.to_string(), found.kind == FieldErrorKind::Unknown)),
+    );
+    if findings.iter().any(|found| found.kind == FieldErrorKind::WrongType) {
+        return None;
+    }
+    let group = json!({"metadata": {"annotations": object.value["metadata"]["annotations"]}, "spec": spec});
+    let effective = match merge(boundaries, &group, excluded) {
+        Ok(effective) => effective,
+        Err(error) => {
+            problems.push(object.problem(&error.path, error.to_string(), false));
+            return None;
+        }
+    };
+    let told = |path: &str| findings.iter().any(|found| found.path == path);
+    for found in find_all(&effective.spec) {
+        if found.kind != FieldErrorKind::Unknown && !told(&found.path) {
+            problems.push(object.problem(&found.path, format!("{id}: {found}"), false));
+        }
+    }
+    counts.groups += 1;
+    counts.nodes += effective.spec["eks"]["maxSize"].as_u64().unwrap_or(0);
+    let violations = boundaries.policy.check(&effective, object.namespace(), *counts);
+    problems.extend(
+        violations.iter().map(|violation| object.problem(&violation.path, format!("{id}: {violation}"), false)),
+    );
+    Some(Merged { manifest: object.value.clone(), id, effective })
+}

@@ -1,0 +1,6 @@
+//! The commands; each takes its arguments and answers with an exit code.
+
+pub mod crd;
+pub mod explain;
+pub mod input;
+pub mod render;
