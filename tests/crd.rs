@@ -10,10 +10,7 @@ fn the_crd_on_disk_is_the_one_that_the_types_generate() {
         std::fs::write(path, &generated).expect("the golden file is written");
     }
     let stored = std::fs::read_to_string(path).expect("the golden file is there");
-    assert!(
-        stored == generated,
-        "crds/instancegroups.yaml is stale: run UPDATE_GOLDEN=1 cargo test --test crd"
-    );
+    assert!(stored == generated, "crds/instancegroups.yaml is stale: run UPDATE_GOLDEN=1 cargo test --test crd");
 }
 
 #[test]
@@ -39,7 +36,6 @@ fn every_field_has_a_description() {
 #[test]
 fn nothing_in_the_spec_is_required_because_a_default_may_supply_it() {
     let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
-    let spec =
-        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].to_string();
+    let spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].to_string();
     assert!(!spec.contains("\"required\""));
 }

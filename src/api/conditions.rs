@@ -14,32 +14,16 @@ pub struct Condition {
     /// True, False or Unknown.
     pub status: String,
     /// One word for why, for programs.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What happened and what to do about it, for people.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When the status last changed, as RFC 3339.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
     /// The generation of the spec that this tells about.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
@@ -66,17 +50,13 @@ impl Condition {
 pub fn set_condition(list: &mut Vec<Condition>, mut new: Condition, now: &str) -> bool {
     match list.iter_mut().find(|old| old.r#type == new.r#type) {
         None => {
-            new.last_transition_time
-                .get_or_insert_with(|| now.to_owned());
+            new.last_transition_time.get_or_insert_with(|| now.to_owned());
             list.push(new);
             true
         }
         Some(old) => {
-            new.last_transition_time = if old.status == new.status {
-                old.last_transition_time.clone()
-            } else {
-                Some(now.to_owned())
-            };
+            new.last_transition_time =
+                if old.status == new.status { old.last_transition_time.clone() } else { Some(now.to_owned()) };
             let changed = *old != new;
             *old = new;
             changed
@@ -91,35 +71,18 @@ mod tests {
     #[test]
     fn the_transition_time_moves_with_the_status_only() {
         let mut list = vec![];
-        assert!(set_condition(
-            &mut list,
-            Condition::new("Ready", false, "Creating", "a"),
-            "t1"
-        ));
-        assert!(!set_condition(
-            &mut list,
-            Condition::new("Ready", false, "Creating", "a"),
-            "t2"
-        ));
-        assert!(set_condition(
-            &mut list,
-            Condition::new("Ready", false, "Waiting", "b"),
-            "t3"
-        ));
+        assert!(set_condition(&mut list, Condition::new("Ready", false, "Creating", "a"), "t1"));
+        assert!(!set_condition(&mut list, Condition::new("Ready", false, "Creating", "a"), "t2"));
+        assert!(set_condition(&mut list, Condition::new("Ready", false, "Waiting", "b"), "t3"));
         assert_eq!(list[0].last_transition_time.as_deref(), Some("t1"));
-        assert!(set_condition(
-            &mut list,
-            Condition::new("Ready", true, "Ready", ""),
-            "t4"
-        ));
+        assert!(set_condition(&mut list, Condition::new("Ready", true, "Ready", ""), "t4"));
         assert_eq!(list[0].last_transition_time.as_deref(), Some("t4"));
     }
 
     #[test]
     fn a_stored_condition_needs_no_more_than_type_and_status() {
         let old: Condition =
-            serde_json::from_value(serde_json::json!({"type": "NodesReady", "status": "True"}))
-                .unwrap();
+            serde_json::from_value(serde_json::json!({"type": "NodesReady", "status": "True"})).unwrap();
         assert!(old.is_true());
     }
 }

@@ -243,18 +243,9 @@ mod tests {
 
     #[test]
     fn words_are_read_in_any_case_and_written_canonically() {
-        assert_eq!(
-            ProvisionerKind::parse("EKS-Fargate"),
-            Some(ProvisionerKind::EksFargate)
-        );
-        assert_eq!(
-            ProvisionerKind::parse("fargate"),
-            Some(ProvisionerKind::EksFargate)
-        );
-        assert_eq!(
-            StrategyType::parse("ROLLINGUPDATE").map(StrategyType::as_str),
-            Some("rollingUpdate")
-        );
+        assert_eq!(ProvisionerKind::parse("EKS-Fargate"), Some(ProvisionerKind::EksFargate));
+        assert_eq!(ProvisionerKind::parse("fargate"), Some(ProvisionerKind::EksFargate));
+        assert_eq!(StrategyType::parse("ROLLINGUPDATE").map(StrategyType::as_str), Some("rollingUpdate"));
         assert_eq!(StrategyType::parse(""), None);
         assert_eq!(CurrentState::InitUpgrade.to_string(), "InitUpgrade");
     }

@@ -15,8 +15,7 @@ pub const DURATION: &str = "^([0-9]+(\\.[0-9]+)?(ms|s|m|h))*$";
 /// Pattern of the value of a label or taint, which a kubelet would refuse otherwise.
 pub const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 /// Pattern of the key of a taint.
-pub const LABEL_KEY: &str =
-    "^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+pub const LABEL_KEY: &str = "^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 
 /// Schema of an optional [`IntOrString`] that holds a count or a percentage.
 pub fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
@@ -32,36 +31,26 @@ pub fn labels(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Decodes what it can and takes the default for anything else, so that a status written by another release never stops a watch.
-pub fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
+pub fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(deserializer: D) -> Result<T, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
 /// Like [`lenient`], entry by entry: an entry that does not decode is left out.
-pub fn lenient_list<'de, D: Deserializer<'de>, T: DeserializeOwned>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
+pub fn lenient_list<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(match value {
-        serde_json::Value::Array(items) => items
-            .into_iter()
-            .filter_map(|item| serde_json::from_value(item).ok())
-            .collect(),
+        serde_json::Value::Array(items) => {
+            items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()
+        }
         _ => Vec::new(),
     })
 }
 
 /// Takes the defaults out of an object's schema: the API server must not invent numbers that nobody counted.
 pub fn without_defaults(schema: &mut Schema) {
-    let properties = schema
-        .get_mut("properties")
-        .and_then(serde_json::Value::as_object_mut);
-    for property in properties
-        .into_iter()
-        .flat_map(|map| map.values_mut())
-        .filter_map(serde_json::Value::as_object_mut)
+    let properties = schema.get_mut("properties").and_then(serde_json::Value::as_object_mut);
+    for property in properties.into_iter().flat_map(|map| map.values_mut()).filter_map(serde_json::Value::as_object_mut)
     {
         property.remove("default");
     }
@@ -93,14 +82,9 @@ mod tests {
     #[test]
     fn durations_are_read_as_go_writes_them() {
         let seconds = |text| parse_duration(text).map(|time| time.as_secs_f64());
-        for (text, wanted) in [
-            ("", 0.0),
-            ("90s", 90.0),
-            ("15m", 900.0),
-            ("1h30m", 5400.0),
-            ("1.5h", 5400.0),
-            ("250ms", 0.25),
-        ] {
+        for (text, wanted) in
+            [("", 0.0), ("90s", 90.0), ("15m", 900.0), ("1h30m", 5400.0), ("1.5h", 5400.0), ("250ms", 0.25)]
+        {
             assert_eq!(seconds(text), Some(wanted), "{text}");
         }
         for text in ["15", "m", "-5m", "5d", "1..5s", "1.s", "5 m", "é"] {

@@ -19,16 +19,15 @@ pub mod validate;
 
 pub use conditions::{Condition, set_condition};
 pub use enums::{
-    ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens,
-    Lifecycle, LifecycleTransition, OsFamily, ProvisionerKind, ScalingConfigurationKind,
-    SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
+    ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, Lifecycle,
+    LifecycleTransition, OsFamily, ProvisionerKind, ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect,
+    Tenancy, UserDataStage,
 };
 pub use fields::IntOrString;
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{
     BootstrapOptions, EksConfiguration, EksSpec, InstanceTypeSpec, LifecycleHook, MetadataOptions,
-    MixedInstancesPolicy, MountOptions, Placement, Tag, TagSpecification, Taint, UserData, Volume,
-    WarmPool,
+    MixedInstancesPolicy, MountOptions, Placement, Tag, TagSpecification, Taint, UserData, Volume, WarmPool,
 };
 pub use spec_other::{EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector};
 pub use status::{InstanceGroupStatus, ManagedAttributes, NodeCounts, TemplateStatus};
@@ -38,9 +37,6 @@ use kube::CustomResourceExt;
 
 /// The CustomResourceDefinition as YAML, exactly as `crds/instancegroups.yaml` holds it.
 pub fn crd_yaml() -> String {
-    let body =
-        serde_yaml::to_string(&InstanceGroup::crd()).unwrap_or_else(|error| format!("# {error}\n"));
-    format!(
-        "# Generated from src/api by `instance-manager crd`; change the types, not this file.\n---\n{body}"
-    )
+    let body = serde_yaml::to_string(&InstanceGroup::crd()).unwrap_or_else(|error| format!("# {error}\n"));
+    format!("# Generated from src/api by `instance-manager crd`; change the types, not this file.\n---\n{body}")
 }

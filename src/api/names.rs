@@ -28,17 +28,13 @@ pub mod annotation {
     /// Group: see [`crate::api::OsFamily`].
     pub const OS_FAMILY: &str = "instancemgr.keikoproj.io/os-family";
     /// Group: the scaling group gets the cluster autoscaler's tags.
-    pub const CLUSTER_AUTOSCALER_ENABLED: &str =
-        "instancemgr.keikoproj.io/cluster-autoscaler-enabled";
+    pub const CLUSTER_AUTOSCALER_ENABLED: &str = "instancemgr.keikoproj.io/cluster-autoscaler-enabled";
     /// Group: pods use other subnets than their node, so maxPods is computed.
-    pub const CUSTOM_NETWORKING_ENABLED: &str =
-        "instancemgr.keikoproj.io/custom-networking-enabled";
+    pub const CUSTOM_NETWORKING_ENABLED: &str = "instancemgr.keikoproj.io/custom-networking-enabled";
     /// Group: number of pods on the host network, for the computed maxPods (default 2).
-    pub const CUSTOM_NETWORKING_HOST_PODS: &str =
-        "instancemgr.keikoproj.io/custom-networking-host-pods";
+    pub const CUSTOM_NETWORKING_HOST_PODS: &str = "instancemgr.keikoproj.io/custom-networking-host-pods";
     /// Group: the CNI assigns prefixes, for the computed maxPods.
-    pub const CUSTOM_NETWORKING_PREFIX: &str =
-        "instancemgr.keikoproj.io/custom-networking-prefix-assignment-enabled";
+    pub const CUSTOM_NETWORKING_PREFIX: &str = "instancemgr.keikoproj.io/custom-networking-prefix-assignment-enabled";
     /// Group: RFC 3339; nodes launched before it are outdated.
     pub const ROTATE_AT: &str = "instancemgr.keikoproj.io/rotate-at";
     /// Node: the record of a disruption under way.

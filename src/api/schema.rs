@@ -36,16 +36,11 @@ pub fn spec() -> &'static Value {
 pub fn is_known(path: &str) -> bool {
     if let Some(annotation) = path.strip_prefix("metadata.annotations") {
         return annotation.is_empty()
-            || annotation
-                .rsplit_once('.')
-                .is_some_and(|(above, key)| above.is_empty() && !key.is_empty());
+            || annotation.rsplit_once('.').is_some_and(|(above, key)| above.is_empty() && !key.is_empty());
     }
     let mut schema: &Value = &ROOT;
     for segment in path.split('.') {
-        schema = match (
-            &schema["properties"][segment],
-            &schema["additionalProperties"],
-        ) {
+        schema = match (&schema["properties"][segment], &schema["additionalProperties"]) {
             (Value::Null, Value::Null) => return false,
             (Value::Null, map) => map,
             (property, _) => property,
@@ -56,11 +51,8 @@ pub fn is_known(path: &str) -> bool {
 
 /// Whether a dotted path names a map with keys of a person's choice, such as labels or annotations.
 pub fn is_free_map(path: &str) -> bool {
-    let field = path
-        .split('.')
-        .try_fold(&*ROOT, |schema, segment| schema["properties"].get(segment));
-    path == "metadata.annotations"
-        || field.is_some_and(|schema| schema["additionalProperties"].is_object())
+    let field = path.split('.').try_fold(&*ROOT, |schema, segment| schema["properties"].get(segment));
+    path == "metadata.annotations" || field.is_some_and(|schema| schema["additionalProperties"].is_object())
 }
 
 /// The known path that looks most like an unknown one.
@@ -74,9 +66,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     if word.len() > 200 {
         return None;
     }
-    let (distance, best) = candidates
-        .map(|candidate| (distance(word, candidate), candidate))
-        .min()?;
+    let (distance, best) = candidates.map(|candidate| (distance(word, candidate), candidate)).min()?;
     (distance * 2 <= word.len().max(best.len())).then_some(best)
 }
 
@@ -88,9 +78,7 @@ fn distance(a: &str, b: &str) -> usize {
         let mut diagonal = row[0];
         row[0] = i + 1;
         for (j, y) in b.iter().enumerate() {
-            let next = (diagonal + usize::from(x != *y))
-                .min(row[j] + 1)
-                .min(row[j + 1] + 1);
+            let next = (diagonal + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
             diagonal = std::mem::replace(&mut row[j + 1], next);
         }
     }
@@ -103,23 +91,10 @@ mod tests {
 
     #[test]
     fn paths_are_known_by_the_schema() {
-        for path in [
-            "metadata.annotations",
-            "spec",
-            "spec.strategy",
-            "spec.eks.configuration.labels.team",
-        ] {
+        for path in ["metadata.annotations", "spec", "spec.strategy", "spec.eks.configuration.labels.team"] {
             assert!(is_known(path), "{path}");
         }
-        for path in [
-            "spec.eks.strategy",
-            "metadata",
-            "status",
-            "",
-            "spec.",
-            "spec.eks.configuration.tags.key",
-            "x.y",
-        ] {
+        for path in ["spec.eks.strategy", "metadata", "status", "", "spec.", "spec.eks.configuration.tags.key", "x.y"] {
             assert!(!is_known(path), "{path}");
         }
     }
@@ -127,10 +102,7 @@ mod tests {
     #[test]
     fn an_unknown_path_is_answered_with_the_nearest_known_one() {
         assert_eq!(nearest_path("spec.eks.strategy"), Some("spec.strategy"));
-        assert_eq!(
-            nearest_path("spec.eks.configuration.clustername"),
-            Some("spec.eks.configuration.clusterName")
-        );
+        assert_eq!(nearest_path("spec.eks.configuration.clustername"), Some("spec.eks.configuration.clusterName"));
         assert_eq!(nearest_path("zzzzzzzz"), None);
     }
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     enums::{
-        FileSystem, HttpEndpoint, HttpTokens, LifecycleTransition, ScalingConfigurationKind,
-        SpotStrategy, TaintEffect, Tenancy,
+        FileSystem, HttpEndpoint, HttpTokens, LifecycleTransition, ScalingConfigurationKind, SpotStrategy, TaintEffect,
+        Tenancy,
     },
     fields::{IntOrString, LABEL_KEY, LABEL_VALUE, int_or_percent, labels},
 };
@@ -296,16 +296,8 @@ pub struct UserData {
 
 impl std::fmt::Debug for UserData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            name,
-            stage,
-            data: _,
-        } = self;
-        f.debug_struct("UserData")
-            .field("name", name)
-            .field("stage", stage)
-            .field("data", &"[redacted]")
-            .finish()
+        let Self { name, stage, data: _ } = self;
+        f.debug_struct("UserData").field("name", name).field("stage", stage).field("data", &"[redacted]").finish()
     }
 }
 

@@ -55,17 +55,10 @@ pub struct InstanceGroupStatus {
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<String>,
     /// Hash of the effective spec; empty where boundaries are skipped.
-    #[serde(
-        rename = "configMD5",
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "configMD5", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub config_md5: Option<String>,
     /// The answers: NodesReady, Ready, Reconciling, Stalled, BoundariesApplied, RotationHalted, DrainBlocked, Adopted.
-    #[serde(
-        deserialize_with = "lenient_list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("nullable" = true))]
     pub conditions: Vec<Condition>,
     /// Provisioner in use.
@@ -142,34 +135,19 @@ pub struct TemplateStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedAttributes {
     /// Keys of tags on the scaling group.
-    #[serde(
-        deserialize_with = "lenient_list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Names of lifecycle hooks.
-    #[serde(
-        deserialize_with = "lenient_list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
     /// Suspended processes.
-    #[serde(
-        deserialize_with = "lenient_list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
     /// Collected metrics.
-    #[serde(
-        deserialize_with = "lenient_list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
     /// Policies attached to the role.
-    #[serde(
-        deserialize_with = "lenient_list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
     /// Roles whose entry in kube-system/aws-auth the controller put there, by ARN.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
@@ -189,10 +167,7 @@ fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (old, new) else {
         return (old != new).then(|| new.clone());
     };
-    let gone = before
-        .keys()
-        .filter(|key| !after.contains_key(*key))
-        .map(|key| (key.clone(), Value::Null));
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
     let changed = after.iter().filter_map(|(key, value)| {
         let patch = match before.get(key) {
             Some(old) => merge_patch(old, value)?,
@@ -213,21 +188,13 @@ mod tests {
         let old = InstanceGroupStatus {
             current_state: Some("Ready".to_owned()),
             current_min: Some(1),
-            nodes: Some(NodeCounts {
-                desired: 3,
-                ready: 3,
-                ..NodeCounts::default()
-            }),
+            nodes: Some(NodeCounts { desired: 3, ready: 3, ..NodeCounts::default() }),
             strategy_resource_name: Some("gone".to_owned()),
             ..InstanceGroupStatus::default()
         };
         let mut new = old.clone();
         assert_eq!(new.patch_from(&old), None);
-        new.nodes = Some(NodeCounts {
-            desired: 3,
-            ready: 2,
-            ..NodeCounts::default()
-        });
+        new.nodes = Some(NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() });
         new.strategy_resource_name = None;
         let wanted = serde_json::json!({"nodes": {"ready": 2}, "strategyResourceName": null});
         assert_eq!(new.patch_from(&old), Some(wanted));
@@ -247,9 +214,6 @@ mod tests {
 
     #[test]
     fn an_empty_status_writes_nothing() {
-        assert_eq!(
-            serde_json::to_value(InstanceGroupStatus::default()).unwrap(),
-            serde_json::json!({})
-        );
+        assert_eq!(serde_json::to_value(InstanceGroupStatus::default()).unwrap(), serde_json::json!({}));
     }
 }

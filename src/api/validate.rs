@@ -59,32 +59,20 @@ pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
     }
     // The walk has seen every type; what serde refuses beyond that is reported without its text, which may quote values.
     InstanceGroupSpec::deserialize_from(spec).ok_or_else(|| {
-        vec![error(
-            FieldErrorKind::WrongType,
-            "spec",
-            spec,
-            "does not decode",
-            "compare it with the reference",
-        )]
+        vec![error(FieldErrorKind::WrongType, "spec", spec, "does not decode", "compare it with the reference")]
     })
 }
 
 impl InstanceGroupSpec {
     fn deserialize_from(spec: &Value) -> Option<Self> {
-        if spec.is_null() {
-            Some(Self::default())
-        } else {
-            serde_json::from_value(spec.clone()).ok()
-        }
+        if spec.is_null() { Some(Self::default()) } else { serde_json::from_value(spec.clone()).ok() }
     }
 }
 
 /// How a value is shown to people: scalars shortened, containers by their size, and nothing of user data, of bootstrap
 /// arguments or of a strategy's template.
 pub fn show(path: &str, value: &Value) -> String {
-    let secret = ["userData", "bootstrapArguments"]
-        .iter()
-        .any(|word| path.split(['.', '[']).any(|part| part == *word))
+    let secret = ["userData", "bootstrapArguments"].iter().any(|word| path.split(['.', '[']).any(|part| part == *word))
         || path == "spec.strategy.crd.spec";
     match value {
         Value::Null => "nothing".to_owned(),
@@ -106,13 +94,7 @@ fn error(
     rule: impl Into<String>,
     remedy: impl Into<String>,
 ) -> FieldError {
-    FieldError {
-        kind,
-        path: path.to_owned(),
-        value: show(path, value),
-        rule: rule.into(),
-        remedy: remedy.into(),
-    }
+    FieldError { kind, path: path.to_owned(), value: show(path, value), rule: rule.into(), remedy: remedy.into() }
 }
 
 fn walk(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) {
@@ -123,11 +105,7 @@ fn walk(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) 
         match value {
             Value::String(text) => check_text(schema, text, value, path, found),
             Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {}
-            _ => found.push(wrong_type(
-                path,
-                value,
-                "a number or a percentage such as \"25%\"",
-            )),
+            _ => found.push(wrong_type(path, value, "a number or a percentage such as \"25%\"")),
         }
         return;
     }
@@ -154,29 +132,18 @@ fn walk_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Ve
         let path = format!("{path}.{key}");
         match (&schema["properties"][key], &schema["additionalProperties"]) {
             (Value::Null, Value::Null) => {
-                let known = schema["properties"]
-                    .as_object()
-                    .into_iter()
-                    .flat_map(|known| known.keys())
-                    .map(String::as_str);
+                let known =
+                    schema["properties"].as_object().into_iter().flat_map(|known| known.keys()).map(String::as_str);
                 let remedy = match schema::nearest(key, known) {
                     Some(near) => format!("did you mean {near:?}?"),
                     None => "remove it, or compare it with the reference".to_owned(),
                 };
-                found.push(error(
-                    FieldErrorKind::Unknown,
-                    &path,
-                    value,
-                    "is not a field of an InstanceGroup",
-                    remedy,
-                ));
+                found.push(error(FieldErrorKind::Unknown, &path, value, "is not a field of an InstanceGroup", remedy));
             }
             // A null among the values of a map of strings has no place to go.
-            (Value::Null, entry) if value.is_null() => found.push(wrong_type(
-                &path,
-                value,
-                describe_type(entry["type"].as_str().unwrap_or_default()),
-            )),
+            (Value::Null, entry) if value.is_null() => {
+                found.push(wrong_type(&path, value, describe_type(entry["type"].as_str().unwrap_or_default())))
+            }
             (Value::Null, entry) => walk(entry, value, &path, found),
             (property, _) => walk(property, value, &path, found),
         }
@@ -184,13 +151,7 @@ fn walk_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Ve
 }
 
 fn wrong_type(path: &str, value: &Value, wanted: &str) -> FieldError {
-    error(
-        FieldErrorKind::WrongType,
-        path,
-        value,
-        format!("is not {wanted}"),
-        format!("write {wanted}"),
-    )
+    error(FieldErrorKind::WrongType, path, value, format!("is not {wanted}"), format!("write {wanted}"))
 }
 
 fn describe_type(name: &str) -> &str {
@@ -204,83 +165,36 @@ fn describe_type(name: &str) -> &str {
     }
 }
 
-fn check_count(
-    schema: &Value,
-    limit: &str,
-    count: usize,
-    value: &Value,
-    path: &str,
-    found: &mut Vec<FieldError>,
-) {
+fn check_count(schema: &Value, limit: &str, count: usize, value: &Value, path: &str, found: &mut Vec<FieldError>) {
     if let Some(most) = schema[limit].as_u64().filter(|most| count as u64 > *most) {
-        found.push(error(
-            FieldErrorKind::Rule,
-            path,
-            value,
-            format!("has more than {most} entries"),
-            "remove some",
-        ));
+        found.push(error(FieldErrorKind::Rule, path, value, format!("has more than {most} entries"), "remove some"));
     }
 }
 
 fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut Vec<FieldError>) {
-    if let Some(most) = schema["maxLength"]
-        .as_u64()
-        .filter(|most| text.chars().count() as u64 > *most)
-    {
-        found.push(error(
-            FieldErrorKind::Rule,
-            path,
-            value,
-            format!("is longer than {most} characters"),
-            "shorten it",
-        ));
+    if let Some(most) = schema["maxLength"].as_u64().filter(|most| text.chars().count() as u64 > *most) {
+        found.push(error(FieldErrorKind::Rule, path, value, format!("is longer than {most} characters"), "shorten it"));
     }
-    if let Some(pattern) = schema["pattern"]
-        .as_str()
-        .filter(|pattern| !matches(pattern, text))
-    {
+    if let Some(pattern) = schema["pattern"].as_str().filter(|pattern| !matches(pattern, text)) {
         let wanted = describe_pattern(pattern);
-        found.push(error(
-            FieldErrorKind::Rule,
-            path,
-            value,
-            format!("is not {wanted}"),
-            format!("write {wanted}"),
-        ));
+        found.push(error(FieldErrorKind::Rule, path, value, format!("is not {wanted}"), format!("write {wanted}")));
     }
 }
 
 /// The words of an enumeration's pattern.
 fn words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
-    Some(
-        pattern
-            .strip_prefix("(?i)^(")?
-            .strip_suffix(")$")?
-            .split('|'),
-    )
+    Some(pattern.strip_prefix("(?i)^(")?.strip_suffix(")$")?.split('|'))
 }
 
 fn describe_pattern(pattern: &str) -> String {
     match pattern {
         INT_OR_PERCENT => "a number or a percentage such as \"25%\"".to_owned(),
         DURATION => "a duration such as 90s, 15m or 1h30m".to_owned(),
-        LABEL_VALUE => {
-            "a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)"
-                .to_owned()
-        }
+        LABEL_VALUE => "a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)".to_owned(),
         LABEL_KEY => "a label key ([prefix/]name)".to_owned(),
         _ => words(pattern).map_or_else(
             || format!("of the form {pattern}"),
-            |words| {
-                format!(
-                    "one of {}",
-                    words
-                        .filter(|word| !word.is_empty())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                )
-            },
+            |words| format!("one of {}", words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")),
         ),
     }
 }
@@ -295,9 +209,7 @@ fn matches(pattern: &str, text: &str) -> bool {
             None => is_label_name(text),
             Some((prefix, name)) => is_prefix(prefix) && !name.is_empty() && is_label_name(name),
         },
-        _ => {
-            words(pattern).is_none_or(|mut words| words.any(|word| word.eq_ignore_ascii_case(text)))
-        }
+        _ => words(pattern).is_none_or(|mut words| words.any(|word| word.eq_ignore_ascii_case(text))),
     }
 }
 
@@ -309,16 +221,12 @@ fn is_label_name(text: &str) -> bool {
     let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     ends(text.chars().next())
         && ends(text.chars().next_back())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 fn is_prefix(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.starts_with(plain)
-        && text.ends_with(plain)
-        && text.chars().all(|c| plain(c) || matches!(c, '-' | '.'))
+    text.starts_with(plain) && text.ends_with(plain) && text.chars().all(|c| plain(c) || matches!(c, '-' | '.'))
 }
 
 /// The rules that the CRD states in CEL.
@@ -382,18 +290,14 @@ mod tests {
         );
         assert_eq!(found.len(), 3);
         assert!(
-            found
-                .iter()
-                .all(|error| !error.to_string().contains("canary") && error.value == "[redacted]"),
+            found.iter().all(|error| !error.to_string().contains("canary") && error.value == "[redacted]"),
             "{found:?}"
         );
     }
 
     #[test]
     fn timeouts_have_an_upper_limit() {
-        let found = check_spec(
-            &json!({"strategy": {"rollingUpdate": {"drainTimeout": "169h", "joinTimeout": "1h"}}}),
-        );
+        let found = check_spec(&json!({"strategy": {"rollingUpdate": {"drainTimeout": "169h", "joinTimeout": "1h"}}}));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].path, "spec.strategy.rollingUpdate.drainTimeout");
     }
@@ -415,8 +319,7 @@ mod tests {
         assert!(found.len() > 15);
         for pattern in found {
             assert!(
-                words(pattern).is_some()
-                    || [INT_OR_PERCENT, DURATION, LABEL_VALUE, LABEL_KEY].contains(&pattern),
+                words(pattern).is_some() || [INT_OR_PERCENT, DURATION, LABEL_VALUE, LABEL_KEY].contains(&pattern),
                 "{pattern}"
             );
         }
@@ -430,14 +333,9 @@ mod tests {
         for bad in ["-a", "a b", "a\nb", "a'", "é"] {
             assert!(!matches(LABEL_VALUE, bad), "{bad:?}");
         }
-        for (key, good) in [
-            ("a/b", true),
-            ("example.com/Team", true),
-            ("a/", false),
-            ("/a", false),
-            ("A/b", false),
-            ("a/b/c", false),
-        ] {
+        for (key, good) in
+            [("a/b", true), ("example.com/Team", true), ("a/", false), ("/a", false), ("A/b", false), ("a/b/c", false)]
+        {
             assert_eq!(matches(LABEL_KEY, key), good, "{key}");
         }
     }

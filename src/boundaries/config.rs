@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{
-    merge::hex, path::Path, policy::Policy, section::Section, selector::AnnotationSelector,
-};
+use super::{merge::hex, path::Path, policy::Policy, section::Section, selector::AnnotationSelector};
 use crate::api::{names::fail_reason, schema};
 
 /// The keys of the ConfigMap that have a meaning.
@@ -82,27 +80,14 @@ impl Boundaries {
     /// Reads the ConfigMap's data. Keys that are missing or empty say nothing.
     pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<Warning>), ConfigError> {
         let mut warnings = unknown_keys(data);
-        let mut read = |key: &'static str| {
-            Section::read(key, data.get(key).map_or("", String::as_str), &mut warnings)
-        };
-        let (boundaries, defaults, conditionals, policy) = (
-            read("boundaries")?,
-            read("defaults")?,
-            read("conditionals")?,
-            read("policy")?,
-        );
+        let mut read = |key: &'static str| Section::read(key, data.get(key).map_or("", String::as_str), &mut warnings);
+        let (boundaries, defaults, conditionals, policy) =
+            (read("boundaries")?, read("defaults")?, read("conditionals")?, read("policy")?);
         let root = boundaries.map(&boundaries.value, "")?;
         boundaries.warn_unknown(root, "", &["restricted", "shared"], &mut warnings);
         let empty = Map::new();
-        let shared = root
-            .get("shared")
-            .map_or(Ok(&empty), |shared| boundaries.map(shared, "shared"))?;
-        boundaries.warn_unknown(
-            shared,
-            "shared",
-            &["merge", "mergeOverride", "replace"],
-            &mut warnings,
-        );
+        let shared = root.get("shared").map_or(Ok(&empty), |shared| boundaries.map(shared, "shared"))?;
+        boundaries.warn_unknown(shared, "shared", &["merge", "mergeOverride", "replace"], &mut warnings);
         let mut paths = |from: &Map<String, Value>, at: &str, name: &str| {
             let list = from.get(name).unwrap_or(&Value::Null);
             boundaries.paths(list, &format!("{at}{name}"), &mut warnings)
@@ -130,9 +115,7 @@ impl Boundaries {
     /// Indexes of the conditionals whose selectors match, in order.
     pub(super) fn matching(&self, annotations: &BTreeMap<String, String>) -> Vec<usize> {
         let all = self.conditionals.iter().enumerate();
-        all.filter(|(_, conditional)| conditional.selector.matches(annotations))
-            .map(|(index, _)| index)
-            .collect()
+        all.filter(|(_, conditional)| conditional.selector.matches(annotations)).map(|(index, _)| index).collect()
     }
 
     /// Without a list and without a restriction, tenants choose the power of their nodes.
@@ -140,16 +123,12 @@ impl Boundaries {
         let fields = [
             ("roles", "roleName", self.policy.roles.is_none()),
             ("roles", "instanceProfileName", self.policy.roles.is_none()),
-            (
-                "managedPolicies",
-                "managedPolicies",
-                self.policy.managed_policies.is_none(),
-            ),
+            ("managedPolicies", "managedPolicies", self.policy.managed_policies.is_none()),
         ];
         for (list, field, open) in fields {
             let path = format!("spec.eks.configuration.{field}");
-            let restricted = Path::parse(&path)
-                .is_some_and(|path| self.restricted.iter().any(|above| above.covers(&path)));
+            let restricted =
+                Path::parse(&path).is_some_and(|path| self.restricted.iter().any(|above| above.covers(&path)));
             if open && !restricted {
                 warnings.push(Warning {
                     key: "policy".to_owned(),
@@ -182,16 +161,10 @@ fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<Warning> {
 }
 
 pub(super) fn suggestion(nearest: Option<&str>) -> String {
-    nearest.map_or_else(
-        || "remove it".to_owned(),
-        |near| format!("did you mean {near:?}?"),
-    )
+    nearest.map_or_else(|| "remove it".to_owned(), |near| format!("did you mean {near:?}?"))
 }
 
-fn read_conditionals(
-    section: &Section,
-    warnings: &mut Vec<Warning>,
-) -> Result<Vec<Conditional>, ConfigError> {
+fn read_conditionals(section: &Section, warnings: &mut Vec<Warning>) -> Result<Vec<Conditional>, ConfigError> {
     let mut found = vec![];
     for (index, item) in section.list(&section.value, "")?.iter().enumerate() {
         let at = format!("[{index}]");
@@ -202,11 +175,7 @@ fn read_conditionals(
             None | Some(Value::Null) => "",
             Some(Value::String(text)) => text,
             Some(_) => {
-                return Err(section.error(
-                    &selector_at,
-                    "is not a string",
-                    "write a label selector in quotes",
-                ));
+                return Err(section.error(&selector_at, "is not a string", "write a label selector in quotes"));
             }
         };
         let selector = AnnotationSelector::parse(text).map_err(|problem| ConfigError {

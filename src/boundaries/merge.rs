@@ -42,19 +42,10 @@ pub struct MergeError {
 }
 
 /// Merges a group, given as `{metadata: {annotations}, spec}`, with the boundaries. An excluded group stays as it is.
-pub fn merge(
-    boundaries: &Boundaries,
-    group: &Value,
-    excluded: bool,
-) -> Result<Effective, MergeError> {
+pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<Effective, MergeError> {
     // A group without a spec is one with an empty spec.
-    let spec = if group["spec"].is_null() {
-        json!({})
-    } else {
-        group["spec"].clone()
-    };
-    let tenant =
-        json!({ "metadata": { "annotations": group["metadata"]["annotations"] }, "spec": spec });
+    let spec = if group["spec"].is_null() { json!({}) } else { group["spec"].clone() };
+    let tenant = json!({ "metadata": { "annotations": group["metadata"]["annotations"] }, "spec": spec });
     let mut tree = Tree::new(&tenant, Source::TENANT);
     if excluded {
         return Ok(effective(&tree, vec![], String::new()));
@@ -62,18 +53,12 @@ pub fn merge(
     let conditionals = boundaries.matching(&strings(&tenant["metadata"]["annotations"]));
     for path in &boundaries.replace {
         // An unset strategy counts as set here: existing groups would otherwise change how they rotate.
-        let set = path.to_string() == "spec.strategy"
-            || tree.get(path).is_some_and(|own| !own.is_unset());
-        if let Some(wanted) =
-            stand_in(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !set)
-        {
+        let set = path.to_string() == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset());
+        if let Some(wanted) = stand_in(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !set) {
             tree.set(path, wanted);
         }
     }
-    for (paths, kind) in [
-        (&boundaries.merge, Boundary::Merge),
-        (&boundaries.merge_override, Boundary::MergeOverride),
-    ] {
+    for (paths, kind) in [(&boundaries.merge, Boundary::Merge), (&boundaries.merge_override, Boundary::MergeOverride)] {
         for path in paths {
             if let Some(merged) = shared(boundaries, &conditionals, path, kind, tree.get(path))? {
                 tree.set(path, merged);
@@ -95,19 +80,11 @@ fn effective(tree: &Tree, refused: Vec<Refused>, hash: String) -> Effective {
     let mut value = tree.value();
     let mut provenance = Provenance::new();
     if let Node::Map(roots) = &tree.node {
-        roots
-            .iter()
-            .for_each(|(key, root)| root.sources(key, &mut provenance));
+        roots.iter().for_each(|(key, root)| root.sources(key, &mut provenance));
     }
     provenance.retain(|path, _| path != "metadata" && path != "metadata.annotations");
     let spec = value["spec"].take();
-    Effective {
-        annotations: strings(&value["metadata"]["annotations"]),
-        spec,
-        provenance,
-        refused,
-        hash,
-    }
+    Effective { annotations: strings(&value["metadata"]["annotations"]), spec, provenance, refused, hash }
 }
 
 /// Only the annotations that the controller reads count: what other tools note on a group must not cause a write.
@@ -125,54 +102,31 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 pub(super) fn strings(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
-    entries
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect()
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 /// The default of a path, as a tree; unset ones count as none.
 fn default(boundaries: &Boundaries, path: &Path, boundary: Boundary) -> Option<Tree> {
-    let source = Source {
-        origin: Origin::Default,
-        boundary: Some(boundary),
-    };
-    at(&boundaries.defaults, path)
-        .map(|value| Tree::new(value, source))
-        .filter(|tree| !tree.is_unset())
+    let source = Source { origin: Origin::Default, boundary: Some(boundary) };
+    at(&boundaries.defaults, path).map(|value| Tree::new(value, source)).filter(|tree| !tree.is_unset())
 }
 
 /// What the last conditional that matches and says something says about a path.
-fn conditional(
-    boundaries: &Boundaries,
-    matching: &[usize],
-    path: &Path,
-    boundary: Boundary,
-) -> Option<Tree> {
+fn conditional(boundaries: &Boundaries, matching: &[usize], path: &Path, boundary: Boundary) -> Option<Tree> {
     matching.iter().rev().find_map(|index| {
-        let source = Source {
-            origin: Origin::Conditional(*index),
-            boundary: Some(boundary),
-        };
+        let source = Source { origin: Origin::Conditional(*index), boundary: Some(boundary) };
         let value = at(&boundaries.conditionals[*index].defaults, path)?;
         Some(Tree::new(value, source)).filter(|tree| !tree.is_unset())
     })
 }
 
 /// The conditional's value of a path, or else the default's.
-fn stand_in(
-    boundaries: &Boundaries,
-    matching: &[usize],
-    path: &Path,
-    boundary: Boundary,
-) -> Option<Tree> {
-    conditional(boundaries, matching, path, boundary)
-        .or_else(|| default(boundaries, path, boundary))
+fn stand_in(boundaries: &Boundaries, matching: &[usize], path: &Path, boundary: Boundary) -> Option<Tree> {
+    conditional(boundaries, matching, path, boundary).or_else(|| default(boundaries, path, boundary))
 }
 
 fn at<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
-    path.segments()
-        .iter()
-        .try_fold(value, |value, segment| value.as_object()?.get(segment))
+    path.segments().iter().try_fold(value, |value, segment| value.as_object()?.get(segment))
 }
 
 /// The outcome of shared.merge and shared.mergeOverride at one path; `None` leaves the tenant's value as it is.
@@ -205,11 +159,7 @@ fn shared(
         None => Ok(Some(base)),
         Some(own) if base_is_scalar && matches!(own.node, Node::Scalar(_)) => Ok(None),
         Some(own) => {
-            let winner = if kind == Boundary::MergeOverride {
-                Winner::Second
-            } else {
-                Winner::First
-            };
+            let winner = if kind == Boundary::MergeOverride { Winner::Second } else { Winner::First };
             combine(path, base, own.clone(), winner, index_key).map(Some)
         }
     }
@@ -244,7 +194,9 @@ fn combine(
             }
             Ok(Tree { source, node: Node::Map(all) })
         }
-        (Node::List(all), Node::List(more)) => Ok(Tree { source, node: Node::List(unite(all, more, winner, index_key)) }),
+        (Node::List(all), Node::List(more)) => {
+            Ok(Tree { source, node: Node::List(unite(all, more, winner, index_key)) })
+        }
         (Node::Scalar(value), Node::Scalar(_)) => Ok(Tree { source, node: Node::Scalar(value) }),
         (first, second) => Err(MergeError {
             path: path.to_string(),
@@ -262,28 +214,21 @@ fn kind_of(node: &Node) -> &'static str {
     }
 }
 
-fn unite(
-    first: Vec<Tree>,
-    second: Vec<Tree>,
-    winner: Winner,
-    index_key: Option<&str>,
-) -> Vec<Tree> {
+fn unite(first: Vec<Tree>, second: Vec<Tree>, winner: Winner, index_key: Option<&str>) -> Vec<Tree> {
     let mut all: Vec<(Option<String>, Value, Tree)> = vec![];
-    for (tree, replaces) in first.into_iter().map(|tree| (tree, false)).chain(
-        second
-            .into_iter()
-            .map(|tree| (tree, winner == Winner::Second)),
-    ) {
+    for (tree, replaces) in first
+        .into_iter()
+        .map(|tree| (tree, false))
+        .chain(second.into_iter().map(|tree| (tree, winner == Winner::Second)))
+    {
         let value = tree.value();
         let name = index_key.and_then(|key| index_of(&value, key));
         // Items without a name never stand for each other, unless they are equal.
-        let known = all
-            .iter_mut()
-            .find(|(other, content, _)| match (&name, other) {
-                (Some(name), Some(other)) => name == other,
-                (None, None) => *content == value,
-                (Some(_), None) | (None, Some(_)) => false,
-            });
+        let known = all.iter_mut().find(|(other, content, _)| match (&name, other) {
+            (Some(name), Some(other)) => name == other,
+            (None, None) => *content == value,
+            (Some(_), None) | (None, Some(_)) => false,
+        });
         match known {
             Some(known) if replaces && known.1 != value => *known = (name, value, tree),
             Some(_) => {}
@@ -295,8 +240,5 @@ fn unite(
 
 /// The name of a list's item, in lower case; `None` without one.
 pub(super) fn index_of(item: &Value, key: &str) -> Option<String> {
-    item.get(key)?
-        .as_str()
-        .filter(|name| !name.is_empty())
-        .map(str::to_lowercase)
+    item.get(key)?.as_str().filter(|name| !name.is_empty()).map(str::to_lowercase)
 }

@@ -12,18 +12,12 @@ pub(super) fn normalize(schema: &Value, value: &mut Value) {
                 *value = Value::Bool(meant);
             }
         }
-        ("array", Value::Array(items)) => items
-            .iter_mut()
-            .for_each(|item| normalize(&schema["items"], item)),
+        ("array", Value::Array(items)) => items.iter_mut().for_each(|item| normalize(&schema["items"], item)),
         ("object", Value::Object(map)) => {
             let mut renamed = Map::new();
             for (key, mut entry) in std::mem::take(map) {
                 let known = schema["properties"].as_object().and_then(|known| {
-                    known.get_key_value(&key).or_else(|| {
-                        known
-                            .iter()
-                            .find(|(name, _)| name.eq_ignore_ascii_case(&key))
-                    })
+                    known.get_key_value(&key).or_else(|| known.iter().find(|(name, _)| name.eq_ignore_ascii_case(&key)))
                 });
                 match known {
                     Some((name, property)) => {

@@ -53,32 +53,14 @@ mod tests {
         let path = |text| Path::parse(text).unwrap();
         assert!(path("spec.eks").covers(&path(" spec.eks.minSize ")));
         assert!(!path("spec.eks").covers(&path("spec.eks-managed")));
-        assert!(
-            ["", ".", "a..b", ".a", "a."]
-                .into_iter()
-                .all(|text| Path::parse(text).is_none())
-        );
+        assert!(["", ".", "a..b", ".a", "a."].into_iter().all(|text| Path::parse(text).is_none()));
     }
 
     #[test]
     fn four_lists_have_an_index_key() {
-        for (text, key) in [
-            ("tags", Some("key")),
-            ("volumes", Some("name")),
-            ("subnets", None),
-        ] {
-            assert_eq!(
-                Path::parse(&format!("spec.eks.configuration.{text}"))
-                    .unwrap()
-                    .index_key(),
-                key
-            );
+        for (text, key) in [("tags", Some("key")), ("volumes", Some("name")), ("subnets", None)] {
+            assert_eq!(Path::parse(&format!("spec.eks.configuration.{text}")).unwrap().index_key(), key);
         }
-        assert_eq!(
-            Path::parse("spec.eks-managed.configuration.tags")
-                .unwrap()
-                .index_key(),
-            None
-        );
+        assert_eq!(Path::parse("spec.eks-managed.configuration.tags").unwrap().index_key(), None);
     }
 }

@@ -8,18 +8,9 @@ use serde_json::Value;
 use super::{config::ConfigError, merge::Effective, provenance::Origin, section::Section};
 use crate::api::{names::annotation, schema, validate::show};
 
-const KEYS: [&str; 6] = [
-    "roles",
-    "managedPolicies",
-    "strategyKinds",
-    "strategyNamespaces",
-    "excludableNamespaces",
-    "quotas",
-];
-const DEFAULT_STRATEGY_KINDS: [&str; 2] = [
-    "RollingUpgrade.upgrademgr.keikoproj.io",
-    "Workflow.argoproj.io",
-];
+const KEYS: [&str; 6] =
+    ["roles", "managedPolicies", "strategyKinds", "strategyNamespaces", "excludableNamespaces", "quotas"];
+const DEFAULT_STRATEGY_KINDS: [&str; 2] = ["RollingUpgrade.upgrademgr.keikoproj.io", "Workflow.argoproj.io"];
 
 /// The ConfigMap's key `policy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,10 +59,8 @@ impl Policy {
         let root = section.map(&section.value, "")?;
         // A mistyped list would leave a choice open that was meant to be closed.
         if let Some(unknown) = root.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let remedy = schema::nearest(unknown, KEYS.into_iter()).map_or_else(
-                || format!("use one of {}", KEYS.join(", ")),
-                |near| format!("did you mean {near:?}?"),
-            );
+            let remedy = schema::nearest(unknown, KEYS.into_iter())
+                .map_or_else(|| format!("use one of {}", KEYS.join(", ")), |near| format!("did you mean {near:?}?"));
             return Err(section.error(unknown, "is not a rule of the policy", &remedy));
         }
         let list = |name: &str| match root.get(name) {
@@ -80,10 +69,7 @@ impl Policy {
         };
         let mut quotas = vec![];
         for (glob, value) in section.map(root.get("quotas").unwrap_or(&Value::Null), "quotas")? {
-            quotas.push((
-                glob.clone(),
-                read_quota(section, value, &format!("quotas.{glob}"))?,
-            ));
+            quotas.push((glob.clone(), read_quota(section, value, &format!("quotas.{glob}"))?));
         }
         Ok(Self {
             roles: list("roles")?,
@@ -102,36 +88,13 @@ impl Policy {
         let configuration = &effective.spec["eks"]["configuration"];
         for field in ["roleName", "instanceProfileName"] {
             let path = format!("spec.eks.configuration.{field}");
-            check_name(
-                effective,
-                &path,
-                &configuration[field],
-                self.roles.as_deref(),
-                "roles",
-                &mut found,
-            );
+            check_name(effective, &path, &configuration[field], self.roles.as_deref(), "roles", &mut found);
         }
-        for (index, value) in configuration["managedPolicies"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
+        for (index, value) in configuration["managedPolicies"].as_array().into_iter().flatten().enumerate() {
             let path = format!("spec.eks.configuration.managedPolicies[{index}]");
-            check_name(
-                effective,
-                &path,
-                value,
-                self.managed_policies.as_deref(),
-                "managedPolicies",
-                &mut found,
-            );
+            check_name(effective, &path, value, self.managed_policies.as_deref(), "managedPolicies", &mut found);
         }
-        for (glob, quota) in self
-            .quotas
-            .iter()
-            .filter(|(glob, _)| matches_glob(glob, namespace))
-        {
+        for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {
             let mut limit = |path: &str, what: &str, count: u64, most: Option<u64>| {
                 if let Some(most) = most.filter(|most| count > *most) {
                     found.push(Violation {
@@ -142,12 +105,7 @@ impl Policy {
                     });
                 }
             };
-            limit(
-                "metadata.namespace",
-                "groups",
-                counts.groups,
-                quota.max_groups,
-            );
+            limit("metadata.namespace", "groups", counts.groups, quota.max_groups);
             limit("spec.eks.maxSize", "nodes", counts.nodes, quota.max_nodes);
         }
         found
@@ -155,42 +113,25 @@ impl Policy {
 
     /// Whether a namespace's groups skip boundaries and defaults: it asks for it, and the policy grants it.
     pub fn excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
-        let asked = annotations
-            .get(annotation::CONFIG_EXCLUDED)
-            .is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        asked
-            && self
-                .excludable_namespaces
-                .as_deref()
-                .is_none_or(|globs| any_glob(globs, namespace))
+        let asked =
+            annotations.get(annotation::CONFIG_EXCLUDED).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        asked && self.excludable_namespaces.as_deref().is_none_or(|globs| any_glob(globs, namespace))
     }
 
     /// Whether the crd strategy may submit a resource of this kind and API group.
     pub fn strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
         let name = format!("{kind}.{group}");
         match &self.strategy_kinds {
-            Some(kinds) => kinds
-                .iter()
-                .any(|allowed| allowed.eq_ignore_ascii_case(&name)),
-            None => DEFAULT_STRATEGY_KINDS
-                .iter()
-                .any(|allowed| allowed.eq_ignore_ascii_case(&name)),
+            Some(kinds) => kinds.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name)),
+            None => DEFAULT_STRATEGY_KINDS.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name)),
         }
     }
 
     /// Whether the crd strategy of a group may submit to a namespace: the group's own, the ConfigMap's, or a listed one.
-    pub fn strategy_namespace_allowed(
-        &self,
-        namespace: &str,
-        group_namespace: &str,
-        config_namespace: &str,
-    ) -> bool {
+    pub fn strategy_namespace_allowed(&self, namespace: &str, group_namespace: &str, config_namespace: &str) -> bool {
         namespace == group_namespace
             || namespace == config_namespace
-            || self
-                .strategy_namespaces
-                .iter()
-                .any(|allowed| allowed == namespace)
+            || self.strategy_namespaces.iter().any(|allowed| allowed == namespace)
     }
 }
 
@@ -198,11 +139,8 @@ fn read_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, Con
     let mut quota = Quota::default();
     for (key, value) in section.map(value, path)? {
         let path = format!("{path}.{key}");
-        let number = || {
-            value.as_u64().ok_or_else(|| {
-                section.error(&path, "is not a whole number", "write a whole number")
-            })
-        };
+        let number =
+            || value.as_u64().ok_or_else(|| section.error(&path, "is not a whole number", "write a whole number"));
         match key.as_str() {
             "maxGroups" => quota.max_groups = Some(number()?),
             "maxNodes" => quota.max_nodes = Some(number()?),
@@ -223,12 +161,8 @@ fn check_name(
     let (Some(text), Some(globs)) = (value.as_str().filter(|text| !text.is_empty()), globs) else {
         return;
     };
-    let by_tenant = effective
-        .provenance
-        .get(path)
-        .is_none_or(|source| source.origin == Origin::Tenant);
-    let allowed =
-        any_glob(globs, text) || managed_by_aws(text).is_some_and(|name| any_glob(globs, name));
+    let by_tenant = effective.provenance.get(path).is_none_or(|source| source.origin == Origin::Tenant);
+    let allowed = any_glob(globs, text) || managed_by_aws(text).is_some_and(|name| any_glob(globs, name));
     if by_tenant && !allowed {
         found.push(Violation {
             path: path.to_owned(),
@@ -249,11 +183,7 @@ fn managed_by_aws(text: &str) -> Option<&str> {
     let (arn, _partition, service) = (parts.next()?, parts.next()?, parts.next()?);
     let (region, account, resource) = (parts.next()?, parts.next()?, parts.next()?);
     let known = arn == "arn" && service == "iam" && region.is_empty() && account == "aws";
-    resource
-        .strip_prefix("policy/")
-        .filter(|_| known)?
-        .rsplit('/')
-        .next()
+    resource.strip_prefix("policy/").filter(|_| known)?.rsplit('/').next()
 }
 
 fn any_glob(globs: &[String], text: &str) -> bool {

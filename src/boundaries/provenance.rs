@@ -54,10 +54,7 @@ pub struct Source {
 
 impl Source {
     /// A tenant's own value.
-    pub const TENANT: Self = Self {
-        origin: Origin::Tenant,
-        boundary: None,
-    };
+    pub const TENANT: Self = Self { origin: Origin::Tenant, boundary: None };
 }
 
 impl fmt::Display for Source {
@@ -67,8 +64,7 @@ impl fmt::Display for Source {
             Origin::Default => f.write_str("default")?,
             Origin::Conditional(index) => write!(f, "conditional {index}")?,
         }
-        self.boundary
-            .map_or(Ok(()), |boundary| write!(f, " ({})", boundary.as_str()))
+        self.boundary.map_or(Ok(()), |boundary| write!(f, " ({})", boundary.as_str()))
     }
 }
 
@@ -98,14 +94,10 @@ pub(super) enum Node {
 impl Tree {
     pub fn new(value: &Value, source: Source) -> Self {
         let node = match value {
-            Value::Array(items) => {
-                Node::List(items.iter().map(|item| Self::new(item, source)).collect())
+            Value::Array(items) => Node::List(items.iter().map(|item| Self::new(item, source)).collect()),
+            Value::Object(map) => {
+                Node::Map(map.iter().map(|(key, value)| (key.clone(), Self::new(value, source))).collect())
             }
-            Value::Object(map) => Node::Map(
-                map.iter()
-                    .map(|(key, value)| (key.clone(), Self::new(value, source)))
-                    .collect(),
-            ),
             scalar => Node::Scalar(scalar.clone()),
         };
         Self { source, node }
@@ -115,11 +107,9 @@ impl Tree {
         match &self.node {
             Node::Scalar(value) => value.clone(),
             Node::List(items) => Value::Array(items.iter().map(Self::value).collect()),
-            Node::Map(map) => Value::Object(
-                map.iter()
-                    .map(|(key, tree)| (key.clone(), tree.value()))
-                    .collect::<Map<_, _>>(),
-            ),
+            Node::Map(map) => {
+                Value::Object(map.iter().map(|(key, tree)| (key.clone(), tree.value())).collect::<Map<_, _>>())
+            }
         }
     }
 
@@ -133,12 +123,10 @@ impl Tree {
     }
 
     pub fn get(&self, path: &Path) -> Option<&Self> {
-        path.segments()
-            .iter()
-            .try_fold(self, |tree, segment| match &tree.node {
-                Node::Map(map) => map.get(segment),
-                Node::Scalar(_) | Node::List(_) => None,
-            })
+        path.segments().iter().try_fold(self, |tree, segment| match &tree.node {
+            Node::Map(map) => map.get(segment),
+            Node::Scalar(_) | Node::List(_) => None,
+        })
     }
 
     /// Puts a value at a path and makes the maps above it. Where something that is no map stands in the way, nothing happens
@@ -152,10 +140,9 @@ impl Tree {
             let Node::Map(map) = &mut place.node else {
                 return;
             };
-            place = map.entry(segment.clone()).or_insert_with(|| Self {
-                source: tree.source,
-                node: Node::Map(BTreeMap::new()),
-            });
+            place = map
+                .entry(segment.clone())
+                .or_insert_with(|| Self { source: tree.source, node: Node::Map(BTreeMap::new()) });
         }
         *place = tree;
     }
@@ -224,26 +211,14 @@ mod tests {
 
     #[test]
     fn values_are_set_where_maps_can_be_made() {
-        let mut tree = Tree::new(
-            &json!({"a": {"b": 1}, "list": [1], "empty": null}),
-            Source::TENANT,
-        );
+        let mut tree = Tree::new(&json!({"a": {"b": 1}, "list": [1], "empty": null}), Source::TENANT);
         for path in ["a.c.d", "list.x", "empty.y", "a.b.z"] {
-            tree.set(
-                &Path::parse(path).unwrap(),
-                Tree::new(&json!(2), Source::TENANT),
-            );
+            tree.set(&Path::parse(path).unwrap(), Tree::new(&json!(2), Source::TENANT));
         }
-        assert_eq!(
-            tree.value(),
-            json!({"a": {"b": 1, "c": {"d": 2}}, "list": [1], "empty": {"y": 2}})
-        );
+        assert_eq!(tree.value(), json!({"a": {"b": 1, "c": {"d": 2}}, "list": [1], "empty": {"y": 2}}));
         tree.remove(&Path::parse("a.c.d").unwrap());
         tree.remove(&Path::parse("list.0").unwrap());
-        assert_eq!(
-            tree.value(),
-            json!({"a": {"b": 1, "c": {}}, "list": [1], "empty": {"y": 2}})
-        );
+        assert_eq!(tree.value(), json!({"a": {"b": 1, "c": {}}, "list": [1], "empty": {"y": 2}}));
     }
 
     #[test]
@@ -251,10 +226,7 @@ mod tests {
         let mut found = Provenance::new();
         Tree::new(&json!({"a": [{"b": 1}], "c": {}}), Source::TENANT).sources("spec", &mut found);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["spec.a[0].b", "spec.c"]);
-        let source = Source {
-            origin: Origin::Conditional(2),
-            boundary: Some(Boundary::Merge),
-        };
+        let source = Source { origin: Origin::Conditional(2), boundary: Some(Boundary::Merge) };
         assert_eq!(source.to_string(), "conditional 2 (shared.merge)");
     }
 }

@@ -52,9 +52,7 @@ fn compare(path: &str, tenant: &Value, effective: Option<&Tree>, found: &mut Vec
                 compare(&format!("{path}.{key}"), value, map.get(key), found);
             }
         }
-        (Value::Array(own), Some(Node::List(items))) => {
-            compare_lists(path, own, items, effective, found)
-        }
+        (Value::Array(own), Some(Node::List(items))) => compare_lists(path, own, items, effective, found),
         (own, _) if effective.is_some_and(|tree| tree.value() == *own) => {}
         (own, _) => found.push(refused(path.to_owned(), path, own, effective)),
     }
@@ -68,30 +66,14 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-fn compare_lists(
-    path: &str,
-    own: &[Value],
-    items: &[Tree],
-    list: Option<&Tree>,
-    found: &mut Vec<Refused>,
-) {
+fn compare_lists(path: &str, own: &[Value], items: &[Tree], list: Option<&Tree>, found: &mut Vec<Refused>) {
     let name_of = |item: &Value| index_of(item, index_key(path)?);
-    for (index, value) in own
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| !items.iter().any(|item| item.value() == **value))
+    for (index, value) in own.iter().enumerate().filter(|(_, value)| !items.iter().any(|item| item.value() == **value))
     {
         let name = name_of(value);
-        let namesake = items
-            .iter()
-            .find(|item| name.is_some() && name_of(&item.value()) == name);
+        let namesake = items.iter().find(|item| name.is_some() && name_of(&item.value()) == name);
         let label = name.unwrap_or_else(|| index.to_string());
-        found.push(refused(
-            format!("{path}[{label}]"),
-            path,
-            value,
-            namesake.or(list),
-        ));
+        found.push(refused(format!("{path}[{label}]"), path, value, namesake.or(list)));
     }
 }
 

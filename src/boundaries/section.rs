@@ -22,11 +22,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn read(
-        key: &'static str,
-        text: &'a str,
-        warnings: &mut Vec<Warning>,
-    ) -> Result<Self, ConfigError> {
+    pub(super) fn read(key: &'static str, text: &'a str, warnings: &mut Vec<Warning>) -> Result<Self, ConfigError> {
         let document = yaml::read(text).map_err(|error| ConfigError {
             key,
             line: error.line,
@@ -42,11 +38,7 @@ impl<'a> Section<'a> {
             message: "stands twice in one map, and the last one counts".to_owned(),
             remedy: "remove one".to_owned(),
         }));
-        Ok(Self {
-            key,
-            text,
-            value: document.value,
-        })
+        Ok(Self { key, text, value: document.value })
     }
 
     fn line(&self, path: &str) -> Option<usize> {
@@ -66,21 +58,11 @@ impl<'a> Section<'a> {
 
     fn warning(&self, path: &str, message: &str, remedy: String) -> Warning {
         let line = self.line(path);
-        Warning {
-            key: self.key.to_owned(),
-            line,
-            path: path.to_owned(),
-            message: message.to_owned(),
-            remedy,
-        }
+        Warning { key: self.key.to_owned(), line, path: path.to_owned(), message: message.to_owned(), remedy }
     }
 
     /// The value as a map; nothing counts as an empty one.
-    pub(super) fn map<'v>(
-        &self,
-        value: &'v Value,
-        path: &str,
-    ) -> Result<&'v Map<String, Value>, ConfigError> {
+    pub(super) fn map<'v>(&self, value: &'v Value, path: &str) -> Result<&'v Map<String, Value>, ConfigError> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         match value {
             Value::Null => Ok(&EMPTY),
@@ -90,11 +72,7 @@ impl<'a> Section<'a> {
     }
 
     /// The value as a list; nothing counts as an empty one.
-    pub(super) fn list<'v>(
-        &self,
-        value: &'v Value,
-        path: &str,
-    ) -> Result<&'v [Value], ConfigError> {
+    pub(super) fn list<'v>(&self, value: &'v Value, path: &str) -> Result<&'v [Value], ConfigError> {
         match value {
             Value::Null => Ok(&[]),
             Value::Array(items) => Ok(items),
@@ -106,23 +84,12 @@ impl<'a> Section<'a> {
         let items = self.list(value, path)?.iter().enumerate();
         let texts = items.map(|(index, item)| {
             let text = item.as_str().map(str::to_owned);
-            text.ok_or_else(|| {
-                self.error(
-                    &format!("{path}[{index}]"),
-                    "is not a string",
-                    "write a string",
-                )
-            })
+            text.ok_or_else(|| self.error(&format!("{path}[{index}]"), "is not a string", "write a string"))
         });
         texts.collect()
     }
 
-    pub(super) fn paths(
-        &self,
-        value: &Value,
-        at: &str,
-        warnings: &mut Vec<Warning>,
-    ) -> Result<Vec<Path>, ConfigError> {
+    pub(super) fn paths(&self, value: &Value, at: &str, warnings: &mut Vec<Warning>) -> Result<Vec<Path>, ConfigError> {
         let mut found = vec![];
         for (index, text) in self.strings(value, at)?.iter().enumerate() {
             let at = format!("{at}[{index}]");
@@ -131,11 +98,7 @@ impl<'a> Section<'a> {
                     let name = path.to_string();
                     if !schema::is_known(&name) {
                         let message = format!("{name:?} names no field, so it has no effect");
-                        warnings.push(self.warning(
-                            &at,
-                            &message,
-                            suggestion(schema::nearest_path(&name)),
-                        ));
+                        warnings.push(self.warning(&at, &message, suggestion(schema::nearest_path(&name))));
                     }
                     found.push(path);
                 }
@@ -149,19 +112,9 @@ impl<'a> Section<'a> {
         Ok(found)
     }
 
-    pub(super) fn warn_unknown(
-        &self,
-        map: &Map<String, Value>,
-        at: &str,
-        known: &[&str],
-        warnings: &mut Vec<Warning>,
-    ) {
+    pub(super) fn warn_unknown(&self, map: &Map<String, Value>, at: &str, known: &[&str], warnings: &mut Vec<Warning>) {
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
-            let path = if at.is_empty() {
-                key.clone()
-            } else {
-                format!("{at}.{key}")
-            };
+            let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
             let remedy = suggestion(schema::nearest(key, known.iter().copied()));
             warnings.push(self.warning(&path, "has no meaning here", remedy));
         }
@@ -176,27 +129,15 @@ impl<'a> Section<'a> {
     ) -> Result<Value, ConfigError> {
         let root_path = prefix.trim_end_matches('.');
         let root = self.map(&value, root_path)?;
-        self.warn_unknown(
-            root,
-            root_path,
-            &["apiVersion", "kind", "metadata", "spec"],
-            warnings,
-        );
-        self.map(
-            &root.get("metadata").cloned().unwrap_or_default(),
-            &format!("{prefix}metadata"),
-        )?;
+        self.warn_unknown(root, root_path, &["apiVersion", "kind", "metadata", "spec"], warnings);
+        self.map(&root.get("metadata").cloned().unwrap_or_default(), &format!("{prefix}metadata"))?;
         let mut annotations = value["metadata"]["annotations"].take();
         let map_of_strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
         normalize(&map_of_strings, &mut annotations);
         let at = format!("{prefix}metadata.annotations");
         for (key, value) in self.map(&annotations, &at)? {
             if !value.is_string() {
-                return Err(self.error(
-                    &format!("{at}.{key}"),
-                    "is not a string",
-                    "write a string",
-                ));
+                return Err(self.error(&format!("{at}.{key}"), "is not a string", "write a string"));
             }
         }
         let mut spec = value["spec"].take();
@@ -206,11 +147,7 @@ impl<'a> Section<'a> {
             let path = format!("{prefix}{}", finding.path);
             match finding.kind {
                 FieldErrorKind::WrongType => {
-                    return Err(self.error(
-                        &path,
-                        &format!("{} {}", finding.value, finding.rule),
-                        &finding.remedy,
-                    ));
+                    return Err(self.error(&path, &format!("{} {}", finding.value, finding.rule), &finding.remedy));
                 }
                 FieldErrorKind::Rule | FieldErrorKind::Unknown => {
                     let message = format!("{} {}", finding.value, finding.rule);

@@ -19,10 +19,7 @@ enum Requirement {
 impl AnnotationSelector {
     /// Parses a selector. The error says what was found and what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut tokens = Tokens {
-            all: lex(text),
-            next: 0,
-        };
+        let mut tokens = Tokens { all: lex(text), next: 0 };
         let mut requirements = vec![];
         if tokens.peek() == Token::End {
             return Ok(Self::default());
@@ -39,11 +36,7 @@ impl AnnotationSelector {
 
     /// Whether a set of annotations fulfils every requirement.
     pub fn matches(&self, annotations: &BTreeMap<String, String>) -> bool {
-        let number = |key: &String| {
-            annotations
-                .get(key)
-                .and_then(|value| value.parse::<i64>().ok())
-        };
+        let number = |key: &String| annotations.get(key).and_then(|value| value.parse::<i64>().ok());
         self.0.iter().all(|requirement| match requirement {
             Requirement::Expression(expression) => expression.matches(annotations),
             Requirement::Greater(key, than) => number(key).is_some_and(|value| value > *than),
@@ -119,8 +112,7 @@ fn lex(text: &str) -> Vec<Token> {
             }
             c => {
                 let mut word = String::from(c);
-                while let Some(c) = chars.next_if(|c| !c.is_whitespace() && !"()!,=<>".contains(*c))
-                {
+                while let Some(c) = chars.next_if(|c| !c.is_whitespace() && !"()!,=<>".contains(*c)) {
                     word.push(c);
                 }
                 Token::Word(word)
@@ -150,16 +142,10 @@ fn requirement(tokens: &mut Tokens) -> Result<Requirement, String> {
         Token::NotEqual => Requirement::Expression(Expression::NotEqual(key, value(tokens)?)),
         Token::Greater => Requirement::Greater(key, number(tokens)?),
         Token::Less => Requirement::Less(key, number(tokens)?),
-        Token::Word(word) if word == "in" => {
-            Requirement::Expression(Expression::In(key, values(tokens)?))
-        }
-        Token::Word(word) if word == "notin" => {
-            Requirement::Expression(Expression::NotIn(key, values(tokens)?))
-        }
+        Token::Word(word) if word == "in" => Requirement::Expression(Expression::In(key, values(tokens)?)),
+        Token::Word(word) if word == "notin" => Requirement::Expression(Expression::NotIn(key, values(tokens)?)),
         other => {
-            return Err(format!(
-                "found {other} after {key:?}, expected one of = == != > < in notin"
-            ));
+            return Err(format!("found {other} after {key:?}, expected one of = == != > < in notin"));
         }
     })
 }
@@ -177,8 +163,7 @@ fn value(tokens: &mut Tokens) -> Result<String, String> {
 
 fn number(tokens: &mut Tokens) -> Result<i64, String> {
     let text = value(tokens)?;
-    text.parse()
-        .map_err(|_| format!("{text:?} is not a whole number, as '>' and '<' need"))
+    text.parse().map_err(|_| format!("{text:?} is not a whole number, as '>' and '<' need"))
 }
 
 /// A list in parentheses; between two commas, and beside a parenthesis, stands the empty value.
@@ -216,9 +201,7 @@ fn valid_key(key: String) -> Result<String, String> {
     let subdomain = |text: &str| {
         text.len() <= 253
             && text.split('.').all(|part| {
-                part.starts_with(lower)
-                    && part.ends_with(lower)
-                    && part.chars().all(|c| lower(c) || c == '-')
+                part.starts_with(lower) && part.ends_with(lower) && part.chars().all(|c| lower(c) || c == '-')
             })
     };
     if name.is_empty() || !is_name(name) || !prefix.is_none_or(subdomain) {
@@ -228,26 +211,14 @@ fn valid_key(key: String) -> Result<String, String> {
 }
 
 fn valid_value(value: String) -> Result<String, String> {
-    if is_name(&value) {
-        Ok(value)
-    } else {
-        Err(format!("{value:?} is not a label value"))
-    }
+    if is_name(&value) { Ok(value) } else { Err(format!("{value:?} is not a label value")) }
 }
 
 fn is_name(text: &str) -> bool {
     text.len() <= 63
-        && text
-            .chars()
-            .next()
-            .is_none_or(|c| c.is_ascii_alphanumeric())
-        && text
-            .chars()
-            .next_back()
-            .is_none_or(|c| c.is_ascii_alphanumeric())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && text.chars().next().is_none_or(|c| c.is_ascii_alphanumeric())
+        && text.chars().next_back().is_none_or(|c| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 #[cfg(test)]
@@ -256,21 +227,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     #[test]
     fn the_whole_grammar_selects_as_kubernetes_does() {
-        let it = set(&[
-            ("os", "windows"),
-            ("in", "notin"),
-            ("n", "5"),
-            ("e", ""),
-            ("x.io/a", "b"),
-        ]);
+        let it = set(&[("os", "windows"), ("in", "notin"), ("n", "5"), ("e", ""), ("x.io/a", "b")]);
         for (text, wanted) in [
             ("", true),
             ("  ", true),
@@ -301,11 +263,7 @@ mod tests {
             ("os=windows,n=4", false),
             ("os=windows , n=5,!z", true),
         ] {
-            assert_eq!(
-                AnnotationSelector::parse(text).map(|s| s.matches(&it)),
-                Ok(wanted),
-                "{text}"
-            );
+            assert_eq!(AnnotationSelector::parse(text).map(|s| s.matches(&it)), Ok(wanted), "{text}");
         }
     }
 

@@ -6,16 +6,11 @@ use serde_json::{Value, json};
 use super::*;
 
 fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
 }
 
 fn parse(pairs: &[(&str, &str)]) -> Boundaries {
-    Boundaries::parse(&data(pairs))
-        .expect("the ConfigMap is good")
-        .0
+    Boundaries::parse(&data(pairs)).expect("the ConfigMap is good").0
 }
 
 /// One boundary around one path, with the defaults of the spec and one conditional for groups annotated `os: windows`.
@@ -24,8 +19,7 @@ fn around(boundary: &str, path: &str, default: Value, conditional: Value) -> Bou
         "restricted" => json!({"restricted": [path]}),
         shared => json!({"shared": {shared: [path]}}),
     };
-    let conditionals =
-        json!([{"annotationSelector": "os = windows", "defaults": {"spec": conditional}}]);
+    let conditionals = json!([{"annotationSelector": "os = windows", "defaults": {"spec": conditional}}]);
     parse(&[
         ("boundaries", &boundaries.to_string()),
         ("defaults", &json!({"spec": default}).to_string()),
@@ -43,11 +37,7 @@ fn windows(boundaries: &Boundaries, spec: Value) -> Effective {
 }
 
 fn size(number: u64) -> Value {
-    if number == 0 {
-        json!({})
-    } else {
-        json!({"eks": {"minSize": number}})
-    }
+    if number == 0 { json!({}) } else { json!({"eks": {"minSize": number}}) }
 }
 
 #[test]
@@ -75,44 +65,25 @@ fn scalars_follow_the_table() {
         ("mergeOverride", 0, 0, 3, 3),
         ("mergeOverride", 1, 0, 3, 1),
     ] {
-        let boundaries = around(
-            boundary,
-            "spec.eks.minSize",
-            size(default),
-            size(conditional),
-        );
+        let boundaries = around(boundary, "spec.eks.minSize", size(default), size(conditional));
         let got = windows(&boundaries, size(tenant));
         assert_eq!(
             got.spec["eks"]["minSize"].as_u64().unwrap_or(0),
             outcome,
             "{boundary}: tenant {tenant}, default {default}, conditional {conditional}"
         );
-        assert_eq!(
-            got.refused.is_empty(),
-            tenant == 0 || tenant == outcome,
-            "{boundary} {tenant}"
-        );
+        assert_eq!(got.refused.is_empty(), tenant == 0 || tenant == outcome, "{boundary} {tenant}");
     }
 }
 
 #[test]
 fn a_default_reaches_a_group_only_through_a_boundary() {
-    let boundaries = around(
-        "replace",
-        "spec.eks.maxSize",
-        json!({"eks": {"minSize": 2, "maxSize": 4}}),
-        json!({}),
-    );
-    assert_eq!(
-        merged(&boundaries, json!({})).spec,
-        json!({"eks": {"maxSize": 4}})
-    );
+    let boundaries = around("replace", "spec.eks.maxSize", json!({"eks": {"minSize": 2, "maxSize": 4}}), json!({}));
+    assert_eq!(merged(&boundaries, json!({})).spec, json!({"eks": {"maxSize": 4}}));
 }
 
 fn labels(text: &str) -> Value {
-    let pairs = text
-        .split_whitespace()
-        .filter_map(|pair| pair.split_once('='));
+    let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
     json!({"eks": {"configuration": {"labels": pairs.map(|(k, v)| (k.to_owned(), json!(v))).collect::<serde_json::Map<_, _>>()}}})
 }
 
@@ -131,30 +102,14 @@ fn maps_follow_the_table() {
         ("merge", "", "a=d", "", "a=d"),
         ("merge", "b=t", "a=d b=", "", "a=d b="),
         ("mergeOverride", "a=t b=t", "a=d c=d", "", "a=t b=t c=d"),
-        (
-            "mergeOverride",
-            "a=t b=t",
-            "a=d c=d",
-            "b=c c=c d=c",
-            "a=t b=t c=c d=c",
-        ),
+        ("mergeOverride", "a=t b=t", "a=d c=d", "b=c c=c d=c", "a=t b=t c=c d=c"),
         ("mergeOverride", "a=", "a=d", "", "a="),
         ("mergeOverride", "", "a=d", "", "a=d"),
     ] {
-        let boundaries = around(
-            boundary,
-            "spec.eks.configuration.labels",
-            labels(default),
-            labels(conditional),
-        );
+        let boundaries = around(boundary, "spec.eks.configuration.labels", labels(default), labels(conditional));
         let got = windows(&boundaries, labels(tenant)).spec;
         let outcome = labels(outcome);
-        let read = |spec: &Value| {
-            spec["eks"]["configuration"]["labels"]
-                .as_object()
-                .cloned()
-                .unwrap_or_default()
-        };
+        let read = |spec: &Value| spec["eks"]["configuration"]["labels"].as_object().cloned().unwrap_or_default();
         assert_eq!(
             read(&got),
             read(&outcome),
@@ -168,16 +123,8 @@ fn subnets(text: &str) -> Value {
 }
 
 fn tags(text: &str) -> Value {
-    let pairs = text
-        .split_whitespace()
-        .filter_map(|pair| pair.split_once('='));
-    let tags = pairs.map(|(k, v)| {
-        if k.is_empty() {
-            json!({"value": v})
-        } else {
-            json!({"key": k, "value": v})
-        }
-    });
+    let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+    let tags = pairs.map(|(k, v)| if k.is_empty() { json!({"value": v}) } else { json!({"key": k, "value": v}) });
     json!({"eks": {"configuration": {"tags": tags.collect::<Vec<_>>()}}})
 }
 
@@ -192,12 +139,7 @@ fn lists_follow_the_table() {
         ("merge", "t t", "d", "", "d t"),
         ("mergeOverride", "t d", "d e", "c", "c d e t"),
     ] {
-        let boundaries = around(
-            boundary,
-            "spec.eks.configuration.subnets",
-            subnets(default),
-            subnets(conditional),
-        );
+        let boundaries = around(boundary, "spec.eks.configuration.subnets", subnets(default), subnets(conditional));
         assert_eq!(
             windows(&boundaries, subnets(tenant)).spec,
             subnets(outcome),
@@ -215,12 +157,7 @@ fn lists_follow_the_table() {
         ("mergeOverride", "b=1 b=2", "a=d", "", "a=d b=2"),
         ("mergeOverride", "=t =d", "=d", "", "=d =t"),
     ] {
-        let boundaries = around(
-            boundary,
-            "spec.eks.configuration.tags",
-            tags(default),
-            tags(conditional),
-        );
+        let boundaries = around(boundary, "spec.eks.configuration.tags", tags(default), tags(conditional));
         assert_eq!(
             windows(&boundaries, tags(tenant)).spec,
             tags(outcome),
@@ -231,42 +168,20 @@ fn lists_follow_the_table() {
 
 #[test]
 fn maps_merge_one_level_deep() {
-    let default =
-        json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 3}}});
+    let default = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 3}}});
     let tenant = json!({"strategy": {"rollingUpdate": {"joinTimeout": "1m"}}});
-    let by_default = merged(
-        &around("merge", "spec.strategy", default.clone(), json!({})),
-        tenant.clone(),
-    );
+    let by_default = merged(&around("merge", "spec.strategy", default.clone(), json!({})), tenant.clone());
     assert_eq!(by_default.spec, default);
-    let by_tenant = merged(
-        &around("mergeOverride", "spec.strategy", default, json!({})),
-        tenant,
-    );
-    let wanted =
-        json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
+    let by_tenant = merged(&around("mergeOverride", "spec.strategy", default, json!({})), tenant);
+    let wanted = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
     assert_eq!(by_tenant.spec, wanted);
 }
 
 #[test]
 fn an_unset_strategy_counts_as_set_under_replace_only() {
     let default = json!({"strategy": {"type": "rollingUpdate"}});
-    assert_eq!(
-        merged(
-            &around("replace", "spec.strategy", default.clone(), json!({})),
-            json!({})
-        )
-        .spec,
-        json!({})
-    );
-    assert_eq!(
-        merged(
-            &around("merge", "spec.strategy", default.clone(), json!({})),
-            json!({})
-        )
-        .spec,
-        default
-    );
+    assert_eq!(merged(&around("replace", "spec.strategy", default.clone(), json!({})), json!({})).spec, json!({}));
+    assert_eq!(merged(&around("merge", "spec.strategy", default.clone(), json!({})), json!({})).spec, default);
 }
 
 #[test]
@@ -276,36 +191,19 @@ fn the_last_conditional_that_matches_wins() {
 - {annotationSelector: 'os = linux', defaults: {spec: {eks: {minSize: 2}}}}
 - {annotationSelector: 'os = windows', defaults: {spec: {eks: {minSize: 3}}}}
 "#;
-    let boundaries = parse(&[
-        (
-            "boundaries",
-            "restricted: [spec.eks.minSize, spec.eks.maxSize]",
-        ),
-        ("conditionals", conditionals),
-    ]);
+    let boundaries =
+        parse(&[("boundaries", "restricted: [spec.eks.minSize, spec.eks.maxSize]"), ("conditionals", conditionals)]);
     let got = windows(&boundaries, json!({}));
     assert_eq!(got.spec, json!({"eks": {"minSize": 3, "maxSize": 1}}));
-    assert_eq!(
-        got.provenance["spec.eks.minSize"].to_string(),
-        "conditional 2 (restricted)"
-    );
+    assert_eq!(got.provenance["spec.eks.minSize"].to_string(), "conditional 2 (restricted)");
 }
 
 #[test]
 fn conditionals_see_the_annotations_from_before_the_merge() {
     let boundaries = parse(&[
-        (
-            "boundaries",
-            "{restricted: [spec.eks.minSize], shared: {merge: [metadata.annotations]}}",
-        ),
-        (
-            "defaults",
-            "{metadata: {annotations: {os: windows}}, spec: {eks: {minSize: 1}}}",
-        ),
-        (
-            "conditionals",
-            "[{annotationSelector: os, defaults: {spec: {eks: {minSize: 2}}}}]",
-        ),
+        ("boundaries", "{restricted: [spec.eks.minSize], shared: {merge: [metadata.annotations]}}"),
+        ("defaults", "{metadata: {annotations: {os: windows}}, spec: {eks: {minSize: 1}}}"),
+        ("conditionals", "[{annotationSelector: os, defaults: {spec: {eks: {minSize: 2}}}}]"),
     ]);
     let got = merged(&boundaries, json!({}));
     assert_eq!(got.annotations, data(&[("os", "windows")]));
@@ -314,35 +212,18 @@ fn conditionals_see_the_annotations_from_before_the_merge() {
 
 #[test]
 fn different_kinds_are_an_error_that_names_the_path() {
-    let boundaries = around(
-        "merge",
-        "spec.eks.configuration.tags",
-        tags("a=d"),
-        json!({}),
-    );
-    let error = merge(
-        &boundaries,
-        &json!({"spec": {"eks": {"configuration": {"tags": {"a": "t"}}}}}),
-        false,
-    )
-    .unwrap_err();
+    let boundaries = around("merge", "spec.eks.configuration.tags", tags("a=d"), json!({}));
+    let error =
+        merge(&boundaries, &json!({"spec": {"eks": {"configuration": {"tags": {"a": "t"}}}}}), false).unwrap_err();
     assert_eq!(error.path, "spec.eks.configuration.tags");
-    assert!(
-        error
-            .to_string()
-            .contains("a map cannot be merged with a list"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("a map cannot be merged with a list"), "{error}");
 }
 
 #[test]
 fn an_excluded_group_stays_as_it_is() {
     let boundaries = around("restricted", "spec.eks.minSize", size(2), size(3));
     let got = merge(&boundaries, &json!({"spec": size(1)}), true).unwrap();
-    assert_eq!(
-        (got.spec, got.hash.as_str(), got.refused.len()),
-        (size(1), "", 0)
-    );
+    assert_eq!((got.spec, got.hash.as_str(), got.refused.len()), (size(1), "", 0));
 }
 
 #[test]
@@ -373,58 +254,27 @@ fn refused_values_are_named_with_the_winner() {
             "spec.eks.configuration.userData[a]: {2 keys} was not used, default (shared.merge) is {2 keys}",
         ]
     );
-    let provenance: Vec<String> = got
-        .provenance
-        .iter()
-        .map(|(path, source)| format!("{path} {source}"))
-        .collect();
-    assert!(
-        provenance.contains(&"spec.eks.configuration.tags[1].key tenant".to_owned()),
-        "{provenance:?}"
-    );
+    let provenance: Vec<String> = got.provenance.iter().map(|(path, source)| format!("{path} {source}")).collect();
+    assert!(provenance.contains(&"spec.eks.configuration.tags[1].key tenant".to_owned()), "{provenance:?}");
 }
 
 #[test]
 fn the_hash_tells_specs_apart_and_ignores_what_others_annotate() {
     let none = Boundaries::default();
     let hash = |annotations: Value, spec: Value| {
-        merge(
-            &none,
-            &json!({"metadata": {"annotations": annotations}, "spec": spec}),
-            false,
-        )
-        .unwrap()
-        .hash
+        merge(&none, &json!({"metadata": {"annotations": annotations}, "spec": spec}), false).unwrap().hash
     };
     let plain = hash(json!({}), size(1));
-    assert_eq!(
-        plain,
-        hash(
-            json!({"kubectl.kubernetes.io/last-applied-configuration": "x"}),
-            size(1)
-        )
-    );
-    assert_ne!(
-        plain,
-        hash(
-            json!({"instancemgr.keikoproj.io/os-family": "windows"}),
-            size(1)
-        )
-    );
+    assert_eq!(plain, hash(json!({"kubectl.kubernetes.io/last-applied-configuration": "x"}), size(1)));
+    assert_ne!(plain, hash(json!({"instancemgr.keikoproj.io/os-family": "windows"}), size(1)));
     assert_ne!(plain, hash(json!({}), size(2)));
 }
 
 #[test]
 fn the_revision_follows_the_text() {
     let one = parse(&[("defaults", "spec: {}")]);
-    assert_eq!(
-        one.revision(),
-        parse(&[("defaults", "spec: {}"), ("other", "x")]).revision()
-    );
-    assert_ne!(
-        one.revision(),
-        parse(&[("defaults", "spec: {} ")]).revision()
-    );
+    assert_eq!(one.revision(), parse(&[("defaults", "spec: {}"), ("other", "x")]).revision());
+    assert_ne!(one.revision(), parse(&[("defaults", "spec: {} ")]).revision());
     assert_eq!(Boundaries::default().revision(), "");
 }
 
@@ -475,29 +325,17 @@ fn broken_config_maps_name_key_line_path_and_remedy() {
         ),
     ] {
         let error = Boundaries::parse(&data(&[(key, text)])).unwrap_err();
-        assert_eq!(
-            (error.to_string().as_str(), error.reason()),
-            (wanted, reason)
-        );
+        assert_eq!((error.to_string().as_str(), error.reason()), (wanted, reason));
     }
     let error = Boundaries::parse(&data(&[("defaults", "spec: [\n")])).unwrap_err();
-    assert_eq!(
-        (error.key, error.reason()),
-        ("defaults", "UnmarshalDefaults")
-    );
+    assert_eq!((error.key, error.reason()), ("defaults", "UnmarshalDefaults"));
 }
 
 #[test]
 fn what_is_harmless_is_a_warning() {
     let (_, warnings) = Boundaries::parse(&data(&[
-        (
-            "boundaries",
-            "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\nsharde: {}\n",
-        ),
-        (
-            "defaults",
-            "spec: {eks: {configuration: {clustrName: x, labels: {a: 'b c'}}}}",
-        ),
+        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\nsharde: {}\n"),
+        ("defaults", "spec: {eks: {configuration: {clustrName: x, labels: {a: 'b c'}}}}"),
         ("default", ""),
     ]))
     .unwrap();
@@ -516,79 +354,36 @@ fn what_is_harmless_is_a_warning() {
 
 #[test]
 fn open_choices_of_power_are_a_warning() {
-    let warnings = Boundaries::parse(&data(&[("policy", "roles: []")]))
-        .unwrap()
-        .1;
+    let warnings = Boundaries::parse(&data(&[("policy", "roles: []")])).unwrap().1;
     assert_eq!(warnings.len(), 1);
-    assert!(
-        warnings[0].to_string().contains("managedPolicies"),
-        "{}",
-        warnings[0]
-    );
+    assert!(warnings[0].to_string().contains("managedPolicies"), "{}", warnings[0]);
 }
 
 fn choose(policy: &str, configuration: Value) -> Vec<String> {
     let boundaries = parse(&[
         ("policy", policy),
-        (
-            "boundaries",
-            "shared: {merge: [spec.eks.configuration.managedPolicies, spec.eks.configuration.roleName]}",
-        ),
-        (
-            "defaults",
-            "spec: {eks: {configuration: {managedPolicies: [Platform], roleName: platform}}}",
-        ),
+        ("boundaries", "shared: {merge: [spec.eks.configuration.managedPolicies, spec.eks.configuration.roleName]}"),
+        ("defaults", "spec: {eks: {configuration: {managedPolicies: [Platform], roleName: platform}}}"),
     ]);
-    let effective = merged(
-        &boundaries,
-        json!({"eks": {"configuration": configuration}}),
-    );
-    let found = boundaries.policy.check(
-        &effective,
-        "team-a",
-        Counts {
-            groups: 3,
-            nodes: 30,
-        },
-    );
-    found
-        .iter()
-        .map(|violation| format!("{} {}", violation.path, violation.value))
-        .collect()
+    let effective = merged(&boundaries, json!({"eks": {"configuration": configuration}}));
+    let found = boundaries.policy.check(&effective, "team-a", Counts { groups: 3, nodes: 30 });
+    found.iter().map(|violation| format!("{} {}", violation.path, violation.value)).collect()
 }
 
 #[test]
 fn the_policy_judges_what_tenants_choose_and_not_what_the_admin_supplies() {
     let none: Vec<String> = vec![];
     assert_eq!(choose("", json!({"roleName": "any"})), none);
-    assert_eq!(
-        choose("{roles: [team-*], managedPolicies: []}", json!({})),
-        none
-    );
-    assert_eq!(
-        choose(
-            "roles: [team-*]",
-            json!({"roleName": "team-a-nodes", "instanceProfileName": "team-b"})
-        ),
-        none
-    );
-    assert_eq!(
-        choose("roles: [team-*]", json!({"roleName": "admin"})),
-        ["spec.eks.configuration.roleName \"admin\""]
-    );
-    let policies = json!({"managedPolicies": ["S3Read", "arn:aws:iam::aws:policy/S3Read", "arn:aws:iam::1:policy/S3Read"]});
+    assert_eq!(choose("{roles: [team-*], managedPolicies: []}", json!({})), none);
+    assert_eq!(choose("roles: [team-*]", json!({"roleName": "team-a-nodes", "instanceProfileName": "team-b"})), none);
+    assert_eq!(choose("roles: [team-*]", json!({"roleName": "admin"})), ["spec.eks.configuration.roleName \"admin\""]);
+    let policies =
+        json!({"managedPolicies": ["S3Read", "arn:aws:iam::aws:policy/S3Read", "arn:aws:iam::1:policy/S3Read"]});
     assert_eq!(
         choose("managedPolicies: [S3*]", policies),
         ["spec.eks.configuration.managedPolicies[3] \"arn:aws:iam::1:policy/S3Read\""]
     );
-    assert_eq!(
-        choose(
-            "quotas: {team-*: {maxGroups: 2, maxNodes: 30}, '*': {maxNodes: 29}}",
-            json!({})
-        )
-        .len(),
-        2
-    );
+    assert_eq!(choose("quotas: {team-*: {maxGroups: 2, maxNodes: 30}, '*': {maxNodes: 29}}", json!({})).len(), 2);
     assert_eq!(choose("quotas: {other: {maxGroups: 0}}", json!({})), none);
 }
 
@@ -597,31 +392,14 @@ fn the_policy_limits_exclusion_and_strategies() {
     let asks = data(&[("instancemgr.keikoproj.io/config-excluded", "TRUE")]);
     let open = Policy::default();
     assert!(open.excluded("any", &asks) && !open.excluded("any", &data(&[])));
-    let strict = parse(&[(
-        "policy",
-        "{excludableNamespaces: [kube-*], strategyKinds: [Job.batch], strategyNamespaces: [ops]}",
-    )])
-    .policy;
+    let strict =
+        parse(&[("policy", "{excludableNamespaces: [kube-*], strategyKinds: [Job.batch], strategyNamespaces: [ops]}")])
+            .policy;
     assert!(strict.excluded("kube-system", &asks) && !strict.excluded("team-a", &asks));
-    assert!(
-        open.strategy_kind_allowed("Workflow", "argoproj.io")
-            && !open.strategy_kind_allowed("Pod", "")
-    );
-    assert!(
-        strict.strategy_kind_allowed("Job", "batch")
-            && !strict.strategy_kind_allowed("Workflow", "argoproj.io")
-    );
-    for (namespace, allowed) in [
-        ("team-a", true),
-        ("instance-manager", true),
-        ("ops", true),
-        ("team-b", false),
-    ] {
-        assert_eq!(
-            strict.strategy_namespace_allowed(namespace, "team-a", "instance-manager"),
-            allowed,
-            "{namespace}"
-        );
+    assert!(open.strategy_kind_allowed("Workflow", "argoproj.io") && !open.strategy_kind_allowed("Pod", ""));
+    assert!(strict.strategy_kind_allowed("Job", "batch") && !strict.strategy_kind_allowed("Workflow", "argoproj.io"));
+    for (namespace, allowed) in [("team-a", true), ("instance-manager", true), ("ops", true), ("team-b", false)] {
+        assert_eq!(strict.strategy_namespace_allowed(namespace, "team-a", "instance-manager"), allowed, "{namespace}");
     }
 }
 
@@ -683,8 +461,7 @@ fn boundaries() -> impl Strategy<Value = Value> {
 }
 
 fn config(boundaries: &Value, default: &Value, conditional: &Value) -> Boundaries {
-    let conditionals =
-        json!([{"annotationSelector": "os = windows", "defaults": {"spec": conditional}}]);
+    let conditionals = json!([{"annotationSelector": "os = windows", "defaults": {"spec": conditional}}]);
     parse(&[
         ("boundaries", &boundaries.to_string()),
         ("defaults", &json!({"spec": default}).to_string()),
@@ -715,9 +492,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 40, 4, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            prop::collection::btree_map(key.clone(), inner, 0..4).prop_map(|map| Value::Object(
-                map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
-            )),
+            prop::collection::btree_map(key.clone(), inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())),
         ]
     })
 }
@@ -730,17 +506,9 @@ fn nested(rules: &Value) -> bool {
         &rules["shared"]["mergeOverride"],
         &rules["shared"]["replace"],
     ];
-    let all: Vec<&str> = lists
-        .into_iter()
-        .flat_map(|list| list.as_array().unwrap())
-        .map(|path| path.as_str().unwrap())
-        .collect();
-    all.iter().any(|above| {
-        all.iter().any(|path| {
-            path.strip_prefix(above)
-                .is_some_and(|rest| rest.starts_with('.'))
-        })
-    })
+    let all: Vec<&str> =
+        lists.into_iter().flat_map(|list| list.as_array().unwrap()).map(|path| path.as_str().unwrap()).collect();
+    all.iter().any(|above| all.iter().any(|path| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('.'))))
 }
 
 proptest! {

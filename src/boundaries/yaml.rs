@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{
-    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 /// Longest text, in bytes.
@@ -41,38 +39,24 @@ pub fn read(text: &str) -> Result<Document, YamlError> {
     match documents.len() {
         0 => Ok(Document::default()),
         1 => Ok(documents.remove(0)),
-        count => Err(YamlError {
-            line: None,
-            message: format!("holds {count} documents instead of one"),
-        }),
+        count => Err(YamlError { line: None, message: format!("holds {count} documents instead of one") }),
     }
 }
 
 /// Reads every document of a text.
 pub fn read_all(text: &str) -> Result<Vec<Document>, YamlError> {
     if text.len() > MAX_BYTES {
-        return Err(YamlError {
-            line: None,
-            message: format!("is longer than {MAX_BYTES} bytes"),
-        });
+        return Err(YamlError { line: None, message: format!("is longer than {MAX_BYTES} bytes") });
     }
     check_flow_depth(text)?;
     let mut budget = Budget::default();
     let mut documents = vec![];
     for document in serde_yaml::Deserializer::from_str(text) {
-        let value = Seed {
-            budget: &mut budget,
-            depth: 0,
-        }
-        .deserialize(document)
-        .map_err(|error| YamlError {
+        let value = Seed { budget: &mut budget, depth: 0 }.deserialize(document).map_err(|error| YamlError {
             line: error.location().map(|at| at.line()),
             message: without_location(&error),
         })?;
-        documents.push(Document {
-            value,
-            duplicates: std::mem::take(&mut budget.duplicates),
-        });
+        documents.push(Document { value, duplicates: std::mem::take(&mut budget.duplicates) });
     }
     Ok(documents)
 }
@@ -83,10 +67,7 @@ pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
     let segments = split(path);
     let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
     let found = Probe { path: &segments }.deserialize(parsed).err()?;
-    found
-        .to_string()
-        .contains(FOUND)
-        .then(|| found.location().map(|at| at.line()))?
+    found.to_string().contains(FOUND).then(|| found.location().map(|at| at.line()))?
 }
 
 /// The parser's brackets cost their square in time, so a text that nests them senselessly never reaches it.
@@ -99,15 +80,8 @@ fn check_flow_depth(text: &str) -> Result<(), YamlError> {
             _ => {}
         }
         if depth > 1000 {
-            let line = text.as_bytes()[..index]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count()
-                + 1;
-            return Err(YamlError {
-                line: Some(line),
-                message: "brackets nest too deeply".to_owned(),
-            });
+            let line = text.as_bytes()[..index].iter().filter(|byte| **byte == b'\n').count() + 1;
+            return Err(YamlError { line: Some(line), message: "brackets nest too deeply".to_owned() });
         }
     }
     Ok(())
@@ -122,10 +96,7 @@ fn without_location(error: &serde_yaml::Error) -> String {
 }
 
 fn split(path: &str) -> Vec<&str> {
-    path.split(['.', '['])
-        .map(|part| part.trim_end_matches(']'))
-        .filter(|part| !part.is_empty())
-        .collect()
+    path.split(['.', '[']).map(|part| part.trim_end_matches(']')).filter(|part| !part.is_empty()).collect()
 }
 
 #[derive(Default)]
@@ -144,9 +115,7 @@ impl Seed<'_> {
     fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
         self.budget.text += text.len();
         if self.budget.text > MAX_TEXT {
-            Err(E::custom(
-                "holds too much text after its aliases are expanded",
-            ))
+            Err(E::custom("holds too much text after its aliases are expanded"))
         } else {
             Ok(())
         }
@@ -159,9 +128,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         self.budget.values += 1;
         if self.budget.values > MAX_VALUES {
-            return Err(D::Error::custom(
-                "holds too many values after its aliases are expanded",
-            ));
+            return Err(D::Error::custom("holds too many values after its aliases are expanded"));
         }
         if self.depth > MAX_DEPTH {
             return Err(D::Error::custom("nests too deeply"));
@@ -202,9 +169,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value)
-            .map(Value::Number)
-            .ok_or_else(|| E::custom("holds a number without a value"))
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("holds a number without a value"))
     }
 
     fn visit_str<E: serde::de::Error>(mut self, value: &str) -> Result<Value, E> {
@@ -214,10 +179,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = vec![];
-        while let Some(item) = access.next_element_seed(Seed {
-            budget: self.budget,
-            depth: self.depth + 1,
-        })? {
+        while let Some(item) = access.next_element_seed(Seed { budget: self.budget, depth: self.depth + 1 })? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -228,24 +190,16 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut merged = vec![];
         while let Some(key) = access.next_key::<String>()? {
             self.text(&key)?;
-            let value = access.next_value_seed(Seed {
-                budget: self.budget,
-                depth: self.depth + 1,
-            })?;
+            let value = access.next_value_seed(Seed { budget: self.budget, depth: self.depth + 1 })?;
             if key == "<<" {
                 merged.push(value);
-            } else if map.insert(key.clone(), value).is_some() && self.budget.duplicates.len() < 10
-            {
+            } else if map.insert(key.clone(), value).is_some() && self.budget.duplicates.len() < 10 {
                 self.budget.duplicates.push(key);
             }
         }
         // A merge key (<<) fills in what the map itself does not say; of several maps, the first that says it counts.
         for value in merged {
-            let sources = if let Value::Array(items) = value {
-                items
-            } else {
-                vec![value]
-            };
+            let sources = if let Value::Array(items) = value { items } else { vec![value] };
             for source in sources {
                 let Value::Object(entries) = source else {
                     return Err(A::Error::custom("'<<' needs a map or a list of maps"));
@@ -303,13 +257,10 @@ impl<'de> Visitor<'de> for Probe<'_> {
         }
         while let Some(key) = access.next_key::<String>()? {
             // A key may itself hold dots, so it may stand for several segments of the path.
-            let taken = (1..=self.path.len())
-                .find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
+            let taken = (1..=self.path.len()).find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
             match taken {
                 Some(count) => {
-                    access.next_value_seed(Probe {
-                        path: &self.path[count..],
-                    })?;
+                    access.next_value_seed(Probe { path: &self.path[count..] })?;
                     return Err(A::Error::custom(FOUND));
                 }
                 None => {
@@ -331,10 +282,7 @@ mod tests {
     fn anchors_merge_keys_and_duplicates_are_read_as_people_mean_them() {
         let text = "base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\ntwice: 1\ntwice: 2\n";
         let read = read(text).unwrap();
-        assert_eq!(
-            read.value,
-            json!({"base": {"x": 1, "y": 2}, "use": {"x": 1, "y": 3}, "twice": 2})
-        );
+        assert_eq!(read.value, json!({"base": {"x": 1, "y": 2}, "use": {"x": 1, "y": 3}, "twice": 2}));
         assert_eq!(read.duplicates, ["twice"]);
     }
 
@@ -345,60 +293,30 @@ mod tests {
             let items = vec![format!("*a{}", level - 1); 10].join(", ");
             text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
         }
-        assert!(
-            read(&text).unwrap_err().message.contains("too many values"),
-            "{:?}",
-            read(&text)
-        );
-        let long = format!(
-            "a: &a {}\nb: [{}]\n",
-            "x".repeat(100_000),
-            vec!["*a"; 1000].join(",")
-        );
+        assert!(read(&text).unwrap_err().message.contains("too many values"), "{:?}", read(&text));
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 1000].join(","));
         assert!(read(&long).unwrap_err().message.contains("too much text"));
     }
 
     #[test]
     fn depth_and_size_have_limits() {
-        assert!(
-            read(&"[".repeat(500_000))
-                .unwrap_err()
-                .message
-                .contains("too deeply")
-        );
+        assert!(read(&"[".repeat(500_000)).unwrap_err().message.contains("too deeply"));
         assert!(read(&"- ".repeat(200_000)).is_err());
         assert!(read(&format!("{}{}", "[".repeat(100), "]".repeat(100))).is_err());
-        assert!(
-            read(&"#".repeat(MAX_BYTES + 1))
-                .unwrap_err()
-                .message
-                .contains("longer")
-        );
+        assert!(read(&"#".repeat(MAX_BYTES + 1)).unwrap_err().message.contains("longer"));
     }
 
     #[test]
     fn errors_and_values_have_lines() {
-        assert_eq!(
-            read("a: 1\nb: [\nc: 2\n")
-                .unwrap_err()
-                .line
-                .map(|line| line > 1),
-            Some(true)
-        );
-        let text = "spec:\n  eks:\n    minSize: three\n    tags:\n    - key: a\n    - key: b\n      value: c\n  a.b/c: x\n";
-        for (path, line) in [
-            ("spec.eks.minSize", 3),
-            ("spec.eks.tags[1].value", 7),
-            ("spec.eks.tags[1]", 6),
-            ("spec.a.b/c", 8),
-        ] {
+        assert_eq!(read("a: 1\nb: [\nc: 2\n").unwrap_err().line.map(|line| line > 1), Some(true));
+        let text =
+            "spec:\n  eks:\n    minSize: three\n    tags:\n    - key: a\n    - key: b\n      value: c\n  a.b/c: x\n";
+        for (path, line) in
+            [("spec.eks.minSize", 3), ("spec.eks.tags[1].value", 7), ("spec.eks.tags[1]", 6), ("spec.a.b/c", 8)]
+        {
             assert_eq!(locate(text, 0, path), Some(line), "{path}");
         }
-        assert_eq!(
-            locate(text, 0, "spec.eks.maxSize"),
-            Some(2),
-            "what is missing is looked for where it should stand"
-        );
+        assert_eq!(locate(text, 0, "spec.eks.maxSize"), Some(2), "what is missing is looked for where it should stand");
         assert_eq!(locate(text, 0, "status"), None);
         assert_eq!(locate("a: 1\n---\n\nb: 2\n", 1, "b"), Some(4));
     }

@@ -218,7 +218,7 @@ fn boundaries(config_maps: Vec<&Object>, problems: &mut Vec<Problem>) -> Option<
                 "there is more than one ConfigMap; leave one, named {} in {DEFAULT_CONFIG_NAMESPACE}",
                 names::CONFIG_MAP
             );
-            problems.push(second.problem("metadata.name", message, false));
+            problems.push(second.problem("kind", message, false));
             return None;
         }
     };
