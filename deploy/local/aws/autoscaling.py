@@ -317,6 +317,10 @@ class Actions:
         engine(self).time_hook(group, member, member.waiting)
         return EmptyResult()
 
+    def describe_warm_pool(self) -> ActionResult:
+        group_of(self, params_of(self).get("AutoScalingGroupName"))
+        return ActionResult({"Instances": []})
+
     def start_instance_refresh(self) -> ActionResult:
         params = params_of(self)
         group = group_of(self, params.get("AutoScalingGroupName"))

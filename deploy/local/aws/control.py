@@ -15,7 +15,7 @@
 `GET  /_local/held` lists held calls; `POST /_local/release` `{"id": n or absent for all, "lose": false}` lets them go.
 `POST /_local/ami` `{"id", "behaviour": ok|never-joins|not-ready|dies, "after_s": 2, "family": optional}`
     Changes an AMI, or makes it; `after_s` says when a node that dies does so. Instances that run already keep their behaviour.
-`POST /_local/instance` `{"id", "action": kubelet-dies|kubelet-recovers|unhealthy|terminate}`
+`POST /_local/instance` `{"id" or "ids": instance ids or node names, "action": kubelet-dies|kubelet-recovers|unhealthy|terminate}`
     The kubelet stops or comes back; EC2's status check fails; EC2 terminates the instance behind its group's back.
 `POST /_local/ssm` `{"name", "value"}` sets a public parameter; a value of null removes it.
 `POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity|VcpuLimitExceeded|..., "message": optional}`
@@ -87,23 +87,27 @@ def set_ami(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     return vars(image)
 
 
-def touch_instance(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    identifier, action = fields["id"], fields["action"]
+def touch_instances(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     with world.lock:
-        found = world.engine.member(identifier)
-        match action:
-            case "kubelet-dies":
-                world.kubelets.die(identifier)
-            case "kubelet-recovers":
-                world.kubelets.recover(identifier)
-            case "unhealthy" if found:
-                found[1].health = "Unhealthy"
-                world.engine.poke(found[0])
-            case "terminate" if found:
-                world.engine.terminated_behind(identifier)
-            case _:
-                raise ValueError(f"{action!r} of {identifier}: no such action or no such instance")
+        for name in fields["ids"] if "ids" in fields else [fields["id"]]:
+            touch_instance(world, world.kubelets.instance_of(name), fields["action"])
     return {}
+
+
+def touch_instance(world: Any, identifier: str, action: str) -> None:
+    found = world.engine.member(identifier)
+    match action:
+        case "kubelet-dies":
+            world.kubelets.die(identifier)
+        case "kubelet-recovers":
+            world.kubelets.recover(identifier)
+        case "unhealthy" if found:
+            found[1].health = "Unhealthy"
+            world.engine.poke(found[0])
+        case "terminate" if found:
+            world.engine.terminated_behind(identifier)
+        case _:
+            raise ValueError(f"{action!r} of {identifier}: no such action or no such instance")
 
 
 def set_ssm(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +148,7 @@ ROUTES = {
     ("GET", "held"): lambda world, _: {number: held.call for number, held in world.faults.held.items()},
     ("POST", "release"): release,
     ("POST", "ami"): set_ami,
-    ("POST", "instance"): touch_instance,
+    ("POST", "instance"): touch_instances,
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "cluster"): set_cluster,

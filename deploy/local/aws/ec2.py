@@ -9,6 +9,7 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.ec2.responses.general import General
 from moto.ec2.responses.launch_templates import LaunchTemplates
+from moto.ec2.responses.tags import TagResponse
 from moto.ec2.utils import random_launch_template_id
 
 from .errors import Refused
@@ -226,6 +227,13 @@ def mend(world: Any) -> None:
         return ActionResult({"InstanceId": identifier, "Timestamp": datetime.now(UTC), "Output": output})
 
     General.get_console_output = get_console_output
+    create_tags = TagResponse.create_tags
+
+    def checked_create_tags(self: Any) -> ActionResult:
+        check_tags(plain(self._get_param("Tags", [])))
+        return create_tags(self)
+
+    TagResponse.create_tags = checked_create_tags
     mend_terminate(world)
 
 

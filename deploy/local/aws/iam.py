@@ -6,6 +6,7 @@ Follows the AWS Identity and Access Management API Reference; the actions are na
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -16,6 +17,7 @@ from moto.iam.responses import IamResponse
 
 from .errors import Refused, invalid, too_long
 
+NAME = re.compile(r"[\w+=,.@-]+", re.ASCII)
 POLICY_PREFIXES = ("AmazonEKS", "AmazonEC2", "AmazonSSM", "AmazonS3", "CloudWatch", "AmazonRoute53", "AmazonECR", "AutoScaling", "ReadOnlyAccess")
 
 
@@ -27,6 +29,14 @@ def load_policies(backend: Any) -> None:
         if name.startswith(POLICY_PREFIXES):
             policy = AWSManagedPolicy.from_data(name, backend.account_id, backend.region_name, data)
             backend.managed_policies[policy.arn] = policy
+
+
+def check_name(name: str, parameter: str, limit: int) -> None:
+    """Refuse a name that is too long, or has characters that names have not."""
+    if len(name) > limit:
+        raise too_long(name, parameter, limit)
+    if not NAME.fullmatch(name):
+        raise invalid(f"The specified value for {parameter} is invalid. It must contain only alphanumeric characters and/or the following: +=,.@_-")
 
 
 def check_trust(document: str) -> None:
@@ -63,15 +73,13 @@ def mend_limits() -> None:
     tag_role, tag_profile = IAMBackend.tag_role, IAMBackend.tag_instance_profile
 
     def checked_role(self: Any, role_name: str, assume_role_policy_document: str, *args: Any, **kwargs: Any) -> Any:
-        if len(role_name) > 64:
-            raise too_long(role_name, "roleName", 64)
+        check_name(role_name, "roleName", 64)
         check_trust(assume_role_policy_document)
         check_tags(kwargs.get("tags") or (args[3] if len(args) > 3 else None))
         return create_role(self, role_name, assume_role_policy_document, *args, **kwargs)
 
     def checked_profile(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        if len(name) > 128:
-            raise too_long(name, "instanceProfileName", 128)
+        check_name(name, "instanceProfileName", 128)
         check_tags(kwargs.get("tags"))
         return create_profile(self, name, *args, **kwargs)
 

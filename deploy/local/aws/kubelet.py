@@ -17,6 +17,7 @@ from .userdata import NodeSpec, parse
 from .userdata_error import Unusable
 
 log = logging.getLogger(__name__)
+RETRY = 2.0
 
 
 @dataclass
@@ -104,11 +105,14 @@ class Kubelets:
         return current.roles[0].arn if current and current.roles else None
 
     def join(self, kubelet: Kubelet) -> None:
-        """Register the node, if aws-auth lets it in."""
+        """Register the node, if aws-auth lets it in; else try again, as a kubelet does."""
+        if kubelet.state != "waiting":
+            return
         role = self.role_of(kubelet)
         refusal = auth.refusal(self.map_roles, role) if role else "the instance has no role"
         if refusal:
             self.refuse(kubelet, "waiting", refusal)
+            self.world.timers.after(RETRY, lambda: self.join(kubelet))
             return
         settings = self.world.settings
         image = self.world.images[kubelet.instance.image_id]
@@ -150,8 +154,13 @@ class Kubelets:
             return
         kubelet.state, kubelet.reason = "dead", reason
         self.kube.patch_node(kubelet.node, {"metadata": {"labels": {nodes.KUBELET: "dead"}}})
-        self.kube.set_ready(kubelet.node, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
         self.tell(kubelet, "dead", reason=reason)
+        self.worker.after(self.world.settings.delays.notice, lambda: self.noticed(kubelet))
+
+    def noticed(self, kubelet: Kubelet) -> None:
+        """Worker: do what the node lifecycle controller does when it misses a kubelet, only sooner."""
+        if kubelet.state == "dead":
+            self.kube.set_ready(kubelet.node, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
 
     def die(self, identifier: str) -> None:
         """Stop a kubelet on demand."""
@@ -171,6 +180,10 @@ class Kubelets:
         if identifier not in self.all:
             raise ValueError(f"no kubelet runs on {identifier}")
         return self.all[identifier]
+
+    def instance_of(self, identifier: str) -> str:
+        """An instance id for an instance id or a node name."""
+        return next((i for i, kubelet in self.all.items() if kubelet.node == identifier), identifier)
 
     def stop(self, identifier: str) -> None:
         """The instance shuts down: its kubelet falls silent; pods on it are handled no more."""
@@ -200,7 +213,7 @@ class Kubelets:
         with self.world.lock:
             self.map_roles = map_roles
             for kubelet in list(self.all.values()):
-                if kubelet.state == "waiting":
+                if kubelet.state == "waiting" and (role := self.role_of(kubelet)) and not auth.refusal(map_roles, role):
                     self.join(kubelet)
                 elif kubelet.state in ("joined", "ready"):
                     reason = auth.refusal(map_roles, kubelet.role)

@@ -9,6 +9,7 @@ from moto.core.types import Base64EncodedString
 from moto.ec2.exceptions import InvalidSubnetIdError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
+from .devices import device_problem, option_problem
 from .errors import Refused, invalid
 from .groups import Group
 from .templates import Template, Version
@@ -49,7 +50,11 @@ def problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
             f"'{image.architecture}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again."
         )
     return (
-        key_problem(world, data) or group_problem(world, data, subnets) or profile_problem(world, data.get("IamInstanceProfile"))
+        key_problem(world, data)
+        or group_problem(world, data, subnets)
+        or device_problem(world, data.get("BlockDeviceMappings", []))
+        or option_problem(data)
+        or profile_problem(world, data.get("IamInstanceProfile"))
     )
 
 
@@ -115,10 +120,9 @@ def run(world: Any, group: Group, template: Template, version: Version, subnet: 
     data = version.data
     tags = {"aws:autoscaling:groupName": group.name, "aws:ec2launchtemplate:id": template.id}
     tags["aws:ec2launchtemplate:version"] = str(version.number)
-    for specification in data.get("TagSpecifications", []):
-        if specification.get("ResourceType") == "instance":
-            tags |= {tag["Key"]: tag.get("Value", "") for tag in specification["Tags"]}
+    tags |= specified_tags(data, "instance")
     tags |= {key: tag["Value"] for key, tag in group.tags.items() if tag["PropagateAtLaunch"]}
+    devices = [mapping for mapping in data.get("BlockDeviceMappings", []) if mapping.get("Ebs", {}).get("VolumeSize")]
     user_data = data.get("UserData")
     groups = list(data.get("SecurityGroupIds", []))
     for nic in data.get("NetworkInterfaces", []):
@@ -134,13 +138,20 @@ def run(world: Any, group: Group, template: Template, version: Version, subnet: 
         key_name=data.get("KeyName"),
         subnet_id=subnet,
         region_name=world.settings.region,
-        tags={"instance": tags},
+        tags={"instance": tags, "volume": specified_tags(data, "volume")},
+        **({"block_device_mappings": devices} if devices else {}),
         iam_instance_profile=profile_shown(world, data.get("IamInstanceProfile")),
         metadata_options=data.get("MetadataOptions", {}),
     )
     instance = reservation.instances[0]
     instance._state.name, instance._state.code = "pending", 0
     return instance
+
+
+def specified_tags(data: dict[str, Any], kind: str) -> dict[str, str]:
+    """The tags that a template gives to one kind of resource."""
+    matching = [s for s in data.get("TagSpecifications", []) if s.get("ResourceType") == kind]
+    return {tag["Key"]: tag.get("Value", "") for specification in matching for tag in specification["Tags"]}
 
 
 def profile_shown(world: Any, wanted: dict[str, str] | None) -> Any:

@@ -20,6 +20,7 @@ from .errors import Refused
 NAME = re.compile(r"[a-zA-Z0-9().\-/_]{3,128}")
 USER_DATA_LIMIT = 16384
 PAGE = 200
+TAGGABLE = ("instance", "volume", "network-interface", "spot-instances-request")
 
 
 @dataclass
@@ -86,6 +87,9 @@ def check_data(data: dict[str, Any], description: str | None) -> dict[str, Any]:
             "Network interfaces and an instance-level security groups may not be specified on the same request",
         )
     for specification in data.get("TagSpecifications", []):
+        if specification.get("ResourceType") not in TAGGABLE:
+            message = f"'{specification.get('ResourceType')}' is not a valid taggable resource type for this operation."
+            raise Refused("InvalidParameterValue", message)
         check_tags(specification.get("Tags", []))
     return data
 
