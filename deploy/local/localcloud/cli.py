@@ -27,9 +27,11 @@ It needs Linux, Python 3.11 with venv, and Go or KUBEBUILDER_ASSETS; it says so 
 EXAMPLES = """\
 examples:
   deploy/local/up                        until Ctrl-C; prints how to reach it
-  deploy/local/up -- kubectl get nodes   for the time of one command
+  deploy/local/up -- kubectl get nodes   for the time of one command, which finds kubectl,
+                                         the tests' python and AWS in its environment
 """
 MARK = ".local-cloud"
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stopped(Exception):
@@ -54,7 +56,7 @@ def _arguments(argv):
                         help="how long instances take to boot, join and end, and silent nodes to be noticed (default: short)")
     parser.add_argument("--no-aws", action="store_true", help="Kubernetes only")
     parser.add_argument("--no-crds", action="store_true", help="leave the InstanceGroup CRD to you")
-    parser.add_argument("--prepare", action="store_true", help="build what is needed, then end")
+    parser.add_argument("--prepare", action="store_true", help="build what is needed, print the Python of the tests, then end")
     command = []
     if "--" in argv:
         at = argv.index("--")
@@ -65,7 +67,7 @@ def _arguments(argv):
 def main(argv):
     """Runs deploy/local/up; returns the exit code."""
     arguments, command = _arguments(argv)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, _raise_stopped)
     try:
         python = tools.python_environment()
@@ -73,7 +75,18 @@ def main(argv):
             os.execv(python, [str(python), str(tools.HERE / "up"), *argv])
         programs = tools.programs()
         if arguments.prepare:
+            print(python)
             return 0
+        return procs.guarded(lambda: _start(programs, arguments, command), ENDING)
+    except tools.Missing as error:
+        print(f"deploy/local/up: {error}", file=sys.stderr)
+        return 1
+    except Stopped as stopped:
+        return stopped.exit_code
+
+
+def _start(programs, arguments, command):
+    try:
         with _state_directory(arguments.state) as state:
             return _run(programs, state, arguments, command)
     except (tools.Missing, procs.Ended) as error:
@@ -84,6 +97,9 @@ def main(argv):
 
 
 def _raise_stopped(number, _frame):
+    # Once: what follows is the orderly end, which a second signal must not tear.
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
     raise Stopped(number)
 
 
@@ -140,7 +156,6 @@ def _run(programs, state, arguments, command):
     from localcloud.cluster import Cluster
 
     say(f"starting a local cloud in {state}")
-    procs.adopt_orphans()
     children = procs.Children(state / "logs")
     try:
         cluster = Cluster(programs, children, state, arguments.delays)
@@ -155,11 +170,10 @@ def _run(programs, state, arguments, command):
         say("the local cloud is ready")
         return _run_command(command, cloud, state, children) if command else _wait(cloud, children)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         say("stopping the local cloud")
         children.stop()
-        procs.end_descendants()
 
 
 def _write_json(path, content):
@@ -235,7 +249,7 @@ def _run_command(command, cloud, state, children):
         "KUBECONFIG": cloud["kubeconfig"],
         "KUBECACHEDIR": str(state / "kubectl-cache"),
         "LOCAL_CLOUD": str(state / "cloud.json"),
-        "PATH": f"{state / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PATH": os.pathsep.join([str(state / "bin"), str(pathlib.Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)]),
     }
     parent = os.getpid()
     try:

@@ -6,7 +6,6 @@ import pathlib
 import secrets
 import ssl
 import subprocess
-import urllib.error
 import urllib.request
 
 from localcloud import procs, tools
@@ -58,11 +57,11 @@ class Cluster:
         self._write_secrets()
         etcd = self._start_etcd()
         self._start_apiserver(etcd)
-        self._children.wait_until(lambda: self._answers("/readyz"), "the API server")
+        self._children.wait_until(lambda: self._answer("/readyz"), "the API server")
         say("kube-apiserver is ready")
         self._start_clients()
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        self._children.wait_until(lambda: self._answers(account), "the controller manager")
+        self._children.wait_until(lambda: self._answer(account), "the controller manager")
 
     def _write_secrets(self):
         from cryptography.hazmat.primitives import serialization
@@ -154,16 +153,17 @@ class Cluster:
         path.write_text(json.dumps(content, indent=1))
         return path
 
-    def _answers(self, path):
+    def _answer(self, path):
+        """What the API server says at `path`, or None when it does not (yet)."""
         if not self.ca.exists():
-            return False
+            return None
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.tokens['admin']}"})
         try:
             context = ssl.create_default_context(cafile=str(self.ca))
             with urllib.request.urlopen(request, timeout=5, context=context) as answer:
-                return answer.status == 200
-        except (OSError, ssl.SSLError, urllib.error.URLError):
-            return False
+                return answer.read().decode()
+        except OSError:  # every failure of urllib and ssl is one
+            return None
 
     @property
     def kubectl(self):
@@ -185,12 +185,20 @@ class Cluster:
             raise procs.Ended(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
         return done.stdout
 
+    def _established(self):
+        # `kubectl wait` gives up on an object that has no conditions yet.
+        crds = json.loads(self._answer("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or "{}").get("items", [])
+        wanted = {"type": "Established", "status": "True"}
+        return bool(crds) and all(
+            any(wanted.items() <= condition.items() for condition in crd["status"].get("conditions") or []) for crd in crds
+        )
+
     def apply_shipped(self, with_crds):
         """Applies what a cluster admin would: our CRDs and rights. Returns the kubeconfig of the controller's account."""
         crds = tools.REPOSITORY / "crds"
         if with_crds and any(crds.glob("*.yaml")):
             self.run_kubectl("apply", "--server-side", "-f", crds)
-            self.run_kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", crds)
+            self._children.wait_until(self._established, "the CRDs")
         self.run_kubectl("apply", "-f", tools.REPOSITORY / "deploy" / "rbac.yaml")
         token = self.run_kubectl("create", "token", SERVICE_ACCOUNT, "-n", NAMESPACE, "--duration=720h").strip()
         return self.write_kubeconfig(SERVICE_ACCOUNT, token, self._state / "controller.kubeconfig")

@@ -32,13 +32,40 @@ def die_with_parent(parent, with_signal=signal.SIGKILL):
         os.kill(os.getpid(), with_signal)
 
 
-def adopt_orphans():
-    """Makes this process the parent of its descendants' orphans, so that `end_descendants` finds them. Linux only."""
+def guarded(work, signals):
+    """Runs `work` in a child process and returns its exit code; whichever of the two is killed, nothing stays below them.
+
+    Both adopt the orphans of their descendants (Linux). When this process is killed, the child gets SIGTERM; when the
+    child is, this process ends what it left. `signals` go on to the child.
+    """
+    _adopt_orphans()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        die_with_parent(parent, signal.SIGTERM)
+        _adopt_orphans()
+        code = 1
+        try:
+            code = work()
+            _end_descendants()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    for number in signals:
+        signal.signal(number, lambda number, _frame: os.kill(child, number))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    for number in signals:
+        signal.signal(number, signal.SIG_IGN)
+    _end_descendants()
+    return code if code >= 0 else 128 - code
+
+
+def _adopt_orphans():
     if _libc is not None:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_descendants():
+def _end_descendants():
     """Kills what is left below this process, generation by generation."""
     children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     while children.exists() and (left := children.read_text().split()):
