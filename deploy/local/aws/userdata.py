@@ -160,9 +160,9 @@ def apply_flags(spec: NodeSpec, words: list[str]) -> None:
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
-        if not name.startswith("--") or name[2:] not in KUBELET_FLAGS:
+        if name != "-v" and not (name.startswith("--") and name[2:] in KUBELET_FLAGS):
             raise Unusable(f"kubelet: unknown flag or argument {word!r}")
-        if not equals and rest and not rest[0].startswith("--"):
+        if not equals and rest and not rest[0].startswith("-"):
             value = rest.pop(0)
         match name:
             case "--node-labels":
