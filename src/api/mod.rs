@@ -10,6 +10,7 @@ pub mod conditions;
 pub mod enums;
 pub mod fields;
 pub mod names;
+pub mod redact;
 pub mod schema;
 pub mod spec;
 pub mod spec_eks;
@@ -24,6 +25,7 @@ pub use enums::{
     Tenancy, UserDataStage,
 };
 pub use fields::IntOrString;
+pub use redact::{redacted, show};
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{
     BootstrapOptions, EksConfiguration, EksSpec, InstanceTypeSpec, LifecycleHook, MetadataOptions,

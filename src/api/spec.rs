@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     enums::{ProvisionerKind, StrategyType},
     fields::{DURATION, IntOrString, int_or_percent},
+    redact::redacted,
     spec_eks::EksSpec,
     spec_other::{EksFargateSpec, EksManagedSpec},
     status::InstanceGroupStatus,
@@ -145,7 +146,7 @@ pub struct RollingUpdate {
 }
 
 /// Settings of the type crd: a custom resource of another controller replaces the nodes.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CrdStrategy {
     /// The resource to submit, as a YAML template; `.InstanceGroup` is the group after the merge.
@@ -175,4 +176,11 @@ pub struct CrdStrategy {
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_failure_string: Option<String>,
+}
+
+impl std::fmt::Debug for CrdStrategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = serde_json::json!({ "crd": self });
+        write!(f, "CrdStrategy {}", redacted(&value)["crd"])
+    }
 }

@@ -11,6 +11,7 @@ use super::{
         Tenancy,
     },
     fields::{IntOrString, LABEL_KEY, LABEL_VALUE, int_or_percent, labels},
+    redact::redacted,
 };
 
 /// Settings of the provisioner eks: a scaling group of EC2 instances.
@@ -49,7 +50,7 @@ pub struct WarmPool {
 }
 
 /// What the nodes look like.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksConfiguration {
     /// Name of the EKS cluster that the nodes join.
@@ -294,13 +295,6 @@ pub struct UserData {
     pub data: Option<String>,
 }
 
-impl std::fmt::Debug for UserData {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, stage, data: _ } = self;
-        f.debug_struct("UserData").field("name", name).field("stage", stage).field("data", &"[redacted]").finish()
-    }
-}
-
 /// A hook that holds an instance while it launches or terminates.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -408,4 +402,17 @@ pub struct MetadataOptions {
     /// How many network hops an answer may travel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_put_hop_limit: Option<i64>,
+}
+
+impl std::fmt::Debug for EksConfiguration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EksConfiguration {}", redacted(&serde_json::to_value(self).unwrap_or_default()))
+    }
+}
+
+impl std::fmt::Debug for UserData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, stage, data: _ } = self;
+        f.debug_struct("UserData").field("name", name).field("stage", stage).field("data", &"[redacted]").finish()
+    }
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{
     fields::{DURATION, INT_OR_PERCENT, LABEL_KEY, LABEL_VALUE, parse_duration},
+    redact::show,
     schema,
     spec::InstanceGroupSpec,
 };
@@ -28,7 +29,7 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
     /// Where: dotted, list items in brackets.
     pub path: String,
-    /// The value as [`show`] prints it.
+    /// The value as [`crate::api::show`] prints it.
     pub value: String,
     /// The rule that it breaks.
     pub rule: String,
@@ -69,24 +70,6 @@ impl InstanceGroupSpec {
     }
 }
 
-/// How a value is shown to people: scalars shortened, containers by their size, and nothing of user data, of bootstrap
-/// arguments or of a strategy's template.
-pub fn show(path: &str, value: &Value) -> String {
-    let secret = ["userData", "bootstrapArguments"].iter().any(|word| path.split(['.', '[']).any(|part| part == *word))
-        || path == "spec.strategy.crd.spec";
-    match value {
-        Value::Null => "nothing".to_owned(),
-        Value::Array(items) => format!("[{} items]", items.len()),
-        Value::Object(map) => format!("{{{} keys}}", map.len()),
-        _ if secret => "[redacted]".to_owned(),
-        Value::String(text) if text.chars().count() > 80 => {
-            format!("{:?}…", text.chars().take(80).collect::<String>())
-        }
-        Value::String(text) => format!("{text:?}"),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-    }
-}
-
 fn error(
     kind: FieldErrorKind,
     path: &str,
@@ -98,7 +81,8 @@ fn error(
 }
 
 fn walk(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) {
-    if value.is_null() {
+    // A field may be null, which is the same as leaving it out; an item of a list or map may not.
+    if value.is_null() && (schema["nullable"] == true || path == "spec") {
         return;
     }
     if schema["x-kubernetes-int-or-string"] == true {
@@ -139,10 +123,6 @@ fn walk_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Ve
                     None => "remove it, or compare it with the reference".to_owned(),
                 };
                 found.push(error(FieldErrorKind::Unknown, &path, value, "is not a field of an InstanceGroup", remedy));
-            }
-            // A null among the values of a map of strings has no place to go.
-            (Value::Null, entry) if value.is_null() => {
-                found.push(wrong_type(&path, value, describe_type(entry["type"].as_str().unwrap_or_default())))
             }
             (Value::Null, entry) => walk(entry, value, &path, found),
             (property, _) => walk(property, value, &path, found),
@@ -253,7 +233,39 @@ fn timeouts(spec: &Value, found: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    /// Values that mostly fit the schema: every field may hold something of its type, or of another one.
+    fn value_of(schema: &'static Value) -> BoxedStrategy<Value> {
+        let fitting = match schema["type"].as_str() {
+            Some("string") => prop_oneof![Just(json!("")), Just(json!("eks")), Just(json!("15m"))].boxed(),
+            Some("integer") => prop_oneof![Just(json!(0)), any::<i64>().prop_map(Value::from)].boxed(),
+            Some("boolean") => any::<bool>().prop_map(Value::from).boxed(),
+            Some("array") => prop::collection::vec(value_of(&schema["items"]), 0..2).prop_map(Value::from).boxed(),
+            Some("object") => {
+                let fields = schema["properties"].as_object().into_iter().flatten();
+                let fields: Vec<_> = fields
+                    .map(|(key, field)| (Just(key.clone()), prop::option::weighted(0.3, value_of(field))))
+                    .collect();
+                let keep = |fields: Vec<(String, Option<Value>)>| {
+                    fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+                };
+                fields.prop_map(keep).boxed()
+            }
+            _ => prop_oneof![Just(json!("25%")), any::<i64>().prop_map(Value::from)].boxed(),
+        };
+        prop_oneof![60 => fitting, 1 => Just(Value::Null), 1 => Just(json!([1])), 1 => Just(json!({"a": null}))].boxed()
+    }
+
+    proptest! {
+        #[test]
+        fn what_has_no_findings_decodes_and_what_decodes_has_no_wrong_types(spec in value_of(schema::spec())) {
+            let types = check_spec(&spec).iter().any(|found| found.kind == FieldErrorKind::WrongType);
+            let decodes = spec.is_null() || serde_json::from_value::<InstanceGroupSpec>(spec.clone()).is_ok();
+            prop_assert_eq!(decodes, !types, "{}: {:?}", spec, check_spec(&spec));
+        }
+    }
 
     #[test]
     fn findings_name_path_value_rule_and_remedy() {

@@ -12,7 +12,7 @@ use crate::api::{names::fail_reason, schema};
 pub const KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
 
 /// What an admin's ConfigMap says.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Boundaries {
     pub(super) restricted: Vec<Path>,
     pub(super) replace: Vec<Path>,
@@ -25,8 +25,17 @@ pub struct Boundaries {
     revision: String,
 }
 
+impl std::fmt::Debug for Boundaries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Boundaries")
+            .field("revision", &self.revision)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Defaults for the groups whose annotations match.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) struct Conditional {
     pub selector: AnnotationSelector,
     pub defaults: Value,

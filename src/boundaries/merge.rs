@@ -12,10 +12,10 @@ use super::{
     provenance::{Boundary, Node, Origin, Provenance, Source, Tree},
     refused::{Refused, refusals},
 };
-use crate::api::{names, schema};
+use crate::api::{names, redacted, schema};
 
 /// What a group is after the merge.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Default, PartialEq, Serialize)]
 pub struct Effective {
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
@@ -27,6 +27,15 @@ pub struct Effective {
     pub refused: Vec<Refused>,
     /// SHA-256 of the effective spec and of the annotations that the controller reads, in hex; empty for an excluded group.
     pub hash: String,
+}
+
+impl std::fmt::Debug for Effective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { annotations, spec, provenance: _, refused, hash } = self;
+        let mut parts = f.debug_struct("Effective");
+        parts.field("annotations", annotations).field("spec", &redacted(spec).to_string());
+        parts.field("refused", refused).field("hash", hash).finish_non_exhaustive()
+    }
 }
 
 /// A group that cannot be merged with the ConfigMap.

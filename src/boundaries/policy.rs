@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{config::ConfigError, merge::Effective, provenance::Origin, section::Section};
-use crate::api::{names::annotation, schema, validate::show};
+use crate::api::{names::annotation, schema, show};
 
 const KEYS: [&str; 6] =
     ["roles", "managedPolicies", "strategyKinds", "strategyNamespaces", "excludableNamespaces", "quotas"];

@@ -8,7 +8,7 @@ use super::{
     path::index_key,
     provenance::{Boundary, Node, Source, Tree, is_unset},
 };
-use crate::api::validate::show;
+use crate::api::show;
 
 /// A value that a tenant set and did not get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,6 +30,17 @@ impl std::fmt::Display for Refused {
             (Some(winner), Some(value)) => write!(f, ", {winner} is {value}"),
             _ => write!(f, ", the field is {}", Boundary::Restricted.as_str()),
         }
+    }
+}
+
+/// One text for a condition: the first values by name, and how many more there are. `None` when nothing was refused.
+pub fn summary(refused: &[Refused]) -> Option<String> {
+    const NAMED: usize = 20;
+    let named = refused.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    match refused.len() {
+        0 => None,
+        count if count > NAMED => Some(format!("{named}; and {} more", count - NAMED)),
+        _ => Some(named),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::input::{Format, InputArgs, Merged, load};
-use crate::{api::validate::show, boundaries::Source};
+use crate::{api::show, boundaries::Source};
 
 /// Print where each field of a merged group comes from, and which of the tenant's values were not used, without a cluster
 ///

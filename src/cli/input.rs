@@ -58,7 +58,7 @@ impl fmt::Display for Problem {
 }
 
 /// A group and what became of it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Merged {
     /// The manifest as it was given.
     pub manifest: Value,
@@ -69,7 +69,7 @@ pub struct Merged {
 }
 
 /// Everything that the input says.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Outcome {
     /// Groups that could be merged, in order of appearance.
     pub groups: Vec<Merged>,

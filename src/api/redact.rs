@@ -1,0 +1,66 @@
+//! What of a spec people may see in logs, events, conditions and explanations.
+
+use serde_json::Value;
+
+/// How a value is shown to people: scalars shortened, containers by their size, and nothing of user data, of bootstrap
+/// arguments or of a strategy's template.
+pub fn show(path: &str, value: &Value) -> String {
+    let secret = ["userData", "bootstrapArguments"].iter().any(|word| path.split(['.', '[']).any(|part| part == *word))
+        || path == "spec.strategy.crd.spec";
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(items) => format!("[{} items]", items.len()),
+        Value::Object(map) => format!("{{{} keys}}", map.len()),
+        _ if secret => "[redacted]".to_owned(),
+        Value::String(text) if text.chars().count() > 80 => {
+            format!("{:?}…", text.chars().take(80).collect::<String>())
+        }
+        Value::String(text) => format!("{text:?}"),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+/// A copy without the texts that [`show`] does not show: user data, bootstrap arguments and a strategy's template.
+pub fn redacted(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => Value::Array(items.iter().map(redacted).collect()),
+        Value::Object(map) => {
+            Value::Object(map.iter().map(|(key, value)| (key.clone(), redact_field(key, value))).collect())
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+fn redact_field(key: &str, value: &Value) -> Value {
+    let inner = match key {
+        "bootstrapArguments" => return Value::String("[redacted]".to_owned()),
+        "userData" => "data",
+        "crd" => "spec",
+        _ => return redacted(value),
+    };
+    let mut copy = redacted(value);
+    let objects: Vec<&mut Value> =
+        if let Value::Array(items) = &mut copy { items.iter_mut().collect() } else { vec![&mut copy] };
+    for secret in objects.into_iter().filter_map(|object| object.get_mut(inner)) {
+        *secret = Value::String("[redacted]".to_owned());
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::decode_spec;
+    use serde_json::json;
+
+    #[test]
+    fn nothing_secret_is_printed_for_debugging() {
+        let value = json!({"strategy": {"crd": {"spec": "canary", "crdName": "x"}}, "eks": {"configuration": {
+            "bootstrapArguments": "canary", "userData": [{"name": "a", "data": "canary"}], "image": "ami-1",
+        }}});
+        let text = redacted(&value).to_string();
+        assert!(!text.contains("canary") && text.contains("ami-1") && text.contains("crdName"), "{text}");
+        let spec = decode_spec(&value).unwrap();
+        assert!(!format!("{spec:?}").contains("canary"), "{spec:?}");
+    }
+}
