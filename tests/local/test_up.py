@@ -3,14 +3,12 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from localcloud import tools
 from support import REPOSITORY, eventually
 
 UP = [sys.executable, REPOSITORY / "deploy" / "local" / "up"]
@@ -118,13 +116,6 @@ def test_everything_listens_on_loopback_only(kubernetes):
         link = os.readlink(descriptor) if descriptor.is_symlink() else ""
         addresses.add(inodes.get(link.removeprefix("socket:[").removesuffix("]"), "").rpartition(":")[0])
     assert addresses - {""} == {"0100007F"}
-
-
-def test_missing_go_is_named_with_the_remedy(tmp_path, monkeypatch):
-    monkeypatch.setenv("INSTANCE_MANAGER_CACHE", str(tmp_path))
-    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    with pytest.raises(tools.Missing, match="Go is missing.*\n.*https://go.dev/dl"):
-        tools.programs()
 
 
 def test_help_says_what_it_does():
