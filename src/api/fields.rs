@@ -1,7 +1,5 @@
 //! Pieces that several fields share.
 
-use std::time::Duration;
-
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
@@ -53,42 +51,5 @@ pub fn without_defaults(schema: &mut Schema) {
     for property in properties.into_iter().flat_map(|map| map.values_mut()).filter_map(serde_json::Value::as_object_mut)
     {
         property.remove("default");
-    }
-}
-
-/// Reads a duration such as 90s, 15m or 1h30m; an empty text is zero, and anything else is `None`.
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let (mut rest, mut seconds) = (text, 0.0);
-    while !rest.is_empty() {
-        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(unit_at);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-        if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
-            return None;
-        }
-        let (unit, after) = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)]
-            .iter()
-            .find_map(|(word, unit)| tail.strip_prefix(word).map(|after| (*unit, after)))?;
-        seconds += number.parse::<f64>().ok()? * unit;
-        rest = after;
-    }
-    Duration::try_from_secs_f64(seconds).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_as_go_writes_them() {
-        let seconds = |text| parse_duration(text).map(|time| time.as_secs_f64());
-        for (text, wanted) in
-            [("", 0.0), ("90s", 90.0), ("15m", 900.0), ("1h30m", 5400.0), ("1.5h", 5400.0), ("250ms", 0.25)]
-        {
-            assert_eq!(seconds(text), Some(wanted), "{text}");
-        }
-        for text in ["15", "m", "-5m", "5d", "1..5s", "1.s", "5 m", "é"] {
-            assert_eq!(seconds(text), None, "{text}");
-        }
     }
 }

@@ -4,11 +4,12 @@
 use serde_json::{Map, Value};
 
 use super::{
-    fields::{DURATION, INT_OR_PERCENT, LABEL_KEY, LABEL_VALUE, parse_duration},
+    fields::{DURATION, INT_OR_PERCENT, LABEL_KEY, LABEL_VALUE},
     redact::show,
     schema,
     spec::InstanceGroupSpec,
 };
+use crate::duration;
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +184,7 @@ fn describe_pattern(pattern: &str) -> String {
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern {
         INT_OR_PERCENT => text.is_empty() || is_count(text.strip_suffix('%').unwrap_or(text)),
-        DURATION => parse_duration(text).is_some(),
+        DURATION => text.is_empty() || duration::parse(text).is_some(),
         LABEL_VALUE => is_label_name(text),
         LABEL_KEY => match text.split_once('/') {
             None => is_label_name(text),
@@ -215,7 +216,7 @@ fn timeouts(spec: &Value, found: &mut Vec<FieldError>) {
         let value = &spec["strategy"]["rollingUpdate"][field];
         let too_long = value
             .as_str()
-            .and_then(parse_duration)
+            .and_then(duration::parse)
             .is_some_and(|time| time.as_secs_f64() > f64::from(most_hours) * 3600.0);
         if too_long {
             let path = format!("spec.strategy.rollingUpdate.{field}");

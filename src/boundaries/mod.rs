@@ -4,7 +4,6 @@
 //! value. There is no client, no clock and no log here, and malformed input is an error that names key, line and path.
 
 mod config;
-mod in_force;
 mod merge;
 mod normalize;
 pub mod path;
@@ -18,7 +17,6 @@ mod tests;
 pub mod yaml;
 
 pub use config::{Boundaries, ConfigError, KEYS, Warning};
-pub use in_force::{Data, InForce, Problem};
 pub use merge::{Effective, MergeError, merge};
 pub use policy::{Counts, Policy, Violation, matches_glob};
 pub use provenance::{Boundary, Origin, Provenance, Source};
