@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::{try_join_all, try_join};
+use futures::future::{try_join, try_join_all};
 use jiff::Timestamp;
 
 use super::{

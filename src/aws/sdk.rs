@@ -20,7 +20,6 @@ use aws_config::timeout::TimeoutConfig;
 use aws_config::{AppName, BehaviorVersion, SdkConfig};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use super::{Aws, AwsError};
@@ -141,8 +140,15 @@ where
     }
 }
 
+/// The error and its causes, without the debugging text of answers.
 fn full<E: std::error::Error>(error: &E) -> String {
-    DisplayErrorContext(error).to_string()
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 /// A time as AWS tells it; one that does not fit is none.

@@ -312,13 +312,7 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
         .boxed()
     }
 
-    fn finish(
-        &self,
-        batch: u64,
-        turn: u64,
-        at: Instant,
-        answers: HashMap<String, AwsResult<Option<V>>>,
-    ) -> Answers<V> {
+    fn finish(&self, batch: u64, turn: u64, at: Instant, answers: HashMap<String, AwsResult<Option<V>>>) -> Answers<V> {
         let mut state = self.lock();
         let mut told = HashMap::with_capacity(answers.len());
         for (key, answer) in answers {

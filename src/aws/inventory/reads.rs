@@ -79,9 +79,7 @@ pub(super) fn groups(
 }
 
 pub(super) fn hooks(aws: &Aws) -> Read<Arc<Vec<LifecycleHook>>> {
-    one(aws, |aws, group| {
-        async move { Ok(Some(Arc::new(aws.autoscaling.describe_hooks(&group).await?))) }.boxed()
-    })
+    one(aws, |aws, group| async move { Ok(Some(Arc::new(aws.autoscaling.describe_hooks(&group).await?))) }.boxed())
 }
 
 pub(super) fn refreshes(aws: &Aws) -> Read<bool> {

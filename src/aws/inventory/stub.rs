@@ -160,7 +160,8 @@ impl Ec2 for Stub {
         self.read("security groups", &[], |_| Vec::new()).await
     }
     async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
-        let known = (name == "m5.large").then(|| InstanceType { name: name.into(), architectures: vec!["x86_64".into()] });
+        let known =
+            (name == "m5.large").then(|| InstanceType { name: name.into(), architectures: vec!["x86_64".into()] });
         self.read("instance types", &[], |_| known).await
     }
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {

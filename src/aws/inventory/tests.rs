@@ -18,12 +18,7 @@ const OLD: Duration = Duration::from_secs(3600);
 const NOW: Duration = Duration::ZERO;
 
 fn quick() -> Ages {
-    Ages {
-        idle: Duration::from_millis(1),
-        longest: Duration::from_secs(3600),
-        fill: Duration::ZERO,
-        ..Ages::default()
-    }
+    Ages { idle: Duration::from_millis(1), longest: Duration::from_secs(3600), fill: Duration::ZERO, ..Ages::default() }
 }
 
 fn start() -> (Arc<Stub>, Arc<Inventory>) {

@@ -75,12 +75,7 @@ impl AutoScaling for Sdk {
         Ok(())
     }
 
-    async fn update_group(
-        &self,
-        group: &str,
-        change: &ScalingGroupChange,
-        pin: Option<&TemplatePin>,
-    ) -> AwsResult<()> {
+    async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()> {
         let request = self
             .0
             .update_auto_scaling_group()

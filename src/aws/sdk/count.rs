@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn an_attempt_is_counted_by_what_aws_said() {
-        let throttled = "<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded</Message></Error></ErrorResponse>";
+        let throttled =
+            "<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded</Message></Error></ErrorResponse>";
         assert_eq!(outcome("autoscaling", &answer(400, throttled)), "throttled");
         let ec2 = "<Response><Errors><Error><Code>RequestLimitExceeded</Code></Error></Errors></Response>";
         assert_eq!(outcome("ec2", &answer(503, ec2)), "throttled");

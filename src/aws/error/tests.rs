@@ -1,0 +1,166 @@
+use super::*;
+use AwsErrorKind::*;
+
+#[test]
+fn real_codes_have_their_meaning() {
+    let cases: &[(&str, &str, &str, &str, u16, AwsErrorKind)] = &[
+        (
+            "AutoScaling",
+            "CreateAutoScalingGroup",
+            "AlreadyExists",
+            "AutoScalingGroup by this name already exists",
+            400,
+            AlreadyExists,
+        ),
+        (
+            "AutoScaling",
+            "CreateAutoScalingGroup",
+            "ValidationError",
+            "Invalid IamInstanceProfile: arn:aws:iam::1:instance-profile/x",
+            400,
+            InvalidProfile,
+        ),
+        (
+            "AutoScaling",
+            "CreateAutoScalingGroup",
+            "ValidationError",
+            "The subnet ID 'subnet-1' does not exist",
+            400,
+            Invalid,
+        ),
+        (
+            "AutoScaling",
+            "CreateAutoScalingGroup",
+            "ValidationError",
+            "The specified launch template, with template ID lt-1, does not exist.",
+            400,
+            Invalid,
+        ),
+        ("AutoScaling", "CreateAutoScalingGroup", "LimitExceeded", "You have reached the limit", 400, Quota),
+        (
+            "AutoScaling",
+            "UpdateAutoScalingGroup",
+            "ValidationError",
+            "AutoScalingGroup name not found - no such group: x",
+            400,
+            NotFound,
+        ),
+        (
+            "AutoScaling",
+            "DeleteAutoScalingGroup",
+            "ResourceInUse",
+            "You cannot delete an AutoScalingGroup while there are instances",
+            400,
+            InUse,
+        ),
+        ("AutoScaling", "DeleteAutoScalingGroup", "ScalingActivityInProgress", "", 400, InUse),
+        ("AutoScaling", "SuspendProcesses", "ResourceContention", "", 500, InUse),
+        (
+            "AutoScaling",
+            "TerminateInstanceInAutoScalingGroup",
+            "ValidationError",
+            "Instance Id not found - No managed instance found for instance ID i-1",
+            400,
+            NotFound,
+        ),
+        ("AutoScaling", "DescribeAutoScalingGroups", "Throttling", "Rate exceeded", 400, Throttled),
+        ("AutoScaling", "DescribeAutoScalingGroups", "InvalidNextToken", "", 400, Invalid),
+        ("AutoScaling", "DescribeAutoScalingGroups", "AccessDenied", "User is not authorized", 403, Denied),
+        ("AutoScaling", "DescribeAutoScalingGroups", "InternalFailure", "", 500, Unavailable),
+        ("AutoScaling", "DescribeAutoScalingGroups", "", "", 504, Unavailable),
+        ("EC2", "CreateLaunchTemplate", "InvalidLaunchTemplateName.AlreadyExistsException", "", 400, AlreadyExists),
+        ("EC2", "DescribeLaunchTemplateVersions", "InvalidLaunchTemplateId.NotFound", "", 400, NotFound),
+        ("EC2", "ModifyLaunchTemplate", "InvalidLaunchTemplateId.VersionNotFound", "", 400, NotFound),
+        ("EC2", "DeleteLaunchTemplate", "InvalidLaunchTemplateName.NotFoundException", "", 400, NotFound),
+        ("EC2", "DeleteLaunchTemplate", "InvalidLaunchTemplateId.Malformed", "", 400, Invalid),
+        ("EC2", "CreateLaunchTemplateVersion", "IdempotentParameterMismatch", "", 400, Invalid),
+        ("EC2", "CreateLaunchTemplateVersion", "VersionLimitExceeded", "", 400, Quota),
+        ("EC2", "DescribeSubnets", "RequestLimitExceeded", "Request limit exceeded.", 503, Throttled),
+        ("EC2", "DescribeSubnets", "UnauthorizedOperation", "You are not authorized", 403, Denied),
+        (
+            "EC2",
+            "DescribeSubnets",
+            "AuthFailure",
+            "AWS was not able to validate the provided access credentials",
+            401,
+            Other,
+        ),
+        ("EC2", "DescribeSubnets", "Unavailable", "", 503, Unavailable),
+        (
+            "EC2",
+            "CreateLaunchTemplate",
+            "InvalidParameterValue",
+            "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+            400,
+            InvalidProfile,
+        ),
+        ("IAM", "GetRole", "NoSuchEntity", "The role with name x cannot be found.", 404, NotFound),
+        ("IAM", "CreateRole", "EntityAlreadyExists", "", 409, AlreadyExists),
+        ("IAM", "DeleteRole", "DeleteConflict", "Cannot delete entity, must detach all policies first.", 409, InUse),
+        ("IAM", "CreateRole", "ConcurrentModification", "", 409, InUse),
+        ("IAM", "CreateRole", "LimitExceeded", "Cannot exceed quota for RolesPerAccount: 1000", 409, Quota),
+        ("IAM", "CreateRole", "MalformedPolicyDocument", "", 400, Invalid),
+        ("IAM", "CreateRole", "ServiceFailure", "", 500, Unavailable),
+        (
+            "IAM",
+            "CreateRole",
+            "InvalidClientTokenId",
+            "The security token included in the request is invalid.",
+            403,
+            Other,
+        ),
+        ("EKS", "DescribeCluster", "ResourceNotFoundException", "No cluster found for name: x.", 404, NotFound),
+        ("EKS", "DescribeCluster", "AccessDeniedException", "", 403, Denied),
+        ("EKS", "DescribeCluster", "ServerException", "", 500, Unavailable),
+        (
+            "EKS",
+            "CreateNodegroup",
+            "ResourceInUseException",
+            "NodeGroup already exists with name x",
+            409,
+            AlreadyExists,
+        ),
+        ("EKS", "CreateNodegroup", "ResourceLimitExceededException", "", 400, Quota),
+        ("EKS", "DescribeCluster", "TooManyRequestsException", "", 429, Throttled),
+        ("SSM", "GetParameters", "ThrottlingException", "Rate exceeded", 400, Throttled),
+        ("SSM", "GetParameters", "ValidationException", "", 400, Invalid),
+        ("SSM", "GetParameters", "InternalServerError", "", 500, Unavailable),
+        ("SSM", "GetParameters", "SomethingNew", "", 400, Other),
+        // A code that means absence in one service means nothing in another.
+        ("AutoScaling", "DescribeAutoScalingGroups", "NoSuchEntity", "", 404, Other),
+        ("IAM", "GetRole", "", "<html>not found</html>", 404, Other),
+    ];
+    for (service, operation, code, message, status, kind) in cases {
+        assert_eq!(classify(service, code, message, *status), *kind, "{service} {operation} {code} {message}");
+    }
+}
+
+#[test]
+fn the_encoded_authorization_message_is_cut() {
+    let error = AwsError::answered(
+        "EC2",
+        "CreateLaunchTemplate",
+        "UnauthorizedOperation",
+        "You are not authorized to perform this operation.\n Encoded authorization failure message: AAAABBBB",
+        403,
+    );
+    assert_eq!(
+        error.to_string(),
+        "EC2 CreateLaunchTemplate: UnauthorizedOperation: You are not authorized to perform this operation."
+    );
+    assert_eq!(error.missing_permission().as_deref(), Some("ec2:CreateLaunchTemplate"));
+    assert_eq!(error.disposition(), Disposition::Never);
+}
+
+#[test]
+fn a_missing_right_is_the_one_that_aws_names() {
+    let denied = |message| AwsError::answered("AutoScaling", "CreateAutoScalingGroup", "AccessDenied", message, 403);
+    let passed = denied(
+        "User: arn:aws:sts::1:assumed-role/x/y is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/z",
+    );
+    assert_eq!(passed.missing_permission().as_deref(), Some("iam:PassRole"));
+    assert_eq!(denied("no").missing_permission().as_deref(), Some("autoscaling:CreateAutoScalingGroup"));
+    let lost = AwsError::unanswered("IAM", "CreateRole", "Timeout", "no answer in 90 s");
+    assert_eq!(lost.missing_permission(), None);
+    assert_eq!(lost.disposition(), Disposition::Backoff);
+}
