@@ -112,6 +112,12 @@ impl Boundaries {
             revision: revision(data),
         };
         parsed.warn_open_choices(&mut warnings);
+        let listed: Vec<&Path> = parsed.listed().collect();
+        defaults.warn_unreached(&parsed.defaults, "", &listed, &mut warnings);
+        for (index, conditional) in parsed.conditionals.iter().enumerate() {
+            let prefix = format!("[{index}].defaults.");
+            conditionals.warn_unreached(&conditional.defaults, &prefix, &listed, &mut warnings);
+        }
         parsed.revision.truncate(16);
         Ok((parsed, warnings))
     }
@@ -119,6 +125,11 @@ impl Boundaries {
     /// The text's revision: it changes when any of the four keys does. Empty without a ConfigMap.
     pub fn revision(&self) -> String {
         self.revision.clone()
+    }
+
+    /// Every path that some boundary lists.
+    fn listed(&self) -> impl Iterator<Item = &Path> {
+        [&self.restricted, &self.replace, &self.merge, &self.merge_override].into_iter().flatten()
     }
 
     /// Indexes of the conditionals whose selectors match, in order.

@@ -6,6 +6,7 @@ use super::{
     config::{ConfigError, Warning, suggestion},
     normalize::normalize,
     path::Path,
+    provenance::is_unset,
     yaml,
 };
 use crate::api::{
@@ -13,6 +14,9 @@ use crate::api::{
     schema,
     validate::{FieldErrorKind, find_all},
 };
+
+/// More warnings than anyone reads.
+const MOST_WARNINGS: usize = 50;
 
 /// One key of the ConfigMap: its text, for lines, and its value.
 pub(super) struct Section<'a> {
@@ -49,16 +53,19 @@ impl<'a> Section<'a> {
         ConfigError {
             key: self.key,
             line: self.line(path),
-            path: path.to_owned(),
-            message: message.to_owned(),
-            remedy: remedy.to_owned(),
+            path: shorten(path),
+            message: shorten(message),
+            remedy: shorten(remedy),
             reason: fail_reason::UNMARSHAL_DEFAULTS,
         }
     }
 
-    fn warning(&self, path: &str, message: &str, remedy: String) -> Warning {
-        let line = self.line(path);
-        Warning { key: self.key.to_owned(), line, path: path.to_owned(), message: message.to_owned(), remedy }
+    /// Notes a warning, unless there are enough already.
+    fn warn(&self, path: &str, message: &str, remedy: impl FnOnce() -> String, warnings: &mut Vec<Warning>) {
+        if warnings.len() < MOST_WARNINGS {
+            let (key, line) = (self.key.to_owned(), self.line(path));
+            warnings.push(Warning { key, line, path: shorten(path), message: shorten(message), remedy: remedy() });
+        }
     }
 
     /// The value as a map; nothing counts as an empty one.
@@ -98,15 +105,14 @@ impl<'a> Section<'a> {
                     let name = path.to_string();
                     if !schema::is_known(&name) {
                         let message = format!("{name:?} names no field, so it has no effect");
-                        warnings.push(self.warning(&at, &message, suggestion(schema::nearest_path(&name))));
+                        self.warn(&at, &message, || suggestion(schema::nearest_path(&name)), warnings);
                     }
                     found.push(path);
                 }
-                None => warnings.push(self.warning(
-                    &at,
-                    &format!("{text:?} is not a dotted path"),
-                    "write a path such as spec.eks.minSize".to_owned(),
-                )),
+                None => {
+                    let message = format!("{text:?} is not a dotted path");
+                    self.warn(&at, &message, || "write a path such as spec.eks.minSize".to_owned(), warnings);
+                }
             }
         }
         Ok(found)
@@ -115,8 +121,8 @@ impl<'a> Section<'a> {
     pub(super) fn warn_unknown(&self, map: &Map<String, Value>, at: &str, known: &[&str], warnings: &mut Vec<Warning>) {
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
             let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
-            let remedy = suggestion(schema::nearest(key, known.iter().copied()));
-            warnings.push(self.warning(&path, "has no meaning here", remedy));
+            let remedy = || suggestion(schema::nearest(key, known.iter().copied()));
+            self.warn(&path, "has no meaning here", remedy, warnings);
         }
     }
 
@@ -151,10 +157,43 @@ impl<'a> Section<'a> {
                 }
                 FieldErrorKind::Rule | FieldErrorKind::Unknown => {
                     let message = format!("{} {}", finding.value, finding.rule);
-                    warnings.push(self.warning(&path, &message, finding.remedy));
+                    self.warn(&path, &message, || finding.remedy, warnings);
                 }
             }
         }
         Ok(json!({"metadata": {"annotations": annotations}, "spec": spec}))
+    }
+
+    /// Warns about values in a fragment that no boundary lets through to any group.
+    pub(super) fn warn_unreached(&self, fragment: &Value, prefix: &str, listed: &[&Path], warnings: &mut Vec<Warning>) {
+        let mut unreached = vec![];
+        collect_unreached(&fragment["metadata"]["annotations"], "metadata.annotations", listed, &mut unreached);
+        collect_unreached(&fragment["spec"], "spec", listed, &mut unreached);
+        for path in unreached {
+            let message = "reaches no group, because no boundary lists it";
+            let remedy = || format!("list {path} under restricted or shared, or remove it");
+            self.warn(&format!("{prefix}{path}"), message, remedy, warnings);
+        }
+    }
+}
+
+fn collect_unreached(value: &Value, at: &str, listed: &[&Path], found: &mut Vec<String>) {
+    let Some(path) = Path::parse(at).filter(|_| !is_unset(value)) else { return };
+    if listed.iter().any(|boundary| boundary.covers(&path)) {
+        return;
+    }
+    match value {
+        Value::Object(map) if listed.iter().any(|boundary| path.covers(boundary)) => {
+            map.iter().for_each(|(key, value)| collect_unreached(value, &format!("{at}.{key}"), listed, found));
+        }
+        _ => found.push(at.to_owned()),
+    }
+}
+
+/// Texts of a ConfigMap end up in conditions and events, which have limits.
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(400) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }

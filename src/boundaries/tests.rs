@@ -353,6 +353,36 @@ fn what_is_harmless_is_a_warning() {
 }
 
 #[test]
+fn defaults_that_reach_no_group_are_a_warning() {
+    let (_, warnings) = Boundaries::parse(&data(&[
+        ("boundaries", "{restricted: [spec.eks.minSize, spec.eks.configuration], shared: {merge: [spec.strategy.type]}}"),
+        ("defaults", "metadata:\n  annotations: {a: b}\nspec:\n  strategy: {type: crd, crd: {crdName: x}}\n  eks: {minSize: 1, maxSize: 2, configuration: {image: x}}\n"),
+        ("conditionals", "- defaults:\n    spec: {provisioner: eks}\n"),
+        ("policy", "{roles: [], managedPolicies: []}"),
+    ]))
+    .unwrap();
+    let told: Vec<String> =
+        warnings.iter().map(|warning| format!("{} {:?} {}", warning.key, warning.line, warning.path)).collect();
+    assert_eq!(
+        told,
+        [
+            "defaults Some(2) metadata.annotations",
+            "defaults Some(5) spec.eks.maxSize",
+            "defaults Some(4) spec.strategy.crd",
+            "conditionals Some(2) [0].defaults.spec.provisioner",
+        ]
+    );
+}
+
+#[test]
+fn a_config_map_of_nonsense_gives_few_warnings_and_short_ones() {
+    let lines: String = (0..5000).map(|n| format!("- {}{n}\n", "x".repeat(100))).collect();
+    let text = format!("restricted:\n{lines}- {}\n", "y".repeat(10_000));
+    let (_, warnings) = Boundaries::parse(&data(&[("boundaries", &text)])).unwrap();
+    assert!(warnings.len() < 60 && warnings.iter().all(|warning| warning.to_string().len() < 2000));
+}
+
+#[test]
 fn open_choices_of_power_are_a_warning() {
     let warnings = Boundaries::parse(&data(&[("policy", "roles: []")])).unwrap().1;
     assert_eq!(warnings.len(), 1);
