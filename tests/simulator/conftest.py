@@ -5,6 +5,7 @@ against plain moto and must fail there, which test_unmended.py checks for all of
 """
 
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+
 from simulator.simulation import NUMBERS, REPOSITORY, TRUST, UNMENDED, Control, Groups, until
 
 
@@ -28,7 +30,15 @@ def pytest_configure(config):
 def simulator(tmp_path_factory):
     """A simulator without nodes; its facts as aws.json has them."""
     state = tmp_path_factory.mktemp("aws")
-    command = [sys.executable, "-m", "aws.server", "--state", str(state), "--delays", "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3"]
+    command = [
+        sys.executable,
+        "-m",
+        "aws.server",
+        "--state",
+        str(state),
+        "--delays",
+        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "deploy" / "local")}
     with subprocess.Popen(command, env=environment) as process:
         try:
@@ -100,7 +110,5 @@ def groups(simulator, aws, template):
     made = Groups(simulator, aws, template)
     yield made
     for name in made.made:
-        try:
+        with contextlib.suppress(ClientError):
             aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
-        except ClientError:
-            pass

@@ -76,7 +76,10 @@ def test_a_template_that_cannot_launch_is_refused_with_ec2s_reason(aws, groups, 
 
 def test_a_fresh_instance_profile_is_invalid_until_it_has_spread(aws, groups, data, name):
     """IAM User Guide, "Troubleshooting IAM: Changes that I make are not always immediately visible"."""
-    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument='{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}')
+    aws.iam.create_role(
+        RoleName=name,
+        AssumeRolePolicyDocument='{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}',
+    )
     arn = aws.iam.create_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Arn"]
     aws.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
     template = {"LaunchTemplateName": f"fresh-{name}", "Version": "1"}
@@ -159,7 +162,9 @@ def test_terminating_with_decrement_shrinks_but_never_below_the_minimum(aws, gro
 
 def test_an_unknown_instance_is_a_validation_error(aws):
     """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup; Common Errors, ValidationError."""
-    code, message = refusal(aws.autoscaling.terminate_instance_in_auto_scaling_group, InstanceId="i-0123456789abcdef0", ShouldDecrementDesiredCapacity=False)
+    code, message = refusal(
+        aws.autoscaling.terminate_instance_in_auto_scaling_group, InstanceId="i-0123456789abcdef0", ShouldDecrementDesiredCapacity=False
+    )
     assert (code, "i-0123456789abcdef0" in message) == ("ValidationError", True)
 
 
@@ -199,7 +204,9 @@ def test_scale_in_takes_the_fullest_zone_and_old_versions_first(aws, groups, dat
     """Amazon EC2 Auto Scaling User Guide, "Default termination policy"."""
     name = groups.make(3, MaxSize=6)
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data)
-    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "2"}, DesiredCapacity=6)
+    aws.autoscaling.update_auto_scaling_group(
+        AutoScalingGroupName=name, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "2"}, DesiredCapacity=6
+    )
     groups.settle(name, 6)
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=3)
     groups.settle(name, 3)

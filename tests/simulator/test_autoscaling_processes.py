@@ -10,7 +10,12 @@ TEMPLATE_PREFIX = "autoscaling:EC2_INSTANCE_"
 
 def hook(transition, result="CONTINUE", heartbeat=30):
     """A lifecycle hook; its heartbeat is a hundred times shorter in the simulator's short delays."""
-    return {"LifecycleHookName": "wait", "LifecycleTransition": TEMPLATE_PREFIX + transition, "DefaultResult": result, "HeartbeatTimeout": heartbeat}
+    return {
+        "LifecycleHookName": "wait",
+        "LifecycleTransition": TEMPLATE_PREFIX + transition,
+        "DefaultResult": result,
+        "HeartbeatTimeout": heartbeat,
+    }
 
 
 def test_without_launch_a_terminated_instance_never_comes_back(aws, groups):
@@ -73,7 +78,9 @@ def test_a_launch_hook_given_at_creation_holds_the_first_instance(aws, groups):
     name = groups.make(1, settled=False, LifecycleHookSpecificationList=[hook("LAUNCHING", heartbeat=7200)])
     until(lambda: groups.states(name) == ["Pending:Wait"], "the instance to wait")
     instance = groups.show(name)["Instances"][0]["InstanceId"]
-    aws.autoscaling.complete_lifecycle_action(AutoScalingGroupName=name, LifecycleHookName="wait", InstanceId=instance, LifecycleActionResult="CONTINUE")
+    aws.autoscaling.complete_lifecycle_action(
+        AutoScalingGroupName=name, LifecycleHookName="wait", InstanceId=instance, LifecycleActionResult="CONTINUE"
+    )
     assert groups.settle(name, 1) == [instance]
 
 
@@ -93,7 +100,9 @@ def test_a_terminate_hook_holds_a_running_instance(aws, groups):
     aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=True)
     until(lambda: groups.states(name) == ["Terminating:Wait"], "the instance to wait")
     assert aws.ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]["State"]["Name"] == "running"
-    aws.autoscaling.complete_lifecycle_action(AutoScalingGroupName=name, LifecycleHookName="wait", InstanceId=instance, LifecycleActionResult="CONTINUE")
+    aws.autoscaling.complete_lifecycle_action(
+        AutoScalingGroupName=name, LifecycleHookName="wait", InstanceId=instance, LifecycleActionResult="CONTINUE"
+    )
     until(lambda: groups.states(name) == [], "the instance to be gone")
 
 
@@ -127,7 +136,9 @@ def test_activities_tell_what_was_done_and_why_it_failed(aws, groups, control):
 def test_a_template_that_breaks_later_shows_in_the_activities(aws, groups, data, simulator):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: AMI issues"."""
     name = groups.make(0, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "$Latest"})
-    aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | {"ImageId": "ami-00000000000000bad"})
+    aws.ec2.create_launch_template_version(
+        LaunchTemplateName=groups.template, LaunchTemplateData=data | {"ImageId": "ami-00000000000000bad"}
+    )
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
     failed = until(lambda: groups.activities(name), "an activity")[0]
     assert "ami-00000000000000bad" in failed["StatusMessage"]
@@ -172,7 +183,10 @@ def test_metrics_have_known_names_and_one_granularity(aws, groups):
 def test_tags_are_created_overwritten_deleted_and_listed_in_pages(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, CreateOrUpdateTags, DeleteTags and DescribeTags."""
     name = groups.make()
-    mine = [{"ResourceId": name, "ResourceType": "auto-scaling-group", "Key": f"k{i}", "Value": "v", "PropagateAtLaunch": True} for i in range(3)]
+    mine = [
+        {"ResourceId": name, "ResourceType": "auto-scaling-group", "Key": f"k{i}", "Value": "v", "PropagateAtLaunch": True}
+        for i in range(3)
+    ]
     aws.autoscaling.create_or_update_tags(Tags=mine)
     aws.autoscaling.create_or_update_tags(Tags=[mine[0] | {"Value": "new", "PropagateAtLaunch": False}])
     aws.autoscaling.delete_tags(Tags=[mine[1]])

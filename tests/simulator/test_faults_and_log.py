@@ -31,7 +31,9 @@ def test_each_service_refuses_in_its_own_words(aws, control, service, call, code
 
 def test_a_fault_hits_the_wanted_calls_only(aws, control, name):
     """Which call meets a fault: service, operation, a text in its parameters, the first few passed over, so often."""
-    control.post("faults", action="error", code="Sorry", message="not now", status=400, operation="CreateRole", match=name, after=1, count=2)
+    control.post(
+        "faults", action="error", code="Sorry", message="not now", status=400, operation="CreateRole", match=name, after=1, count=2
+    )
     codes = []
     for i in range(4):
         try:
@@ -101,7 +103,11 @@ def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, s
     states = [line["state"] for line in lines if line["kind"] == "state" and line.get("group") == name]
     assert states == ["Pending", "InService"]
     calls = [(line["operation"], line["status"], line.get("error")) for line in lines if line["kind"] == "call"]
-    assert calls == [("CreateAutoScalingGroup", 200, None), ("CreateLaunchTemplateVersion", 200, None), ("CreateAutoScalingGroup", 400, "AlreadyExists")]
+    assert calls == [
+        ("CreateAutoScalingGroup", 200, None),
+        ("CreateLaunchTemplateVersion", 200, None),
+        ("CreateAutoScalingGroup", 400, "AlreadyExists"),
+    ]
     text = "\n".join(str(line) for line in lines)
     assert data["UserData"] not in text
     assert lines[0]["params"]["LaunchTemplate"]["LaunchTemplateName"] == groups.template

@@ -9,6 +9,7 @@ from pathlib import Path
 import boto3
 import pytest
 import yaml
+
 from simulator.simulation import NUMBERS, TRUST, Control, events, until
 
 AL2 = """#!/bin/bash

@@ -46,7 +46,10 @@ def test_a_template_tags_only_what_a_launch_makes(aws, data, name):
 def test_reserved_tags_cannot_be_added_later(aws, template):
     """Amazon EC2 User Guide, "Tag your Amazon EC2 resources", Tag restrictions."""
     (shown,) = aws.ec2.describe_launch_templates(LaunchTemplateNames=[template])["LaunchTemplates"]
-    assert refusal(aws.ec2.create_tags, Resources=[shown["LaunchTemplateId"]], Tags=[{"Key": "aws:x", "Value": "y"}])[0] == "InvalidParameterValue"
+    assert (
+        refusal(aws.ec2.create_tags, Resources=[shown["LaunchTemplateId"]], Tags=[{"Key": "aws:x", "Value": "y"}])[0]
+        == "InvalidParameterValue"
+    )
 
 
 @pytest.mark.mended
@@ -81,3 +84,11 @@ def test_networks_images_and_types_are_found_by_id_and_filter(aws, simulator):
     assert refusal(aws.ec2.describe_security_groups, GroupIds=["sg-0123456789abcdef0"])[0] == "InvalidGroup.NotFound"
     assert refusal(aws.ec2.describe_images, ImageIds=["ami-00000000000000bad"])[0] == "InvalidAMIID.NotFound"
     assert refusal(aws.ec2.describe_instance_types, InstanceTypes=["x1.tiny"])[0] == "InvalidInstanceType"
+
+
+@pytest.mark.mended
+@pytest.mark.parametrize("call", ["describe_instances", "describe_launch_templates", "describe_subnets"])
+def test_more_than_two_hundred_filter_values_are_refused(aws, call):
+    """Amazon EC2 User Guide, "Find your Amazon EC2 resources": at most 200 filter values in a call (FilterLimitExceeded)."""
+    condition = {"Name": "tag:Name", "Values": [f"n{i}" for i in range(201)]}
+    assert refusal(getattr(aws.ec2, call), Filters=[condition])[0] == "FilterLimitExceeded"

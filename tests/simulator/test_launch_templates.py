@@ -73,7 +73,9 @@ def test_versions_are_listed_in_pages_the_newest_first(aws, template, data):
 
 def test_versions_are_found_by_number_default_and_latest(aws, template, data):
     """Amazon EC2 API Reference, DescribeLaunchTemplateVersions, LaunchTemplateVersion.N; ModifyLaunchTemplate, SetDefaultVersion."""
-    aws.ec2.create_launch_template_version(LaunchTemplateName=template, LaunchTemplateData=data | {"InstanceType": "m5.xlarge"}, VersionDescription="second")
+    aws.ec2.create_launch_template_version(
+        LaunchTemplateName=template, LaunchTemplateData=data | {"InstanceType": "m5.xlarge"}, VersionDescription="second"
+    )
     assert versions(aws, template, Versions=["$Latest", "$Default"]) == [2, 1]
     aws.ec2.modify_launch_template(LaunchTemplateName=template, DefaultVersion="2")
     assert versions(aws, template, Versions=["$Default"]) == [2]
@@ -83,7 +85,10 @@ def test_versions_are_found_by_number_default_and_latest(aws, template, data):
     code, message = refusal(aws.ec2.describe_launch_template_versions, LaunchTemplateName=template, Versions=["77"])
     assert (code, "77" in message) == ("InvalidLaunchTemplateId.VersionNotFound", True)
     aws.ec2.delete_launch_template_versions(LaunchTemplateName=template, Versions=["1"])
-    assert refusal(aws.ec2.modify_launch_template, LaunchTemplateName=template, DefaultVersion="1")[0] == "InvalidLaunchTemplateId.VersionNotFound"
+    assert (
+        refusal(aws.ec2.modify_launch_template, LaunchTemplateName=template, DefaultVersion="1")[0]
+        == "InvalidLaunchTemplateId.VersionNotFound"
+    )
 
 
 def test_what_is_not_there_has_its_own_codes(aws, data):
@@ -106,7 +111,11 @@ def test_what_is_not_there_has_its_own_codes(aws, data):
         ({"LaunchTemplateData": {"UserData": base64.b64encode(b"x" * 16385).decode()}}, "InvalidParameterValue"),
         ({"TagSpecifications": [{"ResourceType": "launch-template", "Tags": [{"Key": "aws:x", "Value": "y"}]}]}, "InvalidParameterValue"),
         ({"TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "x", "Value": "y"}]}]}, "InvalidParameterValue"),
-        pytest.param({"TagSpecifications": [{"ResourceType": "launch-template", "Tags": [{"Key": f"k{i}", "Value": ""} for i in range(51)]}]}, "TagLimitExceeded", marks=pytest.mark.moto_too),
+        pytest.param(
+            {"TagSpecifications": [{"ResourceType": "launch-template", "Tags": [{"Key": f"k{i}", "Value": ""} for i in range(51)]}]},
+            "TagLimitExceeded",
+            marks=pytest.mark.moto_too,
+        ),
     ],
 )
 def test_parameters_that_ec2_would_refuse_are_refused(aws, data, name, change, code):

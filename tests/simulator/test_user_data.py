@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from aws import auth
 from aws.userdata import parse
 from aws.userdata_error import Unusable
@@ -100,8 +101,14 @@ def test_user_data_that_makes_no_node_is_refused_with_the_reason(family, text, r
         ("a: b", "not a list"),
         ("- {rolearn: 'arn:aws:iam::1:role/path/r', username: u, groups: []}", "no entry"),
         ("- {rolearn: 'arn:aws:iam::1:role/r', username: u, groups: []}", "username"),
-        ("- {rolearn: 'arn:aws:iam::1:role/r', username: 'system:node:{{EC2PrivateDNSName}}', groups: [system:nodes]}", "system:bootstrappers"),
-        ("- {rolearn: 'arn:aws:iam::1:role/R', username: 'system:node:{{EC2PrivateDNSName}}', groups: [system:nodes, system:bootstrappers]}", None),
+        (
+            "- {rolearn: 'arn:aws:iam::1:role/r', username: 'system:node:{{EC2PrivateDNSName}}', groups: [system:nodes]}",
+            "system:bootstrappers",
+        ),
+        (
+            "- {rolearn: 'arn:aws:iam::1:role/R', username: 'system:node:{{EC2PrivateDNSName}}', groups: [system:nodes, system:bootstrappers]}",
+            None,
+        ),
     ],
 )
 def test_aws_auth_lets_in_whom_it_names_in_full(map_roles, part):

@@ -36,8 +36,11 @@ from . import images
 from .snapshot import snapshot
 
 MESSAGES = {
-    "InsufficientInstanceCapacity": "We currently do not have sufficient capacity in the Availability Zone you requested. Our system will be working on provisioning additional capacity. Launching EC2 instance failed.",
-    "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit of 32 allows for the instance bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit. Launching EC2 instance failed.",
+    "InsufficientInstanceCapacity": "We currently do not have sufficient capacity in the Availability Zone you requested. "
+    "Our system will be working on provisioning additional capacity. Launching EC2 instance failed.",
+    "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit of 32 allows for the instance "
+    "bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request "
+    "an adjustment to this limit. Launching EC2 instance failed.",
     "InvalidIamInstanceProfile": "Invalid IAM Instance Profile. Launching EC2 instance failed.",
 }
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moto.core.responses import ActionResult
+from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.general import General
 from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.tags import TagResponse
@@ -14,7 +15,19 @@ from moto.ec2.utils import random_launch_template_id
 
 from .errors import Refused
 from .settings import ACCOUNT
-from .templates import PAGE, Template, Templates, Version, check_data, check_name, check_tags, matches, page, version_or_refuse
+from .templates import (
+    PAGE,
+    Template,
+    Templates,
+    Version,
+    check_data,
+    check_filters,
+    check_name,
+    check_tags,
+    matches,
+    page,
+    version_or_refuse,
+)
 
 CREATED_BY = f"arn:aws:iam::{ACCOUNT}:root"
 
@@ -137,9 +150,25 @@ class LaunchTemplateActions:
             number = int(text) if text.isdigit() else None
             item = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "VersionNumber": number}
             if number not in template.versions:
-                failed.append(item | {"ResponseError": {"Code": "launchTemplateVersionDoesNotExist", "Message": f"The specified launch template version {text} does not exist."}})
+                failed.append(
+                    item
+                    | {
+                        "ResponseError": {
+                            "Code": "launchTemplateVersionDoesNotExist",
+                            "Message": f"The specified launch template version {text} does not exist.",
+                        }
+                    }
+                )
             elif number == template.default:
-                failed.append(item | {"ResponseError": {"Code": "unexpectedError", "Message": "You cannot delete the default version of a launch template."}})
+                failed.append(
+                    item
+                    | {
+                        "ResponseError": {
+                            "Code": "unexpectedError",
+                            "Message": "You cannot delete the default version of a launch template.",
+                        }
+                    }
+                )
             else:
                 del template.versions[number]
                 done.append(item)
@@ -150,7 +179,7 @@ class LaunchTemplateActions:
         ids, names = params.get("LaunchTemplateIds", []), params.get("LaunchTemplateNames", [])
         found = [templates.get(i, None) for i in ids] + [templates.get(None, n) for n in names]
         found = found or [] if ids or names else list(templates.by_id.values())
-        for condition in params.get("Filters", []):
+        for condition in check_filters(params.get("Filters", [])):
             found = [t for t in found if template_matches(self, t, condition["Name"], condition.get("Values", []))]
         found, token = page(found, params.get("NextToken"), page_size(params.get("MaxResults")))
         return ActionResult({"LaunchTemplates": [describe(t, tags_of(self, t)) for t in found], "NextToken": token})
@@ -168,11 +197,14 @@ class LaunchTemplateActions:
                 numbers = sorted((n for n in template.versions if low <= n <= high), reverse=True)
                 found = [(template, template.versions[number]) for number in numbers]
         elif not wanted or not set(wanted) <= {"$Latest", "$Default"}:
-            message = "To describe the launch template data for all your launch templates, specify '$Latest', '$Default', or both for the versions and omit launch template ID and name."
+            message = (
+                "To describe the launch template data for all your launch templates, specify '$Latest', '$Default', or both "
+                "for the versions and omit launch template ID and name."
+            )
             raise Refused("MissingParameter" if not wanted else "InvalidParameterValue", message)
         else:
             found = [(t, t.find(version)) for t in templates.by_id.values() for version in wanted]
-        for condition in params.get("Filters", []):
+        for condition in check_filters(params.get("Filters", [])):
             found = [pair for pair in found if version_matches(*pair, condition["Name"], condition.get("Values", []))]
         unique = {(t.id, v.number): (t, v) for t, v in found}
         found, token = page(list(unique.values()), params.get("NextToken"), page_size(params.get("MaxResults")))
@@ -234,6 +266,13 @@ def mend(world: Any) -> None:
         return create_tags(self)
 
     TagResponse.create_tags = checked_create_tags
+    filters = EC2BaseResponse._filters_from_querystring
+
+    def checked_filters(self: Any) -> dict[str, Any]:
+        check_filters(plain(self._get_param("Filters", [])) or [])
+        return filters(self)
+
+    EC2BaseResponse._filters_from_querystring = checked_filters
     mend_terminate(world)
 
 

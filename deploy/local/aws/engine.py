@@ -130,7 +130,11 @@ class Engine:
         counts = group.per_zone()
         zone = min(group.zones, key=lambda z: (counts[z], z))
         subnet = next(s for s in group.subnets if self.world.ec2.get_subnet(s).availability_zone == zone)
-        activity = self.activity(group, "Launching a new EC2 instance", f"an instance was started in response to a difference between desired and actual capacity, {why}.")
+        activity = self.activity(
+            group,
+            "Launching a new EC2 instance",
+            f"an instance was started in response to a difference between desired and actual capacity, {why}.",
+        )
         activity["Details"] = f'{{"Subnet ID":"{subnet}","Availability Zone":"{zone}"}}'
         reason, template, version = self.launch_problem(group)
         if reason:
@@ -142,7 +146,9 @@ class Engine:
             return False
         instance = launch.run(self.world, group, template, version, subnet)
         specification = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
-        member = Member(instance.id, zone, subnet, instance.instance_type, specification, now(), protected=group.protect_new, activity=activity)
+        member = Member(
+            instance.id, zone, subnet, instance.instance_type, specification, now(), protected=group.protect_new, activity=activity
+        )
         group.members[instance.id] = member
         activity["Description"] = f"Launching a new EC2 instance: {instance.id}"
         self.show(group, member)
@@ -303,7 +309,15 @@ class Engine:
     def show(self, group: Group, member: Member, **more: Any) -> None:
         """Write an instance's state into the event log."""
         self.world.log.state(
-            "instance", member.id, group=group.name, zone=member.zone, state=member.state, template=member.template["LaunchTemplateName"], version=member.template["Version"], desired=group.desired, **more
+            "instance",
+            member.id,
+            group=group.name,
+            zone=member.zone,
+            state=member.state,
+            template=member.template["LaunchTemplateName"],
+            version=member.template["Version"],
+            desired=group.desired,
+            **more,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -183,10 +184,6 @@ def drop(environ: dict[str, Any]) -> None:
     """Close the connection without an answer: the caller cannot know what happened."""
     connection = environ.get("werkzeug.socket")
     if connection is not None:
-        try:
+        with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
     raise ConnectionAbortedError("a fault lost the answer")
-
-

@@ -25,7 +25,9 @@ POLICIES = {
 def check_name(name: str | None) -> str:
     """A group's name: 1 to 255 characters without control characters and colons."""
     if not name:
-        raise invalid("1 validation error detected: Value null at 'autoScalingGroupName' failed to satisfy constraint: Member must not be null")
+        raise invalid(
+            "1 validation error detected: Value null at 'autoScalingGroupName' failed to satisfy constraint: Member must not be null"
+        )
     if len(name) > 255:
         raise too_long(name, "autoScalingGroupName", 255)
     if ":" in name or not name.isprintable():
@@ -36,7 +38,9 @@ def check_name(name: str | None) -> str:
 def check_sizes(low: int | None, high: int | None, desired: int | None) -> None:
     """Minimum, maximum and desired capacity at creation or update."""
     if low is None or high is None:
-        raise invalid("1 validation error detected: Value null at 'minSize' or 'maxSize' failed to satisfy constraint: Member must not be null")
+        raise invalid(
+            "1 validation error detected: Value null at 'minSize' or 'maxSize' failed to satisfy constraint: Member must not be null"
+        )
     if low < 0 or high < 0:
         raise invalid("Min and max sizes must be non-negative")
     if low > high:
@@ -65,7 +69,10 @@ def check_tag(tag: dict[str, Any]) -> None:
     """A tag's key and value."""
     key, value = tag.get("Key") or "", tag.get("Value") or ""
     if not key:
-        raise invalid("1 validation error detected: Value '' at 'tags.1.member.key' failed to satisfy constraint: Member must have length greater than or equal to 1")
+        raise invalid(
+            "1 validation error detected: Value '' at 'tags.1.member.key' failed to satisfy constraint: "
+            "Member must have length greater than or equal to 1"
+        )
     if len(key) > 128:
         raise too_long(key, "tags.1.member.key", 128)
     if len(value) > 256:

@@ -100,7 +100,10 @@ def group_matches(group: Group, name: str, values: list[str]) -> bool:
 def page(items: list[Any], token: str | None, size: int | None, default: int = 50, limit: int = 100) -> tuple[list[Any], str | None]:
     """Cut one page; more than the limit is a ValidationError, as is a token from nowhere."""
     if size is not None and not 1 <= size <= limit:
-        raise invalid(f"1 validation error detected: Value '{size}' at 'maxRecords' failed to satisfy constraint: Member must have value less than or equal to {limit}")
+        raise invalid(
+            f"1 validation error detected: Value '{size}' at 'maxRecords' failed to satisfy constraint: "
+            f"Member must have value less than or equal to {limit}"
+        )
     try:
         start = int(base64.b64decode(token)) if token else 0
     except (ValueError, binascii.Error):

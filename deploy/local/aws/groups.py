@@ -19,14 +19,13 @@ PROCESSES = (
     "ScheduledActions",
 )
 METRICS = tuple(
-    f"Group{what}"
-    for what in (
-        "MinSize MaxSize DesiredCapacity InServiceInstances PendingInstances StandbyInstances TerminatingInstances TotalInstances "
-        "InServiceCapacity PendingCapacity StandbyCapacity TerminatingCapacity TotalCapacity"
-    ).split()
-) + tuple(
-    "WarmPoolDesiredCapacity WarmPoolWarmedCapacity WarmPoolPendingCapacity WarmPoolTerminatingCapacity WarmPoolTotalCapacity "
-    "GroupAndWarmPoolDesiredCapacity GroupAndWarmPoolTotalCapacity".split()
+    """
+    GroupMinSize GroupMaxSize GroupDesiredCapacity
+    GroupInServiceInstances GroupPendingInstances GroupStandbyInstances GroupTerminatingInstances GroupTotalInstances
+    GroupInServiceCapacity GroupPendingCapacity GroupStandbyCapacity GroupTerminatingCapacity GroupTotalCapacity
+    WarmPoolDesiredCapacity WarmPoolWarmedCapacity WarmPoolPendingCapacity WarmPoolTerminatingCapacity WarmPoolTotalCapacity
+    GroupAndWarmPoolDesiredCapacity GroupAndWarmPoolTotalCapacity
+    """.split()
 )
 LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"

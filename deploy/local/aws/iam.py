@@ -18,7 +18,17 @@ from moto.iam.responses import IamResponse
 from .errors import Refused, invalid, too_long
 
 NAME = re.compile(r"[\w+=,.@-]+", re.ASCII)
-POLICY_PREFIXES = ("AmazonEKS", "AmazonEC2", "AmazonSSM", "AmazonS3", "CloudWatch", "AmazonRoute53", "AmazonECR", "AutoScaling", "ReadOnlyAccess")
+POLICY_PREFIXES = (
+    "AmazonEKS",
+    "AmazonEC2",
+    "AmazonSSM",
+    "AmazonS3",
+    "CloudWatch",
+    "AmazonRoute53",
+    "AmazonECR",
+    "AutoScaling",
+    "ReadOnlyAccess",
+)
 
 
 def load_policies(backend: Any) -> None:
@@ -36,7 +46,9 @@ def check_name(name: str, parameter: str, limit: int) -> None:
     if len(name) > limit:
         raise too_long(name, parameter, limit)
     if not NAME.fullmatch(name):
-        raise invalid(f"The specified value for {parameter} is invalid. It must contain only alphanumeric characters and/or the following: +=,.@_-")
+        raise invalid(
+            f"The specified value for {parameter} is invalid. It must contain only alphanumeric characters and/or the following: +=,.@_-"
+        )
 
 
 def check_trust(document: str) -> None:
@@ -69,7 +81,11 @@ def mend(world: Any) -> None:
 
 def mend_limits() -> None:
     """Names, trust policies, tags and detached roles."""
-    create_role, create_profile, remove = IAMBackend.create_role, IAMBackend.create_instance_profile, IAMBackend.remove_role_from_instance_profile
+    create_role, create_profile, remove = (
+        IAMBackend.create_role,
+        IAMBackend.create_instance_profile,
+        IAMBackend.remove_role_from_instance_profile,
+    )
     tag_role, tag_profile = IAMBackend.tag_role, IAMBackend.tag_instance_profile
 
     def checked_role(self: Any, role_name: str, assume_role_policy_document: str, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +138,10 @@ def paged(response: Any, items: list[Any], default: int = 100) -> tuple[list[Any
     """One page by MaxItems and Marker."""
     size, marker = response._get_int_param("MaxItems", default), response._get_param("Marker")
     if not 1 <= size <= 1000:
-        raise invalid(f"1 validation error detected: Value '{size}' at 'maxItems' failed to satisfy constraint: Member must have value less than or equal to 1000")
+        raise invalid(
+            f"1 validation error detected: Value '{size}' at 'maxItems' failed to satisfy constraint: "
+            f"Member must have value less than or equal to 1000"
+        )
     start = int(marker) if marker and marker.isdigit() else 0
     end = start + size
     more = end < len(items)

@@ -65,7 +65,14 @@ class Kube:
     def set_ready(self, name: str, status: str, reason: str, message: str) -> requests.Response:
         """Set a node's condition Ready."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        condition = {"type": "Ready", "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now}
+        condition = {
+            "type": "Ready",
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
         return self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
 
     def delete_node(self, name: str) -> None:

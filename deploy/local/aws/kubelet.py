@@ -238,4 +238,6 @@ class Kubelets:
         """Write into the event log and onto the instance's console."""
         name = kubelet.node or nodes.name_of(kubelet.instance, self.world.settings.region)
         self.world.console[kubelet.instance.id].append(f"kubelet: {state} {more.get('reason', '')}".rstrip())
-        self.world.log.state("node", name, instance=kubelet.instance.id, group=kubelet.group, state=state, version=kubelet.template["Version"], **more)
+        self.world.log.state(
+            "node", name, instance=kubelet.instance.id, group=kubelet.group, state=state, version=kubelet.template["Version"], **more
+        )

@@ -9,20 +9,24 @@ import re
 
 from .userdata_error import Unusable
 
-KUBELET_FLAGS = set(
-    "node-labels register-with-taints max-pods kube-reserved system-reserved kube-reserved-cgroup system-reserved-cgroup reserved-cpus "
-    "reserved-memory eviction-hard eviction-soft eviction-soft-grace-period eviction-max-pod-grace-period eviction-minimum-reclaim "
-    "eviction-pressure-transition-period enforce-node-allocatable feature-gates v cluster-dns cluster-domain cgroup-driver cgroup-root "
-    "cgroups-per-qos image-gc-high-threshold image-gc-low-threshold minimum-image-ttl-duration container-log-max-size "
-    "container-log-max-files read-only-port event-qps event-burst registry-qps registry-burst serialize-image-pulls cpu-manager-policy "
-    "cpu-manager-policy-options cpu-manager-reconcile-period topology-manager-policy topology-manager-scope memory-manager-policy "
-    "allowed-unsafe-sysctls cloud-provider node-ip hostname-override pod-max-pids pods-per-core protect-kernel-defaults "
-    "rotate-certificates rotate-server-certificates runtime-request-timeout streaming-connection-idle-timeout kube-api-qps "
-    "kube-api-burst kube-api-content-type resolv-conf root-dir max-open-files cpu-cfs-quota cpu-cfs-quota-period "
-    "image-credential-provider-config image-credential-provider-bin-dir anonymous-auth authentication-token-webhook authorization-mode "
-    "client-ca-file tls-cipher-suites tls-min-version make-iptables-util-chains node-status-update-frequency volume-plugin-dir "
-    "seccomp-default config config-dir kubeconfig address port healthz-port healthz-bind-address sync-frequency file-check-frequency "
-    "fail-swap-on node-status-max-images local-storage-capacity-isolation experimental-allocatable-ignore-eviction logging-format".split()
+KUBELET_FLAGS = frozenset(
+    """
+    node-labels register-with-taints max-pods kube-reserved system-reserved kube-reserved-cgroup system-reserved-cgroup
+    reserved-cpus reserved-memory eviction-hard eviction-soft eviction-soft-grace-period eviction-max-pod-grace-period
+    eviction-minimum-reclaim eviction-pressure-transition-period enforce-node-allocatable feature-gates v cluster-dns
+    cluster-domain cgroup-driver cgroup-root cgroups-per-qos image-gc-high-threshold image-gc-low-threshold
+    minimum-image-ttl-duration container-log-max-size container-log-max-files read-only-port event-qps event-burst
+    registry-qps registry-burst serialize-image-pulls cpu-manager-policy cpu-manager-policy-options
+    cpu-manager-reconcile-period topology-manager-policy topology-manager-scope memory-manager-policy
+    allowed-unsafe-sysctls cloud-provider node-ip hostname-override pod-max-pids pods-per-core protect-kernel-defaults
+    rotate-certificates rotate-server-certificates runtime-request-timeout streaming-connection-idle-timeout
+    kube-api-qps kube-api-burst kube-api-content-type resolv-conf root-dir max-open-files cpu-cfs-quota
+    cpu-cfs-quota-period image-credential-provider-config image-credential-provider-bin-dir anonymous-auth
+    authentication-token-webhook authorization-mode client-ca-file tls-cipher-suites tls-min-version
+    make-iptables-util-chains node-status-update-frequency volume-plugin-dir seccomp-default config config-dir
+    kubeconfig address port healthz-port healthz-bind-address sync-frequency file-check-frequency fail-swap-on
+    node-status-max-images local-storage-capacity-isolation experimental-allocatable-ignore-eviction logging-format
+    """.split()
 )
 ALLOWED_LABELS = {
     "kubernetes.io/hostname",

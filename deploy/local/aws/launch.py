@@ -89,7 +89,8 @@ def profile_problem(world: Any, wanted: dict[str, str] | None) -> str | None:
     if profile is None or time.monotonic() < world.visible_profiles.get(profile.id, 0):
         return f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid. Invalid IAM Instance Profile {word}"
     if not profile.roles:
-        return f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid. IAM Instance Profile \"{profile.arn}\" has no associated IAM Roles"
+        start = f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid."
+        return f'{start} IAM Instance Profile "{profile.arn}" has no associated IAM Roles'
     return None
 
 

@@ -67,7 +67,14 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
             ],
             "capacity": whole,
             "allocatable": left,
-            "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "container runtime network not ready: cni plugin not initialized"}],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "False",
+                    "reason": "KubeletNotReady",
+                    "message": "container runtime network not ready: cni plugin not initialized",
+                }
+            ],
             "nodeInfo": {
                 "architecture": arch,
                 "operatingSystem": "linux",

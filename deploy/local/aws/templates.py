@@ -137,7 +137,9 @@ class Templates:
     def get(self, identifier: str | None, name: str | None) -> Template:
         """The template of that id or name, or EC2's error for its absence."""
         if identifier and name:
-            raise Refused("InvalidParameterCombination", "Either launch template ID or launch template name can be specified, but not both.")
+            raise Refused(
+                "InvalidParameterCombination", "Either launch template ID or launch template name can be specified, but not both."
+            )
         if not identifier and not name:
             raise Refused("MissingParameter", "Either launch template ID or launch template name must be specified.")
         if identifier and not re.fullmatch(r"lt-[0-9a-f]{8,17}", identifier):
@@ -179,6 +181,13 @@ def version_or_refuse(template: Template, wanted: str) -> Version:
 def matches(value: str, patterns: list[str]) -> bool:
     """Whether a value matches one of a filter's values, with * and ? as wildcards."""
     return any(fnmatch.fnmatchcase(value, pattern.replace("[", "[[]")) for pattern in patterns)
+
+
+def check_filters(filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Refuse more filter values than EC2 takes in one call."""
+    if sum(len(condition.get("Values", [])) for condition in filters) > PAGE:
+        raise Refused("FilterLimitExceeded", "The maximum number of filter values specified on a single call is 200")
+    return filters
 
 
 def page(items: list[Any], token: str | None, limit: int) -> tuple[list[Any], str | None]:

@@ -21,15 +21,19 @@ from .userdata_error import Unusable
 
 BOOTSTRAP = "/etc/eks/bootstrap.sh"
 NODE_CONFIG = "application/node.eks.aws"
-BOTTLEROCKET_KEYS = set(
-    "api-server cluster-certificate cluster-name cluster-dns-ip cluster-domain max-pods node-labels node-taints authentication-mode "
-    "bootstrap-token standalone-mode eviction-hard eviction-soft eviction-soft-grace-period eviction-max-pod-grace-period kube-reserved "
-    "system-reserved allowed-unsafe-sysctls server-tls-bootstrap cloud-provider registry-qps registry-burst event-qps event-burst "
-    "kube-api-qps kube-api-burst container-log-max-size container-log-max-files cpu-manager-policy cpu-manager-reconcile-period "
-    "cpu-manager-policy-options topology-manager-scope topology-manager-policy pod-pids-limit image-gc-high-threshold-percent "
-    "image-gc-low-threshold-percent provider-id log-level credential-providers static-pods shutdown-grace-period "
-    "shutdown-grace-period-for-critical-pods memory-manager-policy memory-manager-reserved-memory reserved-cpus hostname-override "
-    "hostname-override-source seccomp-default cpu-cfs-quota-enforced device-ownership-from-security-context single-process-oom-kill node-ip".split()
+BOTTLEROCKET_KEYS = frozenset(
+    """
+    api-server cluster-certificate cluster-name cluster-dns-ip cluster-domain max-pods node-labels node-taints
+    authentication-mode bootstrap-token standalone-mode eviction-hard eviction-soft eviction-soft-grace-period
+    eviction-max-pod-grace-period kube-reserved system-reserved allowed-unsafe-sysctls server-tls-bootstrap
+    cloud-provider registry-qps registry-burst event-qps event-burst kube-api-qps kube-api-burst container-log-max-size
+    container-log-max-files cpu-manager-policy cpu-manager-reconcile-period cpu-manager-policy-options
+    topology-manager-scope topology-manager-policy pod-pids-limit image-gc-high-threshold-percent
+    image-gc-low-threshold-percent provider-id log-level credential-providers static-pods shutdown-grace-period
+    shutdown-grace-period-for-critical-pods memory-manager-policy memory-manager-reserved-memory reserved-cpus
+    hostname-override hostname-override-source seccomp-default cpu-cfs-quota-enforced
+    device-ownership-from-security-context single-process-oom-kill node-ip
+    """.split()
 )
 
 
@@ -226,7 +230,10 @@ def node_config(body: str) -> dict[str, Any]:
 def merge(first: Any, second: Any) -> Any:
     """Later documents win, mappings are merged, kubelet flags are appended."""
     if isinstance(first, dict) and isinstance(second, dict):
-        return {key: merge(first[key], second[key]) if key in first and key in second else second.get(key, first.get(key)) for key in {**first, **second}}
+        return {
+            key: merge(first[key], second[key]) if key in first and key in second else second.get(key, first.get(key))
+            for key in {**first, **second}
+        }
     if isinstance(first, list) and isinstance(second, list):
         return first + second
     return first if second is None else second
