@@ -38,7 +38,12 @@ pub enum Command {
     ///
     /// Exit status: 0 when nothing would change, 2 when something would, 1 on an error.
     Plan(PlanArgs),
-    // Render(crate::cli::RenderArgs), Explain(crate::cli::ExplainArgs), Crd(crate::cli::CrdArgs)
+    /// Print what groups become with a ConfigMap, offline.
+    Render(crate::cli::render::RenderArgs),
+    /// The same, with where each value comes from.
+    Explain(crate::cli::explain::ExplainArgs),
+    /// Print the CustomResourceDefinition.
+    Crd(crate::cli::crd::CrdArgs),
 }
 
 /// What the controller and `plan` have to agree on, so that a plan tells what will be done.
@@ -125,6 +130,10 @@ pub struct RunArgs {
     /// Time after which a quiet group is looked at again, a fifth more or less at random
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub resync_period: Duration,
+
+    /// Factor on the controller's own waits (polls, propagation, shortfall), for tests and demos
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide = true)]
+    pub time_scale: f64,
 
     /// Form of the log lines
     #[arg(long, value_name = "FORM", value_enum, default_value_t = LogFormat::Auto)]

@@ -81,6 +81,11 @@ impl Policy {
         })
     }
 
+    /// Whether any namespace has a quota, so that counting is worth while.
+    pub fn has_quotas(&self) -> bool {
+        !self.quotas.is_empty()
+    }
+
     /// Everything in an effective group that the policy does not allow. Values that come from the ConfigMap are the admin's own
     /// and pass.
     pub fn check(&self, effective: &Effective, namespace: &str, counts: Counts) -> Vec<Violation> {

@@ -4,3 +4,4 @@ pub mod crd;
 pub mod explain;
 pub mod input;
 pub mod render;
+pub mod run;

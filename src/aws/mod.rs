@@ -1,0 +1,154 @@
+//! Everything that talks to AWS: one narrow trait per service, plain types
+//! outside, the SDK only inside `sdk.rs`.
+//!
+//! Every method is one call of the API it is named for, or one call per page.
+//! Nothing here decides; nothing here waits.
+
+pub mod error;
+pub mod inventory;
+pub mod sdk;
+pub mod types;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use error::{AwsError, AwsErrorKind};
+pub use types::*;
+
+/// Result of one AWS call.
+pub type AwsResult<T> = Result<T, AwsError>;
+
+/// Amazon EC2 Auto Scaling.
+#[async_trait]
+pub trait AutoScaling: Send + Sync {
+    /// DescribeAutoScalingGroups for at most 100 names; absent ones are simply not in the answer.
+    async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>>;
+    /// DescribeLifecycleHooks of one group.
+    async fn describe_hooks(&self, group: &str) -> AwsResult<Vec<LifecycleHook>>;
+    /// DescribeScalingActivities, the newest `limit` of one group.
+    async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>>;
+    /// DescribeInstanceRefreshes: whether one is pending or in progress.
+    async fn refresh_active(&self, group: &str) -> AwsResult<bool>;
+    /// CreateAutoScalingGroup, hooks included.
+    async fn create_group(&self, input: &NewScalingGroup) -> AwsResult<()>;
+    /// UpdateAutoScalingGroup; only what is set is sent.
+    async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()>;
+    /// DeleteAutoScalingGroup, never with force.
+    async fn delete_group(&self, group: &str) -> AwsResult<()>;
+    /// CreateOrUpdateTags, all of them propagated at launch.
+    async fn put_tags(&self, group: &str, tags: &[Tag]) -> AwsResult<()>;
+    /// DeleteTags by key.
+    async fn delete_tags(&self, group: &str, keys: &[String]) -> AwsResult<()>;
+    /// SuspendProcesses.
+    async fn suspend_processes(&self, group: &str, processes: &[String]) -> AwsResult<()>;
+    /// ResumeProcesses.
+    async fn resume_processes(&self, group: &str, processes: &[String]) -> AwsResult<()>;
+    /// EnableMetricsCollection with a granularity of one minute.
+    async fn enable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()>;
+    /// DisableMetricsCollection.
+    async fn disable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()>;
+    /// PutLifecycleHook.
+    async fn put_hook(&self, group: &str, hook: &LifecycleHook) -> AwsResult<()>;
+    /// DeleteLifecycleHook.
+    async fn delete_hook(&self, group: &str, hook: &str) -> AwsResult<()>;
+    /// TerminateInstanceInAutoScalingGroup for one instance.
+    async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()>;
+}
+
+/// Amazon EC2: launch templates and the network objects that they name.
+#[async_trait]
+pub trait Ec2: Send + Sync {
+    /// DescribeLaunchTemplates filtered by at most 200 names; absent ones are not in the answer.
+    async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>>;
+    /// DescribeLaunchTemplateVersions of one template: the given numbers, or all when empty.
+    async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>>;
+    /// DescribeLaunchTemplateVersions of `$Default` and no template: the default version of every template there is.
+    async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>>;
+    /// CreateLaunchTemplate with a client token; answers its first version.
+    async fn create_template(&self, input: &NewTemplate) -> AwsResult<TemplateVersion>;
+    /// CreateLaunchTemplateVersion with a client token.
+    async fn create_version(&self, template_id: &str, input: &NewVersion) -> AwsResult<TemplateVersion>;
+    /// ModifyLaunchTemplate: the default version.
+    async fn set_default_version(&self, template_id: &str, number: i64) -> AwsResult<()>;
+    /// DeleteLaunchTemplateVersions, at most 200 numbers.
+    async fn delete_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<()>;
+    /// DeleteLaunchTemplate with all its versions.
+    async fn delete_template(&self, template_id: &str) -> AwsResult<()>;
+    /// CreateTags on one resource.
+    async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()>;
+    /// DescribeSubnets of a VPC.
+    async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
+    /// DescribeSecurityGroups of a VPC.
+    async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
+    /// DescribeInstanceTypes for one type; `None` when AWS does not know it.
+    async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>>;
+    /// DescribeInstances: the launch times of at most 100 instances.
+    async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
+}
+
+/// AWS Identity and Access Management.
+#[async_trait]
+pub trait Iam: Send + Sync {
+    /// ListInstanceProfiles, pages of 1,000.
+    async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>>;
+    /// ListEntitiesForPolicy: the names of the roles that a managed policy is attached to.
+    async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>>;
+    /// GetRole, tags included.
+    async fn get_role(&self, name: &str) -> AwsResult<Option<Role>>;
+    /// GetInstanceProfile, tags included.
+    async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>>;
+    /// ListAttachedRolePolicies: ARNs.
+    async fn attached_policies(&self, role: &str) -> AwsResult<Vec<String>>;
+    /// ListRolePolicies: the names of inline policies.
+    async fn inline_policies(&self, role: &str) -> AwsResult<Vec<String>>;
+    /// CreateRole.
+    async fn create_role(&self, input: &NewRole) -> AwsResult<Role>;
+    /// AttachRolePolicy.
+    async fn attach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()>;
+    /// DetachRolePolicy.
+    async fn detach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()>;
+    /// CreateInstanceProfile.
+    async fn create_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<InstanceProfile>;
+    /// AddRoleToInstanceProfile.
+    async fn add_role_to_profile(&self, profile: &str, role: &str) -> AwsResult<()>;
+    /// RemoveRoleFromInstanceProfile.
+    async fn remove_role_from_profile(&self, profile: &str, role: &str) -> AwsResult<()>;
+    /// DeleteInstanceProfile.
+    async fn delete_profile(&self, name: &str) -> AwsResult<()>;
+    /// DeleteRole.
+    async fn delete_role(&self, name: &str) -> AwsResult<()>;
+    /// TagRole.
+    async fn tag_role(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
+    /// TagInstanceProfile.
+    async fn tag_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
+}
+
+/// Amazon EKS.
+#[async_trait]
+pub trait Eks: Send + Sync {
+    /// DescribeCluster; `None` when there is no cluster of that name.
+    async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>>;
+}
+
+/// AWS Systems Manager's Parameter Store.
+#[async_trait]
+pub trait Ssm: Send + Sync {
+    /// GetParameters: at most ten names; absent ones are not in the answer.
+    async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>>;
+}
+
+/// The five services together, as the doors of the corridor take them.
+#[derive(Clone)]
+pub struct Aws {
+    /// Amazon EC2 Auto Scaling.
+    pub autoscaling: Arc<dyn AutoScaling>,
+    /// Amazon EC2.
+    pub ec2: Arc<dyn Ec2>,
+    /// AWS IAM.
+    pub iam: Arc<dyn Iam>,
+    /// Amazon EKS.
+    pub eks: Arc<dyn Eks>,
+    /// AWS Systems Manager.
+    pub ssm: Arc<dyn Ssm>,
+}

@@ -1,0 +1,395 @@
+//! Plain values for what AWS has and what we ask of it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::redact::Redacted;
+
+/// A tag of any AWS resource; on a scaling group ours always propagate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Tag {
+    /// At most 128 characters.
+    pub key: String,
+    /// At most 256 characters.
+    pub value: String,
+}
+
+/// A set of tags by key, for comparing.
+pub fn tag_map(tags: &[Tag]) -> BTreeMap<&str, &str> {
+    tags.iter().map(|t| (t.key.as_str(), t.value.as_str())).collect()
+}
+
+/// Which version of which launch template a scaling group or an instance refers to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct TemplatePin {
+    /// `lt-...`
+    pub id: String,
+    /// A number, `$Latest` or `$Default`.
+    pub version: String,
+}
+
+impl TemplatePin {
+    /// The pinned number, or `None` for `$Latest` and `$Default`.
+    pub fn number(&self) -> Option<i64> {
+        self.version.parse().ok()
+    }
+}
+
+/// A scaling group as DescribeAutoScalingGroups tells it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScalingGroup {
+    /// The name, unique in an account and region.
+    pub name: String,
+    /// Smallest size.
+    pub min: i32,
+    /// Largest size.
+    pub max: i32,
+    /// The size that AWS steers to; the autoscaler's.
+    pub desired: i32,
+    /// Sorted subnet ids.
+    pub subnets: Vec<String>,
+    /// The launch template that it uses, if it uses one directly.
+    pub template: Option<TemplatePin>,
+    /// The launch configuration that it uses, if any.
+    pub launch_configuration: Option<String>,
+    /// Whether it has a mixed instances policy.
+    pub mixed: bool,
+    /// All tags.
+    pub tags: Vec<Tag>,
+    /// Sorted names of suspended processes.
+    pub suspended: Vec<String>,
+    /// Sorted names of enabled group metrics.
+    pub metrics: Vec<String>,
+    /// Its instances in any state.
+    pub instances: Vec<Instance>,
+    /// True while AWS is deleting it.
+    pub deleting: bool,
+}
+
+/// The states of Auto Scaling's instance life cycle that decide something here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum InstanceState {
+    /// `Pending`, `Pending:Wait`, `Pending:Proceed`.
+    Pending,
+    /// `InService`.
+    InService,
+    /// `Terminating` and its sub-states, `Terminated`.
+    Terminating,
+    /// `EnteringStandby`, `Standby`.
+    Standby,
+    /// `Warmed:*`.
+    Warmed,
+    /// `Detaching`, `Detached` or a state that AWS added since.
+    Other,
+}
+
+/// An instance of a scaling group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Instance {
+    /// `i-...`
+    pub id: String,
+    /// Availability zone.
+    pub zone: String,
+    /// Where it is in its life cycle.
+    pub state: InstanceState,
+    /// False when Auto Scaling judges it `Unhealthy`.
+    pub healthy: bool,
+    /// The template version that it was launched with.
+    pub template: Option<TemplatePin>,
+    /// When this process first saw it `InService`; the clock of `joinTimeout`.
+    pub in_service_since: Option<Timestamp>,
+}
+
+/// A lifecycle hook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LifecycleHook {
+    /// Unique in its group.
+    pub name: String,
+    /// `autoscaling:EC2_INSTANCE_LAUNCHING` or `autoscaling:EC2_INSTANCE_TERMINATING`.
+    pub transition: String,
+    /// `ABANDON` or `CONTINUE`.
+    pub default_result: String,
+    /// Seconds.
+    pub heartbeat_timeout: i32,
+    /// SNS topic or SQS queue.
+    pub notification_arn: Option<String>,
+    /// Free text for the target.
+    pub metadata: Option<String>,
+    /// The role that may notify.
+    pub role_arn: Option<String>,
+}
+
+/// One entry of DescribeScalingActivities.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ScalingActivity {
+    /// `Successful`, `Failed`, `Cancelled`, `InProgress`, ...
+    pub status: String,
+    /// What AWS was doing.
+    pub description: String,
+    /// Why it failed, in AWS's words.
+    pub message: String,
+    /// When it began.
+    pub started: Option<Timestamp>,
+}
+
+/// Input of CreateAutoScalingGroup.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NewScalingGroup {
+    /// The derived name.
+    pub name: String,
+    /// Smallest size; also the first desired size.
+    pub min: i32,
+    /// Largest size.
+    pub max: i32,
+    /// Sorted subnet ids.
+    pub subnets: Vec<String>,
+    /// The launch template, by id, and the version's number.
+    pub template: TemplatePin,
+    /// Ownership tags and the spec's.
+    pub tags: Vec<Tag>,
+    /// Present from the first instance on.
+    pub hooks: Vec<LifecycleHook>,
+}
+
+/// What UpdateAutoScalingGroup changes; `None` is left as it is. Never `desired`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ScalingGroupChange {
+    /// New smallest size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<i32>,
+    /// New largest size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<i32>,
+    /// New subnets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subnets: Option<Vec<String>>,
+}
+
+/// A launch template without its data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LaunchTemplate {
+    /// `lt-...`
+    pub id: String,
+    /// The name.
+    pub name: String,
+    /// The number of the default version.
+    pub default_version: i64,
+    /// The highest number.
+    pub latest_version: i64,
+    /// Its tags.
+    pub tags: Vec<Tag>,
+}
+
+/// One immutable version of a launch template.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TemplateVersion {
+    /// `lt-...`
+    pub template_id: String,
+    /// 1, 2, ...
+    pub number: i64,
+    /// Ours carry the hash of their inputs here.
+    pub description: Option<String>,
+    /// What it launches.
+    pub data: TemplateData,
+}
+
+/// What a launch template version holds, as far as we set it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TemplateData {
+    /// `ami-...`
+    pub image_id: String,
+    /// For example `m5.large`.
+    pub instance_type: String,
+    /// Name of an EC2 key pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_name: Option<String>,
+    /// ARN of the instance profile.
+    pub profile_arn: String,
+    /// Sorted security group ids.
+    pub security_groups: Vec<String>,
+    /// Base64; never printed.
+    pub user_data: Redacted<String>,
+    /// By device name.
+    pub devices: Vec<BlockDevice>,
+    /// Instance metadata options, when something was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<MetadataOptions>,
+    /// Placement, when something was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// Tags for what the instance brings along, sorted by resource type.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tag_specifications: Vec<TagSpecification>,
+}
+
+/// A block device mapping with EBS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockDevice {
+    /// `/dev/xvda`
+    pub name: String,
+    /// `gp3`, ...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_type: Option<String>,
+    /// GiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<i32>,
+    /// Operations a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<i32>,
+    /// MiB a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<i32>,
+    /// Goes with the instance.
+    pub delete_on_termination: bool,
+    /// Encrypted at rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encrypted: Option<bool>,
+    /// `snap-...`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_id: Option<String>,
+}
+
+/// Instance metadata service options.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MetadataOptions {
+    /// `enabled` or `disabled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_endpoint: Option<String>,
+    /// `optional` or `required`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_tokens: Option<String>,
+    /// 1 to 64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hop_limit: Option<i32>,
+}
+
+/// Placement of instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    /// For example `us-west-2a`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub availability_zone: Option<String>,
+    /// `default`, `dedicated` or `host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenancy: Option<String>,
+}
+
+/// Tags for one type of resource that a launch makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TagSpecification {
+    /// `instance`, `volume`, ...
+    pub resource_type: String,
+    /// Sorted by key.
+    pub tags: Vec<Tag>,
+}
+
+/// Input of CreateLaunchTemplate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NewTemplate {
+    /// The derived name.
+    pub name: String,
+    /// Ownership tags.
+    pub tags: Vec<Tag>,
+    /// Its first version.
+    pub version: NewVersion,
+}
+
+/// Input of CreateLaunchTemplateVersion.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NewVersion {
+    /// Idempotency token, at most 64 characters.
+    pub token: String,
+    /// The hash line that we know it by.
+    pub description: String,
+    /// What it launches.
+    pub data: TemplateData,
+}
+
+/// Subnets or security groups to look up: by id and by Name tag within a VPC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NetworkQuery {
+    /// The cluster's VPC; names are looked for only there.
+    pub vpc: String,
+}
+
+/// A subnet or a security group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NetworkObject {
+    /// `subnet-...` or `sg-...`
+    pub id: String,
+    /// Its Name tag.
+    pub name: Option<String>,
+    /// Its VPC.
+    pub vpc: String,
+    /// A subnet's availability zone.
+    pub zone: Option<String>,
+}
+
+/// What we need to know of an instance type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InstanceType {
+    /// For example `m5.large`.
+    pub name: String,
+    /// In AWS's order: `x86_64`, `arm64`, ...
+    pub architectures: Vec<String>,
+}
+
+/// An IAM role.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Role {
+    /// Its name, without path.
+    pub name: String,
+    /// Its ARN, with path.
+    pub arn: String,
+    /// Its tags; empty where the call does not tell them.
+    pub tags: Vec<Tag>,
+}
+
+/// Input of CreateRole.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NewRole {
+    /// The derived name.
+    pub name: String,
+    /// The trust policy document.
+    pub trust: String,
+    /// Ownership tags.
+    pub tags: Vec<Tag>,
+}
+
+/// An instance profile and its role.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InstanceProfile {
+    /// Its name, without path.
+    pub name: String,
+    /// Its ARN, with path.
+    pub arn: String,
+    /// When it was made; a fresh one is not known everywhere yet.
+    pub created: Option<Timestamp>,
+    /// Its role, if it has one.
+    pub role: Option<Role>,
+    /// Its tags; empty where the call does not tell them.
+    pub tags: Vec<Tag>,
+}
+
+/// An EKS cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// Its ARN; the account and the partition of what we name are read from it.
+    pub arn: String,
+    /// Kubernetes version, `1.33`.
+    pub version: String,
+    /// URL of its API server.
+    pub endpoint: String,
+    /// Base64 of its certificate authority.
+    pub ca: String,
+    /// The services' IPv4 range.
+    pub service_cidr: String,
+    /// The VPC it lives in.
+    pub vpc: String,
+    /// `CONFIG_MAP`, `API` or `API_AND_CONFIG_MAP`.
+    pub authentication_mode: String,
+}

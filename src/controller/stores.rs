@@ -1,0 +1,122 @@
+//! What the watches show, shared by all reconciles and trimmed to what they read.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, RwLock};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::{ObjectRef, Store};
+
+use super::Stored;
+use crate::api::names::annotation;
+use crate::api::InstanceGroup;
+use crate::config::Current;
+use crate::corridor::{Corridor, Surroundings};
+use crate::metrics::Metrics;
+
+/// Quotas go to the groups that came first.
+fn older(one: &InstanceGroup, other: &InstanceGroup) -> bool {
+    (one.creation_timestamp(), one.name_any()) < (other.creation_timestamp(), other.name_any())
+}
+
+/// What the watches show.
+pub struct Stores {
+    /// All InstanceGroups.
+    pub groups: Store<Stored>,
+    /// Metadata of all Namespaces.
+    pub namespaces: Store<PartialObjectMeta<Namespace>>,
+    /// The boundaries in force.
+    pub current: Current,
+    /// Whether the ConfigMap holds the brake.
+    pub config_locked: RwLock<bool>,
+    /// `mapRoles` of kube-system/aws-auth; `None` before the watch has told.
+    pub map_roles: RwLock<Option<Option<String>>>,
+    /// Groups that wait for their turn.
+    pub waiting: Mutex<HashSet<String>>,
+    /// The generation of objects that cannot be decoded.
+    seen: Mutex<HashMap<String, Option<i64>>>,
+}
+
+impl Stores {
+    /// Empty stores around the two reflectors.
+    pub fn new(groups: Store<Stored>, namespaces: Store<PartialObjectMeta<Namespace>>) -> Self {
+        Stores {
+            groups,
+            namespaces,
+            current: Current::default(),
+            config_locked: RwLock::default(),
+            map_roles: RwLock::default(),
+            waiting: Mutex::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// A group has got its turn.
+    pub fn started(&self, key: &str, metrics: &Metrics) {
+        let mut waiting = self.waiting.lock().expect("nobody panics holding it");
+        waiting.remove(key);
+        metrics.queue_depth(waiting.len());
+    }
+
+    /// Whether this generation of an object has not been answered yet.
+    pub fn first_sight(&self, key: &str, generation: Option<i64>) -> bool {
+        self.seen.lock().expect("nobody panics holding it").insert(key.into(), generation) != Some(generation)
+    }
+
+    /// What stands around one group.
+    pub fn around(&self, group: &InstanceGroup, corridor: &Corridor) -> Surroundings {
+        let namespace = group.namespace().unwrap_or_default();
+        let name = group.name_any();
+        let annotations = self.namespaces.get(&ObjectRef::new(&namespace)).map(|n| n.annotations().clone());
+        let mut around = Surroundings {
+            lock: self.lock(group, annotations.as_ref()),
+            namespace: annotations,
+            in_force: self.current.get(),
+            map_roles: self.map_roles.read().expect("nobody panics holding it").clone().flatten(),
+            ..Surroundings::default()
+        };
+        let quotas = around.in_force.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas());
+        for stored in self.groups.state() {
+            let Ok(other) = &stored.0 else { continue };
+            let status = other.status.as_ref();
+            around.auth_entries.extend(status.and_then(|s| s.managed.as_ref()).into_iter().flat_map(|m| m.auth_entries.clone()));
+            let same_namespace = other.namespace().as_ref() == Some(&namespace);
+            if same_namespace && other.name_any() == name {
+                continue;
+            }
+            around.roles_in_use.extend(status.and_then(|s| s.nodes_instance_role_arn.clone()));
+            if same_namespace && quotas && older(other, group) {
+                around.counts.groups += 1;
+                around.counts.nodes += corridor.most_nodes(other, &around);
+            }
+        }
+        if quotas {
+            around.counts.groups += 1;
+            around.counts.nodes += corridor.most_nodes(group, &around);
+        }
+        around
+    }
+
+    /// Who holds the brake, in words.
+    fn lock(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Option<String> {
+        let locked = |annotations: &BTreeMap<String, String>| annotations.get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let name = annotation::LOCK_UPGRADES;
+        if locked(group.annotations()) {
+            return Some(format!("the annotation {name} on the InstanceGroup"));
+        }
+        if namespace.is_some_and(locked) {
+            return Some(format!("the annotation {name} on the Namespace"));
+        }
+        let config = *self.config_locked.read().expect("nobody panics holding it");
+        config.then(|| format!("the annotation {name} on the instance-manager ConfigMap"))
+    }
+
+    /// Why reconciles may not begin yet, if something is missing.
+    pub fn missing(&self) -> Option<&'static str> {
+        if self.map_roles.read().expect("nobody panics holding it").is_none() {
+            return Some("kube-system/aws-auth has not been seen");
+        }
+        (self.current.get().source == crate::config::Source::Unknown).then_some("the ConfigMap instance-manager has not been seen")
+    }
+}

@@ -1,0 +1,261 @@
+//! The watches: each feeds a store and wakes the groups that it concerns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedSender;
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::{ObjectRef, store::Writer};
+use kube::runtime::watcher::{self, Event, watch_object, watcher};
+use kube::runtime::{WatchStreamExt, reflector};
+use kube::{Api, Client, Resource, ResourceExt};
+
+use super::{Shared, Stored, key};
+use crate::api::names::{CONFIG_MAP, annotation, label};
+use crate::cluster::Regarding;
+use crate::config::{Source, judge};
+use crate::nodes;
+use crate::plan::Told;
+
+/// Wakes groups.
+#[derive(Clone)]
+pub struct Bell {
+    sender: UnboundedSender<ObjectRef<Stored>>,
+    shared: Arc<Shared>,
+}
+
+impl Bell {
+    /// A bell that rings for the queue.
+    pub fn new(sender: UnboundedSender<ObjectRef<Stored>>, shared: Arc<Shared>) -> Self {
+        Bell { sender, shared }
+    }
+
+    fn ring(&self, object: ObjectRef<Stored>) {
+        let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
+        let mut waiting = self.shared.stores.waiting.lock().expect("nobody panics holding it");
+        if waiting.insert(key) {
+            self.shared.metrics.queue_added();
+        }
+        self.shared.metrics.queue_depth(waiting.len());
+        drop(waiting);
+        // The queue is gone only when the process ends.
+        let _ = self.sender.unbounded_send(object);
+    }
+
+    /// Wakes every group.
+    pub fn all(&self) {
+        self.some(|_| true);
+    }
+
+    fn some(&self, which: impl Fn(&Stored) -> bool) {
+        for stored in self.shared.stores.groups.state() {
+            if which(&stored) {
+                self.ring(ObjectRef::from_obj(stored.as_ref()));
+            }
+        }
+    }
+}
+
+fn config() -> watcher::Config {
+    watcher::Config::default().page_size(500)
+}
+
+/// What of a group wakes it: never its status.
+fn cause(stored: &Stored) -> (Option<i64>, bool, Vec<(String, String)>, Vec<String>) {
+    let meta = stored.meta();
+    let annotations = meta.annotations.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    (meta.generation, meta.deletion_timestamp.is_some(), annotations, meta.finalizers.clone().unwrap_or_default())
+}
+
+/// InstanceGroups.
+pub async fn groups(client: Client, writer: Writer<Stored>, bell: Bell) {
+    let api: Api<Stored> = Api::all(client);
+    let mut known = std::collections::HashMap::new();
+    let stream = watcher(api, config()).default_backoff().modify(|stored| {
+        stored.meta_mut().managed_fields = None;
+        stored.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
+    });
+    let mut stream = std::pin::pin!(reflector(writer, stream));
+    while let Some(event) = next(&mut stream, "instancegroups").await {
+        match event {
+            Event::Apply(stored) | Event::InitApply(stored) => {
+                let cause = cause(&stored);
+                if known.insert(key(&stored), cause.clone()) != Some(cause) {
+                    bell.ring(ObjectRef::from_obj(&stored));
+                }
+            }
+            Event::Delete(stored) => {
+                let key = key(&stored);
+                known.remove(&key);
+                bell.shared.corridor.memory.forget_group(&key);
+                bell.shared.metrics.forget_group(&key);
+            }
+            Event::Init | Event::InitDone => {}
+        }
+    }
+}
+
+/// Namespaces: their annotations exclude and lock.
+pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespace>>, bell: Bell) {
+    let stream = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), config()).default_backoff().modify(|n| n.metadata.managed_fields = None);
+    let mut stream = std::pin::pin!(reflector(writer, stream));
+    let mut known = std::collections::HashMap::new();
+    while let Some(event) = next(&mut stream, "namespaces").await {
+        let (Event::Apply(namespace) | Event::InitApply(namespace)) = event else { continue };
+        let ours = |a: &str| namespace.annotations().get(a).cloned();
+        let seen = (ours(annotation::CONFIG_EXCLUDED), ours(annotation::LOCK_UPGRADES));
+        let name = namespace.name_any();
+        if known.insert(name.clone(), seen.clone()).is_some_and(|old| old != seen) {
+            bell.some(|stored| stored.namespace().as_ref() == Some(&name));
+        }
+    }
+}
+
+/// Nodes: what joins, becomes Ready, falls silent or goes.
+pub async fn nodes(client: Client, bell: Bell, relabel: bool) {
+    let stream = watcher(Api::<Node>::all(client), config()).default_backoff().modify(nodes::trim);
+    let mut stream = std::pin::pin!(stream);
+    let shared = bell.shared.clone();
+    while let Some(event) = next(&mut stream, "nodes").await {
+        let changed = shared.corridor.nodes.apply(&event);
+        let groups: std::collections::BTreeSet<_> = changed.iter().filter_map(|i| shared.corridor.inventory.group_of_instance(i)).collect();
+        if !groups.is_empty() {
+            let active = |stored: &Stored| stored.0.as_ref().ok()?.status.as_ref()?.active_scaling_group_name.clone();
+            bell.some(|stored| active(stored).is_some_and(|name| groups.contains(&name)));
+        }
+        if let (true, Event::Apply(node) | Event::InitApply(node)) = (relabel, &event) {
+            label_role(node, &shared).await;
+        }
+    }
+}
+
+/// Copies the role label to where older tools look for it.
+async fn label_role(node: &Node, shared: &Shared) {
+    let labels = node.labels();
+    let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else { return };
+    if !shared.leads() {
+        return;
+    }
+    let wanted = [(label::LEGACY_NODE_ROLE.to_owned(), role.clone())].into();
+    if let Err(error) = shared.corridor.cluster.label_node(&node.name_any(), &wanted).await {
+        tracing::warn!(node = %node.name_any(), %error, "the role label was not copied");
+    }
+}
+
+/// kube-system/aws-auth: how nodes join.
+pub async fn aws_auth(client: Client, bell: Bell) {
+    let api: Api<ConfigMap> = Api::namespaced(client, "kube-system");
+    let mut stream = std::pin::pin!(watch_object(api, "aws-auth"));
+    while let Some(found) = next_object(&mut stream, "kube-system/aws-auth").await {
+        let roles = found.and_then(|map| map.data?.get("mapRoles").cloned());
+        let old = bell.shared.stores.map_roles.write().expect("nobody panics holding it").replace(roles.clone());
+        if old.is_some_and(|old| old != roles) {
+            bell.all();
+        }
+    }
+}
+
+/// The boundaries. They are judged once per edit, and every group looks whether it is concerned.
+pub async fn boundaries(client: Client, bell: Bell) {
+    let shared = bell.shared.clone();
+    let api: Api<ConfigMap> = Api::namespaced(client, &shared.config_namespace);
+    let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
+    let mut leadership = shared.leadership.clone();
+    let mut live: Option<Option<ConfigMap>> = None;
+    loop {
+        tokio::select! {
+            found = next_object(&mut stream, CONFIG_MAP) => match found {
+                Some(found) => live = Some(found),
+                None => return,
+            },
+            changed = leadership.changed() => if changed.is_err() {
+                // Without an election leadership never changes.
+                leadership = tokio::sync::watch::channel(shared.leadership.borrow().clone()).1;
+                std::future::pending::<()>().await;
+            },
+        }
+        if let Some(live) = &live {
+            settle(live.as_ref(), &shared).await;
+            bell.all();
+        }
+    }
+}
+
+async fn settle(live: Option<&ConfigMap>, shared: &Shared) {
+    shared.stores.groups.wait_until_ready().await.ok();
+    let locked = live.is_some_and(|m| m.annotations().get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true")));
+    *shared.stores.config_locked.write().expect("nobody panics holding it") = locked;
+    let data = live.map(|m| m.data.clone().unwrap_or_default());
+    let stored = match shared.corridor.cluster.last_good(&shared.config_namespace).await {
+        Ok(stored) => stored,
+        Err(error) => {
+            tracing::warn!(%error, "the last good boundaries cannot be read");
+            None
+        }
+    };
+    let merged = |s: &Arc<Stored>| s.0.as_ref().ok().and_then(|g| g.status.as_ref()).and_then(|s| s.config_md5.as_ref()).is_some_and(|m| !m.is_empty());
+    let had_one = shared.stores.groups.state().iter().any(merged);
+    let (in_force, error) = judge(data.as_ref(), stored.as_ref(), had_one);
+    let valid = matches!(in_force.source, Source::Live | Source::Never);
+    shared.metrics.boundaries(Some(in_force.revision.as_str()).filter(|r| !r.is_empty()), valid, in_force.warnings.len());
+    let changed = { let old = shared.stores.current.get(); old.source != in_force.source || old.revision != in_force.revision || old.warnings != in_force.warnings };
+    if changed {
+        tracing::info!(source = ?in_force.source, revision = %in_force.revision, "boundaries in force");
+    }
+    if shared.leads() {
+        if in_force.source == Source::Live && let Some(data) = &data
+            && let Err(error) = shared.corridor.cluster.put_last_good(&shared.config_namespace, data).await
+        {
+            tracing::warn!(%error, "the good boundaries were not stored");
+        }
+        if changed {
+            announce(live, &in_force, error.as_ref(), shared).await;
+        }
+    }
+    shared.stores.current.set(in_force);
+}
+
+/// Tells the admin on the ConfigMap itself.
+async fn announce(live: Option<&ConfigMap>, in_force: &crate::config::InForce, error: Option<&crate::boundaries::ConfigError>, shared: &Shared) {
+    let about = Regarding {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some(shared.config_namespace.clone()),
+        name: CONFIG_MAP.into(),
+        uid: live.and_then(ResourceExt::uid).unwrap_or_default(),
+    };
+    let warning = |reason: &str, message: String| Told { warning: true, reason: reason.into(), message };
+    let mut told: Vec<_> = in_force.warnings.iter().map(|w| warning("BoundariesWarning", w.to_string())).collect();
+    match (&in_force.source, error) {
+        (Source::LastGood(why) | Source::Unavailable(why), error) => told.push(warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone())),
+        (Source::Live, _) => told.push(Told { warning: false, reason: "BoundariesApplied".into(), message: format!("revision {} is in force", in_force.revision) }),
+        (Source::Never | Source::Unknown, _) => {}
+    }
+    for told in told {
+        super::tell(&about, &told, shared).await;
+    }
+}
+
+/// The next event; an error is logged and waited out by the watch's own backoff.
+async fn next<T>(stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin), what: &str) -> Option<T> {
+    loop {
+        match stream.try_next().await {
+            Ok(event) => return event,
+            Err(error) => tracing::warn!(watch = what, %error, "the watch is interrupted"),
+        }
+    }
+}
+
+async fn next_object(stream: &mut (impl Stream<Item = watcher::Result<Option<ConfigMap>>> + Unpin), what: &str) -> Option<Option<ConfigMap>> {
+    loop {
+        match stream.next().await? {
+            Ok(found) => return Some(found),
+            Err(error) => {
+                tracing::warn!(watch = what, %error, "the watch is interrupted");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Arguments to command.
+
+use std::process::ExitCode;
+
+use instance_manager::args::{Command, parse_or_exit};
+use instance_manager::cli;
+
+fn main() -> anyhow::Result<ExitCode> {
+    // One TLS stack: without this the first client that is made panics.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match parse_or_exit().command {
+        Command::Run(args) => runtime()?.block_on(cli::run::run(*args)),
+        Command::Render(args) => cli::render::run(args),
+        Command::Explain(args) => cli::explain::run(args),
+        Command::Crd(args) => cli::crd::run(args),
+        Command::Plan(_) => anyhow::bail!("plan is not there yet"),
+    }
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}

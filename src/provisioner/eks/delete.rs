@@ -1,0 +1,171 @@
+//! Taking a group down: drain, then remove what we made and nothing else.
+//!
+//! It needs no valid spec: names come from the status, which had them before
+//! anything was made.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::plan::{Draft, waiting};
+use super::rotate::named;
+use super::state::owned;
+use crate::auth::aws_auth::AuthEntry;
+use crate::aws::{InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag};
+use crate::plan::{Drift, Facts, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told};
+use crate::provisioner::GroupId;
+use crate::timing::Timing;
+use crate::upgrade::drain::{AtTimeout, DrainPolicy};
+use crate::upgrade::rolling_update::{self, Victims, decide};
+use crate::upgrade::{Drains, Fleet, Member};
+
+/// Everything that the plan of a deletion depends on.
+pub struct Input<'a> {
+    /// Which group.
+    pub id: &'a GroupId,
+    /// The tags that prove that something is ours.
+    pub ownership: &'a [Tag],
+    /// The scaling group.
+    pub group: Option<&'a ScalingGroup>,
+    /// Its instances with their nodes.
+    pub members: &'a [Member],
+    /// What is on the nodes that carry our record.
+    pub drains: &'a Drains,
+    /// The launch template, tags included.
+    pub template: Option<&'a LaunchTemplate>,
+    /// The role of the derived name, tags included; asked for once the scaling group is gone.
+    pub role: Option<&'a Role>,
+    /// What is attached to it.
+    pub attached: &'a [String],
+    /// The policies on it that we may take off.
+    pub our_policies: &'a [String],
+    /// Its inline policies.
+    pub inline: &'a [String],
+    /// The profile of the derived name, tags included.
+    pub profile: Option<&'a InstanceProfile>,
+    /// Our entry in aws-auth that nothing else uses.
+    pub auth: Option<&'a AuthEntry>,
+    /// How many nodes may go at once is everyone; how long things take.
+    pub timing: &'a Timing,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// Plans one pass of a deletion.
+pub fn plan(input: &Input) -> Plan {
+    let mut draft = Draft::default();
+    match input.group {
+        Some(group) if group.deleting => draft.decide(waiting(Phase::Deleting, format!("AWS deletes the scaling group {}", group.name))),
+        Some(group) if owned(&group.tags, input.ownership) => empty(input, group, &mut draft),
+        Some(_) | None => rest(input, &mut draft),
+    }
+    Plan {
+        group: input.id.key(),
+        generation: input.id.generation,
+        steps: draft.steps,
+        outcome: draft.outcome.unwrap_or(Outcome::Deleted),
+        facts: Facts { status: draft.facts.status, nodes_ready: None },
+        notes: draft.notes,
+        events: draft.events,
+    }
+}
+
+fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
+    let because = || vec![Drift::new("InstanceGroup", "present", "deleted")];
+    if !group.suspended.iter().any(|p| p == "Launch") {
+        draft.because(Step::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] }, because());
+    }
+    if group.min != 0 {
+        let change = ScalingGroupChange { min: Some(0), ..ScalingGroupChange::default() };
+        draft.because(Step::UpdateGroup { group: group.name.clone(), change, pin: None }, because());
+    }
+    if input.members.is_empty() {
+        draft.because(Step::DeleteGroup { group: group.name.clone() }, because());
+        return draft.decide(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
+    }
+    let decision = drain(input, group);
+    if !decision.abandoned.is_empty() {
+        let message = format!("the drain took longer than 15 minutes and goes on without waiting for {}", named(&decision.abandoned));
+        draft.events.push(Told { warning: true, reason: "DrainTimeout".into(), message });
+    }
+    let acts = !decision.steps.is_empty();
+    draft.steps.extend(decision.steps.into_iter().map(Planned::from));
+    let live = input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).count();
+    draft.facts.status = BTreeMap::from([(
+        "nodes".into(),
+        json!({"desired": group.desired, "ready": input.members.iter().filter(|m| m.ready()).count(), "updated": 0, "outdated": live,
+               "draining": input.members.iter().filter(|m| m.mark(&input.id.uid).is_some()).count()}),
+    )]);
+    let mut message = format!("{} instances are still there", input.members.len());
+    if !decision.waiting.is_empty() {
+        message += &format!("; waiting for {}", decision.waiting.join("; "));
+    }
+    let recheck = if acts { Recheck::Soon } else { Recheck::Poll };
+    draft.decide(Outcome::Progressing { phase: Phase::Deleting, message, recheck });
+}
+
+fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
+    decide(&rolling_update::Input {
+        group: &group.name,
+        uid: &input.id.uid,
+        version: "",
+        members: input.members,
+        desired: input.members.len(),
+        max_unavailable: input.members.len(),
+        victims: Victims::All,
+        lock: None,
+        obstacle: None,
+        was_halted: false,
+        join_timeout: input.timing.deletion_drain,
+        drain: DrainPolicy {
+            timeout: Some(input.timing.deletion_drain),
+            at_timeout: AtTimeout::GoOn,
+            decrement: true,
+            dead_after: input.timing.dead_kubelet,
+            volumes_for: input.timing.volumes,
+        },
+        drains: input.drains,
+        fleet: Fleet::default(),
+        now: input.now,
+    })
+}
+
+/// With the scaling group gone: the way to join, the template, the profile, the role, the finalizer.
+fn rest(input: &Input, draft: &mut Draft) {
+    if let Some(entry) = input.auth {
+        draft.step(Step::RemoveAuthEntry(entry.clone()));
+    }
+    if let Some(template) = input.template.filter(|t| owned(&t.tags, input.ownership)) {
+        draft.step(Step::DeleteTemplate { template: template.id.clone() });
+    }
+    let role = input.role.filter(|r| owned(&r.tags, input.ownership));
+    if let Some(profile) = input.profile.filter(|p| owned(&p.tags, input.ownership)) {
+        if let Some(held) = &profile.role {
+            draft.step(Step::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
+        }
+        draft.step(Step::DeleteProfile { profile: profile.name.clone() });
+    }
+    if let Some(role) = role {
+        delete_role(input, role, draft);
+    }
+    if draft.outcome.is_none() && input.id.finalizer {
+        draft.step(Step::RemoveFinalizer);
+    }
+}
+
+fn delete_role(input: &Input, role: &Role, draft: &mut Draft) {
+    let foreign: Vec<_> = input.attached.iter().filter(|p| !input.our_policies.contains(p)).chain(input.inline).cloned().collect();
+    if !foreign.is_empty() {
+        let message = format!(
+            "the role {} carries policies that the controller did not put there: {}; remove them from the role, and the deletion goes on",
+            role.name,
+            foreign.join(", ")
+        );
+        return draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: true });
+    }
+    for policy in input.attached {
+        draft.step(Step::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
+    }
+    draft.step(Step::DeleteRole { role: role.name.clone() });
+}

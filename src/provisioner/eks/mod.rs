@@ -1,0 +1,15 @@
+//! The provisioner `eks`: a launch template, a scaling group, and a role.
+
+pub mod create;
+pub mod delete;
+pub mod drift;
+pub mod hash;
+pub mod names;
+pub mod observe;
+pub mod plan;
+pub mod resolve;
+pub mod rotate;
+pub mod standing;
+pub mod state;
+pub mod user_data;
+pub mod wanted;

@@ -1,0 +1,304 @@
+//! Looks: first what names mean, then what there is. No decision is made here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::hash::Fingerprint;
+use super::resolve::{Environment, Names, Resolved};
+use super::state::{State, Version, number, owned};
+use super::user_data::OsFamily;
+use super::wanted::{Image, Wanted};
+use crate::api::InstanceGroupStatus;
+use crate::auth::aws_auth::{self, AuthEntry};
+use crate::aws::inventory::Inventory;
+use crate::aws::{AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, Tag, TemplatePin};
+use crate::cluster::{ClusterError, ClusterWrites, PodKind};
+use crate::memory::Memory;
+use crate::nodes::NodeIndex;
+use crate::plan::PodRef;
+use crate::upgrade::{DrainView, Drains, Member, NodeView, PodView};
+
+/// Why nobody knows. Never taken for "it is not there".
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// AWS did not tell.
+    #[error("reading from AWS: {0}")]
+    Aws(#[source] AwsError),
+    /// Kubernetes did not tell.
+    #[error("reading from Kubernetes: {0}")]
+    Cluster(#[source] ClusterError),
+}
+
+/// What observing needs.
+pub struct Observer<'a> {
+    /// Batched reads of AWS.
+    pub inventory: &'a Inventory,
+    /// Reads of pods and volumes of single nodes.
+    pub cluster: &'a dyn ClusterWrites,
+    /// Nodes by instance.
+    pub nodes: &'a NodeIndex,
+    /// Clocks.
+    pub memory: &'a Memory,
+    /// `mapRoles` as the watch shows it; the outer `None` before it has.
+    pub map_roles: Option<&'a str>,
+    /// Roles whose entry some group of ours has recorded as put by us.
+    pub auth_entries: &'a [String],
+    /// How old a cached read may be.
+    pub max_age: Duration,
+    /// How old a shared read may be in any case.
+    pub resync: Duration,
+    /// The moment.
+    pub now: Timestamp,
+}
+
+type Observed<T> = Result<T, ObserveError>;
+
+/// What names mean: cluster, network, image, a given role's profile.
+pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environment> {
+    let aws = ObserveError::Aws;
+    let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
+        return Ok(Environment { cluster: None, subnets: vec![], security_groups: vec![], image: None, architecture: None, given_profile: None });
+    };
+    let (subnets, security_groups) = tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc)).map_err(aws)?;
+    let given_profile = match &wanted.given_role {
+        Some(given) => o.inventory.profile(&given.profile, o.resync).await.map_err(aws)?,
+        None => None,
+    };
+    let mut environment = Environment {
+        cluster: None,
+        subnets: subnets.to_vec(),
+        security_groups: security_groups.to_vec(),
+        image: None,
+        architecture: None,
+        given_profile,
+    };
+    if !matches!(wanted.image, Image::Id(_)) {
+        let kind = o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?;
+        let architecture = kind.and_then(|t| t.architectures.into_iter().find(|a| a == "x86_64" || a == "arm64"));
+        if let Some(parameter) = architecture.as_deref().and_then(|a| image_parameter(wanted, a, &cluster.version)) {
+            let image = o.inventory.image(&parameter, o.resync).await.map_err(aws)?;
+            environment.image = Some((parameter, image));
+        }
+        environment.architecture = Some(architecture);
+    }
+    environment.cluster = Some(cluster);
+    Ok(environment)
+}
+
+/// Where AWS publishes an image; `None` for a family that is not made here.
+fn image_parameter(wanted: &Wanted, architecture: &str, version: &str) -> Option<String> {
+    let id = |latest: &str| match &wanted.image {
+        Image::Ssm(id) => id.clone(),
+        Image::Latest | Image::Id(_) => latest.to_owned(),
+    };
+    let arm = architecture == "arm64";
+    Some(match wanted.family {
+        OsFamily::AmazonLinux2 => format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2{}/{}/image_id", if arm { "-arm64" } else { "" }, id("recommended")),
+        OsFamily::AmazonLinux2023 => format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/standard/{}/image_id", id("recommended")),
+        OsFamily::Bottlerocket => format!("/aws/service/bottlerocket/aws-k8s-{version}/{architecture}/{}/image_id", id("latest")),
+        OsFamily::Windows => return None,
+    })
+}
+
+/// What there is of one group.
+pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus) -> Observed<State> {
+    let aws = ObserveError::Aws;
+    let names = &resolved.names;
+    let (group, template) = tokio::try_join!(o.inventory.group(&names.group, o.max_age), o.inventory.template(&names.template, o.resync)).map_err(aws)?;
+    let template = referred(o, group.as_ref(), template, status).await?;
+    let role = &resolved.names.role;
+    let (profile, attached) = if resolved.own_role {
+        let mut asked = resolved.policies.clone();
+        asked.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
+        asked.sort();
+        asked.dedup();
+        tokio::try_join!(o.inventory.profile(role, o.resync), o.inventory.attached(role, &asked, o.resync)).map_err(aws)?
+    } else {
+        (None, Vec::new())
+    };
+    let hooked = !resolved.wanted.hooks.is_empty() || status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
+    let hooks = match &group {
+        Some(group) if hooked => Some(o.inventory.hooks(&group.name, o.resync).await.map_err(aws)?.to_vec()),
+        _ => None,
+    };
+    let versions = versions(o, resolved, status, group.as_ref(), template.as_ref()).await?;
+    let mut state = State {
+        versions,
+        template,
+        profile,
+        attached,
+        hooks,
+        refreshing: false,
+        activities: Vec::new(),
+        short_for: Default::default(),
+        launched: BTreeMap::new(),
+        auth: aws_auth::state(o.map_roles, &resolved.auth),
+        auth_is_ours: o.auth_entries.contains(&resolved.auth.role_arn),
+        nodes: nodes(o, group.as_ref()),
+        fleet: o.nodes.fleet(),
+        drains: Drains::new(),
+        group,
+    };
+    closer(o, resolved, status, &mut state).await?;
+    Ok(state)
+}
+
+/// The template that the group refers to when it is not the one of the derived name.
+async fn referred(o: &Observer<'_>, group: Option<&ScalingGroup>, derived: Option<LaunchTemplate>, status: &InstanceGroupStatus) -> Observed<Option<LaunchTemplate>> {
+    let Some(pin) = group.and_then(|g| g.template.as_ref()) else { return Ok(derived) };
+    if derived.as_ref().is_some_and(|t| t.id == pin.id) {
+        return Ok(derived);
+    }
+    // The original stamps the template with the time of its own first pass; the status has its name.
+    let Some(name) = &status.active_launch_template_name else { return Ok(derived) };
+    let named = o.inventory.template(name, o.resync).await.map_err(ObserveError::Aws)?;
+    Ok(named.filter(|t| t.id == pin.id).or(derived))
+}
+
+/// Only what something changed for is looked at closer.
+async fn closer(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus, state: &mut State) -> Observed<()> {
+    let aws = ObserveError::Aws;
+    let Some(group) = state.group.clone() else { return Ok(()) };
+    let running = group.instances.iter().filter(|i| matches!(i.state, InstanceState::InService | InstanceState::Pending)).count();
+    let short = running < usize::try_from(group.desired).unwrap_or(0);
+    state.short_for = o.memory.short_for(&resolved.wanted.id.key(), short, o.now);
+    if short && state.short_for.as_secs() > 0 {
+        state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
+    }
+    if resolved.wanted.strategy.rotate_at.is_some() {
+        let ids: Vec<_> = group.instances.iter().map(|i| i.id.clone()).collect();
+        state.launched = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
+    }
+    let members = super::state::members(resolved, state, status);
+    if members.iter().any(|m| !m.outdated.is_empty()) {
+        state.refreshing = o.inventory.refresh_active(&group.name).await.map_err(aws)?;
+    }
+    state.drains = drains(o, &members, &resolved.wanted.id.uid).await?;
+    Ok(())
+}
+
+/// Versions: what the status remembers is enough until something differs.
+async fn versions(
+    o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus, group: Option<&ScalingGroup>, template: Option<&LaunchTemplate>,
+) -> Observed<BTreeMap<i64, Version>> {
+    let Some(template) = template else { return Ok(BTreeMap::new()) };
+    let remembered = status.template.as_ref().filter(|t| t.id.as_deref() == Some(&template.id));
+    let pins: Vec<&TemplatePin> = group.iter().flat_map(|g| g.template.iter().chain(g.instances.iter().filter_map(|i| i.template.as_ref()))).collect();
+    let mut numbers: Vec<i64> = pins.iter().filter(|p| p.id == template.id).filter_map(|p| number(p, Some(template))).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    if let Some(t) = remembered
+        && let (Some(version), Some(hash)) = (t.version.as_ref().and_then(|v| v.parse().ok()), &t.hash)
+        && *hash == resolved.fingerprint.hash
+        && numbers.iter().all(|n| *n == version)
+        && group.is_some()
+        && t.adopted_version != t.version
+    {
+        let fingerprint = Some(Fingerprint { hash: hash.clone(), parts: resolved.fingerprint.parts.clone() });
+        return Ok([(version, Version { fingerprint, data: None })].into());
+    }
+    let read = o.inventory.versions(&template.id, &numbers).await.map_err(ObserveError::Aws)?;
+    let wanted = |list: &[Arc<crate::aws::TemplateVersion>]| {
+        list.iter().any(|v| Fingerprint::read(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash))
+    };
+    let pinned = group.and_then(|g| g.template.as_ref()).and_then(|p| number(p, Some(template)));
+    let current: Vec<_> = read.iter().filter(|v| Some(v.number) == pinned).cloned().collect();
+    let adopted = remembered.is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
+    let settled = group.is_some() && (wanted(&current) || adopted);
+    let all = if settled { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
+    let version = |v: Arc<crate::aws::TemplateVersion>| {
+        (v.number, Version { fingerprint: Fingerprint::read(v.description.as_deref()), data: Some(v.data.clone()) })
+    };
+    Ok(all.into_iter().map(version).collect())
+}
+
+fn nodes(o: &Observer<'_>, group: Option<&ScalingGroup>) -> BTreeMap<String, NodeView> {
+    let instances = group.iter().flat_map(|g| &g.instances);
+    instances.filter_map(|i| Some((i.id.clone(), o.nodes.get(&i.id)?))).collect()
+}
+
+/// Pods and volumes of the nodes that carry our record, and of no other.
+async fn drains(o: &Observer<'_>, members: &[Member], uid: &str) -> Observed<Drains> {
+    let mut drains = Drains::new();
+    for member in members {
+        let Some(node) = &member.node else { continue };
+        if member.mark(uid).is_none() {
+            if let Some(until) = o.memory.resting(&node.name) {
+                drains.insert(node.name.clone(), DrainView { resting_until: Some(until), ..DrainView::default() });
+            }
+            continue;
+        }
+        if member.instance.state != InstanceState::InService {
+            continue;
+        }
+        drains.insert(node.name.clone(), drain(o, &node.name).await?);
+    }
+    Ok(drains)
+}
+
+async fn drain(o: &Observer<'_>, node: &str) -> Observed<DrainView> {
+    let pods = o.cluster.pods_on_node(node).await.map_err(ObserveError::Cluster)?;
+    let pods: Vec<_> = (pods.into_iter())
+        .map(|p| PodView {
+            stays: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
+            finished: matches!(p.phase.as_str(), "Succeeded" | "Failed"),
+            bare: p.kind == PodKind::Bare,
+            terminating: p.deletion_timestamp.is_some(),
+            grace: p.grace_seconds,
+            pod: PodRef { namespace: p.namespace, name: p.name, uid: p.uid },
+        })
+        .collect();
+    let empty = pods.iter().all(|p| p.stays || p.finished);
+    let volumes = if empty { o.cluster.volume_attachments(node).await.map_err(ObserveError::Cluster)? } else { Vec::new() };
+    let memory = o.memory.drain(node, empty, o.now);
+    Ok(DrainView { pods, volumes, empty_since: memory.empty_since, refused: memory.refused, resting_until: memory.resting_until })
+}
+
+/// What there is of a group that is to go.
+pub struct Remains {
+    /// The scaling group.
+    pub group: Option<ScalingGroup>,
+    /// Its instances with their nodes.
+    pub members: Vec<Member>,
+    /// What is on its marked nodes.
+    pub drains: Drains,
+    /// The launch template.
+    pub template: Option<LaunchTemplate>,
+    /// The role of the derived name.
+    pub role: Option<Role>,
+    /// Its attached policies.
+    pub attached: Vec<String>,
+    /// Its inline policies.
+    pub inline: Vec<String>,
+    /// The profile of the derived name.
+    pub profile: Option<InstanceProfile>,
+    /// Our entry in aws-auth, when it is there.
+    pub auth: Option<AuthEntry>,
+}
+
+/// Looks at what is left of a group.
+pub async fn remains(o: &Observer<'_>, names: &Names, uid: &str, ownership: &[Tag], role_arn: Option<&str>) -> Observed<Remains> {
+    let aws = ObserveError::Aws;
+    let group = o.inventory.group(&names.group, o.max_age).await.map_err(aws)?;
+    let instances: Vec<Instance> = group.iter().flat_map(|g| g.instances.clone()).collect();
+    let members: Vec<_> = instances.into_iter().map(|instance| Member { node: o.nodes.get(&instance.id), outdated: Vec::new(), instance }).collect();
+    let drains = drains(o, &members, uid).await?;
+    let mut remains = Remains { members, drains, template: None, role: None, attached: vec![], inline: vec![], profile: None, auth: None, group };
+    if remains.group.as_ref().is_some_and(|g| owned(&g.tags, ownership)) {
+        return Ok(remains);
+    }
+    remains.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
+    let iam = &o.inventory.aws().iam;
+    remains.profile = iam.get_profile(&names.role).await.map_err(aws)?;
+    remains.role = iam.get_role(&names.role).await.map_err(aws)?;
+    if remains.role.as_ref().is_some_and(|r| owned(&r.tags, ownership)) {
+        remains.attached = iam.attached_policies(&names.role).await.map_err(aws)?;
+        remains.inline = iam.inline_policies(&names.role).await.map_err(aws)?;
+    }
+    let entry = role_arn.map(|arn| AuthEntry::for_nodes(arn, false));
+    remains.auth = entry.filter(|e| aws_auth::state(o.map_roles, e) == aws_auth::EntryState::Present);
+    Ok(remains)
+}

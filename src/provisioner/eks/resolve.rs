@@ -1,0 +1,274 @@
+//! What is wanted, in AWS's own terms: names become ids, aliases become
+//! images, inputs become user data. Pure; what cannot be resolved is a problem
+//! with a path and a remedy.
+
+use super::hash::Fingerprint;
+use super::names::{GroupNames, managed_policy_arns};
+use super::user_data::{self, BootstrapInput, Ignored};
+use super::wanted::{GivenRole, Image, Wanted};
+use crate::api::names::label;
+use crate::auth::aws_auth::AuthEntry;
+use crate::aws::{Cluster, InstanceProfile, NetworkObject, Tag, TemplateData};
+use crate::plan::Reason;
+use crate::provisioner::{GroupId, Problem};
+use crate::redact::Redacted;
+
+/// What names mean: looked up before anything can be resolved.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// The EKS cluster; `None` when there is none of that name.
+    pub cluster: Option<Cluster>,
+    /// All subnets of the cluster's VPC.
+    pub subnets: Vec<NetworkObject>,
+    /// All security groups of the cluster's VPC.
+    pub security_groups: Vec<NetworkObject>,
+    /// The parameter that an image alias leads to, and what it holds.
+    pub image: Option<(String, Option<String>)>,
+    /// The instance type, when an alias needs its architecture; `Some(None)` when AWS does not know it.
+    pub architecture: Option<Option<String>>,
+    /// The profile of a given role; `None` when there is none of that name or no role is given.
+    pub given_profile: Option<InstanceProfile>,
+}
+
+/// The names of everything that we make for one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The scaling group.
+    pub group: String,
+    /// The IAM role and its instance profile.
+    pub role: String,
+    /// The launch template.
+    pub template: String,
+}
+
+impl Names {
+    /// Derived names; with `distinct` those for when another owner has the derived ones.
+    pub fn derive(wanted: &Wanted, distinct: bool) -> Self {
+        let GroupId { namespace, name, created, .. } = &wanted.id;
+        let group = GroupNames::new(&wanted.cluster, namespace, name);
+        let of = |derived: String| if distinct { group.distinct(&derived) } else { derived };
+        Names { group: of(group.scaling_group()), role: of(group.role()), template: of(group.launch_template(*created)) }
+    }
+}
+
+/// What a cluster's ARN tells.
+struct Account<'a> {
+    partition: &'a str,
+    region: &'a str,
+    id: &'a str,
+}
+
+impl<'a> Account<'a> {
+    fn of(arn: &'a str) -> Self {
+        let part = |n| arn.split(':').nth(n).unwrap_or_default();
+        Account { partition: part(1), region: part(3), id: part(4) }
+    }
+
+    fn iam(&self, kind: &str, name: &str) -> String {
+        format!("arn:{}:iam::{}:{kind}/{name}", self.partition, self.id)
+    }
+}
+
+/// A group in AWS's terms. The planner never re-checks it.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// What it came from.
+    pub wanted: Wanted,
+    /// The names of everything that we make.
+    pub names: Names,
+    /// Sorted subnet ids.
+    pub subnets: Vec<String>,
+    /// What a launch template version shall hold.
+    pub data: TemplateData,
+    /// What it is known by.
+    pub fingerprint: Fingerprint,
+    /// Fields that the OS family cannot carry.
+    pub ignored: Vec<Ignored>,
+    /// The nodes' role.
+    pub role_arn: String,
+    /// Whether the role is ours to make and to keep.
+    pub own_role: bool,
+    /// ARNs of the managed policies on our own role.
+    pub policies: Vec<String>,
+    /// All tags of the scaling group.
+    pub tags: Vec<Tag>,
+    /// The tags that say whose a resource is.
+    pub ownership: Vec<Tag>,
+    /// How its nodes join.
+    pub auth: AuthEntry,
+    /// The trust policy of a role of our own.
+    pub trust: String,
+}
+
+/// Resolves; all problems are told at once.
+pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Resolved, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let Some(cluster) = &env.cluster else {
+        return Err(vec![
+            Problem::invalid("spec.eks.configuration.clusterName", &wanted.cluster, "is no cluster in this account and region", "correct it, or check the controller's region")
+                .because(Reason::NotFound),
+        ]);
+    };
+    if cluster.authentication_mode == "API" {
+        problems.push(auth_mode(&wanted));
+    }
+    let subnets = ids(&mut problems, "subnets", &wanted.subnets, &env.subnets);
+    let security_groups = ids(&mut problems, "securityGroups", &wanted.security_groups, &env.security_groups);
+    let image_id = image(&mut problems, &wanted, env);
+    let names = Names::derive(&wanted, distinct);
+    let account = Account::of(&cluster.arn);
+    let (role_arn, profile_arn) = role(&mut problems, &wanted, &names, &account, env.given_profile.as_ref());
+    let boot = bootstrap(&wanted, cluster, &image_id);
+    let mut data = TemplateData {
+        image_id,
+        instance_type: wanted.instance_type.clone(),
+        key_name: wanted.key_pair.clone(),
+        profile_arn,
+        security_groups,
+        devices: wanted.devices.clone(),
+        metadata: wanted.metadata.clone(),
+        placement: wanted.placement.clone(),
+        tag_specifications: wanted.tag_specifications.clone(),
+        user_data: Redacted::default(),
+    };
+    let mut ignored = Vec::new();
+    match user_data::render(wanted.family, &boot) {
+        Ok(rendered) => {
+            data.user_data = Redacted::new(rendered.base64());
+            ignored = rendered.ignored;
+        }
+        // An unsupported family is told by the table of unsupported fields.
+        Err(_) if !wanted.unsupported.is_empty() => {}
+        Err(problem) => problems.push(Problem::told(problem)),
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let ownership = ownership(&wanted);
+    Ok(Resolved {
+        fingerprint: Fingerprint::of(wanted.family.as_str(), &data, &boot),
+        subnets,
+        data,
+        ignored,
+        auth: AuthEntry::for_nodes(&role_arn, false),
+        trust: trust(account.region),
+        role_arn,
+        own_role: wanted.given_role.is_none(),
+        policies: managed_policy_arns(account.region, wanted.irsa, &wanted.managed_policies),
+        tags: group_tags(&wanted, &names, &ownership),
+        ownership,
+        names,
+        wanted,
+    })
+}
+
+fn auth_mode(wanted: &Wanted) -> Problem {
+    Problem::invalid(
+        "spec.eks.configuration.clusterName", &wanted.cluster, "takes access entries only (authenticationMode API)",
+        "set the cluster's authenticationMode to API_AND_CONFIG_MAP",
+    )
+    .because(Reason::AuthModeUnsupported)
+}
+
+fn ids(problems: &mut Vec<Problem>, field: &str, wanted: &[String], known: &[NetworkObject]) -> Vec<String> {
+    let prefix = if field == "subnets" { "subnet-" } else { "sg-" };
+    let mut ids = Vec::new();
+    for name in wanted {
+        let found: Vec<_> = if name.starts_with(prefix) {
+            known.iter().filter(|o| o.id == *name).collect()
+        } else {
+            known.iter().filter(|o| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))).collect()
+        };
+        if found.is_empty() {
+            let rule = "is neither an id nor a Name tag in the cluster's VPC";
+            problems.push(Problem::invalid(&format!("spec.eks.configuration.{field}"), name, rule, "correct it, or tag the resource").because(Reason::NotFound));
+        }
+        ids.extend(found.into_iter().map(|o| o.id.clone()));
+    }
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> String {
+    let path = "spec.eks.configuration.image";
+    if let Image::Id(id) = &wanted.image {
+        return id.clone();
+    }
+    if env.architecture == Some(None) {
+        let rule = "is no instance type of this region";
+        problems.push(Problem::invalid("spec.eks.configuration.instanceType", &wanted.instance_type, rule, "correct it").because(Reason::NotFound));
+        return String::new();
+    }
+    match &env.image {
+        Some((_, Some(id))) => id.clone(),
+        other => {
+            let parameter = other.as_ref().map(|(p, _)| p.clone()).unwrap_or_default();
+            let rule = "leads to no image for this OS family, architecture and cluster version";
+            let remedy = "name an AMI id, or use an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
+            problems.push(Problem::invalid(path, parameter, rule, remedy).because(Reason::ImageNotFound));
+            String::new()
+        }
+    }
+}
+
+fn role(problems: &mut Vec<Problem>, wanted: &Wanted, names: &Names, account: &Account, profile: Option<&InstanceProfile>) -> (String, String) {
+    let Some(GivenRole { role, profile: profile_name }) = &wanted.given_role else {
+        return (account.iam("role", &names.role), account.iam("instance-profile", &names.role));
+    };
+    let path = "spec.eks.configuration.instanceProfileName";
+    let Some(profile) = profile else {
+        problems.push(Problem::invalid(path, profile_name, "is no instance profile of this account", "create it with the role, or correct the name").because(Reason::NotFound));
+        return Default::default();
+    };
+    match &profile.role {
+        Some(held) if held.name == *role => (held.arn.clone(), profile.arn.clone()),
+        held => {
+            let rule = format!("holds {}, not the role {role}", held.as_ref().map_or("no role", |r| r.name.as_str()));
+            problems.push(Problem::invalid(path, profile_name, rule, "name the profile that holds roleName"));
+            Default::default()
+        }
+    }
+}
+
+fn bootstrap(wanted: &Wanted, cluster: &Cluster, image_id: &str) -> BootstrapInput {
+    let mut labels = wanted.labels.clone();
+    labels.insert(label::IMAGE.into(), image_id.into());
+    BootstrapInput {
+        cluster: cluster.name.clone(),
+        endpoint: cluster.endpoint.clone(),
+        ca_base64: cluster.ca.clone(),
+        service_cidr: cluster.service_cidr.clone(),
+        labels,
+        taints: wanted.taints.clone(),
+        max_pods: wanted.max_pods,
+        container_runtime: wanted.container_runtime.clone(),
+        bootstrap_arguments: wanted.bootstrap_arguments.clone(),
+        mounts: wanted.mounts.clone(),
+        stages: wanted.stages.clone(),
+    }
+}
+
+/// The tags that prove whose a resource is.
+pub fn ownership(wanted: &Wanted) -> Vec<Tag> {
+    let values = [&wanted.cluster, &wanted.id.name, &wanted.id.namespace];
+    super::names::OWNERSHIP_KEYS.iter().zip(values).map(|(key, value)| Tag { key: (*key).into(), value: value.clone() }).collect()
+}
+
+fn trust(region: &str) -> String {
+    let service = super::names::ec2_principal(region);
+    serde_json::json!({
+        "Version": "2012-10-17",
+        "Statement": [{ "Effect": "Allow", "Principal": { "Service": service }, "Action": "sts:AssumeRole" }],
+    })
+    .to_string()
+}
+
+fn group_tags(wanted: &Wanted, names: &Names, ownership: &[Tag]) -> Vec<Tag> {
+    use crate::api::names::tag;
+    let mut tags: std::collections::BTreeMap<_, _> = wanted.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+    tags.extend(ownership.iter().map(|t| (t.key.clone(), t.value.clone())));
+    tags.insert(tag::KUBERNETES_CLUSTER.into(), wanted.cluster.clone());
+    tags.insert(tag::NAME.into(), names.group.clone());
+    tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
+}

@@ -1,0 +1,127 @@
+//! From members to the rotation's next steps and what is told of them.
+
+use serde_json::json;
+
+use super::plan::{Draft, Input};
+use super::state;
+use crate::api::names::condition;
+use crate::aws::{InstanceState, ScalingGroup};
+use crate::plan::{Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
+use crate::upgrade::Member;
+use crate::upgrade::drain::{AtTimeout, DrainPolicy};
+use crate::upgrade::rolling_update::{self, Decision, Stand, Victims, decide};
+
+/// Replaces what is outdated, or takes away what is surplus.
+pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
+    let members = state::members(input.resolved, input.state, input.status);
+    counts(input, group, &members, draft);
+    let strategy = &input.resolved.wanted.strategy;
+    let surplus = usize::try_from(group.desired - input.resolved.wanted.max).unwrap_or(0);
+    let victims = if surplus > 0 { Victims::Surplus(surplus) } else { Victims::Outdated };
+    let desired = usize::try_from(group.desired).unwrap_or(0);
+    let version = group.template.as_ref().map(|t| t.version.clone()).unwrap_or_default();
+    let decision = decide(&rolling_update::Input {
+        group: &group.name,
+        uid: &input.resolved.wanted.id.uid,
+        version: &version,
+        members: &members,
+        desired,
+        max_unavailable: strategy.max_unavailable.of(desired),
+        victims,
+        lock: input.lock,
+        obstacle: obstacle(input, group),
+        was_halted: was_halted(input),
+        join_timeout: strategy.join_timeout,
+        drain: DrainPolicy {
+            timeout: strategy.drain_timeout,
+            at_timeout: if strategy.drain_force { AtTimeout::Delete } else { AtTimeout::GiveUp },
+            decrement: surplus > 0,
+            dead_after: input.timing.dead_kubelet,
+            volumes_for: input.timing.volumes,
+        },
+        drains: &input.state.drains,
+        fleet: input.state.fleet,
+        now: input.now,
+    });
+    tell(&members, decision, surplus, draft);
+}
+
+fn was_halted(input: &Input) -> bool {
+    let same = input.status.template.as_ref().and_then(|t| t.hash.as_ref()) == Some(&input.resolved.fingerprint.hash);
+    same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
+}
+
+fn obstacle(input: &Input, group: &ScalingGroup) -> Option<(Reason, String)> {
+    let stopped: Vec<_> = group.suspended.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
+    if !stopped.is_empty() {
+        let message = format!("{} is suspended on the scaling group, so that a terminated node would not be replaced; resume it, or remove it from suspendProcesses", stopped.join(" and "));
+        return Some((Reason::ProcessSuspended, message));
+    }
+    let message = "an instance refresh runs on the scaling group; wait for it to end, or cancel it";
+    input.state.refreshing.then(|| (Reason::ProcessSuspended, message.into()))
+}
+
+fn counts(input: &Input, group: &ScalingGroup, members: &[Member], draft: &mut Draft) {
+    let uid = &input.resolved.wanted.id.uid;
+    let live: Vec<_> = members.iter().filter(|m| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending)).collect();
+    let count = |test: &dyn Fn(&&&Member) -> bool| live.iter().filter(test).count();
+    draft.facts.status.insert(
+        "nodes".into(),
+        json!({
+            "desired": group.desired,
+            "ready": count(&|m| m.ready()),
+            "updated": count(&|m| m.outdated.is_empty()),
+            "outdated": count(&|m| !m.outdated.is_empty()),
+            "draining": members.iter().filter(|m| m.mark(uid).is_some()).count(),
+        }),
+    );
+}
+
+fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draft) {
+    let outdated = members.iter().filter(|m| !m.outdated.is_empty()).count();
+    let because = |step: &Step| {
+        let id = match step {
+            Step::MarkNode { instance, .. } | Step::Terminate { instance, .. } => instance,
+            _ => return Vec::new(),
+        };
+        members.iter().find(|m| m.instance.id == *id).map(|m| m.outdated.clone()).unwrap_or_default()
+    };
+    let acts = !decision.steps.is_empty();
+    draft.steps.extend(decision.steps.into_iter().map(|step| Planned { because: because(&step), step }));
+    for (node, pods) in &decision.given_up {
+        let message = format!("{node} was given back: its drain took longer than drainTimeout; still there: {}", named(pods));
+        draft.notes.push(Note { condition: condition::DRAIN_BLOCKED, status: true, reason: "DrainTimeout".into(), message });
+    }
+    if !decision.abandoned.is_empty() {
+        let message = format!("the drain took too long and goes on without waiting for {}", named(&decision.abandoned));
+        draft.events.push(Told { warning: true, reason: "DrainTimeout".into(), message });
+    }
+    let halted = |status, reason: &str, message: String| Note { condition: condition::ROTATION_HALTED, status, reason: reason.into(), message };
+    let blocked = |reason, message| Outcome::Blocked { reason, message, deleting: false };
+    match decision.stand {
+        Stand::Idle if acts => draft.decide(Outcome::Progressing { phase: Phase::Modifying, message: "giving nodes back".into(), recheck: Recheck::Soon }),
+        Stand::Idle => draft.notes.push(halted(false, "NotRotating", String::new())),
+        Stand::Going => {
+            draft.notes.push(halted(false, "Rotating", String::new()));
+            let wait = decision.waiting.join("; ");
+            let what = if surplus > 0 { format!("{surplus} nodes are more than maxSize") } else { format!("{outdated} of {} nodes are outdated", members.len()) };
+            let message = if wait.is_empty() { what } else { format!("{what}; waiting for {wait}") };
+            let recheck = if acts { Recheck::Soon } else { Recheck::Poll };
+            draft.decide(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
+        }
+        Stand::Locked(lock) => draft.decide(Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") }),
+        Stand::Obstacle(reason, message) => draft.decide(blocked(reason, message)),
+        Stand::Halted(message) => {
+            let message = format!("{message}; the old nodes stay; mend what the replacements start from (image, user data, role), and the rotation goes on by itself");
+            draft.notes.push(halted(true, "ReplacementsNotReady", message.clone()));
+            draft.decide(blocked(Reason::ReplacementsNotReady, message));
+        }
+        Stand::Unhealthy(message) => draft.decide(blocked(Reason::ClusterUnhealthy, message)),
+        Stand::Resting(message) => draft.decide(blocked(Reason::DrainBlocked, message)),
+    }
+}
+
+/// Pods as a person finds them.
+pub fn named(pods: &[crate::plan::PodRef]) -> String {
+    pods.iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,57 @@
+//! When nothing is to be done: whether every node is there, and if not, why.
+
+use serde_json::json;
+
+use super::plan::{AUTH, Draft, Input, waiting};
+use super::state;
+use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
+use crate::plan::{Outcome, Phase, Reason};
+
+/// Judges the nodes; decides the outcome when nothing else has.
+pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
+    let members = state::members(input.resolved, input.state, input.status);
+    let desired = usize::try_from(group.desired).unwrap_or(0);
+    let ready = members.iter().filter(|m| m.ready()).count();
+    let all = ready >= desired;
+    draft.facts.nodes_ready = Some(all);
+    if let Some(position) = draft.notes.iter().position(|n| n.condition == AUTH) {
+        let note = draft.notes.remove(position);
+        draft.decide(Outcome::Blocked { reason: Reason::AuthConflict, message: note.message, deleting: false });
+    }
+    if all {
+        let current = members.iter().all(|m| m.outdated.is_empty());
+        if current && let Some(template) = draft.facts.status.get_mut("template") {
+            template["lastReadyVersion"] = template["version"].clone();
+        }
+        return;
+    }
+    if let Some((reason, message)) = shortage(input, &members) {
+        draft.decide(Outcome::Blocked { reason, message, deleting: false });
+    }
+    let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
+    let detail = if joining > 0 { format!("; {joining} instances run and have not joined yet") } else { String::new() };
+    draft.facts.status.entry("nodes".into()).or_insert_with(|| json!({}));
+    draft.decide(waiting(Phase::Modifying, format!("{ready} of {desired} nodes are ready{detail}")));
+}
+
+/// Why instances do not come, in AWS's words.
+fn shortage(input: &Input, members: &[crate::upgrade::Member]) -> Option<(Reason, String)> {
+    if input.state.short_for < input.timing.shortfall {
+        return None;
+    }
+    let _ = members;
+    let failed = input.state.activities.iter().find(|a| a.status == "Failed" || a.status == "Cancelled")?;
+    Some((reason(failed), format!("instances do not come: {}", failed.message)))
+}
+
+fn reason(activity: &ScalingActivity) -> Reason {
+    let text = activity.message.as_str();
+    let any = |codes: &[&str]| codes.iter().any(|code| text.contains(code));
+    if any(&["InsufficientInstanceCapacity", "InsufficientCapacity", "do not have sufficient", "UnfulfillableCapacity", "Insufficient capacity"]) {
+        Reason::InsufficientCapacity
+    } else if any(&["VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "vCPU limit", "LimitExceeded"]) {
+        Reason::QuotaExceeded
+    } else {
+        Reason::LaunchFailed
+    }
+}

@@ -1,0 +1,173 @@
+//! What there is: the group's own AWS resources, its nodes, its way to join.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::hash::Fingerprint;
+use super::resolve::Resolved;
+use crate::api::{InstanceGroupStatus, names::tag};
+use crate::auth::aws_auth::EntryState;
+use crate::aws::{
+    InstanceProfile, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplateData, TemplatePin, tag_map,
+};
+use crate::plan::Drift;
+use crate::upgrade::{Drains, Fleet, Member, NodeView};
+
+/// A launch template version, as far as it could be read.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// What it is known by; `None` when the original made it.
+    pub fingerprint: Option<Fingerprint>,
+    /// What it holds; `None` when only the status remembers it.
+    pub data: Option<TemplateData>,
+}
+
+/// Observed state of one group.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The scaling group; `None` when AWS said that there is none.
+    pub group: Option<ScalingGroup>,
+    /// The launch template.
+    pub template: Option<LaunchTemplate>,
+    /// Versions by number: those that are referred to, or all when something changed.
+    pub versions: BTreeMap<i64, Version>,
+    /// Our own instance profile.
+    pub profile: Option<InstanceProfile>,
+    /// Which of the wanted and recorded policies are attached to our own role.
+    pub attached: Vec<String>,
+    /// Lifecycle hooks; `None` when nobody had a reason to look.
+    pub hooks: Option<Vec<LifecycleHook>>,
+    /// An instance refresh runs.
+    pub refreshing: bool,
+    /// The newest activities, when instances do not come.
+    pub activities: Vec<ScalingActivity>,
+    /// How long fewer instances than desired have been running.
+    pub short_for: SignedDuration,
+    /// Launch times, when `rotate-at` asks.
+    pub launched: BTreeMap<String, Timestamp>,
+    /// Our entry in aws-auth.
+    pub auth: EntryState,
+    /// A group of ours has recorded that it put that entry there.
+    pub auth_is_ours: bool,
+    /// Nodes by instance id.
+    pub nodes: BTreeMap<String, NodeView>,
+    /// All nodes of the cluster.
+    pub fleet: Fleet,
+    /// What is on the nodes that carry our record.
+    pub drains: Drains,
+}
+
+/// Whether a resource carries all three tags of a group.
+pub fn owned(tags: &[Tag], ownership: &[Tag]) -> bool {
+    let tags = tag_map(tags);
+    ownership.iter().all(|t| tags.get(t.key.as_str()) == Some(&t.value.as_str()))
+}
+
+/// Whether a resource carries another group's tags.
+pub fn foreign(tags: &[Tag], ownership: &[Tag]) -> bool {
+    let held = tag_map(tags);
+    let claimed = [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().any(|k| held.contains_key(k));
+    claimed && !owned(tags, ownership)
+}
+
+/// How the pinned version relates to the wanted one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pinned {
+    /// It holds what is wanted.
+    Current {
+        /// Its number.
+        number: i64,
+        /// The group says `$Latest` rather than the number.
+        floating: bool,
+    },
+    /// A retained version holds what is wanted.
+    Repin {
+        /// Its number.
+        number: i64,
+        /// Why.
+        because: Vec<Drift>,
+    },
+    /// No version holds what is wanted.
+    New {
+        /// Why.
+        because: Vec<Drift>,
+    },
+}
+
+/// The number that a pin stands for at this moment.
+pub fn number(pin: &TemplatePin, template: Option<&LaunchTemplate>) -> Option<i64> {
+    pin.number().or_else(|| {
+        let template = template.filter(|t| t.id == pin.id)?;
+        Some(if pin.version == "$Default" { template.default_version } else { template.latest_version })
+    })
+}
+
+/// The hash that a version stands for: its own, or the one recorded when it was taken over.
+pub fn version_hash(state: &State, status: &InstanceGroupStatus, number: i64) -> Option<String> {
+    let own = state.versions.get(&number).and_then(|v| v.fingerprint.as_ref()).map(|f| f.hash.clone());
+    own.or_else(|| {
+        let t = status.template.as_ref()?;
+        (t.adopted_version.as_deref()? == number.to_string()).then(|| t.adopted_hash.clone()).flatten()
+    })
+}
+
+/// Compares the pinned version with what is wanted.
+pub fn pinned(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, pin: &TemplatePin) -> Pinned {
+    let wanted = &resolved.fingerprint.hash;
+    let Some(current) = number(pin, state.template.as_ref()) else {
+        return Pinned::New { because: vec![Drift::new("template", &pin.version, "a version of ours")] };
+    };
+    let hash = version_hash(state, status, current);
+    let same = match &hash {
+        Some(hash) => hash == wanted,
+        // A version without any hash was made by the original: by definition up to date when it is first seen.
+        None => adopting(state, status, current),
+    };
+    if same {
+        return Pinned::Current { number: current, floating: pin.number().is_none() };
+    }
+    let because = super::drift::versions(state.versions.get(&current), resolved);
+    let retained = state.versions.keys().rev().find(|n| version_hash(state, status, **n).as_ref() == Some(wanted));
+    match retained {
+        Some(number) => Pinned::Repin { number: *number, because },
+        None => Pinned::New { because },
+    }
+}
+
+/// The group's instances with their nodes and what is outdated about them.
+pub fn members(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> Vec<Member> {
+    let instances = state.group.iter().flat_map(|g| &g.instances);
+    instances
+        .map(|instance| Member {
+            node: state.nodes.get(&instance.id).cloned(),
+            outdated: outdated(resolved, state, status, instance),
+            instance: instance.clone(),
+        })
+        .collect()
+}
+
+fn outdated(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, instance: &crate::aws::Instance) -> Vec<Drift> {
+    let wanted = &resolved.fingerprint.hash;
+    let mut because = match instance.template.as_ref().and_then(|pin| number(pin, state.template.as_ref())) {
+        None => vec![Drift::new("template", "(none)", "a launch template version")],
+        Some(number) => match version_hash(state, status, number) {
+            Some(hash) if hash == *wanted => Vec::new(),
+            None if adopting(state, status, number) => Vec::new(),
+            _ => super::drift::versions(state.versions.get(&number), resolved),
+        },
+    };
+    if let Some(at) = resolved.wanted.strategy.rotate_at {
+        let joined = state.nodes.get(&instance.id).map(|n| n.created);
+        if let Some(launched) = state.launched.get(&instance.id).copied().or(joined).filter(|t| *t < at) {
+            because.push(Drift::new("rotate-at", launched, at));
+        }
+    }
+    because
+}
+
+/// The version that the group is pinned to is seen for the first time and is nobody's of ours.
+fn adopting(state: &State, status: &InstanceGroupStatus, number_of: i64) -> bool {
+    let pin = state.group.as_ref().and_then(|g| g.template.as_ref()).and_then(|p| number(p, state.template.as_ref()));
+    pin == Some(number_of) && status.template.as_ref().is_none_or(|t| t.adopted_hash.is_none() && t.hash.is_none())
+}

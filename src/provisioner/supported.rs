@@ -1,0 +1,78 @@
+//! The one table of fields whose feature is not there yet. A group that uses
+//! one is `Stalled`, reason `NotSupported`; its sizes, its aws-auth entry and
+//! its deletion go on.
+
+use std::collections::BTreeMap;
+
+use super::Problem;
+use crate::api::{EksSpec, InstanceGroupSpec, OsFamily, ProvisionerKind, ScalingConfigurationKind, StrategyType, names::annotation};
+use crate::plan::Reason;
+
+/// One row: the field, what is missing, and whether a merged spec uses it.
+pub struct Row {
+    /// Dotted path, as documented.
+    pub field: &'static str,
+    /// What is not there, in words.
+    pub feature: &'static str,
+    uses: fn(&InstanceGroupSpec, &BTreeMap<String, String>) -> bool,
+}
+
+/// Everything that answers `NotSupported`.
+pub const TABLE: &[Row] = &[
+    Row { field: "spec.provisioner: eks-managed", feature: "managed node groups", uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksManaged) },
+    Row { field: "spec.provisioner: eks-fargate", feature: "Fargate profiles", uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksFargate) },
+    Row { field: "spec.strategy.type: crd", feature: "the crd strategy", uses: |s, _| strategy(s) == Some(StrategyType::Crd) },
+    Row { field: "spec.strategy.rollingUpdate.maxSurge", feature: "surging", uses: |s, _| surges(s) },
+    Row { field: "spec.eks.type: LaunchConfiguration", feature: "launch configurations", uses: |s, _| configuration_kind(s) == Some(ScalingConfigurationKind::LaunchConfiguration) },
+    Row { field: "spec.eks.warmPool", feature: "warm pools", uses: |s, _| eks(s).is_some_and(|e| e.warm_pool.is_some()) },
+    Row { field: "spec.eks.configuration.mixedInstancesPolicy", feature: "mixed instances", uses: |s, _| configured(s, |c| c.mixed_instances_policy.is_some()) },
+    Row { field: "spec.eks.configuration.spotPrice", feature: "spot prices", uses: |s, _| configured(s, |c| c.spot_price.as_deref().is_some_and(|p| !p.is_empty())) },
+    Row { field: "spec.eks.configuration.licenseSpecifications", feature: "licence specifications", uses: |s, _| configured(s, |c| c.license_specifications.as_ref().is_some_and(|l| !l.is_empty())) },
+    Row { field: "spec.eks.configuration.placement.hostResourceGroupArn", feature: "host resource groups", uses: |s, _| configured(s, |c| c.placement.as_ref().and_then(|p| p.host_resource_group_arn.as_deref()).is_some_and(|a| !a.is_empty())) },
+    Row { field: "instancemgr.keikoproj.io/os-family: windows", feature: "Windows nodes", uses: |_, a| a.get(annotation::OS_FAMILY).is_some_and(|f| OsFamily::parse(f) == Some(OsFamily::Windows)) },
+    Row { field: "instancemgr.keikoproj.io/custom-networking-enabled", feature: "custom networking", uses: |_, a| a.get(annotation::CUSTOM_NETWORKING_ENABLED).is_some_and(|v| v.eq_ignore_ascii_case("true")) },
+];
+
+/// What a merged spec uses of [`TABLE`].
+pub fn unsupported(spec: &InstanceGroupSpec, annotations: &BTreeMap<String, String>) -> Vec<Problem> {
+    TABLE
+        .iter()
+        .filter(|row| (row.uses)(spec, annotations))
+        .map(|row| Problem {
+            reason: Reason::NotSupported,
+            path: row.field.into(),
+            value: String::new(),
+            rule: format!("needs {}, which this release does not have", row.feature),
+            remedy: "remove it, or keep this group with its present controller; sizes, joining and deletion go on".into(),
+        })
+        .collect()
+}
+
+fn provisioner(spec: &InstanceGroupSpec) -> Option<ProvisionerKind> {
+    spec.provisioner.as_deref().and_then(ProvisionerKind::parse)
+}
+
+fn strategy(spec: &InstanceGroupSpec) -> Option<StrategyType> {
+    spec.strategy.as_ref()?.r#type.as_deref().and_then(StrategyType::parse)
+}
+
+fn surges(spec: &InstanceGroupSpec) -> bool {
+    use crate::api::IntOrString;
+    match spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.max_surge.as_ref()) {
+        None | Some(IntOrString::Int(0)) => false,
+        Some(IntOrString::Int(_)) => true,
+        Some(IntOrString::String(text)) => !matches!(text.as_str(), "" | "0" | "0%"),
+    }
+}
+
+fn eks(spec: &InstanceGroupSpec) -> Option<&EksSpec> {
+    spec.eks.as_ref()
+}
+
+fn configuration_kind(spec: &InstanceGroupSpec) -> Option<ScalingConfigurationKind> {
+    eks(spec)?.r#type.as_deref().and_then(ScalingConfigurationKind::parse)
+}
+
+fn configured(spec: &InstanceGroupSpec, test: fn(&crate::api::EksConfiguration) -> bool) -> bool {
+    eks(spec).and_then(|e| e.configuration.as_ref()).is_some_and(test)
+}

@@ -1,0 +1,312 @@
+//! Tells what happened: one status patch with what changed, and events at
+//! transitions. It takes only what was applied, so a status can tell nothing else.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::names::{condition, event};
+use crate::api::{Condition, CurrentState, InstanceGroupStatus, set_condition};
+use crate::apply::{Applied, Refusal, Stopped};
+use crate::boundaries::Refused;
+use crate::plan::{Note, Outcome, Phase, Planned, Reason, Step, Told};
+
+/// How the boundaries stand for one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bounds {
+    /// Hash of the effective spec; empty without boundaries.
+    pub hash: String,
+    /// Revision of the boundaries in force; empty without any.
+    pub revision: String,
+    /// What the tenant set and did not get.
+    pub refused: Vec<Refused>,
+    /// Why the stored revision is in force, when it is.
+    pub last_good: Option<String>,
+}
+
+/// What is to be written.
+#[derive(Debug, Default, PartialEq)]
+pub struct Report {
+    /// A merge patch of `status`; `None` when nothing changed.
+    pub patch: Option<Value>,
+    /// Events, in order.
+    pub events: Vec<Told>,
+    /// How the group stands after what really happened.
+    pub outcome: Option<Outcome>,
+}
+
+/// Reports what was applied.
+pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Bounds>, now: &str) -> Report {
+    let plan = &applied.plan;
+    if matches!(applied.stopped, Some(Stopped::NotLeading)) {
+        return Report::default();
+    }
+    let outcome = outcome(applied);
+    let mut events = plan.steps[..applied.done].iter().flat_map(step_event).collect::<Vec<_>>();
+    if applied.stopped.is_none() {
+        events.extend(plan.events.iter().cloned());
+    }
+    if outcome == Outcome::Deleted {
+        events.push(told(false, event::DELETED, "everything that was made for this group is gone".into()));
+        return Report { patch: None, events, outcome: Some(outcome) };
+    }
+    let mut status = serde_json::to_value(old).unwrap_or_default();
+    // What was recorded on the way is in the object already.
+    for planned in &plan.steps[..applied.done] {
+        if let Step::Record { status: recorded } = &planned.step {
+            merge(&mut status, recorded);
+        }
+    }
+    let before = status.clone();
+    for (key, value) in &plan.facts.status {
+        status[key] = value.clone();
+    }
+    let state = state(&outcome);
+    status["currentState"] = json!(state.as_str());
+    status["observedGeneration"] = json!(plan.generation);
+    if let Some(bounds) = bounds {
+        status["configMD5"] = if bounds.hash.is_empty() { Value::Null } else { json!(bounds.hash) };
+        status["boundariesRevision"] = if bounds.revision.is_empty() { Value::Null } else { json!(bounds.revision) };
+    }
+    let mut conditions = old.conditions.clone();
+    let mut set = |new: Condition| {
+        let mut new = new;
+        new.observed_generation = Some(plan.generation);
+        let was = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
+        set_condition(&mut conditions, new.clone(), now);
+        events.extend(transition(was.as_ref(), &new));
+    };
+    standard(&outcome).into_iter().for_each(&mut set);
+    if let Some(ready) = plan.facts.nodes_ready.filter(|_| applied.stopped.is_none()) {
+        set(Condition::new(condition::NODES_READY, ready, if ready { "NodesReady" } else { "NodesNotReady" }, ""));
+    }
+    if let Some(bounds) = bounds {
+        set(boundaries(bounds));
+    }
+    let known = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
+    let notes = plan.notes.iter().cloned().chain(drain_blocked(applied, &outcome));
+    for note in notes.filter(|n| n.status || known(n.condition)) {
+        set(Condition::new(note.condition, note.status, &note.reason, note.message));
+    }
+    if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
+        events.push(told(false, "RotationCompleted", "every node runs what is wanted".into()));
+    }
+    status["conditions"] = json!(conditions);
+    Report { patch: patch(&before, status, old), events, outcome: Some(outcome) }
+}
+
+fn told(warning: bool, reason: &str, message: String) -> Told {
+    Told { warning, reason: reason.into(), message }
+}
+
+/// The plan's outcome, or what stopped it.
+fn outcome(applied: &Applied) -> Outcome {
+    let plan = &applied.plan;
+    let Some(stopped) = &applied.stopped else { return plan.outcome.clone() };
+    let deleting = matches!(plan.outcome, Outcome::Deleted | Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { deleting: true, .. });
+    let step = plan.steps.get(applied.done).map(|p| p.step.name()).unwrap_or_default();
+    if let Stopped::Locked(what) = stopped {
+        return Outcome::Locked { message: format!("lock-upgrades on {what} stopped {step}") };
+    }
+    match stopped.reason() {
+        Some(reason) => Outcome::Blocked { reason, message: format!("{step}: {}", remedy(stopped)), deleting },
+        None => Outcome::Progressing {
+            phase: if deleting { Phase::Deleting } else { phase(&plan.outcome) },
+            message: format!("{step} is tried again: {stopped}"),
+            recheck: crate::plan::Recheck::Poll,
+        },
+    }
+}
+
+fn phase(outcome: &Outcome) -> Phase {
+    match outcome {
+        Outcome::Progressing { phase, .. } => *phase,
+        Outcome::Converged | Outcome::Locked { .. } | Outcome::Blocked { .. } | Outcome::Deleted => Phase::Modifying,
+    }
+}
+
+fn remedy(stopped: &Stopped) -> String {
+    match stopped {
+        Stopped::Aws(error) => match error.missing_permission() {
+            Some(action) => format!("the controller may not {action}; add the action to its IAM role ({error})"),
+            None => error.to_string(),
+        },
+        Stopped::Cluster(error) => format!("{error}; add the right to the controller's Role"),
+        Stopped::Auth(error) => format!("kube-system/aws-auth: {error}; mend it by hand"),
+        Stopped::NotOurs(_) | Stopped::Locked(_) | Stopped::NotLeading => stopped.to_string(),
+    }
+}
+
+fn state(outcome: &Outcome) -> CurrentState {
+    match outcome {
+        Outcome::Converged => CurrentState::Ready,
+        Outcome::Progressing { phase: Phase::Creating, .. } => CurrentState::InitCreate,
+        Outcome::Progressing { phase: Phase::Modifying, .. } => CurrentState::ReconcileModifying,
+        Outcome::Progressing { phase: Phase::Rotating, .. } => CurrentState::InitUpgrade,
+        Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { deleting: true, .. } => CurrentState::Deleting,
+        Outcome::Locked { .. } => CurrentState::Locked,
+        Outcome::Blocked { deleting: false, .. } => CurrentState::Error,
+        Outcome::Deleted => CurrentState::Deleted,
+    }
+}
+
+/// Ready, Reconciling and Stalled.
+fn standard(outcome: &Outcome) -> [Condition; 3] {
+    let all = |ready, reconciling, stalled, reason: &str, message: &str| {
+        [
+            Condition::new(condition::READY, ready, reason, message),
+            Condition::new(condition::RECONCILING, reconciling, reason, if reconciling { message } else { "" }),
+            Condition::new(condition::STALLED, stalled, reason, if stalled { message } else { "" }),
+        ]
+    };
+    match outcome {
+        Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", ""),
+        Outcome::Progressing { phase, message, .. } => all(false, true, false, &format!("{phase:?}"), message),
+        Outcome::Locked { message } => all(false, false, true, "Locked", message),
+        Outcome::Blocked { reason, message, .. } => all(false, false, true, &reason.to_string(), message),
+    }
+}
+
+fn boundaries(bounds: &Bounds) -> Condition {
+    if let Some(why) = &bounds.last_good {
+        let message = format!("the last good boundaries stay in force: {why}");
+        return Condition::new(condition::BOUNDARIES_APPLIED, false, "LastGoodInForce", message);
+    }
+    if bounds.revision.is_empty() {
+        return Condition::new(condition::BOUNDARIES_APPLIED, true, "NoBoundaries", "no boundaries apply to this group");
+    }
+    if bounds.refused.is_empty() {
+        return Condition::new(condition::BOUNDARIES_APPLIED, true, "Applied", "");
+    }
+    let listed: Vec<_> = bounds.refused.iter().map(ToString::to_string).collect();
+    Condition::new(condition::BOUNDARIES_APPLIED, true, "TenantValuesRefused", cut(&listed.join("; ")))
+}
+
+/// A condition's message stays readable.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(2000) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn drain_blocked(applied: &Applied, outcome: &Outcome) -> Option<Note> {
+    let note = |status, reason: &str, message| Some(Note { condition: condition::DRAIN_BLOCKED, status, reason: reason.into(), message });
+    if let Some(refused) = applied.refusals.iter().find(|r| !r.homeless.is_empty()).or(applied.refusals.first()) {
+        let reason = if refused.homeless.is_empty() { "BudgetRefused".to_owned() } else { Reason::NeedsCapacity.to_string() };
+        return note(true, &reason, blocked_message(refused));
+    }
+    if applied.plan.notes.iter().any(|n| n.condition == condition::DRAIN_BLOCKED) {
+        return None;
+    }
+    let went_on = applied.plan.steps[..applied.done].iter().any(|p| matches!(p.step, Step::Evict { .. } | Step::Terminate { .. } | Step::UnmarkNode { .. }));
+    let over = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
+    if went_on || over { note(false, "NotBlocked", String::new()) } else { None }
+}
+
+fn blocked_message(refused: &Refusal) -> String {
+    let budgets = if refused.budgets.is_empty() { "a disruption budget".to_owned() } else { format!("the budget {}", refused.budgets.join(", ")) };
+    let pod = format!("{}/{}", refused.pod.namespace, refused.pod.name);
+    if refused.homeless.is_empty() {
+        return format!("{budgets} does not let the pod {pod} go now; it is asked again; raise what the budget allows, or set drainTimeout");
+    }
+    format!(
+        "{budgets} does not let the pod {pod} go, because pods that were evicted find no room: {}; add capacity (raise maxSize), or free some",
+        refused.homeless.join(", ")
+    )
+}
+
+/// What a person follows in `kubectl describe`.
+fn step_event(planned: &Planned) -> Option<Told> {
+    let why = planned.because.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let with = |text: String| if why.is_empty() { text } else { format!("{text}: {why}") };
+    let normal = |reason: &str, text: String| Some(told(false, reason, cut(&with(text))));
+    match &planned.step {
+        Step::CreateGroup { group, .. } => normal(event::CREATED, format!("created the scaling group {} with {} to {} nodes", group.name, group.min, group.max)),
+        Step::CreateRole(role) => normal("RoleCreated", format!("created the IAM role {}", role.name)),
+        Step::PutTemplateVersion { .. } => normal("TemplateVersionCreated", "made a new launch template version".into()),
+        Step::UpdateGroup { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
+        Step::PutTags { group, .. } | Step::DeleteTags { group, .. } => normal("ScalingGroupUpdated", format!("changed the tags of {group}")),
+        Step::SuspendProcesses { group, .. } | Step::ResumeProcesses { group, .. } | Step::EnableMetrics { group, .. } | Step::DisableMetrics { group, .. }
+        | Step::PutHook { group, .. } | Step::DeleteHook { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
+        Step::AttachPolicy { role, .. } | Step::DetachPolicy { role, .. } if !why.is_empty() => normal("RoleUpdated", format!("changed the policies of {role}")),
+        Step::PutAuthEntry(entry) => Some(told(false, "JoinAuthorised", format!("{} may join through kube-system/aws-auth", entry.role_arn))),
+        Step::MarkNode { node, instance, .. } => normal("NodeDraining", format!("draining {node} ({instance})")),
+        Step::UnmarkNode { node, why } => Some(told(false, "NodeGivenBack", format!("uncordoned {node}: {why}"))),
+        Step::Terminate { instance, node, .. } => normal("InstanceTerminated", format!("terminated {instance}{}", node.as_ref().map(|n| format!(" ({n})")).unwrap_or_default())),
+        Step::Evict { pod, node, bare: true } => Some(told(true, "BarePodEvicted", format!("evicted {}/{} from {node}; nothing will make it again", pod.namespace, pod.name))),
+        Step::ForceDelete { pod, node } => Some(told(true, "PodDeleted", format!("deleted {}/{} from {node} after drainTimeout", pod.namespace, pod.name))),
+        Step::AddFinalizer | Step::RemoveFinalizer | Step::Record { .. } | Step::AttachPolicy { .. } | Step::DetachPolicy { .. } | Step::CreateProfile { .. }
+        | Step::AddRoleToProfile { .. } | Step::RemoveRoleFromProfile { .. } | Step::DeleteProfile { .. } | Step::DeleteRole { .. } | Step::CreateTemplate(_)
+        | Step::DeleteTemplateVersions { .. } | Step::DeleteTemplate { .. } | Step::TagTemplate { .. } | Step::DeleteGroup { .. } | Step::RemoveAuthEntry(_)
+        | Step::Evict { .. } => None,
+    }
+}
+
+/// Events at transitions of conditions.
+fn transition(was: Option<&Condition>, new: &Condition) -> Option<Told> {
+    let was_true = was.is_some_and(Condition::is_true);
+    let same_reason = was.is_some_and(|w| w.reason == new.reason);
+    let message = || new.message.clone().unwrap_or_default();
+    let reason = new.reason.clone().unwrap_or_default();
+    match (new.r#type.as_str(), new.is_true()) {
+        (condition::STALLED, true) if !was_true || !same_reason => {
+            let reason = if reason == Reason::ReplacementsNotReady.to_string() { event::UPGRADE_FAILED.to_owned() } else { reason };
+            Some(told(true, &reason, message()))
+        }
+        (condition::NODES_READY, true) if !was_true => Some(told(false, event::NODES_READY, "all nodes are ready".into())),
+        (condition::NODES_READY, false) if was_true => Some(told(true, event::NODES_NOT_READY, "not all nodes are ready".into())),
+        (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => Some(told(true, "DrainBlocked", message())),
+        (condition::ADOPTED, true) if !was_true => Some(told(false, "Adopted", message())),
+        (condition::BOUNDARIES_APPLIED, false) if was.is_none_or(Condition::is_true) => Some(told(true, &reason, message())),
+        (condition::BOUNDARIES_APPLIED, true) if reason == "TenantValuesRefused" && was.is_none_or(|w| w.message != new.message) => {
+            Some(told(true, &reason, message()))
+        }
+        _ => None,
+    }
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                match value {
+                    Value::Null => {
+                        into.remove(key);
+                    }
+                    value => merge(into.entry(key.clone()).or_insert(Value::Null), value),
+                }
+            }
+        }
+        (into, patch) => *into = patch.clone(),
+    }
+}
+
+/// An edit of the ConfigMap that changes nothing for a group must not write it: the revision goes along with other changes only.
+fn patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) -> Option<Value> {
+    let revision = status["boundariesRevision"].take();
+    status["boundariesRevision"] = json!(old.boundaries_revision);
+    let mut patch = difference(before, &status)?;
+    if revision != json!(old.boundaries_revision) {
+        patch["boundariesRevision"] = revision;
+    }
+    Some(patch)
+}
+
+/// A merge patch of the top-level fields that differ; lists go whole, and within an object what is gone becomes null.
+fn difference(before: &Value, after: &Value) -> Option<Value> {
+    let empty = Map::new();
+    let (before, after) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
+    let mut patch = Map::new();
+    for (key, value) in after {
+        let old = before.get(key).unwrap_or(&Value::Null);
+        if old == value {
+            continue;
+        }
+        let nested = value.is_object() && old.is_object();
+        let change = if nested { difference(old, value).unwrap_or_else(|| json!({})) } else { value.clone() };
+        patch.insert(key.clone(), change);
+    }
+    for key in before.keys().filter(|k| !after.contains_key(*k)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}

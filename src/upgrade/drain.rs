@@ -1,0 +1,103 @@
+//! What is next for one node that carries our record.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::members::{Disruption, DrainView, Member};
+use crate::plan::{PodRef, Step};
+
+/// How a drain behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DrainPolicy {
+    /// How long it may take; `None` waits.
+    pub timeout: Option<SignedDuration>,
+    /// What then.
+    pub at_timeout: AtTimeout,
+    /// Terminate with decrement of the desired size.
+    pub decrement: bool,
+    /// NotReady for so long means a dead kubelet.
+    pub dead_after: SignedDuration,
+    /// How long attached volumes may hold the node.
+    pub volumes_for: SignedDuration,
+}
+
+/// What happens to a drain that takes longer than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtTimeout {
+    /// The node is given back (`drainForce: false`).
+    GiveUp,
+    /// What still stands is deleted with its grace (`drainForce: true`).
+    Delete,
+    /// The group goes away whatever stands (deletion).
+    GoOn,
+}
+
+/// What is next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Evict these; the rest is on its way.
+    Evict(Vec<Step>),
+    /// Wait for pods or volumes.
+    Wait(String),
+    /// Past its timeout: delete these with grace.
+    Force(Vec<Step>),
+    /// Past its timeout, and nothing may be forced: give the node back.
+    GiveUp(Vec<PodRef>),
+    /// Past its timeout in a deletion: terminate although these still stand.
+    Abandon(Vec<PodRef>),
+    /// Nothing holds the node.
+    Terminate,
+}
+
+/// The longest that pods on a dead kubelet are waited for.
+const DEAD_GRACE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Decides for one marked node.
+pub fn next(member: &Member, mark: &Disruption, view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> Next {
+    let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
+    let standing: Vec<_> = view.pods.iter().filter(|p| !p.stays && !p.finished).collect();
+    let under_way = now.duration_since(mark.since);
+    if standing.is_empty() {
+        return volumes(view, policy, now);
+    }
+    if dead(member, view, policy, under_way, now) {
+        return Next::Terminate;
+    }
+    let waiting: Vec<_> = standing.iter().filter(|p| !p.terminating).collect();
+    if policy.timeout.is_some_and(|t| under_way >= t) {
+        let pods = || standing.iter().map(|p| p.pod.clone());
+        return match (policy.at_timeout, waiting.is_empty()) {
+            (AtTimeout::GiveUp, _) => Next::GiveUp(pods().collect()),
+            (AtTimeout::GoOn, _) => Next::Abandon(pods().collect()),
+            (AtTimeout::Delete, false) => Next::Force(waiting.iter().map(|p| Step::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect()),
+            (AtTimeout::Delete, true) => Next::Wait(format!("{} pods on {node} to end", standing.len())),
+        };
+    }
+    if waiting.is_empty() {
+        return Next::Wait(format!("{} pods on {node} to end", standing.len()));
+    }
+    if view.refused.is_some_and(|(at, times)| now < at + backoff(times)) {
+        return Next::Wait(format!("a disruption budget to let pods on {node} go"));
+    }
+    Next::Evict(waiting.iter().map(|p| Step::Evict { node: node.clone(), pod: p.pod.clone(), bare: p.bare }).collect())
+}
+
+/// A refused eviction is asked again after 2, 4, 8, ... at most 30 seconds.
+pub fn backoff(times: u32) -> SignedDuration {
+    SignedDuration::from_secs(1i64.checked_shl(times.min(5)).unwrap_or(30).min(30))
+}
+
+fn volumes(view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> Next {
+    let waited = view.empty_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
+    if view.volumes.is_empty() || waited >= policy.volumes_for {
+        Next::Terminate
+    } else {
+        Next::Wait(format!("volumes to be detached: {}", view.volumes.join(", ")))
+    }
+}
+
+/// An eviction cannot complete on a dead kubelet: wait at most the pods' own grace.
+fn dead(member: &Member, view: &DrainView, policy: &DrainPolicy, under_way: SignedDuration, now: Timestamp) -> bool {
+    let grace = view.pods.iter().map(|p| p.grace).max().unwrap_or(0);
+    let grace = SignedDuration::from_secs(grace.max(0)).min(DEAD_GRACE);
+    member.not_ready_for(now).is_some_and(|silent| silent >= policy.dead_after) && under_way >= grace
+}

@@ -1,0 +1,128 @@
+//! What a rotation sees: instances with their nodes.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::aws::{Instance, InstanceState};
+use crate::plan::PodRef;
+
+/// The record of a disruption, as it stands in the Node's annotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Disruption {
+    /// UID of the InstanceGroup that drains the node.
+    pub group: String,
+    /// The template version that the group is going to.
+    pub template_version: String,
+    /// When the drain began.
+    pub since: Timestamp,
+    /// Whether a person had cordoned the node before us.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned_before: bool,
+}
+
+/// What we keep of a Node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// For the one update that marks it.
+    pub resource_version: String,
+    /// Whether its kubelet says Ready.
+    pub ready: bool,
+    /// Since when Ready has its present value.
+    pub ready_since: Option<Timestamp>,
+    /// Whether anyone cordoned it.
+    pub cordoned: bool,
+    /// Our record, or another group's.
+    pub disruption: Option<Disruption>,
+    /// When it joined.
+    pub created: Timestamp,
+}
+
+/// An instance of the group with its node, if it has joined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// The instance.
+    pub instance: Instance,
+    /// Its node.
+    pub node: Option<NodeView>,
+    /// Why it must be replaced; empty when it need not be.
+    pub outdated: Vec<crate::plan::Drift>,
+}
+
+impl Member {
+    /// InService, its node Ready and not cordoned.
+    pub fn available(&self) -> bool {
+        self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready && !n.cordoned)
+    }
+
+    /// InService and its node Ready, cordoned or not.
+    pub fn ready(&self) -> bool {
+        self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready)
+    }
+
+    /// The record that this group wrote on its node.
+    pub fn mark(&self, group_uid: &str) -> Option<&Disruption> {
+        self.node.as_ref()?.disruption.as_ref().filter(|d| d.group == group_uid)
+    }
+
+    /// How long its node has been NotReady.
+    pub fn not_ready_for(&self, now: Timestamp) -> Option<SignedDuration> {
+        let node = self.node.as_ref().filter(|n| !n.ready)?;
+        Some(now.duration_since(node.ready_since.unwrap_or(node.created)))
+    }
+}
+
+/// All nodes of the cluster, in two numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fleet {
+    /// Nodes that are there.
+    pub known: usize,
+    /// Of these, not Ready.
+    pub not_ready: usize,
+}
+
+impl Fleet {
+    /// 30 % of all known nodes, and at least three, at once: not the nodes' own fault.
+    pub fn unhealthy(&self) -> bool {
+        self.not_ready >= 3 && self.not_ready * 10 >= self.known * 3
+    }
+}
+
+/// A pod on a node that is being drained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// Which.
+    pub pod: PodRef,
+    /// A DaemonSet's or a static pod: it stays.
+    pub stays: bool,
+    /// Finished: it blocks nothing.
+    pub finished: bool,
+    /// Nothing will make it again.
+    pub bare: bool,
+    /// Already on its way out.
+    pub terminating: bool,
+    /// Its grace period in seconds.
+    pub grace: i64,
+}
+
+/// A node that is being drained, as seen a moment ago.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DrainView {
+    /// Every pod on it.
+    pub pods: Vec<PodView>,
+    /// Volumes still attached to it.
+    pub volumes: Vec<String>,
+    /// Since when no evictable pod has been there.
+    pub empty_since: Option<Timestamp>,
+    /// When an eviction was last refused, and how often in a row.
+    pub refused: Option<(Timestamp, u32)>,
+    /// Until when a drain that ran into its timeout is not tried again.
+    pub resting_until: Option<Timestamp>,
+}
+
+/// By node name.
+pub type Drains = BTreeMap<String, DrainView>;

@@ -1,0 +1,9 @@
+//! How nodes are replaced: pure decisions over instances, nodes, policy and now.
+//!
+//! The record of a disruption is on the Node; nothing here remembers.
+
+pub mod drain;
+pub mod members;
+pub mod rolling_update;
+
+pub use members::{Disruption, DrainView, Drains, Fleet, Member, NodeView, PodView};

@@ -1,0 +1,324 @@
+//! The strategy `rollingUpdate`: from what there is and what may be
+//! unavailable to the next batch.
+//!
+//! Three kinds of victims share one corridor: outdated instances, surplus ones
+//! when the largest size is lowered, and all of them when the group goes away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::drain::{self, DrainPolicy, Next};
+use super::members::{Drains, Fleet, Member};
+use crate::aws::InstanceState;
+use crate::plan::{PodRef, Reason, Step};
+
+/// Everything that a decision depends on.
+pub struct Input<'a> {
+    /// The scaling group's name.
+    pub group: &'a str,
+    /// The InstanceGroup's UID, as it stands in records.
+    pub uid: &'a str,
+    /// The version that the group is pinned to.
+    pub version: &'a str,
+    /// All instances.
+    pub members: &'a [Member],
+    /// How many there should be.
+    pub desired: usize,
+    /// How many of them may be unavailable at once, resolved.
+    pub max_unavailable: usize,
+    /// Who is to go.
+    pub victims: Victims,
+    /// Who holds the brake, if anyone.
+    pub lock: Option<&'a str>,
+    /// Why nothing may be cordoned now, if anything.
+    pub obstacle: Option<(Reason, String)>,
+    /// The condition RotationHalted stood for the wanted version already.
+    pub was_halted: bool,
+    /// How long a replacement may take from InService to Ready.
+    pub join_timeout: SignedDuration,
+    /// How a drain behaves.
+    pub drain: DrainPolicy,
+    /// What is on the nodes that carry our record.
+    pub drains: &'a Drains,
+    /// All nodes of the cluster.
+    pub fleet: Fleet,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// Who is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victims {
+    /// Those that are outdated, to be replaced.
+    Outdated,
+    /// So many, for good.
+    Surplus(usize),
+    /// All, for good.
+    All,
+}
+
+/// What is to be done now, and how it stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// In order.
+    pub steps: Vec<Step>,
+    /// Where the rotation stands.
+    pub stand: Stand,
+    /// What it waits for, in words.
+    pub waiting: Vec<String>,
+    /// Drains that ran into their timeout now: the node and what stood on it.
+    pub given_up: Vec<(String, Vec<PodRef>)>,
+    /// Pods that a deletion did not wait for.
+    pub abandoned: Vec<PodRef>,
+}
+
+/// Where a rotation stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Stand {
+    /// Nobody is to go.
+    #[default]
+    Idle,
+    /// Under way.
+    Going,
+    /// The brake is pulled.
+    Locked(String),
+    /// Nothing may be cordoned.
+    Obstacle(Reason, String),
+    /// Replacements did not become Ready.
+    Halted(String),
+    /// Too many nodes are not ready at once.
+    Unhealthy(String),
+    /// Every victim's drain ran into its timeout.
+    Resting(String),
+}
+
+/// Decides the next steps.
+pub fn decide(input: &Input) -> Decision {
+    let victims = victims(input);
+    let mut decision = Decision { steps: undo(input, &victims), ..Decision::default() };
+    if victims.is_empty() {
+        return decision;
+    }
+    decision.stand = match hold(input, &victims) {
+        Some(stand) => {
+            decision.steps = give_back(input, &stand);
+            stand
+        }
+        None => Stand::Going,
+    };
+    if decision.stand == Stand::Going {
+        let gone = go_on(input, &victims, &mut decision);
+        begin(input, &victims, gone, &mut decision);
+    }
+    decision
+}
+
+fn victims<'a>(input: &'a Input) -> Vec<&'a Member> {
+    let going = |m: &&Member| matches!(m.instance.state, InstanceState::InService | InstanceState::Standby);
+    match input.victims {
+        Victims::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
+        Victims::Outdated => ordered(input.members.iter().filter(|m| m.instance.state == InstanceState::InService && !m.outdated.is_empty()).collect()),
+        Victims::Surplus(n) => {
+            let mut candidates = ordered(input.members.iter().filter(going).collect());
+            // Who is on the way already stays on the way; then the outdated ones.
+            candidates.sort_by_key(|m| (m.mark(input.uid).is_none(), m.outdated.is_empty()));
+            candidates.truncate(n);
+            candidates
+        }
+    }
+}
+
+/// Never joined and unhealthy first, then the oldest, taking zones in turn.
+fn ordered(mut members: Vec<&Member>) -> Vec<&Member> {
+    members.sort_by_key(|m| (m.available(), m.node.as_ref().map(|n| n.created), m.instance.id.clone()));
+    let mut taken: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    let mut turns: Vec<_> = (members.into_iter())
+        .map(|m| {
+            let turn = taken.entry((m.available(), m.instance.zone.as_str())).or_default();
+            *turn += 1;
+            (m.available(), *turn, m)
+        })
+        .collect();
+    turns.sort_by_key(|(available, turn, _)| (*available, *turn));
+    turns.into_iter().map(|(_, _, m)| m).collect()
+}
+
+/// Marked nodes that are no longer to go get their life back.
+fn undo(input: &Input, victims: &[&Member]) -> Vec<Step> {
+    let going: BTreeSet<_> = victims.iter().map(|m| m.instance.id.as_str()).collect();
+    let leaving = |m: &Member| m.instance.state == InstanceState::Terminating;
+    unmark(input.members.iter().filter(|m| !going.contains(m.instance.id.as_str()) && !leaving(m)), input.uid, "no longer to be replaced")
+}
+
+fn unmark<'a>(members: impl Iterator<Item = &'a Member>, uid: &str, why: &str) -> Vec<Step> {
+    members
+        .filter(|m| m.mark(uid).is_some())
+        .filter_map(|m| Some(Step::UnmarkNode { node: m.node.as_ref()?.name.clone(), why: why.into() }))
+        .collect()
+}
+
+/// What stops everything, if anything does.
+fn hold(input: &Input, victims: &[&Member]) -> Option<Stand> {
+    if input.victims != Victims::All {
+        if let Some(lock) = input.lock {
+            return Some(Stand::Locked(lock.into()));
+        }
+        if let Some((reason, message)) = &input.obstacle {
+            return Some(Stand::Obstacle(*reason, message.clone()));
+        }
+        if let Some(message) = unhealthy(input) {
+            return Some(Stand::Unhealthy(message));
+        }
+    }
+    if input.victims == Victims::Outdated && let Some(message) = halted(input) {
+        return Some(Stand::Halted(message));
+    }
+    let resting = |m: &&Member| view(input, m).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t));
+    victims.iter().all(|m| resting(&m)).then(|| Stand::Resting("every drain ran into its drainTimeout".into()))
+}
+
+fn view<'a>(input: &'a Input, member: &Member) -> Option<&'a super::DrainView> {
+    input.drains.get(&member.node.as_ref()?.name)
+}
+
+/// A brake, an obstacle or a halt gives drained nodes back; an unhealthy
+/// cluster keeps its records, for giving back is a change too.
+fn give_back(input: &Input, stand: &Stand) -> Vec<Step> {
+    let why = match stand {
+        Stand::Locked(_) => "locked",
+        Stand::Halted(_) => "the rotation is halted",
+        Stand::Obstacle(..) => "the rotation is blocked",
+        Stand::Idle | Stand::Going | Stand::Unhealthy(_) | Stand::Resting(_) => return Vec::new(),
+    };
+    unmark(input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating), input.uid, why)
+}
+
+fn unhealthy(input: &Input) -> Option<String> {
+    let Fleet { known, not_ready } = input.fleet;
+    let own = input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| !n.ready)).count();
+    let joined = input.members.iter().filter(|m| m.node.is_some()).count();
+    if input.fleet.unhealthy() {
+        return Some(format!("{not_ready} of {known} nodes of the cluster are not ready at once; nothing is terminated until they are fewer"));
+    }
+    (own * 2 > joined && own > input.max_unavailable)
+        .then(|| format!("{own} of {joined} nodes of this group are not ready at once; nothing is terminated until they are fewer"))
+}
+
+/// Replacements that did not become Ready, or became Ready and died.
+fn halted(input: &Input) -> Option<String> {
+    let replacements: Vec<_> = input.members.iter().filter(|m| m.outdated.is_empty() && m.instance.state == InstanceState::InService).collect();
+    let failed: Vec<_> = replacements.iter().filter(|m| failed(input, m)).map(|m| told(m)).collect();
+    if !failed.is_empty() {
+        return Some(format!("{} of template version {} did not become Ready within {}", failed.join(", "), input.version, crate::duration::text(input.join_timeout)));
+    }
+    let recovering = input.was_halted && !replacements.iter().all(|m| m.ready());
+    recovering.then(|| format!("replacements of template version {} have failed and are not all Ready again", input.version))
+}
+
+fn failed(input: &Input, member: &Member) -> bool {
+    if member.ready() {
+        return false;
+    }
+    let in_service = member.instance.in_service_since.unwrap_or(input.now);
+    let late = input.now.duration_since(in_service) >= input.join_timeout;
+    let died = member.node.as_ref().is_some_and(|n| {
+        // A change of Ready after the first moments: it was Ready once.
+        let changed = n.ready_since.unwrap_or(n.created);
+        changed.duration_since(n.created) > SignedDuration::from_secs(2)
+            && changed.duration_since(in_service) < input.join_timeout
+            && input.now.duration_since(changed) >= input.join_timeout.min(SignedDuration::from_secs(30))
+    });
+    late || died
+}
+
+fn told(member: &Member) -> String {
+    match &member.node {
+        Some(node) => format!("{} ({})", member.instance.id, node.name),
+        None => format!("{} (never joined)", member.instance.id),
+    }
+}
+
+/// Takes the drains under way one step further; tells which instances leave now.
+fn go_on(input: &Input, victims: &[&Member], decision: &mut Decision) -> usize {
+    let mut leaving = 0;
+    for member in victims {
+        let Some(mark) = member.mark(input.uid) else { continue };
+        // Not looked at yet: unknown is not empty.
+        let Some(view) = view(input, member) else {
+            decision.waiting.push(format!("the pods of {} to be known", told(member)));
+            continue;
+        };
+        let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
+        match drain::next(member, mark, view, &input.drain, input.now) {
+            Next::Evict(steps) | Next::Force(steps) => {
+                decision.waiting.push(format!("{node} to be drained"));
+                decision.steps.extend(steps);
+            }
+            Next::Wait(what) => decision.waiting.push(what),
+            Next::GiveUp(pods) => {
+                decision.steps.push(Step::UnmarkNode { node: node.clone(), why: "the drain took longer than drainTimeout".into() });
+                decision.given_up.push((node, pods));
+            }
+            Next::Abandon(pods) => {
+                decision.abandoned.extend(pods);
+                decision.steps.push(terminate(input, member));
+                leaving += 1;
+            }
+            Next::Terminate => {
+                decision.steps.push(terminate(input, member));
+                leaving += 1;
+            }
+        }
+    }
+    leaving
+}
+
+fn terminate(input: &Input, member: &Member) -> Step {
+    Step::Terminate {
+        group: input.group.into(),
+        instance: member.instance.id.clone(),
+        node: member.node.as_ref().map(|n| n.name.clone()),
+        decrement: input.drain.decrement,
+    }
+}
+
+/// Takes the next victims, as many as may be unavailable.
+fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut Decision) {
+    let available = input.members.iter().filter(|m| m.available()).count();
+    let mut unavailable = input.desired.saturating_sub(available);
+    let terminating = input.members.iter().filter(|m| m.instance.state == InstanceState::Terminating).count();
+    let marked = victims.iter().filter(|m| m.mark(input.uid).is_some()).count();
+    let mut in_flight = terminating + marked;
+    let all = input.victims == Victims::All;
+    for member in victims.iter().filter(|m| m.mark(input.uid).is_none()) {
+        let healthy = member.available();
+        let replaced = input.victims == Victims::Outdated;
+        if !all && (in_flight >= input.max_unavailable || (healthy && replaced && unavailable >= input.max_unavailable)) {
+            let wait = format!("at most {} unavailable at once: {unavailable} of {} are", input.max_unavailable, input.desired);
+            if decision.waiting.is_empty() && leaving == 0 {
+                decision.waiting.push(wait);
+            }
+            break;
+        }
+        let resting = view(input, member).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t));
+        if resting || member.node.as_ref().is_some_and(|n| n.disruption.is_some()) {
+            continue;
+        }
+        match &member.node {
+            Some(node) => decision.steps.push(Step::MarkNode {
+                node: node.name.clone(),
+                resource_version: node.resource_version.clone(),
+                instance: member.instance.id.clone(),
+                template_version: input.version.into(),
+                cordoned: node.cordoned,
+            }),
+            None => {
+                decision.steps.push(terminate(input, member));
+                leaving += 1;
+            }
+        }
+        in_flight += 1;
+        unavailable += usize::from(healthy);
+    }
+}
