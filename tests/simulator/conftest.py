@@ -18,7 +18,15 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from simulator.simulation import NUMBERS, REPOSITORY, TRUST, UNMENDED, Control, Groups, until
+from simulator.simulation import (
+    NUMBERS,
+    REPOSITORY,
+    TRUST,
+    UNMENDED,
+    Control,
+    Groups,
+    until,
+)
 
 
 def pytest_configure(config):

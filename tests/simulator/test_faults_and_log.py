@@ -4,7 +4,12 @@ import threading
 import time
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError, HTTPClientError
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    HTTPClientError,
+)
 
 from simulator.simulation import TRUST, events, refusal, until
 
@@ -43,6 +48,13 @@ def test_a_fault_hits_the_wanted_calls_only(aws, control, name):
             codes.append(error.response["Error"]["Code"])
     assert codes == ["ok", "Sorry", "Sorry", "ok"]
     assert control.get("faults")[0]["hits"] == 2
+
+
+def test_a_fault_can_be_meant_for_one_client(aws, control, name):
+    """By the access key or the user agent of the caller."""
+    control.post("faults", action="deny", operation="CreateRole", match=name, who="somebody-else")
+    control.post("faults", action="throttle", operation="CreateRole", match=name, who="Boto3")
+    assert refusal(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "Throttling"
 
 
 def test_a_lost_answer_leaves_the_deed_done(aws, control, name):
@@ -103,6 +115,7 @@ def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, s
     states = [line["state"] for line in lines if line["kind"] == "state" and line.get("group") == name]
     assert states == ["Pending", "InService"]
     calls = [(line["operation"], line["status"], line.get("error")) for line in lines if line["kind"] == "call"]
+    assert [line.get("version") for line in lines if line["kind"] == "call"] == [None, 2, None]
     assert calls == [
         ("CreateAutoScalingGroup", 200, None),
         ("CreateLaunchTemplateVersion", 200, None),

@@ -52,6 +52,7 @@ max-pods = 42
 "team" = "a:NoSchedule"
 """
 USER_DATA = {"amazonlinux2": AL2, "amazonlinux2023": AL2023, "bottlerocket": BOTTLEROCKET}
+POLICY = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
 LABELS = "team=a,node.kubernetes.io/role=web"
 
 
@@ -79,6 +80,7 @@ class Site:
         name = f"nodes-{next(NUMBERS)}-{time.time_ns()}"
         role = self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
         profile = self.iam.create_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Arn"]
+        self.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
         self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
         time.sleep(self.cloud["delays"]["propagation"] + 0.1)
         return role, profile
@@ -215,6 +217,18 @@ def test_an_instance_waits_for_its_role_in_aws_auth_and_falls_silent_when_the_en
     until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
     site.allow(role)
     until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
+
+
+def test_an_instance_waits_for_the_policy_that_its_role_lacks(site):
+    """Amazon EKS User Guide, "Amazon EKS node IAM role"."""
+    role, profile = site.role()
+    name = role.rsplit("/", 1)[1]
+    site.allow(role)
+    site.iam.detach_role_policy(RoleName=name, PolicyArn=POLICY)
+    group = site.launch(site.user_data("amazonlinux2"), profile, site.cloud["amis"]["amazonlinux2"][0])
+    assert "lacks AmazonEKSWorkerNodePolicy" in site.reason(group)
+    site.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
+    site.ready(group)
 
 
 def test_broken_amis_never_join_stay_not_ready_or_die(site, joined):

@@ -1,14 +1,31 @@
-"""Whether aws-auth lets the nodes of a role in.
+"""Whether a role may make nodes: by what IAM gives it, and by aws-auth.
 
-Follows "Grant IAM users access to Kubernetes with a ConfigMap" (Amazon EKS User Guide).
+Follows "Amazon EKS node IAM role" and "Grant IAM users access to Kubernetes with a ConfigMap" (Amazon EKS User Guide).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import yaml
 
 USERNAME = "system:node:{{EC2PrivateDNSName}}"
 GROUPS = {"system:bootstrappers", "system:nodes"}
+
+
+WORKER_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy")
+
+
+def role_problem(role: Any) -> str | None:
+    """Why a node of this role cannot start; policies that are not AWS's own are trusted to allow what it needs."""
+    if role is None:
+        return "the instance has no role"
+    if "ec2.amazonaws.com" not in role.assume_role_policy_document:
+        return f"the role {role.name} does not trust ec2.amazonaws.com"
+    own = role.policies or any(":iam::aws:policy/" not in arn for arn in role.managed_policies)
+    if not own and not any(arn.endswith("/" + name) for arn in role.managed_policies for name in WORKER_POLICIES):
+        return f"the role {role.name} may not call ec2:DescribeInstances: it lacks {WORKER_POLICIES[0]}"
+    return None
 
 
 def refusal(map_roles: str | None, role_arn: str) -> str | None:

@@ -10,6 +10,7 @@
     action: throttle | error5xx | deny | error (with code, message, status) | delay (with seconds) | lose | stale | hold
     service: `autoscaling`, `ec2`, `iam`, `eks`, `ssm` or `*`; operation: `CreateRole` or `*`; kind: `read`, `write` or `any`
     match: text that the call's parameters must contain; after: so many matching calls pass first; count: so often (-1: always)
+    who: text in the caller's access key or user agent, so that one client is hit and another is not
     before: for lose and hold: the call is not performed (lose), or only when it is released (hold)
     stale: groups and templates are shown as they were when the fault was set; other services repeat their last answer
 `GET  /_local/held` lists held calls; `POST /_local/release` `{"id": n or absent for all, "lose": false}` lets them go.

@@ -12,7 +12,20 @@ from uuid import uuid4
 
 from . import launch
 from .errors import Refused
-from .groups import GONE_OR_GOING, LAUNCHING, TERMINATING, Group, Hook, Member, Waiting, now
+from .groups import (
+    GONE_OR_GOING,
+    LAUNCHING,
+    TERMINATING,
+    Group,
+    Hook,
+    Member,
+    Waiting,
+    now,
+)
+
+KEPT_ACTIVITIES = 500
+SHOWN_TERMINATED = 600.0
+"""For so many seconds EC2 still shows a terminated instance."""
 
 
 class Engine:
@@ -263,6 +276,7 @@ class Engine:
         self.finish(member.activity, "Successful")
         self.world.log.state("instance", member.id, group=group.name, state="gone", version=member.template["Version"])
         self.world.kubelets.gone(member.id)
+        self.world.timers.after(SHOWN_TERMINATED, lambda: launch.forget(self.world, instance))
         self.poke(group)
 
     def terminated_behind(self, identifier: str) -> None:
@@ -298,6 +312,7 @@ class Engine:
             "Details": "{}",
         }
         group.activities.insert(0, activity)
+        del group.activities[KEPT_ACTIVITIES:]
         return activity
 
     def finish(self, activity: dict[str, Any], code: str, message: str | None = None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .log import is_read
+from .request import Call
 
 ACTIONS = ("throttle", "error5xx", "deny", "error", "delay", "lose", "stale", "hold")
 
@@ -22,6 +23,7 @@ class Fault:
     operation: str = "*"
     kind: str = "any"
     match: str = ""
+    who: str = ""
     count: int = 1
     after: int = 0
     before: bool = False
@@ -32,13 +34,14 @@ class Fault:
     frozen: Any = field(default=None, repr=False)
     hits: int = 0
 
-    def applies(self, service: str, operation: str, text: str) -> bool:
+    def applies(self, call: Call) -> bool:
         """Whether a call is one of those that this fault is meant for."""
         return (
-            self.service in ("*", service)
-            and self.operation in ("*", operation)
-            and self.kind in ("any", "read" if is_read(operation) else "write")
-            and self.match in text
+            self.service in ("*", call.service)
+            and self.operation in ("*", call.operation)
+            and self.kind in ("any", "read" if is_read(call.operation) else "write")
+            and self.match in call.text
+            and self.who in f"{call.access_key} {call.agent}"
         )
 
 
@@ -63,11 +66,11 @@ class Faults:
             self._faults.append(fault)
         return fault
 
-    def take(self, service: str, operation: str, text: str) -> Fault | None:
+    def take(self, call: Call) -> Fault | None:
         """The fault that this call meets, if any; it is counted."""
         with self._lock:
             for fault in self._faults:
-                if fault.count == 0 or not fault.applies(service, operation, text):
+                if fault.count == 0 or not fault.applies(call):
                     continue
                 if fault.after > 0:
                     fault.after -= 1

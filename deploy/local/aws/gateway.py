@@ -16,9 +16,11 @@ from xml.sax.saxutils import escape
 
 from . import control
 from .faults import Fault, Held
+from .log import is_read
 from .request import Call, read_call
 
 Answer = tuple[str, list[tuple[str, str]], bytes]
+VERSION = re.compile(rb"<versionNumber>(\d+)<")
 ERROR_CODE = re.compile(rb"<Code>([^<]+)</Code>")
 JSON_SERVICES = {"ssm", "eks", "sts-json"}
 THROTTLE = {"ec2": ("RequestLimitExceeded", 503), "ssm": ("ThrottlingException", 400), "eks": ("ThrottlingException", 429)}
@@ -48,7 +50,7 @@ class Gateway:
     def serve(self, environ: dict[str, Any], body: bytes) -> Answer:
         """Answer one AWS call, or drop its connection when a fault says so."""
         call = read_call(environ, body)
-        fault = self.world.faults.take(call.service, call.operation, call.text)
+        fault = self.world.faults.take(call)
         if fault is None:
             return self.perform(call, environ, body)
         match fault.action:
@@ -74,7 +76,8 @@ class Gateway:
         with self.world.lock:
             answer = ask(self.moto, environ, body)
             self.record(call, answer, fault)
-            self.answers[f"{call.service}{call.operation}{call.text}"] = answer
+            if is_read(call.operation):
+                self.answers[f"{call.service}{call.operation}{call.text}"] = answer
         return answer
 
     def perform_stale(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault) -> Answer:
@@ -111,6 +114,7 @@ class Gateway:
             params=call.params,
             status=status,
             error=error_code(answer) if status >= 300 else None,
+            version=template_version(answer) if call.operation == "CreateLaunchTemplateVersion" else None,
             fault=fault.action if fault else None,
             who=call.who,
         )
@@ -130,6 +134,12 @@ def ask(app: Callable, environ: dict[str, Any], body: bytes) -> Answer:
         if hasattr(result, "close"):
             result.close()
     return seen["status"], seen["headers"], content
+
+
+def template_version(answer: Answer) -> int | None:
+    """The number of the launch template version that was made."""
+    match = VERSION.search(answer[2])
+    return int(match[1]) if match else None
 
 
 def error_code(answer: Answer) -> str | None:

@@ -5,6 +5,7 @@ Follows the Amazon EC2 Auto Scaling API Reference: the pages of the named action
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .errors import Refused, invalid, too_long
@@ -23,15 +24,15 @@ POLICIES = {
 
 
 def check_name(name: str | None) -> str:
-    """A group's name: 1 to 255 characters without control characters and colons."""
+    """A group's name: 1 to 255 printable ASCII characters without spaces and colons."""
     if not name:
         raise invalid(
             "1 validation error detected: Value null at 'autoScalingGroupName' failed to satisfy constraint: Member must not be null"
         )
     if len(name) > 255:
         raise too_long(name, "autoScalingGroupName", 255)
-    if ":" in name or not name.isprintable():
-        raise invalid("The name must not contain colons or control characters")
+    if not re.fullmatch(r"[!-9;-~]+", name):
+        raise invalid("The name may contain any ASCII character from 33 to 126 but the colon")
     return name
 
 

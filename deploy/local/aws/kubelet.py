@@ -98,18 +98,22 @@ class Kubelets:
             raise Unusable("x509: certificate signed by unknown authority")
         return spec
 
-    def role_of(self, kubelet: Kubelet) -> str | None:
-        """The ARN of the role that the instance has now."""
+    def role_of(self, kubelet: Kubelet) -> Any:
+        """The role that the instance has now."""
         profile = kubelet.instance.iam_instance_profile
         current = launch.find_profile(self.world, {"Arn": profile.arn}) if profile else None
-        return current.roles[0].arn if current and current.roles else None
+        return current.roles[0] if current and current.roles else None
+
+    def refusal(self, kubelet: Kubelet) -> str | None:
+        """Why the instance's role cannot join now."""
+        role = self.role_of(kubelet)
+        return auth.role_problem(role) or auth.refusal(self.map_roles, role.arn)
 
     def join(self, kubelet: Kubelet) -> None:
         """Register the node, if aws-auth lets it in; else try again, as a kubelet does."""
         if kubelet.state != "waiting":
             return
-        role = self.role_of(kubelet)
-        refusal = auth.refusal(self.map_roles, role) if role else "the instance has no role"
+        refusal = self.refusal(kubelet)
         if refusal:
             self.refuse(kubelet, "waiting", refusal)
             self.world.timers.after(RETRY, lambda: self.join(kubelet))
@@ -117,7 +121,8 @@ class Kubelets:
         settings = self.world.settings
         image = self.world.images[kubelet.instance.image_id]
         node = nodes.build(kubelet.instance, kubelet.spec, image.architecture, settings.region, settings.cluster_version)
-        kubelet.role, kubelet.node, kubelet.state, kubelet.reason = role, node["metadata"]["name"], "joined", ""
+        kubelet.role = self.role_of(kubelet).arn
+        kubelet.node, kubelet.state, kubelet.reason = node["metadata"]["name"], "joined", ""
         self.worker.after(0, lambda: self.register(kubelet, node))
 
     def register(self, kubelet: Kubelet, node: dict[str, Any]) -> None:
@@ -213,7 +218,7 @@ class Kubelets:
         with self.world.lock:
             self.map_roles = map_roles
             for kubelet in list(self.all.values()):
-                if kubelet.state == "waiting" and (role := self.role_of(kubelet)) and not auth.refusal(map_roles, role):
+                if kubelet.state == "waiting" and not self.refusal(kubelet):
                     self.join(kubelet)
                 elif kubelet.state in ("joined", "ready"):
                     reason = auth.refusal(map_roles, kubelet.role)

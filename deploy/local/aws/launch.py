@@ -149,6 +149,13 @@ def run(world: Any, group: Group, template: Template, version: Version, subnet: 
     return instance
 
 
+def forget(world: Any, instance: Any) -> None:
+    """Let EC2 no longer show a terminated instance."""
+    for identifier, reservation in list(world.ec2.reservations.items()):
+        if instance in reservation.instances:
+            del world.ec2.reservations[identifier]
+
+
 def specified_tags(data: dict[str, Any], kind: str) -> dict[str, str]:
     """The tags that a template gives to one kind of resource."""
     matching = [s for s in data.get("TagSpecifications", []) if s.get("ResourceType") == kind]

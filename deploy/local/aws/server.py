@@ -42,7 +42,11 @@ def environment() -> None:
 def serve(options: argparse.Namespace) -> None:
     """Furnish the account and answer until killed."""
     import moto.core.responses as responses
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.moto_server.werkzeug_app import (
+        DomainDispatcherApplication,
+        MotoRequestHandler,
+        create_backend_app,
+    )
     from werkzeug.serving import make_server
 
     from .gateway import Gateway
