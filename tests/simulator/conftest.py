@@ -109,7 +109,8 @@ def template(aws, data, name):
     """A launch template with one version."""
     aws.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
     yield name
-    aws.ec2.delete_launch_template(LaunchTemplateName=name)
+    with contextlib.suppress(ClientError):
+        aws.ec2.delete_launch_template(LaunchTemplateName=name)
 
 
 @pytest.fixture

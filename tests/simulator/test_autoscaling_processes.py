@@ -216,3 +216,16 @@ def test_unbalanced_zones_are_balanced_unless_that_is_suspended(aws, groups):
     aws.autoscaling.resume_processes(AutoScalingGroupName=name)
     until(lambda: [i["AvailabilityZone"] for i in groups.show(name)["Instances"]].count(crowded) == 2, "the zones to be balanced")
     groups.settle(name, 5)
+
+
+def test_a_deleted_template_fails_launches_until_the_group_has_another(aws, groups, data, name):
+    """Amazon EC2 Auto Scaling User Guide, "Troubleshoot Amazon EC2 Auto Scaling: Launch templates"."""
+    group = groups.make()
+    aws.ec2.delete_launch_template(LaunchTemplateName=groups.template)
+    aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
+    failed = until(lambda: groups.activities(group), "an activity")[0]
+    assert (failed["StatusCode"], "does not exist" in failed["StatusMessage"]) == ("Failed", True)
+    aws.ec2.create_launch_template(LaunchTemplateName=groups.template, LaunchTemplateData=data)
+    pin = {"LaunchTemplateName": groups.template, "Version": "1"}
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, LaunchTemplate=pin)
+    groups.settle(group, 1)

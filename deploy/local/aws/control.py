@@ -60,7 +60,9 @@ def answer(world: Any, environ: dict[str, Any], body: bytes) -> tuple[str, list[
 
 
 def add_fault(world: Any, fields: dict[str, Any]) -> dict[str, int]:
-    frozen = world.freeze() if fields.get("action") == "stale" else None
+    frozen = None
+    if fields.get("action") == "stale":
+        fields, frozen = fields | {"kind": "read"}, world.freeze()
     return {"id": world.faults.add(fields, frozen).id}
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+from moto.core.exceptions import ServiceException
+
 from . import launch
 from .errors import Refused
 from .groups import (
@@ -22,6 +24,7 @@ from .groups import (
     Waiting,
     now,
 )
+from .templates import Template, Version
 
 KEPT_ACTIVITIES = 500
 SHOWN_TERMINATED = 600.0
@@ -140,45 +143,45 @@ class Engine:
 
     def launch(self, group: Group, why: str) -> bool:
         """Launch one instance, or record why that failed and try again later."""
+        cause = f"an instance was started in response to a difference between desired and actual capacity, {why}."
+        activity = self.activity(group, "Launching a new EC2 instance", cause)
         counts = group.per_zone()
         zone = min(group.zones, key=lambda z: (counts[z], z))
-        subnet = next(s for s in group.subnets if self.world.ec2.get_subnet(s).availability_zone == zone)
-        activity = self.activity(
-            group,
-            "Launching a new EC2 instance",
-            f"an instance was started in response to a difference between desired and actual capacity, {why}.",
-        )
-        activity["Details"] = f'{{"Subnet ID":"{subnet}","Availability Zone":"{zone}"}}'
-        reason, template, version = self.launch_problem(group)
-        if reason:
-            activity["Description"] += f".  Status Reason: {reason}"
-            self.finish(activity, "Failed", reason)
-            self.world.log.state("group", group.name, state="launch-failed", reason=reason)
-            group.relaunch_due = True
-            self.world.timers.after(self.world.settings.delays.relaunch, lambda: self.relaunch(group))
+        try:
+            subnet = next(s for s in group.subnets if self.world.ec2.get_subnet(s).availability_zone == zone)
+            activity["Details"] = f'{{"Subnet ID":"{subnet}","Availability Zone":"{zone}"}}'
+            template, version = self.launchable(group)
+            instance = launch.run(self.world, group, template, version, subnet)
+        except ServiceException as refused:
+            self.launch_failed(group, activity, refused.message)
             return False
-        instance = launch.run(self.world, group, template, version, subnet)
         specification = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
-        member = Member(
-            instance.id, zone, subnet, instance.instance_type, specification, now(), protected=group.protect_new, activity=activity
-        )
+        kind = instance.instance_type
+        member = Member(instance.id, zone, subnet, kind, specification, now(), protected=group.protect_new, activity=activity)
         group.members[instance.id] = member
         activity["Description"] = f"Launching a new EC2 instance: {instance.id}"
         self.show(group, member)
         self.world.timers.after(self.world.settings.delays.pending, lambda: self.running(group, member, instance))
         return True
 
-    def launch_problem(self, group: Group) -> tuple[str | None, Any, Any]:
-        """Why a launch fails now, else the template and version to launch."""
+    def launchable(self, group: Group) -> tuple[Template, Version]:
+        """The template and version to launch now, unless EC2 would refuse them."""
+        template, version = launch.resolve(self.world, group.pin)
         failure = self.launch_failures.get(group.name) or self.launch_failures.get("*")
-        try:
-            template, version = launch.resolve(self.world, group.pin)
-        except Refused as refused:
-            return f"{refused.message} Launching EC2 instance failed.", None, None
         if failure:
-            return failure[1], None, None
+            raise Refused(*failure)
         reason = launch.problem(self.world, version.data, group.subnets)
-        return (f"{reason}. Launching EC2 instance failed." if reason else None), template, version
+        if reason:
+            raise Refused("ValidationError", f"{reason}. Launching EC2 instance failed.")
+        return template, version
+
+    def launch_failed(self, group: Group, activity: dict[str, Any], reason: str) -> None:
+        """Record why a launch failed; the next attempt comes after a while."""
+        activity["Description"] += f".  Status Reason: {reason}"
+        self.finish(activity, "Failed", reason)
+        self.world.log.state("group", group.name, state="launch-failed", reason=reason)
+        group.relaunch_due = True
+        self.world.timers.after(self.world.settings.delays.relaunch, lambda: self.relaunch(group))
 
     def relaunch(self, group: Group) -> None:
         """Try again after a failed launch."""

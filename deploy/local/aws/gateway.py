@@ -20,6 +20,8 @@ from .log import is_read
 from .request import Call, read_call
 
 Answer = tuple[str, list[tuple[str, str]], bytes]
+NEVER: Answer = ("000", [], b"")
+"""What the log shows as status 0: the call was never performed."""
 VERSION = re.compile(rb"<versionNumber>(\d+)<")
 ERROR_CODE = re.compile(rb"<Code>([^<]+)</Code>")
 JSON_SERVICES = {"ssm", "eks", "sts-json"}
@@ -66,7 +68,7 @@ class Gateway:
             case "hold":
                 return self.hold(call, environ, body, fault)
         if fault.before:
-            self.record(call, ("000", [], b""), fault)
+            self.record(call, NEVER, fault)
         else:
             self.perform(call, environ, body, fault)
         drop(environ)
@@ -101,6 +103,8 @@ class Gateway:
         self.world.faults.held.pop(number, None)
         if answer is None and not held.lose:
             answer = self.perform(call, environ, body, fault)
+        if answer is None:
+            self.record(call, NEVER, fault)
         if answer is None or held.lose:
             drop(environ)
         return answer
