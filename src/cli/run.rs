@@ -119,8 +119,6 @@ async fn work(
 
 async fn synced(shared: &Shared) {
     let stores = &shared.stores;
-    let _ = stores.groups.wait_until_ready().await;
-    let _ = stores.namespaces.wait_until_ready().await;
     while stores.missing().is_some() || !shared.corridor.nodes.synced() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -134,6 +132,7 @@ async fn follow(mut leadership: watch::Receiver<leader::Leadership>, shared: Arc
         shared.metrics.leader(leads);
         if leads && !led {
             tracing::info!("leading");
+            watches::settle_again(&shared).await;
             bell.all();
         }
         led = leads;

@@ -1,9 +1,10 @@
 //! What the watches show, shared by all reconciles and trimmed to what they read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -28,10 +29,16 @@ pub struct Stores {
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
     /// The boundaries in force.
     pub current: Current,
+    /// The ConfigMap as the watch last showed it.
+    pub config: tokio::sync::Mutex<Option<Option<ConfigMap>>>,
     /// Whether the ConfigMap holds the brake.
     pub config_locked: RwLock<bool>,
     /// `mapRoles` of kube-system/aws-auth; `None` before the watch has told.
     pub map_roles: RwLock<Option<Option<String>>>,
+    /// Whether the first list of groups is complete; asked here because only one task may wait for a store.
+    pub groups_seen: AtomicBool,
+    /// Whether the first list of namespaces is complete.
+    pub namespaces_seen: AtomicBool,
     /// Groups that wait for their turn.
     pub waiting: Mutex<HashSet<String>>,
     /// The generation of objects that cannot be decoded.
@@ -45,8 +52,11 @@ impl Stores {
             groups,
             namespaces,
             current: Current::default(),
+            config: tokio::sync::Mutex::default(),
             config_locked: RwLock::default(),
             map_roles: RwLock::default(),
+            groups_seen: AtomicBool::default(),
+            namespaces_seen: AtomicBool::default(),
             waiting: Mutex::default(),
             seen: Mutex::default(),
         }
@@ -114,6 +124,12 @@ impl Stores {
 
     /// Why reconciles may not begin yet, if something is missing.
     pub fn missing(&self) -> Option<&'static str> {
+        if !self.groups_seen.load(Ordering::Acquire) {
+            return Some("the InstanceGroups have not been seen");
+        }
+        if !self.namespaces_seen.load(Ordering::Acquire) {
+            return Some("the Namespaces have not been seen");
+        }
         if self.map_roles.read().expect("nobody panics holding it").is_none() {
             return Some("kube-system/aws-auth has not been seen");
         }

@@ -1,6 +1,7 @@
 //! The watches: each feeds a store and wakes the groups that it concerns.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
@@ -92,7 +93,8 @@ pub async fn groups(client: Client, writer: Writer<Stored>, bell: Bell) {
                 bell.shared.corridor.memory.forget_group(&key);
                 bell.shared.metrics.forget_group(&key);
             }
-            Event::Init | Event::InitDone => {}
+            Event::InitDone => bell.shared.stores.groups_seen.store(true, Ordering::Release),
+            Event::Init => {}
         }
     }
 }
@@ -103,6 +105,9 @@ pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespa
     let mut stream = std::pin::pin!(reflector(writer, stream));
     let mut known = std::collections::HashMap::new();
     while let Some(event) = next(&mut stream, "namespaces").await {
+        if let Event::InitDone = event {
+            bell.shared.stores.namespaces_seen.store(true, Ordering::Release);
+        }
         let (Event::Apply(namespace) | Event::InitApply(namespace)) = event else { continue };
         let ours = |a: &str| namespace.annotations().get(a).cloned();
         let seen = (ours(annotation::CONFIG_EXCLUDED), ours(annotation::LOCK_UPGRADES));
@@ -162,29 +167,25 @@ pub async fn boundaries(client: Client, bell: Bell) {
     let shared = bell.shared.clone();
     let api: Api<ConfigMap> = Api::namespaced(client, &shared.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
-    let mut leadership = shared.leadership.clone();
-    let mut live: Option<Option<ConfigMap>> = None;
-    loop {
-        tokio::select! {
-            found = next_object(&mut stream, CONFIG_MAP) => match found {
-                Some(found) => live = Some(found),
-                None => return,
-            },
-            changed = leadership.changed() => if changed.is_err() {
-                // Without an election leadership never changes.
-                leadership = tokio::sync::watch::channel(shared.leadership.borrow().clone()).1;
-                std::future::pending::<()>().await;
-            },
-        }
-        if let Some(live) = &live {
-            settle(live.as_ref(), &shared).await;
-            bell.all();
-        }
+    while let Some(live) = next_object(&mut stream, CONFIG_MAP).await {
+        settle(live.as_ref(), &shared).await;
+        bell.all();
+        *shared.stores.config.lock().await = Some(live);
+    }
+}
+
+/// A new leader stores and tells what the one before it may not have.
+pub async fn settle_again(shared: &Shared) {
+    let live = shared.stores.config.lock().await.clone();
+    if let Some(live) = live {
+        settle(live.as_ref(), shared).await;
     }
 }
 
 async fn settle(live: Option<&ConfigMap>, shared: &Shared) {
-    shared.stores.groups.wait_until_ready().await.ok();
+    while !shared.stores.groups_seen.load(Ordering::Acquire) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let locked = live.is_some_and(|m| m.annotations().get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true")));
     *shared.stores.config_locked.write().expect("nobody panics holding it") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
