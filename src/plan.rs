@@ -329,6 +329,8 @@ pub enum Reason {
     QuotaExceeded,
     /// Instances do not come, for another reason.
     LaunchFailed,
+    /// Instances run and their nodes do not become Ready.
+    NodesNotReady,
     /// The admin's policy forbids it.
     PolicyViolation,
 }

@@ -89,6 +89,10 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
         events.push(told(false, "RotationCompleted", "every node runs what is wanted".into()));
     }
+    // While nodes are replaced on purpose, their coming and going is told step by step.
+    if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
+        events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
+    }
     status["conditions"] = json!(conditions);
     Report { patch: patch(&before, status, old), events, outcome: Some(outcome) }
 }

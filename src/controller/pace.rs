@@ -74,7 +74,7 @@ fn poll(shared: &Shared) -> Duration {
 fn recovers(reason: Reason) -> bool {
     match reason {
         Reason::ReplacementsNotReady | Reason::ClusterUnhealthy | Reason::ProcessSuspended | Reason::DrainBlocked | Reason::NeedsCapacity
-        | Reason::InsufficientCapacity | Reason::QuotaExceeded | Reason::LaunchFailed | Reason::NotOurs => true,
+        | Reason::InsufficientCapacity | Reason::QuotaExceeded | Reason::LaunchFailed | Reason::NodesNotReady | Reason::NotOurs => true,
         Reason::InvalidSpec | Reason::NotSupported | Reason::MissingPermission | Reason::RefusedByAws | Reason::BoundariesUnavailable
         | Reason::AuthModeUnsupported | Reason::AuthConflict | Reason::ImageNotFound | Reason::NotFound | Reason::PolicyViolation => false,
     }

@@ -153,13 +153,35 @@ async fn label_role(node: &Node, shared: &Shared) {
 pub async fn aws_auth(client: Client, bell: Bell) {
     let api: Api<ConfigMap> = Api::namespaced(client, "kube-system");
     let mut stream = std::pin::pin!(watch_object(api, "aws-auth"));
+    let mut was_near = false;
     while let Some(found) = next_object(&mut stream, "kube-system/aws-auth").await {
+        let near = found.as_ref().is_some_and(near_limit);
+        if near && !was_near && bell.shared.leads() {
+            warn_near_limit(found.as_ref(), &bell.shared).await;
+        }
+        was_near = near;
         let roles = found.and_then(|map| map.data?.get("mapRoles").cloned());
         let old = bell.shared.stores.map_roles.write().expect("nobody panics holding it").replace(roles.clone());
         if old.is_some_and(|old| old != roles) {
             bell.all();
         }
     }
+}
+
+fn near_limit(map: &ConfigMap) -> bool {
+    crate::auth::aws_auth::near_limit(map.data.iter().flatten().map(|(key, value)| key.len() + value.len()))
+}
+
+async fn warn_near_limit(map: Option<&ConfigMap>, shared: &Shared) {
+    let about = Regarding {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some("kube-system".into()),
+        name: "aws-auth".into(),
+        uid: map.and_then(ResourceExt::uid).unwrap_or_default(),
+    };
+    let message = "aws-auth holds more than 80 % of the 1 MiB that a ConfigMap can; share roles between groups, or remove entries that nobody uses";
+    super::tell(&about, &Told { warning: true, reason: "AwsAuthNearLimit".into(), message: message.into() }, shared).await;
 }
 
 /// The boundaries. They are judged once per edit, and every group looks whether it is concerned.

@@ -14,7 +14,7 @@ use super::wanted::{Image, Wanted};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::Inventory;
-use crate::aws::{AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, Tag, TemplatePin};
+use crate::aws::{AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, NetworkObject, Role, ScalingGroup, Tag, TemplatePin};
 use crate::cluster::{ClusterError, ClusterWrites, PodKind};
 use crate::memory::Memory;
 use crate::nodes::NodeIndex;
@@ -67,6 +67,9 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
         Some(given) => o.inventory.profile(&given.profile, o.resync).await.map_err(aws)?,
         None => None,
     };
+    let unknown = !all_known(&wanted.subnets, &subnets) || !all_known(&wanted.security_groups, &security_groups);
+    let (subnets, security_groups) =
+        if unknown { o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)? } else { (subnets, security_groups) };
     let mut environment = Environment {
         cluster: None,
         subnets: subnets.to_vec(),
@@ -86,6 +89,14 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
     }
     environment.cluster = Some(cluster);
     Ok(environment)
+}
+
+/// Whether every id or Name tag is found; what was made a minute ago is not in an older list.
+fn all_known(wanted: &[String], known: &[NetworkObject]) -> bool {
+    let found = |name: &String, o: &NetworkObject| {
+        o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))
+    };
+    wanted.iter().all(|name| known.iter().any(|o| found(name, o)))
 }
 
 /// Where AWS publishes an image; `None` for a family that is not made here.

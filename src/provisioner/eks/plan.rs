@@ -345,8 +345,12 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
             b.extend(because);
         }
         _ if change != ScalingGroupChange::default() || pin.is_some() => {
-            if let Some(Pin::Version { number, .. }) = &pin {
-                because.push(Drift::new("template version", group.template.as_ref().map(|t| t.version.clone()).unwrap_or_default(), number));
+            if let Some(pin) = &pin {
+                let to = match pin {
+                    Pin::Version { number, .. } => number.to_string(),
+                    Pin::Made { .. } => "the new one".into(),
+                };
+                because.push(Drift::new("template version", group.template.as_ref().map(|t| t.version.clone()).unwrap_or_default(), to));
             }
             // The version is made right before it is pinned.
             let delete = draft.steps.iter().position(|s| matches!(s.step, Step::DeleteTemplateVersions { .. })).unwrap_or(draft.steps.len());

@@ -6,6 +6,7 @@ use super::plan::{AUTH, Draft, Input, waiting};
 use super::state;
 use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, Reason};
+use crate::upgrade::Member;
 
 /// Judges the nodes; decides the outcome when nothing else has.
 pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
@@ -25,8 +26,11 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         }
         return;
     }
-    if let Some((reason, message)) = shortage(input, &members) {
+    if let Some((reason, message)) = shortage(input) {
         draft.decide(Outcome::Blocked { reason, message, deleting: false });
+    }
+    if let Some(message) = silent(input, &members) {
+        draft.decide(Outcome::Blocked { reason: Reason::NodesNotReady, message, deleting: false });
     }
     let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
     let detail = if joining > 0 { format!("; {joining} instances run and have not joined yet") } else { String::new() };
@@ -34,12 +38,29 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     draft.decide(waiting(Phase::Modifying, format!("{ready} of {desired} nodes are ready{detail}")));
 }
 
+/// Instances that have had their time to join and are not Ready.
+fn silent(input: &Input, members: &[Member]) -> Option<String> {
+    let timeout = input.resolved.wanted.strategy.join_timeout;
+    let late = |m: &&Member| {
+        let since = m.instance.in_service_since.unwrap_or(input.now);
+        m.instance.state == InstanceState::InService && !m.ready() && input.now.duration_since(since) >= timeout
+    };
+    let named = |m: &Member| match &m.node {
+        Some(node) => format!("{} ({} is not ready)", m.instance.id, node.name),
+        None => format!("{} (never joined)", m.instance.id),
+    };
+    let names: Vec<_> = members.iter().filter(late).map(named).collect();
+    (!names.is_empty()).then(|| {
+        let timeout = crate::duration::text(timeout);
+        format!("{} did not become Ready within {timeout}; check the image, the user data and the role in kube-system/aws-auth", names.join(", "))
+    })
+}
+
 /// Why instances do not come, in AWS's words.
-fn shortage(input: &Input, members: &[crate::upgrade::Member]) -> Option<(Reason, String)> {
+fn shortage(input: &Input) -> Option<(Reason, String)> {
     if input.state.short_for < input.timing.shortfall {
         return None;
     }
-    let _ = members;
     let failed = input.state.activities.iter().find(|a| a.status == "Failed" || a.status == "Cancelled")?;
     Some((reason(failed), format!("instances do not come: {}", failed.message)))
 }
