@@ -1,0 +1,82 @@
+"""Fixtures of the end-to-end tests.
+
+Tests without the marker `private` run side by side in one cloud with one controller (see session.py), each in
+namespaces of its own. Those marked `private` start clouds and controllers of their own.
+"""
+
+import json
+import os
+
+import pytest
+
+from e2e import harness
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "private: starts clouds and controllers of its own")
+
+
+@pytest.fixture(scope="session")
+def shared(cloud):
+    """The cloud that scenarios share."""
+    return harness.Cloud.of(cloud)
+
+
+@pytest.fixture(scope="session")
+def controller(shared):
+    """The controller that works in the shared cloud: the session's, else one of this process."""
+    described = os.environ.get("E2E_CONTROLLER")
+    if described:
+        yield harness.Controller(shared, described=json.loads(described))
+        return
+    shared.install()
+    mine = harness.Controller(shared).start()
+    yield mine
+    mine.stop()
+
+
+@pytest.fixture
+def make_tenant(shared, controller):
+    """Makes tenants: `make_tenant(namespace=..., annotations=...)`, in the shared cloud unless `cloud` is given."""
+    made = []
+
+    def make(namespace=None, annotations=None, cloud=shared, controller=controller):
+        made.append(harness.Tenant(cloud, controller, namespace, annotations))
+        return made[-1]
+
+    yield make
+    for tenant in made:
+        tenant.end()
+
+
+@pytest.fixture
+def tenant(make_tenant):
+    """A tenant in the shared cloud."""
+    return make_tenant()
+
+
+@pytest.fixture
+def own_cloud(private_cloud):
+    """Starts a cloud of the test's own with the basic boundaries: `own_cloud("--delays", "realistic", config=text)`."""
+
+    def start(*flags, config=harness.BASIC):
+        cloud = harness.Cloud.of(private_cloud(*flags))
+        if config is not None:
+            cloud.install(config)
+        return cloud
+
+    return start
+
+
+@pytest.fixture
+def start_controller():
+    """Starts controllers that end with the test: `start_controller(cloud, "--resync-period", "5s", env={})`."""
+    started = []
+
+    def start(cloud, *args, wait=True, **more):
+        started.append(harness.Controller(cloud, args, **more))
+        return started[-1].start(wait)
+
+    yield start
+    for each in started:
+        each.kill()

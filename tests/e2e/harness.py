@@ -1,0 +1,452 @@
+"""What the end-to-end tests use: the controller as a process, tenants with their namespaces, groups and judges.
+
+The judges read the simulator's log and the API server's audit log, never what the controller says of itself.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+import boto3
+import pytest
+import requests
+import yaml
+from botocore.config import Config
+
+import support
+from e2e import judge
+from localcloud import procs
+
+GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
+PREFIX = "instancemgr.keikoproj.io/"
+FINALIZER = "finalizer.instancegroups.keikoproj.io"
+OWNERSHIP = "instancegroups.keikoproj.io/"
+CONFIG = "/api/v1/namespaces/instance-manager/configmaps/instance-manager"
+AWS_AUTH = "/api/v1/namespaces/kube-system/configmaps/aws-auth"
+BASIC = support.REPOSITORY / "boundaries" / "basic.yaml"
+TIME_SCALE = "0.2"
+WAIT = 120
+"""How long a test waits for something that should come, in seconds. Nothing is proved by being faster."""
+
+
+# --- the cloud ------------------------------------------------------------------------------------
+
+
+class Cloud(support.Cloud):
+    """A running local cloud with AWS, and what tests ask of it."""
+
+    @classmethod
+    def shared(cls):
+        """The cloud that LOCAL_CLOUD names."""
+        return cls(json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text()))
+
+    @classmethod
+    def of(cls, cloud):
+        """The same cloud with what is asked of it here."""
+        return cls(cloud._description, cloud.process)
+
+    def boto(self, service):
+        """A client of one AWS service, as a person's."""
+        endpoint = {"endpoint_url": self["aws_endpoint"], "region_name": self["region"]}
+        keys = {"aws_access_key_id": "person", "aws_secret_access_key": "local"}
+        return boto3.client(service, **endpoint, **keys, config=Config(retries={"max_attempts": 2}))
+
+    def control(self, method, name, **body):
+        """Asks the simulator's control endpoint, see deploy/local/aws/control.py."""
+        answer = requests.request(method, f"{self['control']}/{name}", json=body, timeout=60)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    @contextlib.contextmanager
+    def fault(self, **fields):
+        """A fault of the controller's calls, gone at the end (with all other faults: for private clouds)."""
+        self.control("POST", "faults", **{"who": "controller", **fields})
+        try:
+            yield
+        finally:
+            self.control("DELETE", "faults")
+
+    def snapshot(self):
+        """Everything in the simulated account."""
+        return self.control("GET", "snapshot")
+
+    def aws_events(self, after=0):
+        """The simulator's log from the line after `after` on, in order; see deploy/local/aws/log.py."""
+        return [line for line in judge.lines(self["aws_log"]) if line["seq"] > after]
+
+    def now(self):
+        """The number of the last line in the simulator's log, for `aws_events(after=...)`."""
+        lines = judge.lines(self["aws_log"])
+        return lines[-1]["seq"] if lines else 0
+
+    def audit(self, after=0):
+        """Every write that the API server has answered, in order, without the first `after` of them."""
+        return judge.lines(self["audit_log"])[after:]
+
+    def edit_config_map(self, change, path=CONFIG):
+        """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it if nobody else did meanwhile."""
+        while True:
+            found = self.get(path)
+            change(found["data"])
+            answer = self.api("PUT", path, found)
+            if answer.status_code != 409:
+                assert answer.ok, answer.text
+                return answer.json()
+
+    def install(self, config=BASIC):
+        """Applies the boundaries that tests begin with: a file, or text."""
+        text = config if isinstance(config, str) else config.read_text()
+        self.kubectl("apply", "-f", "-", text=text)
+
+    def make_role(self, name, policies=("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy")):
+        """A person's role and instance profile of the same name, fit for nodes; returns the role's ARN."""
+        iam = self.boto("iam")
+        trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+        arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+        for policy in policies:
+            iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
+        iam.create_instance_profile(InstanceProfileName=name)
+        iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+        return arn
+
+    def map_roles(self):
+        """The text of mapRoles in kube-system/aws-auth, empty without it."""
+        found = self.get(AWS_AUTH)
+        return (found or {}).get("data", {}).get("mapRoles", "")
+
+
+# --- the controller -------------------------------------------------------------------------------
+
+
+class Controller:
+    """The controller as a process of its own; it ends with this one."""
+
+    def __init__(self, cloud, args=(), kubeconfig=None, env=None, log=None, described=None):
+        self.cloud = cloud
+        self.args = list(args)
+        self.kubeconfig = kubeconfig or cloud["controller_kubeconfig"]
+        self.env = env or {}
+        self.process = None
+        self.port = procs.free_port() if described is None else described["port"]
+        self.log = pathlib.Path(described["log"]) if described else pathlib.Path(log or tempfile.mkstemp(prefix="controller-", suffix=".log")[1])
+
+    def describe(self):
+        """What another process needs in order to ask this one: see `described`."""
+        return {"port": self.port, "log": str(self.log)}
+
+    @property
+    def command(self):
+        """The program and its flags."""
+        program = os.environ.get("INSTANCE_MANAGER_BIN", support.REPOSITORY / "target" / "debug" / "instance-manager")
+        flags = ["--kubeconfig", self.kubeconfig, "--metrics-addr", f"127.0.0.1:{self.port}", "-time-scale", TIME_SCALE]
+        return [str(program), *map(str, flags), *map(str, self.args)]
+
+    def start(self, wait=True):
+        """Starts it and waits until it is ready, unless told not to; returns itself."""
+        parent = os.getpid()
+        environment = {**self.cloud.environment, "AWS_ACCESS_KEY_ID": "controller", **self.env}
+        environment.pop("KUBECONFIG", None)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: procs.die_with_parent(parent)
+            )
+        if wait:
+            support.eventually(lambda: self.ready() or self.process.poll() is not None, WAIT, f"the controller ({self.log})")
+            assert self.process.poll() is None, self.tail()
+        return self
+
+    def ready(self):
+        """Whether /readyz says so."""
+        try:
+            return requests.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status_code == 200
+        except requests.ConnectionError:
+            return False
+
+    def metrics(self):
+        """The text of /metrics."""
+        return requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
+
+    def stop(self):
+        """Asks it to end, and waits; returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self):
+        """Ends it at once, as a crash would."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, number):
+        if self.process is None or self.process.poll() is not None:
+            return None
+        self.process.send_signal(number)
+        return self.process.wait(40)
+
+    def tail(self, text="", count=25):
+        """The last lines of its log, those that hold `text`."""
+        found = [line for line in self.log.read_text(errors="replace").splitlines() if text in line]
+        return "\n".join(found[-count:])
+
+
+# --- tenants --------------------------------------------------------------------------------------
+
+
+class Tenant:
+    """A namespace of its own, whose groups follow a stanza of their own in the shared ConfigMap."""
+
+    def __init__(self, cloud, controller, namespace=None, annotations=None, labels=None):
+        self.cloud, self.controller = cloud, controller
+        self.unique = namespace or f"t{uuid.uuid4().hex[:8]}"
+        self.namespace = self.unique
+        metadata = {"name": self.namespace, "annotations": annotations or {}, "labels": labels or {}}
+        cloud.create("/api/v1/namespaces", {"metadata": metadata})
+
+    def defaults(self, annotations=None, spec=None, eks=None, **configuration):
+        """What the admin's ConfigMap says for this tenant's groups from now on: spec.eks.configuration, and the rest."""
+        merged = {"spec": {**(spec or {}), "eks": {**(eks or {}), "configuration": configuration}}}
+        if annotations:
+            merged["metadata"] = {"annotations": annotations}
+        self.stanza(merged)
+
+    def stanza(self, defaults):
+        """The same, as it stands in the ConfigMap; None removes the stanza."""
+        selector = f"e2e = {self.unique}"
+
+        def change(data):
+            kept = [s for s in yaml.safe_load(data.get("conditionals") or "[]") or [] if s["annotationSelector"] != selector]
+            if defaults is not None:
+                kept.append({"annotationSelector": selector, "defaults": defaults})
+            data["conditionals"] = yaml.safe_dump(kept, sort_keys=False)
+
+        self.cloud.edit_config_map(change)
+
+    def apply(self, manifest):
+        """Applies objects (a dict, or YAML text) in this namespace; returns the Group when it is one."""
+        documents = [manifest] if isinstance(manifest, dict) else [d for d in yaml.safe_load_all(manifest) if d]
+        for document in documents:
+            document.setdefault("metadata", {})["namespace"] = self.namespace
+        text = "\n---\n".join(json.dumps(document) for document in documents)
+        self.cloud.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+        found = [Group(self, d["metadata"]["name"]) for d in documents if d["kind"] == "InstanceGroup"]
+        return found[0] if len(found) == 1 else found or None
+
+    def manifest(self, name, spec=None, annotations=None, eks=None, **configuration):
+        """A short InstanceGroup: `configuration` is spec.eks.configuration, `eks` what stands beside it."""
+        body = {"eks": {**(eks or {}), **({"configuration": configuration} if configuration else {})}, **(spec or {})}
+        metadata = {"name": name, "annotations": {"e2e": self.unique, **(annotations or {})}}
+        return {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "metadata": metadata, "spec": body}
+
+    def group(self, name="web", spec=None, annotations=None, size=None, **configuration):
+        """Creates a short InstanceGroup; `size` is (minSize, maxSize)."""
+        eks = {"minSize": size[0], "maxSize": size[1]} if size else {}
+        return self.apply(self.manifest(name, spec, annotations, eks, **configuration))
+
+    def deployment(self, name, replicas, selector=None, budget=None, tolerations=None, **pod):
+        """A Deployment of pods that land on nodes with the labels `selector`; `budget` is the spec of a PodDisruptionBudget."""
+        labels = {"app": name}
+        container = {"name": "main", "image": "example.com/app"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "nodeSelector": selector or {}, "tolerations": tolerations or [], "terminationGracePeriodSeconds": 1, **pod}}
+        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        self.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+        if budget is not None:
+            spec = {"selector": {"matchLabels": labels}, **budget}
+            self.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec})
+
+    def pods(self):
+        """The pods of this namespace."""
+        return self.cloud.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+
+    def running(self, count):
+        """Waits until so many pods of this namespace run."""
+        def check():
+            return sum(p["status"].get("phase") == "Running" and not p["metadata"].get("deletionTimestamp") for p in self.pods()) == count
+        support.eventually(check, WAIT, f"{count} running pods in {self.namespace}")
+
+    def aws_events(self, after=0):
+        """What the simulator's log says about this tenant's groups."""
+        return [e for e in self.cloud.aws_events(after) if f"-{self.namespace}-" in json.dumps(e)]
+
+    def end(self):
+        """Deletes the namespace with everything in it; does not wait."""
+        self.cloud.api("DELETE", f"/api/v1/namespaces/{self.namespace}", {"propagationPolicy": "Background"})
+
+
+class Group:
+    """An InstanceGroup and what stands behind it."""
+
+    def __init__(self, tenant, name):
+        self.tenant, self.cloud, self.name = tenant, tenant.cloud, name
+        self.path = f"{GROUPS}/namespaces/{tenant.namespace}/instancegroups/{name}"
+        self.key = f"{tenant.namespace}/{name}"
+        self.scaling_group = f"{self.cloud['cluster_name']}-{tenant.namespace}-{name}"
+
+    # what it is
+
+    def get(self):
+        """The object, or None."""
+        return self.cloud.get(self.path)
+
+    def status(self):
+        """Its status, empty when there is none."""
+        return (self.get() or {}).get("status", {})
+
+    def state(self):
+        """`.status.currentState`."""
+        return self.status().get("currentState")
+
+    def condition(self, kind):
+        """The condition of that type, or None."""
+        return next((c for c in self.status().get("conditions", []) if c["type"] == kind), None)
+
+    def is_(self, kind, status="True", reason=None):
+        """Whether the condition has that status (and reason); gives the condition."""
+        found = self.condition(kind)
+        fits = found and found["status"] == status and (reason is None or found.get("reason") == reason)
+        return found if fits else None
+
+    def events(self):
+        """The events on it, oldest first."""
+        found = self.cloud.get(f"/api/v1/namespaces/{self.tenant.namespace}/events?fieldSelector=involvedObject.name={self.name}")["items"]
+        found += self.cloud.get(f"/apis/events.k8s.io/v1/namespaces/{self.tenant.namespace}/events")["items"]
+        mine = {e["metadata"]["uid"]: e for e in found if (e.get("involvedObject") or e.get("regarding"))["name"] == self.name}
+        return sorted(mine.values(), key=lambda e: e["metadata"]["creationTimestamp"])
+
+    def event(self, reason, text=""):
+        """The last event with that reason whose message holds `text`, or None."""
+        found = [e for e in self.events() if e["reason"] == reason and text in (e.get("message") or e.get("note") or "")]
+        return found[-1] if found else None
+
+    def asg(self):
+        """Its scaling group as AWS shows it, or None."""
+        found = self.cloud.boto("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[self.scaling_group])
+        return next(iter(found["AutoScalingGroups"]), None)
+
+    def instances(self, state="InService"):
+        """Ids of its instances in that state (None: in any)."""
+        return [i["InstanceId"] for i in (self.asg() or {}).get("Instances", []) if state in (None, i["LifecycleState"])]
+
+    def nodes(self):
+        """Its Node objects, whichever labels they have: found by the ids of its instances."""
+        ids = set(self.instances(None))
+        return [n for n in self.cloud.get("/api/v1/nodes")["items"] if n["spec"].get("providerID", "").rsplit("/", 1)[-1] in ids]
+
+    def ready_nodes(self):
+        """Those that are Ready and not cordoned."""
+        return [n for n in self.nodes() if node_ready(n) and not n["spec"].get("unschedulable")]
+
+    def template_versions(self):
+        """The versions of its launch template, oldest first, as AWS shows them."""
+        name = self.status()["activeLaunchTemplateName"]
+        found = self.cloud.boto("ec2").describe_launch_template_versions(LaunchTemplateName=name)["LaunchTemplateVersions"]
+        return sorted(found, key=lambda v: v["VersionNumber"])
+
+    def pinned(self):
+        """The version of its launch template that its scaling group is pinned to, as text."""
+        return self.asg()["LaunchTemplate"]["Version"]
+
+    def user_data(self):
+        """The user data of the newest template version, decoded."""
+        return base64.b64decode(self.template_versions()[-1]["LaunchTemplateData"]["UserData"]).decode()
+
+    # what changes it
+
+    def patch(self, body):
+        """Merges `body` into the object."""
+        return self.cloud.patch(self.path, body)
+
+    def patch_spec(self, eks=None, **configuration):
+        """Changes spec.eks (`eks`) and spec.eks.configuration; None removes a field."""
+        changes = {**(eks or {}), **({"configuration": configuration} if configuration else {})}
+        return self.patch({"spec": {"eks": changes}})
+
+    def annotate(self, **annotations):
+        """Sets annotations with our prefix; underscores stand for dashes, None removes."""
+        body = {PREFIX + name.replace("_", "-"): value for name, value in annotations.items()}
+        return self.patch({"metadata": {"annotations": body}})
+
+    def delete(self):
+        """Asks for its deletion."""
+        answer = self.cloud.api("DELETE", self.path)
+        assert answer.ok, answer.text
+
+    # waiting
+
+    def wait(self, predicate, timeout=WAIT, what="the expected state"):
+        """Waits until `predicate(self)` gives something true, and returns that; failing, shows what there is."""
+        deadline = time.monotonic() + timeout
+        while not (answer := predicate(self)):
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.story()}", pytrace=True)
+            time.sleep(0.25)
+        return answer
+
+    def wait_ready(self, nodes=None, timeout=WAIT):
+        """Waits until it has converged on the present generation, with that many Ready nodes when given."""
+        def check(_):
+            found = self.get()
+            status = found.get("status", {})
+            seen = status.get("observedGeneration") == found["metadata"]["generation"]
+            ready = next((c["status"] for c in status.get("conditions", []) if c["type"] == "Ready"), None)
+            done = seen and status.get("currentState") == "Ready" and ready == "True"
+            return done and (nodes is None or len(self.ready_nodes()) == nodes)
+        self.wait(check, timeout, "Ready" if nodes is None else f"Ready with {nodes} nodes")
+        return self
+
+    def wait_state(self, state, timeout=WAIT):
+        """Waits until `.status.currentState` is that."""
+        self.wait(lambda g: g.state() == state, timeout, f"state {state}")
+        return self
+
+    def wait_condition(self, kind, status="True", reason=None, timeout=WAIT):
+        """Waits for a condition and returns it."""
+        return self.wait(lambda g: g.is_(kind, status, reason), timeout, f"{kind}={status} {reason or ''}")
+
+    def wait_event(self, reason, text="", timeout=WAIT):
+        """Waits for an event and returns it."""
+        return self.wait(lambda g: g.event(reason, text), timeout, f"event {reason} {text!r}")
+
+    def wait_gone(self, timeout=WAIT):
+        """Waits until the object is gone."""
+        self.wait(lambda g: g.get() is None, timeout, "its end")
+
+    def story(self):
+        """What a person would want to see of it."""
+        described = subprocess.run([*self.cloud["kubectl"], "describe", "ig", "-n", self.tenant.namespace, self.name], capture_output=True, text=True).stdout
+        states = [e for e in self.cloud.aws_events() if e.get("group") == self.scaling_group or e.get("id") == self.scaling_group]
+        lines = [f"{e['time'][11:23]} {e['object']} {e['id']} {e['state']} {e.get('reason', '')} {e.get('version', '')}" for e in states[-15:]]
+        log = self.tenant.controller.tail(self.key) if self.tenant.controller else ""
+        return "\n".join(["--- describe", described, "--- the controller's log", log, "--- the simulator's", *lines])
+
+    # judging
+
+    def events_in_aws(self, after=0):
+        """What the simulator's log says about it: its states, and calls that name what it is made of."""
+        return judge.of_group(self.cloud.aws_events(after), self.scaling_group)
+
+    def writes(self, after=0):
+        """The controller's calls to AWS that wrote something of this group, from the line after `after` on."""
+        return judge.writes(self.cloud.aws_events(), self.scaling_group, after)
+
+    def max_unavailable_seen(self):
+        """The most nodes that were unavailable by the controller's own doing at once."""
+        return judge.max_unavailable_seen(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group)
+
+    def undrained(self, stays=()):
+        """Instances that the controller terminated before they were drained, with what stood on each; none is right."""
+        return judge.undrained(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, stays)
+
+
+def node_ready(node):
+    """Whether the Node's condition Ready is True."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+
+
+def resource_version(thing):
+    """The resourceVersion of an object."""
+    return thing["metadata"]["resourceVersion"]

@@ -1,0 +1,157 @@
+"""Judgements from the simulator's log and the API server's audit log alone."""
+
+import json
+import pathlib
+
+CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
+ENDED = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "gone")
+
+
+def lines(path):
+    """The complete lines of a log, each a JSON object; a line that is still being written is left for later."""
+    text = pathlib.Path(path).read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def of_group(events, group):
+    """The lines about a scaling group: states of its members and nodes, and calls that name what it is made of."""
+    mine, templates = [], set()
+    for event in events:
+        if event["kind"] == "state":
+            if group in (event.get("group"), event.get("id")):
+                mine.append(event)
+        elif event["kind"] == "call":
+            text = json.dumps(event.get("params", {}))
+            named = f'"{group}"' in text or f'"{group}-2' in text
+            if named or any(template in text for template in templates):
+                mine.append(event)
+                if named and (template := event.get("params", {}).get("LaunchTemplate")) and "LaunchTemplateId" in template:
+                    templates.add(template["LaunchTemplateId"])
+    return mine
+
+
+def by_controller(event):
+    """Whether a call was the controller's own."""
+    return event["kind"] == "call" and event["who"]["key"] == "controller"
+
+
+def writes(events, group, after=0):
+    """The controller's calls that wrote something of a group, from the line after `after` on."""
+    return [e for e in of_group(events, group) if by_controller(e) and e["seq"] > after]
+
+
+def audit_of(audit, resource, name=None, namespace=None, subresource=None, user=None):
+    """Accepted writes of one kind of object, in order."""
+    found = []
+    for event in audit:
+        ref = event.get("objectRef", {})
+        fits = ref.get("resource") == resource and (subresource is None or ref.get("subresource", "") == subresource)
+        fits = fits and name in (None, ref.get("name")) and namespace in (None, ref.get("namespace"))
+        if fits and user in (None, event["user"]["username"]) and event["responseStatus"].get("code", 500) < 300:
+            found.append(event)
+    return found
+
+
+def moment(event):
+    """When it took effect, as text that sorts: the simulator's line, or the audited answer."""
+    return event["time"][:26] if "time" in event else event["stageTimestamp"][:26]
+
+
+def cordons(audit):
+    """Every change of a node's `unschedulable`: (moment, node, cordoned, user)."""
+    found = []
+    for event in audit_of(audit, "nodes", subresource=""):
+        spec = changed_spec(event.get("requestObject"))
+        if "unschedulable" in spec:
+            found.append((moment(event), event["objectRef"]["name"], bool(spec["unschedulable"]), event["user"]["username"]))
+    return found
+
+
+def changed_spec(body):
+    """What a write says about an object's spec, whether it is an object, a merge patch or a JSON patch."""
+    if isinstance(body, list):
+        return {op["path"].rsplit("/", 1)[-1]: op.get("value") for op in body if op["path"].startswith("/spec/") and op["op"] != "test"}
+    spec = (body or {}).get("spec") or {}
+    return spec if "kind" not in (body or {}) else {"unschedulable": False, **spec}
+
+
+def max_unavailable_seen(events, audit, group):
+    """The most nodes that were unavailable right after an act of the controller took away one that was available.
+
+    available = InService, its Node Ready and not cordoned; unavailable = desired - available. What died by itself, or
+    what an autoscaler asked for, counts as unavailable, but raises the figure only when the controller takes more.
+    """
+    seen, desired = 0, 0
+    state, node_of, ready, cordoned = {}, {}, set(), set()
+
+    def available():
+        return {i for i, s in state.items() if s == "InService" and node_of.get(i) in ready and node_of.get(i) not in cordoned}
+
+    story = [(moment(e), 0, e) for e in of_group(events, group)]
+    story += [(when, 1, (node, on, user)) for when, node, on, user in cordons(audit)]
+    for _, kind, event in sorted(story, key=lambda entry: entry[:2]):
+        before, act = available(), False
+        if kind == 1:
+            node, on, user = event
+            cordoned.add(node) if on else cordoned.discard(node)
+            act = on and user == CONTROLLER
+        elif event["kind"] == "call":
+            params = event.get("params", {})
+            desired = params.get("DesiredCapacity", desired)
+        elif event["object"] == "instance":
+            desired = event.get("desired", desired)
+            state[event["id"]] = event["state"]
+            act = event["state"] == "Terminating"
+        elif event["object"] == "node":
+            node_of[event["instance"]] = event["id"]
+            ready.add(event["id"]) if event["state"] == "ready" else ready.discard(event["id"])
+            if event["state"] == "gone":
+                cordoned.discard(event["id"])
+        if act and len(available()) < len(before):
+            seen = max(seen, int(desired) - len(available()))
+    return seen
+
+
+def undrained(events, audit, group, stays=()):
+    """Instances of a group that the controller terminated undrained: {node: what was wrong}.
+
+    Drained means: cordoned before, and every pod bound to the node gone before, but those whose name begins with one
+    of `stays` (a DaemonSet's). Nodes that never joined need no drain.
+    """
+    wrong = {}
+    nodes = {e["instance"]: e["id"] for e in of_group(events, group) if e["kind"] == "state" and e["object"] == "node" and e["state"] == "joined"}
+    marks = cordons(audit)
+    placed = placements(audit)
+    for event in of_group(events, group):
+        if not by_controller(event) or event["operation"] != "TerminateInstanceInAutoScalingGroup" or event["status"] >= 300:
+            continue
+        node, when = nodes.get(event["params"]["InstanceId"]), moment(event)
+        if node is None:
+            continue
+        past = [on for at, name, on, _ in marks if name == node and at < when]
+        if not past or not past[-1]:
+            wrong[node] = "was not cordoned"
+        left = [pod for pod, (where, bound, gone) in placed.items() if where == node and bound < when and not (gone and gone < when)]
+        left = [pod for pod in left if not pod[1].startswith(tuple(stays) or ("\0",))]
+        if left:
+            wrong[node] = f"still had {left}"
+    return wrong
+
+
+def placements(audit):
+    """Where each pod was bound and when it was gone: {(namespace, name, ordinal): (node, bound, gone or None)}."""
+    found, present = {}, {}
+    for event in audit:
+        ref = event.get("objectRef", {})
+        if ref.get("resource") != "pods" or event["responseStatus"].get("code", 500) >= 300:
+            continue
+        name = (ref.get("namespace"), ref.get("name"))
+        body = event.get("requestObject") or {}
+        if ref.get("subresource") == "binding":
+            key = (*name, len(found))
+            present[name] = key
+            found[key] = (body.get("target", {}).get("name"), moment(event), None)
+        elif event["verb"] == "delete" and name in present and (body.get("gracePeriodSeconds") == 0 or "kwok" in event.get("userAgent", "")):
+            node, bound, _ = found[present[name]]
+            found[present.pop(name)] = (node, bound, moment(event))
+    return found

@@ -1,0 +1,32 @@
+"""Runs a command with one controller at work in the local cloud that LOCAL_CLOUD names.
+
+`deploy/local/up -- python -m e2e.session -- python -m pytest ...`, with tests/ on PYTHONPATH: the command finds the
+controller through E2E_CONTROLLER. The exit code is the command's.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "deploy" / "local"))
+
+from e2e import harness  # noqa: E402
+
+
+def main(argv):
+    """Runs the command after `--`; what stands before it goes to the controller."""
+    at = argv.index("--")
+    cloud = harness.Cloud.shared()
+    cloud.install()
+    controller = harness.Controller(cloud, argv[:at], log=pathlib.Path(cloud["logs"]) / "instance-manager.log").start()
+    try:
+        environment = {**os.environ, "E2E_CONTROLLER": json.dumps(controller.describe())}
+        return subprocess.run(argv[at + 1:], env=environment).returncode
+    finally:
+        controller.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
