@@ -15,18 +15,21 @@ def lines(path):
 
 def of_group(events, group):
     """The lines about a scaling group: states of its members and nodes, and calls that name what it is made of."""
-    mine, templates = [], set()
+    mine, parts = [], set()
     for event in events:
         if event["kind"] == "state":
             if group in (event.get("group"), event.get("id")):
                 mine.append(event)
+                parts.add(event["id"])
         elif event["kind"] == "call":
-            text = json.dumps(event.get("params", {}))
+            params = event.get("params", {})
+            text = json.dumps(params)
+            # A launch template is named after its group and a year; instances and templates have ids.
             named = f'"{group}"' in text or f'"{group}-2' in text
-            if named or any(template in text for template in templates):
+            if named or any(f'"{part}"' in text for part in parts):
                 mine.append(event)
-                if named and (template := event.get("params", {}).get("LaunchTemplate")) and "LaunchTemplateId" in template:
-                    templates.add(template["LaunchTemplateId"])
+            if named and isinstance(template := params.get("LaunchTemplate"), dict) and "LaunchTemplateId" in template:
+                parts.add(template["LaunchTemplateId"])
     return mine
 
 
@@ -97,7 +100,7 @@ def max_unavailable_seen(events, audit, group):
             act = on and user == CONTROLLER
         elif event["kind"] == "call":
             params = event.get("params", {})
-            desired = params.get("DesiredCapacity", desired)
+            desired = int(params.get("DesiredCapacity", desired))
         elif event["object"] == "instance":
             desired = event.get("desired", desired)
             state[event["id"]] = event["state"]
@@ -108,7 +111,7 @@ def max_unavailable_seen(events, audit, group):
             if event["state"] == "gone":
                 cordoned.discard(event["id"])
         if act and len(available()) < len(before):
-            seen = max(seen, int(desired) - len(available()))
+            seen = max(seen, desired - len(available()))
     return seen
 
 
