@@ -126,11 +126,12 @@ impl Memory {
         self.with(|inner| inner.nodes.get(node).and_then(|n| n.resting_until))
     }
 
-    /// An eviction on a node was refused.
+    /// Evictions on a node were refused; all of one pass, at one moment, count once.
     pub fn refused(&self, node: &str, now: Timestamp) {
         self.with(|inner| {
             let n = inner.nodes.entry(node.into()).or_default();
-            n.refused = Some((now, n.refused.map_or(1, |(_, times)| times.saturating_add(1))));
+            let before = n.refused.map_or(0, |(at, times)| if at == now { times.saturating_sub(1) } else { times });
+            n.refused = Some((now, before.saturating_add(1)));
         });
     }
 

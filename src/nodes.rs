@@ -69,10 +69,10 @@ impl NodeIndex {
         self.inner.lock().expect("nobody panics holding it").synced
     }
 
-    /// How many nodes there are, and how many of them are not Ready.
+    /// How many nodes there are, and how many of them are not Ready any more.
     pub fn fleet(&self) -> Fleet {
         let inner = self.inner.lock().expect("nobody panics holding it");
-        Fleet { known: inner.by_instance.len(), not_ready: inner.by_instance.values().filter(|n| !n.ready).count() }
+        Fleet { known: inner.by_instance.len(), not_ready: inner.by_instance.values().filter(|n| n.lost()).count() }
     }
 }
 

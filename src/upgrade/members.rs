@@ -42,6 +42,16 @@ pub struct NodeView {
     pub created: Timestamp,
 }
 
+/// Ready is set some moments after a node has joined; a change that is later than this is a second one.
+const JOINING: SignedDuration = SignedDuration::from_secs(2);
+
+impl NodeView {
+    /// Ready once, and now not.
+    pub fn lost(&self) -> bool {
+        !self.ready && self.ready_since.is_some_and(|at| at.duration_since(self.created) > JOINING)
+    }
+}
+
 /// An instance of the group with its node, if it has joined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
@@ -81,7 +91,7 @@ impl Member {
 pub struct Fleet {
     /// Nodes that are there.
     pub known: usize,
-    /// Of these, not Ready.
+    /// Of these, not Ready any more; a node that has yet to become Ready is no sign of trouble.
     pub not_ready: usize,
 }
 

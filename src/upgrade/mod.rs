@@ -6,4 +6,7 @@ pub mod drain;
 pub mod members;
 pub mod rolling_update;
 
+#[cfg(test)]
+mod tests;
+
 pub use members::{Disruption, DrainView, Drains, Fleet, Member, NodeView, PodView};

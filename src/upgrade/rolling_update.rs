@@ -93,6 +93,9 @@ pub enum Stand {
     Resting(String),
 }
 
+/// A replacement that is lost for less than this may only have blinked.
+const BLINK: SignedDuration = SignedDuration::from_secs(30);
+
 /// Decides the next steps.
 pub fn decide(input: &Input) -> Decision {
     let victims = victims(input);
@@ -115,10 +118,10 @@ pub fn decide(input: &Input) -> Decision {
 }
 
 fn victims<'a>(input: &'a Input) -> Vec<&'a Member> {
-    let going = |m: &&Member| matches!(m.instance.state, InstanceState::InService | InstanceState::Standby);
+    let going = |m: &&Member| m.instance.state == InstanceState::InService;
     match input.victims {
         Victims::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
-        Victims::Outdated => ordered(input.members.iter().filter(|m| m.instance.state == InstanceState::InService && !m.outdated.is_empty()).collect()),
+        Victims::Outdated => ordered(input.members.iter().filter(|m| going(m) && !m.outdated.is_empty()).collect()),
         Victims::Surplus(n) => {
             let mut candidates = ordered(input.members.iter().filter(going).collect());
             // Who is on the way already stays on the way; then the outdated ones.
@@ -174,8 +177,8 @@ fn hold(input: &Input, victims: &[&Member]) -> Option<Stand> {
     if input.victims == Victims::Outdated && let Some(message) = halted(input) {
         return Some(Stand::Halted(message));
     }
-    let resting = |m: &&Member| view(input, m).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t));
-    victims.iter().all(|m| resting(&m)).then(|| Stand::Resting("every drain ran into its drainTimeout".into()))
+    let resting = |m: &Member| view(input, m).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t));
+    victims.iter().all(|m| resting(m)).then(|| Stand::Resting("every drain ran into its drainTimeout".into()))
 }
 
 fn view<'a>(input: &'a Input, member: &Member) -> Option<&'a super::DrainView> {
@@ -196,7 +199,7 @@ fn give_back(input: &Input, stand: &Stand) -> Vec<Step> {
 
 fn unhealthy(input: &Input) -> Option<String> {
     let Fleet { known, not_ready } = input.fleet;
-    let own = input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| !n.ready)).count();
+    let own = input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| n.lost())).count();
     let joined = input.members.iter().filter(|m| m.node.is_some()).count();
     if input.fleet.unhealthy() {
         return Some(format!("{not_ready} of {known} nodes of the cluster are not ready at once; nothing is terminated until they are fewer"));
@@ -216,20 +219,19 @@ fn halted(input: &Input) -> Option<String> {
     recovering.then(|| format!("replacements of template version {} have failed and are not all Ready again", input.version))
 }
 
+/// Not Ready in time, or Ready and lost within that time. A node that was lost later is no verdict on its version.
 fn failed(input: &Input, member: &Member) -> bool {
     if member.ready() {
         return false;
     }
-    let in_service = member.instance.in_service_since.unwrap_or(input.now);
-    let late = input.now.duration_since(in_service) >= input.join_timeout;
-    let died = member.node.as_ref().is_some_and(|n| {
-        // A change of Ready after the first moments: it was Ready once.
-        let changed = n.ready_since.unwrap_or(n.created);
-        changed.duration_since(n.created) > SignedDuration::from_secs(2)
-            && changed.duration_since(in_service) < input.join_timeout
-            && input.now.duration_since(changed) >= input.join_timeout.min(SignedDuration::from_secs(30))
-    });
-    late || died
+    let seen = member.instance.in_service_since.unwrap_or(input.now);
+    let lost = member.node.as_ref().filter(|n| n.lost()).and_then(|n| Some((n.created, n.ready_since?)));
+    let Some((created, lost)) = lost else {
+        return input.now.duration_since(seen) >= input.join_timeout;
+    };
+    // This process may have seen the instance only after it was lost.
+    let began = if seen <= lost { seen } else { created };
+    lost.duration_since(began) < input.join_timeout && input.now.duration_since(lost) >= input.join_timeout.min(BLINK)
 }
 
 fn told(member: &Member) -> String {

@@ -44,7 +44,7 @@ pub struct State {
     pub activities: Vec<ScalingActivity>,
     /// How long fewer instances than desired have been running.
     pub short_for: SignedDuration,
-    /// Launch times, when `rotate-at` asks.
+    /// Launch times, once `rotate-at` has come.
     pub launched: BTreeMap<String, Timestamp>,
     /// Our entry in aws-auth.
     pub auth: EntryState,
@@ -158,8 +158,8 @@ fn outdated(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, in
         },
     };
     if let Some(at) = resolved.wanted.strategy.rotate_at {
-        let joined = state.nodes.get(&instance.id).map(|n| n.created);
-        if let Some(launched) = state.launched.get(&instance.id).copied().or(joined).filter(|t| *t < at) {
+        // Launch times are looked at once that moment has come: until then every node would be outdated, the newest too.
+        if let Some(launched) = state.launched.get(&instance.id).filter(|t| **t < at) {
             because.push(Drift::new("rotate-at", launched, at));
         }
     }
