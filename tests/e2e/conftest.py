@@ -30,7 +30,7 @@ def controller(shared):
         yield harness.Controller(shared, described=json.loads(described))
         return
     shared.install()
-    mine = harness.Controller(shared).start()
+    mine = harness.Controller(shared, harness.SHARED_FLAGS).start()
     yield mine
     mine.stop()
 

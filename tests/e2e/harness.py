@@ -32,6 +32,8 @@ CONFIG = "/api/v1/namespaces/instance-manager/configmaps/instance-manager"
 AWS_AUTH = "/api/v1/namespaces/kube-system/configmaps/aws-auth"
 BASIC = support.REPOSITORY / "boundaries" / "basic.yaml"
 TIME_SCALE = "0.2"
+SHARED_FLAGS = ("--resync-period", "10s")
+"""Flags of the controller that scenarios share: what others change in AWS is seen soon."""
 WAIT = 120
 """How long a test waits for something that should come, in seconds. Nothing is proved by being faster."""
 
@@ -447,6 +449,6 @@ def node_ready(node):
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
 
 
-def resource_version(thing):
-    """The resourceVersion of an object."""
-    return thing["metadata"]["resourceVersion"]
+def tags_of(asg):
+    """The tags of a scaling group as a dict."""
+    return {tag["Key"]: tag["Value"] for tag in asg["Tags"]}

@@ -20,7 +20,7 @@ def main(argv):
     at = argv.index("--")
     cloud = harness.Cloud.shared()
     cloud.install()
-    controller = harness.Controller(cloud, argv[:at], log=pathlib.Path(cloud["logs"]) / "instance-manager.log").start()
+    controller = harness.Controller(cloud, [*harness.SHARED_FLAGS, *argv[:at]], log=pathlib.Path(cloud["logs"]) / "instance-manager.log").start()
     try:
         environment = {**os.environ, "E2E_CONTROLLER": json.dumps(controller.describe())}
         return subprocess.run(argv[at + 1:], env=environment).returncode

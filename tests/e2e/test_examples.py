@@ -1,0 +1,133 @@
+"""Every example becomes Ready nodes that carry what it asks for."""
+
+import pytest
+import yaml
+
+import support
+from e2e.harness import OWNERSHIP, PREFIX, tags_of
+
+EXAMPLES = support.REPOSITORY / "examples"
+EXCLUDED = {PREFIX + "config-excluded": "true"}
+
+
+def labels_of(group):
+    """The labels of its only node."""
+    (node,) = group.nodes()
+    return node["metadata"]["labels"]
+
+
+def relabelled(group):
+    """Waits until the node's legacy role label is there."""
+    group.wait(lambda g: labels_of(g).get("kubernetes.io/role") == g.name, what="the label kubernetes.io/role")
+
+
+def test_the_full_example_gives_what_it_asks_for(make_tenant):
+    """Amazon Linux 2 with everything set: a user would miss labels, taints, disks, hooks or autoscaler tags."""
+    tenant = make_tenant(annotations=EXCLUDED)
+    group = tenant.apply((EXAMPLES / "full.yaml").read_text()).wait_ready(nodes=1)
+    (node,) = group.nodes()
+    labels = node["metadata"]["labels"]
+    assert labels["team"] == "search" and labels["tier"] == "gold"
+    assert labels["node.kubernetes.io/role"] == "full"
+    assert labels[PREFIX + "lifecycle"] == "normal" and labels[PREFIX + "image"] == "ami-01100000000000001"
+    assert {"key": "dedicated", "value": "search", "effect": "NoSchedule"} in node["spec"]["taints"]
+    assert node["status"]["capacity"]["pods"] == "58"
+    relabelled(group)
+    asg = group.asg()
+    tags = tags_of(asg)
+    assert tags[OWNERSHIP + "ClusterName"] == "demo" and tags[OWNERSHIP + "InstanceGroup"] == "full"
+    assert tags[OWNERSHIP + "Namespace"] == tenant.namespace and tags["KubernetesCluster"] == "demo"
+    assert tags["owner"] == "search" and tags["cost-center"] == "1234"
+    assert tags["k8s.io/cluster-autoscaler/demo"] == "owned" and tags["k8s.io/cluster-autoscaler/node-template/label/team"] == "search"
+    assert tags["k8s.io/cluster-autoscaler/node-template/taint/dedicated"] == "search:NoSchedule"
+    assert all(tag["PropagateAtLaunch"] for tag in asg["Tags"])
+    assert [p["ProcessName"] for p in asg["SuspendedProcesses"]] == ["AZRebalance"]
+    assert {m["Metric"] for m in asg["EnabledMetrics"]} == {"GroupInServiceInstances", "GroupDesiredCapacity"}
+    assert (asg["MinSize"], asg["MaxSize"]) == (1, 4)
+    data = group.template_versions()[-1]["LaunchTemplateData"]
+    assert {d["DeviceName"]: d["Ebs"]["VolumeSize"] for d in data["BlockDeviceMappings"]} == {"/dev/xvda": 40, "/dev/xvdb": 100}
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+
+
+def test_amazon_linux_2023_joins_by_its_node_config(make_tenant):
+    """The family that new clusters use."""
+    group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "amazonlinux2023.yaml").read_text()).wait_ready(nodes=1)
+    labels = labels_of(group)
+    assert labels["team"] == "web" and labels[PREFIX + "image"] == "ami-02100000000000001"
+    relabelled(group)
+
+
+def test_bottlerocket_joins_by_its_settings(make_tenant):
+    """The family whose user data is no script."""
+    group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "bottlerocket.yaml").read_text()).wait_ready(nodes=1)
+    (node,) = group.nodes()
+    assert labels_of(group)["team"] == "edge" and labels_of(group)[PREFIX + "image"] == "ami-03100000000000001"
+    assert {"key": "edge", "value": "true", "effect": "NoExecute"} in node["spec"]["taints"]
+    assert node["status"]["capacity"]["pods"] == "30"
+
+
+def test_network_and_image_are_found_by_name(make_tenant, shared):
+    """Who names subnets by their tag and asks for `latest` must not have to know any id."""
+    group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "by-name.yaml").read_text()).wait_ready(nodes=1)
+    assert set(group.asg()["VPCZoneIdentifier"].split(",")) == set(shared["subnets"][:2])
+    data = group.template_versions()[-1]["LaunchTemplateData"]
+    assert data["ImageId"] == shared["amis"]["amazonlinux2023"][0]
+    assert data["SecurityGroupIds"] == [shared["security_group"]]
+
+
+def test_a_role_of_the_users_own_is_used_and_never_changed(make_tenant, shared, unique):
+    """A team whose roles are made elsewhere must find them as they were, also after the group has gone."""
+    name = f"tenant-nodes-{unique}"
+    arn = shared.make_role(name)
+    before = {kind: shared.snapshot()[kind][name] for kind in ("roles", "profiles")}
+    manifest = yaml.safe_load((EXAMPLES / "own-role.yaml").read_text())
+    manifest["spec"]["eks"]["configuration"].update(roleName=name, instanceProfileName=name)
+    group = make_tenant(annotations=EXCLUDED).apply(manifest).wait_ready(nodes=1)
+    assert arn in shared.map_roles()
+    assert group.status()["nodesInstanceRoleArn"] == arn
+    assert group.template_versions()[-1]["LaunchTemplateData"]["IamInstanceProfile"]["Arn"].endswith(f"/{name}")
+    group.delete()
+    group.wait_gone()
+    snapshot = shared.snapshot()
+    assert {kind: snapshot[kind][name] for kind in before} == before
+    assert arn not in shared.map_roles()
+
+
+def test_the_short_example_is_completed_by_the_admins_config_map(make_tenant):
+    """The way that tenants are meant to write: six lines, and the rest is the platform's."""
+    group = make_tenant().apply((EXAMPLES / "short.yaml").read_text()).wait_ready(nodes=1)
+    labels = labels_of(group)
+    assert labels["team"] == "search" and labels["example.com/pool"] == "shared" and labels[PREFIX + "image"] == "ami-02100000000000001"
+    tags = tags_of(group.asg())
+    assert tags["team"] == "search" and tags["owner"] == "platform" and group.asg()["MaxSize"] == 4
+    assert group.is_("BoundariesApplied") and group.status()["configMD5"]
+    relabelled(group)
+
+
+@pytest.mark.private
+def test_conditionals_choose_image_and_type_by_annotation(own_cloud, start_controller, make_tenant):
+    """One ConfigMap for two architectures and three families: the wrong image would never boot."""
+    cloud = own_cloud(config=support.REPOSITORY / "boundaries" / "architectures.yaml")
+    controller = start_controller(cloud)
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    groups = tenant.apply((EXAMPLES / "conditionals.yaml").read_text())
+    seen = {}
+    for group in groups:
+        labels = labels_of(group.wait_ready(nodes=1))
+        seen[group.name] = (labels[PREFIX + "image"], labels["node.kubernetes.io/instance-type"], labels["kubernetes.io/arch"])
+    assert seen == {
+        "intel": ("ami-02100000000000001", "m5.large", "amd64"),
+        "arm": ("ami-02200000000000001", "m6g.large", "arm64"),
+        "arm-bottlerocket": ("ami-03200000000000001", "m6g.large", "arm64"),
+    }
+
+
+def test_a_key_pair_of_the_users_reaches_the_instances(make_tenant, shared, unique):
+    """Who gives a key pair wants to log in with it."""
+    shared.boto("ec2").create_key_pair(KeyName=unique)
+    tenant = make_tenant()
+    tenant.defaults(keyPairName=unique)
+    group = tenant.group().wait_ready(nodes=1)
+    (identifier,) = group.instances()
+    found = shared.boto("ec2").describe_instances(InstanceIds=[identifier])["Reservations"][0]["Instances"][0]
+    assert found["KeyName"] == unique
