@@ -104,6 +104,9 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
         // The decoder's own words may quote values.
         Err(_) => return undecodable(stored, shared).await,
     };
+    if !shared.stores.knows_namespace(group) {
+        return Ok(Action::requeue(Duration::from_millis(200)));
+    }
     let now = Timestamp::now();
     let walked = walk(group, &key, shared, now).await?;
     let (plan, bounds) = (walked.plan, walked.bounds);

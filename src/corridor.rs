@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::api::names::{FINALIZER, tag};
-use crate::api::{self, InstanceGroup, ProvisionerKind};
+use crate::api::{self, InstanceGroup, ProvisionerKind, ScalingConfigurationKind};
 use crate::aws::Tag;
 use crate::aws::inventory::Inventory;
 use crate::boundaries::{Boundaries, Counts, Effective, merge};
@@ -43,6 +43,8 @@ pub struct Corridor {
     pub retention: usize,
     /// `--cluster-name`.
     pub cluster_name: Option<String>,
+    /// `--default-scaling-configuration`: for groups that do not say it.
+    pub default_kind: ScalingConfigurationKind,
 }
 
 /// What stands around one group, from the watched stores.
@@ -74,6 +76,16 @@ pub struct Walked {
     pub effective: Option<Effective>,
     /// A bounded reason for the metric of failures.
     pub failed: Option<&'static str>,
+    /// What the plan was made from, when it got so far.
+    pub seen: Option<Seen>,
+}
+
+/// What is wanted and what there is, for going on from a plan.
+pub struct Seen {
+    /// What is wanted.
+    pub resolved: resolve::Resolved,
+    /// What there is.
+    pub state: state::State,
 }
 
 /// The identity of a group, as far as a plan needs it.
@@ -118,14 +130,17 @@ impl Corridor {
                 return Ok(Walked { effective: Some(effective), ..blocked(&id, reason, sentence(&problems), Some(bounds), failed) });
             }
         };
-        let (plan, failed) = self.eks(group, wanted, around, max_age, now).await?;
-        Ok(Walked { plan, bounds: Some(bounds), effective: Some(effective), failed })
+        let walked = self.eks(group, wanted, around, max_age, now).await?;
+        Ok(Walked { bounds: Some(bounds), effective: Some(effective), ..walked })
     }
 
     /// Everything that can be wrong with the merged spec itself.
     fn wanted(&self, id: &GroupId, effective: &Effective, around: &Surroundings) -> Result<wanted::Wanted, Vec<Problem>> {
-        let spec = api::validate::decode_spec(&effective.spec)
+        let mut spec = api::validate::decode_spec(&effective.spec)
             .map_err(|errors| errors.iter().map(|e| Problem::invalid(&e.path, &e.value, e.rule.clone(), e.remedy.clone())).collect::<Vec<_>>())?;
+        if let Some(eks) = spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
+            eks.r#type = Some(self.default_kind.as_str().into());
+        }
         match spec.provisioner.as_deref().filter(|p| !p.is_empty()).map(ProvisionerKind::parse) {
             None => return Err(vec![Problem::missing("spec.provisioner")]),
             Some(None) => {
@@ -157,7 +172,7 @@ impl Corridor {
 
     async fn eks(
         &self, group: &InstanceGroup, wanted: wanted::Wanted, around: &Surroundings, max_age: Duration, now: Timestamp,
-    ) -> Result<(Plan, Option<&'static str>), ObserveError> {
+    ) -> Result<Walked, ObserveError> {
         let status = group.status.clone().unwrap_or_default();
         let observer = self.observer(around, max_age, now);
         let environment = observe::environment(&observer, &wanted).await?;
@@ -167,7 +182,7 @@ impl Corridor {
             Ok(resolved) => resolved,
             Err(problems) => {
                 let failed = Some(api::names::fail_reason::RESOURCE_VALIDATION);
-                return Ok((blocked(&id, wanted::reason(&problems), sentence(&problems), None, None).plan, failed));
+                return Ok(blocked(&id, wanted::reason(&problems), sentence(&problems), None, failed));
             }
         };
         let state = observe::state(&observer, &resolved, &status).await?;
@@ -179,7 +194,8 @@ impl Corridor {
         }
         let lock = around.lock.as_deref();
         let input = plan::Input { resolved: &resolved, state: &state, status: &status, lock, retention: self.retention, timing: &self.timing, now };
-        Ok((plan::plan(&input), None))
+        let plan = plan::plan(&input);
+        Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: Some(Seen { resolved, state }) })
     }
 
     /// Whether the group goes by names with a hash, because someone else has the derived ones.
@@ -240,7 +256,7 @@ impl Corridor {
             timing: &self.timing,
             now,
         });
-        Ok(Walked { plan, bounds: None, effective: None, failed: None })
+        Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: None })
     }
 }
 
@@ -300,7 +316,7 @@ fn blocked(id: &GroupId, reason: Reason, message: String, bounds: Option<Bounds>
         notes: Vec::new(),
         events: Vec::new(),
     };
-    Walked { plan, bounds, effective: None, failed }
+    Walked { plan, bounds, effective: None, failed, seen: None }
 }
 
 /// The first door: the tenant's fragment and the boundaries become one.

@@ -65,6 +65,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             resync: args.resync_period,
             retention: args.cluster.config_retention as usize,
             cluster_name: args.cluster.cluster_name.clone(),
+            default_kind: args.cluster.default_scaling_configuration,
         },
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),

@@ -74,6 +74,11 @@ impl Stores {
         self.seen.lock().expect("nobody panics holding it").insert(key.into(), generation) != Some(generation)
     }
 
+    /// Whether a group's namespace has been seen; a watch may be a moment behind the other.
+    pub fn knows_namespace(&self, group: &InstanceGroup) -> bool {
+        self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default())).is_some()
+    }
+
     /// What stands around one group.
     pub fn around(&self, group: &InstanceGroup, corridor: &Corridor) -> Surroundings {
         let namespace = group.namespace().unwrap_or_default();

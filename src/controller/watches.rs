@@ -14,6 +14,7 @@ use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::{Shared, Stored, key};
+use crate::auth::aws_auth;
 use crate::api::names::{CONFIG_MAP, annotation, label};
 use crate::cluster::Regarding;
 use crate::config::{Source, judge};
@@ -64,10 +65,22 @@ fn config() -> watcher::Config {
 }
 
 /// What of a group wakes it: never its status.
-fn cause(stored: &Stored) -> (Option<i64>, bool, Vec<(String, String)>, Vec<String>) {
+#[derive(Clone, PartialEq)]
+struct Cause {
+    generation: Option<i64>,
+    deleting: bool,
+    annotations: std::collections::BTreeMap<String, String>,
+    finalizers: Vec<String>,
+}
+
+fn cause(stored: &Stored) -> Cause {
     let meta = stored.meta();
-    let annotations = meta.annotations.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
-    (meta.generation, meta.deletion_timestamp.is_some(), annotations, meta.finalizers.clone().unwrap_or_default())
+    Cause {
+        generation: meta.generation,
+        deleting: meta.deletion_timestamp.is_some(),
+        annotations: meta.annotations.clone().unwrap_or_default(),
+        finalizers: meta.finalizers.clone().unwrap_or_default(),
+    }
 }
 
 /// InstanceGroups.
@@ -162,8 +175,8 @@ pub async fn aws_auth(client: Client, bell: Bell) {
         was_near = near;
         let roles = found.and_then(|map| map.data?.get("mapRoles").cloned());
         let old = bell.shared.stores.map_roles.write().expect("nobody panics holding it").replace(roles.clone());
-        if old.is_some_and(|old| old != roles) {
-            bell.all();
+        if let Some(old) = old.filter(|old| *old != roles) {
+            wake_users(aws_auth::changed(old.as_deref(), roles.as_deref()).as_ref(), &bell);
         }
     }
 }
@@ -182,6 +195,12 @@ async fn warn_near_limit(map: Option<&ConfigMap>, shared: &Shared) {
     };
     let message = "aws-auth holds more than 80 % of the 1 MiB that a ConfigMap can; share roles between groups, or remove entries that nobody uses";
     super::tell(&about, &Told { warning: true, reason: "AwsAuthNearLimit".into(), message: message.into() }, shared).await;
+}
+
+/// Wakes the groups whose role's entry changed; all of them when nobody can tell.
+fn wake_users(changed: Option<&std::collections::BTreeSet<String>>, bell: &Bell) {
+    let role = |stored: &Stored| stored.0.as_ref().ok()?.status.as_ref()?.nodes_instance_role_arn.clone();
+    bell.some(|stored| changed.is_none_or(|changed| role(stored).is_some_and(|role| aws_auth::is_among(changed, &role))));
 }
 
 /// The boundaries. They are judged once per edit, and every group looks whether it is concerned.
@@ -211,13 +230,7 @@ async fn settle(live: Option<&ConfigMap>, shared: &Shared) {
     let locked = live.is_some_and(|m| m.annotations().get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true")));
     *shared.stores.config_locked.write().expect("nobody panics holding it") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
-    let stored = match shared.corridor.cluster.last_good(&shared.config_namespace).await {
-        Ok(stored) => stored,
-        Err(error) => {
-            tracing::warn!(%error, "the last good boundaries cannot be read");
-            None
-        }
-    };
+    let stored = last_good(shared).await;
     let merged = |s: &Arc<Stored>| s.0.as_ref().ok().and_then(|g| g.status.as_ref()).and_then(|s| s.config_md5.as_ref()).is_some_and(|m| !m.is_empty());
     let had_one = shared.stores.groups.state().iter().any(merged);
     let (in_force, error) = judge(data.as_ref(), stored.as_ref(), had_one);
@@ -238,6 +251,19 @@ async fn settle(live: Option<&ConfigMap>, shared: &Shared) {
         }
     }
     shared.stores.current.set(in_force);
+}
+
+/// The stored revision. Until the API server answers nobody knows, and what was in force stays so.
+async fn last_good(shared: &Shared) -> Option<crate::config::Data> {
+    loop {
+        match shared.corridor.cluster.last_good(&shared.config_namespace).await {
+            Ok(stored) => return stored,
+            Err(error) => {
+                tracing::warn!(%error, "the last good boundaries cannot be read");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }
+    }
 }
 
 /// Tells the admin on the ConfigMap itself.
