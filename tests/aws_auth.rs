@@ -1,8 +1,8 @@
 //! Edits of aws-auth leave what others wrote byte for byte as it was.
 
 use instance_manager::auth::aws_auth::{
-    AuthEntry, AuthProblem, CONFIG_MAP_LIMIT, EntryState, near_limit, put, remove, state,
-    without_path,
+    AuthEntry, AuthProblem, CONFIG_MAP_LIMIT, EntryState, changed, is_among, near_limit, put,
+    remove, state, without_path,
 };
 use proptest::prelude::*;
 
@@ -32,6 +32,18 @@ fn indented(text: &str, indent: &str) -> String {
     text.lines()
         .map(|line| format!("{indent}{line}\n"))
         .collect()
+}
+
+#[test]
+fn only_roles_whose_entry_differs_are_changed() {
+    let one = put(None, &[ours()]).unwrap().unwrap();
+    let other = AuthEntry::for_nodes("arn:aws:iam::1:role/other", false);
+    let both = put(Some(&one), std::slice::from_ref(&other)).unwrap().unwrap();
+    let added = changed(Some(&one), Some(&both)).unwrap();
+    assert!(is_among(&added, "arn:aws:iam::1:role/Path/OTHER") && !is_among(&added, ARN));
+    let edited = changed(Some(&one), Some(&one.replace("system:nodes", "nobody"))).unwrap();
+    assert!(is_among(&edited, ARN));
+    assert!(changed(Some("- rolearn: {"), Some(&one)).is_none());
 }
 
 #[test]

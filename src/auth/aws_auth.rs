@@ -105,6 +105,22 @@ pub fn state(map_roles: Option<&str>, want: &AuthEntry) -> EntryState {
     }
 }
 
+/// The roles whose entries differ between two texts, as [`is_among`] compares them. `None` when one of the texts is not
+/// understood, so that any role may be concerned.
+pub fn changed(old: Option<&str>, new: Option<&str>) -> Option<BTreeSet<String>> {
+    let (old, new) = (read(old.unwrap_or_default()).ok()?, read(new.unwrap_or_default()).ok()?);
+    let differ = |one: &Document<'_>, other: &Document<'_>| -> Vec<String> {
+        let gone = one.values.iter().filter(|value| !other.values.contains(value));
+        gone.filter_map(|value| text_of(value, "rolearn").map(arn_key)).collect()
+    };
+    Some(differ(&old, &new).into_iter().chain(differ(&new, &old)).collect())
+}
+
+/// Whether a role is one of those that [`changed`] found.
+pub fn is_among(changed: &BTreeSet<String>, role_arn: &str) -> bool {
+    changed.contains(&arn_key(role_arn))
+}
+
 /// Adds the wanted entries that are absent, in their order. Entries in conflict are left out: ask
 /// [`state`]. `None` when nothing is to be added.
 ///

@@ -55,7 +55,8 @@ struct State<V> {
     batches: u64,
     slots: HashMap<String, Slot<V>>,
     gathering: Option<Gathering<V>>,
-    full: HashMap<u64, Vec<String>>,
+    /// Batches that are full and have not begun.
+    full: HashMap<u64, (Vec<String>, Done<V>)>,
 }
 
 struct Slot<V> {
@@ -202,6 +203,9 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
 
     /// Puts a key into the batch that is being gathered, which begins after this.
     fn gather(self: &Arc<Self>, state: &mut State<V>, key: &str) -> Done<V> {
+        if let Some((_, done)) = state.full.values().find(|(keys, _)| keys.iter().any(|k| k == key)) {
+            return done.clone();
+        }
         let mut gathering = state.gathering.take().unwrap_or_else(|| self.open_batch(&mut state.batches));
         if !gathering.keys.iter().any(|k| k == key) {
             gathering.keys.push(key.to_owned());
@@ -212,7 +216,7 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
             state.gathering = Some(gathering);
         } else {
             gathering.full.notify_one();
-            state.full.insert(gathering.batch, gathering.keys);
+            state.full.insert(gathering.batch, (gathering.keys, gathering.done));
         }
         done
     }
@@ -258,7 +262,7 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
             Some(gathering) if gathering.batch == batch => gathering.keys,
             other => {
                 state.gathering = other;
-                state.full.remove(&batch).unwrap_or_default()
+                state.full.remove(&batch).map(|(keys, _)| keys).unwrap_or_default()
             }
         };
         let oldest = self.oldest(&state, &keys);
@@ -271,7 +275,8 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
         (keys, turn, at)
     }
 
-    /// Names to fill a batch's spare room with, so that a resync's questions find their answers there.
+    /// Names to fill a batch's spare room with, so that a resync's questions find their answers there,
+    /// and those after a write of ours.
     fn oldest(&self, state: &State<V>, keys: &[String]) -> Vec<String> {
         let spare = self.limit.saturating_sub(keys.len());
         if spare == 0 {
@@ -281,8 +286,9 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
             .slots
             .iter()
             .filter(|(key, slot)| slot.flight.is_none() && !keys.contains(key))
-            .filter_map(|(key, slot)| Some((slot.reading.as_ref()?.at, key)))
-            .filter(|(at, _)| at.elapsed() >= self.ages.fill)
+            .filter_map(|(key, slot)| Some((slot.reading.as_ref()?, slot.not_before, key)))
+            .filter(|(reading, from, _)| reading.turn < *from || reading.at.elapsed() >= self.ages.fill)
+            .map(|(reading, _, key)| (reading.at, key))
             .collect();
         old.sort();
         old.into_iter().take(spare).map(|(_, key)| key.clone()).collect()

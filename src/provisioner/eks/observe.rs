@@ -211,14 +211,13 @@ async fn versions(
         let fingerprint = Some(Fingerprint { hash: hash.clone(), parts: resolved.fingerprint.parts.clone() });
         return Ok([(version, Version { fingerprint, data: None })].into());
     }
+    // What is made and not pinned yet is the newest one; versions are read once.
+    numbers.push(template.latest_version);
+    numbers.dedup();
     let read = o.inventory.versions(&template.id, &numbers).await.map_err(ObserveError::Aws)?;
-    let wanted = |list: &[Arc<crate::aws::TemplateVersion>]| {
-        list.iter().any(|v| Fingerprint::read(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash))
-    };
-    let pinned = group.and_then(|g| g.template.as_ref()).and_then(|p| number(p, Some(template)));
-    let current: Vec<_> = read.iter().filter(|v| Some(v.number) == pinned).cloned().collect();
+    let wanted = |v: &Arc<crate::aws::TemplateVersion>| Fingerprint::read(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash);
     let adopted = remembered.is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
-    let settled = group.is_some() && (wanted(&current) || adopted);
+    let settled = read.iter().any(wanted) || (group.is_some() && adopted);
     let all = if settled { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
     let version = |v: Arc<crate::aws::TemplateVersion>| {
         (v.number, Version { fingerprint: Fingerprint::read(v.description.as_deref()), data: Some(v.data.clone()) })

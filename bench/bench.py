@@ -1,0 +1,167 @@
+"""What the controller costs: calls to AWS, time, CPU and memory for 20 groups, then while nothing happens.
+
+Run by `make bench`, which starts a fresh local cloud around it. The controller runs with its own default clocks.
+BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN any other binary.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "deploy" / "local")]
+
+import requests  # noqa: E402
+
+import support  # noqa: E402
+from localcloud import procs  # noqa: E402
+
+GROUPS = int(os.environ.get("BENCH_GROUPS", "20"))
+QUIET_SECONDS = int(os.environ.get("BENCH_QUIET_SECONDS", "300"))
+TIMEOUT = 600
+API = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/bench/instancegroups"
+CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
+BUILD_GOALS = {"calls to AWS": 176, "seconds to Ready": 60, "CPU seconds": 1, "peak memory (MB)": 80}
+QUIET_GOALS = {"calls to AWS": 30, "CPU seconds": 1, "writes": 0}
+
+
+def binary():
+    """The program to be measured."""
+    profile = os.environ.get("BENCH_PROFILE", "debug")
+    return pathlib.Path(os.environ.get("INSTANCE_MANAGER_BIN") or REPOSITORY / "target" / profile / "instance-manager")
+
+
+class Controller:
+    """The controller under its own account, ended with this process."""
+
+    def __init__(self, cloud):
+        self.port = procs.free_port()
+        self.log = pathlib.Path(cloud["state"]) / "logs" / "controller.log"
+        parent = os.getpid()
+        command = [binary(), "--kubeconfig", cloud["controller_kubeconfig"], "--metrics-addr", f"127.0.0.1:{self.port}"]
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in command], env=cloud.environment, stdout=log, stderr=log,
+                preexec_fn=lambda: procs.die_with_parent(parent),
+            )  # fmt: skip
+
+    def ready(self):
+        """Whether it leads and has seen everything."""
+        if self.process.poll() is not None:
+            sys.exit(f"the controller ended with {self.process.returncode}: {self.log.read_text()[-3000:]}")
+        try:
+            return requests.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status_code == 200
+        except requests.ConnectionError:
+            return False
+
+    def cpu(self):
+        """Seconds of CPU that it has used."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def peak(self):
+        """The most resident memory that it has had, in MB."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
+
+    def stop(self):
+        """Ends it in order."""
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def calls(cloud):
+    """Calls to AWS since the last reset."""
+    return requests.get(f"{cloud['control']}/calls", timeout=10).json()
+
+
+def kube_writes(cloud, since):
+    """What the controller wrote to Kubernetes after the first `since` lines of the audit log, but for its lease."""
+    mine = [e for e in cloud.audit()[since:] if e["user"]["username"] == CONTROLLER]
+    return [e for e in mine if e["objectRef"].get("resource") not in ("leases", "selfsubjectaccessreviews")]
+
+
+def group(number):
+    """A group of one node that gets the rest from the ConfigMap."""
+    return {
+        "apiVersion": "instancemgr.keikoproj.io/v1alpha1",
+        "kind": "InstanceGroup",
+        "metadata": {"name": f"group-{number:02}", "namespace": "bench"},
+        "spec": {"eks": {"minSize": 1, "maxSize": 1}},
+    }
+
+
+def is_ready(item):
+    """Whether a group says Ready."""
+    conditions = item.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def build(cloud, controller):
+    """Measures from the first group's creation until all are Ready."""
+    began, cpu = time.monotonic(), controller.cpu()
+    for number in range(GROUPS):
+        cloud.create(API, group(number))
+    while waiting := [item for item in cloud.get(API)["items"] if not is_ready(item)]:
+        if time.monotonic() - began > TIMEOUT:
+            states = {item["metadata"]["name"]: item.get("status", {}).get("conditions") for item in waiting}
+            sys.exit(f"not Ready after {TIMEOUT} s: {json.dumps(states, indent=1)}")
+        time.sleep(0.25)
+    seconds = time.monotonic() - began
+    return {"seconds to Ready": seconds, "CPU seconds": controller.cpu() - cpu, "peak memory (MB)": controller.peak()}
+
+
+def quiet(cloud, controller):
+    """Measures a time in which nothing happens."""
+    requests.post(f"{cloud['control']}/reset-log", timeout=10)
+    cpu, audited = controller.cpu(), len(cloud.audit())
+    time.sleep(QUIET_SECONDS)
+    counted = calls(cloud)
+    written = kube_writes(cloud, audited)
+    figures = {
+        "calls to AWS": counted["total"]["reads"] + counted["total"]["writes"],
+        "CPU seconds": controller.cpu() - cpu,
+        "writes": counted["total"]["writes"] + len(written),
+    }
+    for event in written:
+        print(f"  written: {event['verb']} {event['requestURI']}")
+    return figures, counted
+
+
+def show(title, figures, goals, counted):
+    """Prints figures beside their goals; whether all are met."""
+    print(f"\n{title}\n  {'':18} {'measured':>9} {'goal':>6}")
+    for name, goal in goals.items():
+        print(f"  {name:18} {figures[name]:9.3g} {goal:>6} {'' if figures[name] <= goal else '  MISSED'}")
+    for kind in ("reads", "writes"):
+        told = ", ".join(f"{operation} {count}" for operation, count in counted[kind].items())
+        print(f"  {kind}: {told or 'none'}")
+    return all(figures[name] <= goal for name, goal in goals.items())
+
+
+def main():
+    cloud = support.Cloud(json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text()))
+    cloud.kubectl("apply", "-f", REPOSITORY / "boundaries" / "basic.yaml")
+    cloud.kubectl("create", "namespace", "bench")
+    requests.post(f"{cloud['control']}/reset-log", timeout=10)
+    controller = Controller(cloud)
+    support.eventually(controller.ready, message="a ready controller")
+    figures = build(cloud, controller)
+    # The last calls and writes of the change to Ready belong to the building.
+    time.sleep(20)
+    counted = calls(cloud)
+    figures["calls to AWS"] = counted["total"]["reads"] + counted["total"]["writes"]
+    met = show(f"{GROUPS} groups of one node, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
+    sys.stdout.flush()
+    figures, counted = quiet(cloud, controller)
+    met &= show(f"{QUIET_SECONDS} quiet seconds", figures, QUIET_GOALS, counted)
+    controller.stop()
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
