@@ -1,0 +1,128 @@
+"""The local cloud as the demo sees it: the API server, kubectl, the controller, and what AWS has recorded."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import requests
+
+from localcloud import procs
+
+GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1/instancegroups"
+BINARY = pathlib.Path(os.environ["INSTANCE_MANAGER_BIN"])
+# The simulated instances boot in seconds; the controller's own waits are shortened alike.
+TIME_SCALE = "0.2"
+
+
+class Failed(Exception):
+    """The demo cannot go on; the message says why."""
+
+
+def _session():
+    """Without the proxies and certificates that the environment names: everything here is on the loopback address."""
+    session = requests.Session()
+    session.trust_env = False
+    return session
+
+
+class Cloud:
+    """Reads and writes as the cluster's administrator."""
+
+    def __init__(self):
+        self.facts = json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text())
+        kubeconfig = json.loads(pathlib.Path(self.facts["kubeconfig"]).read_text())
+        self._session = _session()
+        self._session.verify = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
+        self._session.headers["Authorization"] = f"Bearer {self.facts['admin_token']}"
+
+    def items(self, path):
+        """The objects of a collection; `path` may hold a query."""
+        answer = self._session.get(self.facts["apiserver"] + path, timeout=30)
+        answer.raise_for_status()
+        return answer.json()["items"]
+
+    def kubectl(self, *arguments, text=None):
+        """Runs kubectl; `text` is its input."""
+        done = subprocess.run([*self.facts["kubectl"], *map(str, arguments)], input=text, capture_output=True, text=True)
+        if done.returncode:
+            raise Failed(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+        return done.stdout
+
+    def apply(self, text):
+        """Applies YAML and prints what became of each object."""
+        for line in self.kubectl("apply", "-f", "-", text=text).splitlines():
+            print(f"  {line}", flush=True)
+
+    def groups(self):
+        """InstanceGroups by `namespace/name`."""
+        return {f"{g['metadata']['namespace']}/{g['metadata']['name']}": g for g in self.items(GROUPS)}
+
+    def nodes(self):
+        """Nodes by name."""
+        return {n["metadata"]["name"]: n for n in self.items("/api/v1/nodes")}
+
+    def calls(self):
+        """Calls to AWS by service and operation: `reads`, `writes` and `total`."""
+        return _session().get(f"{self.facts['control']}/calls", timeout=10).json()
+
+    def created(self):
+        """What was made in AWS, by the operation's name."""
+        made = {}
+        for line in (pathlib.Path(self.facts["state"]) / "aws-events.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            if event["kind"] == "call" and event["operation"].startswith("Create") and not event.get("error"):
+                made[event["operation"]] = made.get(event["operation"], 0) + 1
+        return made
+
+    def refused_evictions(self):
+        """How often the API server said that a budget does not let a pod go."""
+        refused = 0
+        for line in pathlib.Path(self.facts["audit_log"]).read_text().splitlines():
+            with contextlib.suppress(ValueError):  # the last line may be half written
+                event = json.loads(line)
+                evicts = event.get("objectRef", {}).get("subresource") == "eviction"
+                refused += evicts and event.get("responseStatus", {}).get("code") == 429
+        return refused
+
+
+class Controller:
+    """The controller, under the rights that deploy/rbac.yaml gives it; it ends with this process."""
+
+    def __init__(self, cloud):
+        address = f"127.0.0.1:{procs.free_port()}"
+        self.url = f"http://{address}"
+        self.log = pathlib.Path(cloud.facts["logs"]) / "controller.log"
+        command = [BINARY, "--kubeconfig", cloud.facts["controller_kubeconfig"], "--metrics-addr", address, "--time-scale", TIME_SCALE]
+        own = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        parent = os.getpid()
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True,
+                                             preexec_fn=lambda: procs.die_with_parent(parent))
+
+    def wait_ready(self, timeout=60):
+        """Returns when the controller leads and has seen everything it watches."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            self.check()
+            with contextlib.suppress(requests.ConnectionError):
+                if _session().get(f"{self.url}/readyz", timeout=5).ok:
+                    return
+            time.sleep(0.1)
+        raise Failed(f"the controller is not ready after {timeout} s; see {self.log}")
+
+    def check(self):
+        """Fails when the controller has ended."""
+        if self._process.poll() is not None:
+            tail = "\n".join(self.log.read_text().splitlines()[-10:])
+            raise Failed(f"the controller ended with {self._process.returncode}:\n{tail}")
+
+    def stop(self):
+        """Asks it to end, as a Deployment would."""
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()

@@ -1,0 +1,113 @@
+"""What happens, told in lines: one when a group's row changes, a node comes or goes, or the controller says something."""
+
+import time
+
+from cloud import Failed
+
+# What the controller tells about a group that a person wants to follow; the rest is in `kubectl describe`.
+TOLD = ("NodeDraining", "InstanceTerminated", "TemplateVersionCreated", "TenantValuesRefused", "DrainBlocked", "InstanceGroupUpgradeFailed")
+# What every node's name ends with; left out of the lines.
+DOMAIN = ".us-west-2.compute.internal"
+COLUMNS = "    time  group             state               ready  updated  draining"
+
+
+def condition(item, kind):
+    """A condition of an object, or an empty one."""
+    return next((c for c in item.get("status", {}).get("conditions", []) if c["type"] == kind), {})
+
+
+def is_true(item, kind):
+    """Whether a condition is True."""
+    return condition(item, kind).get("status") == "True"
+
+
+def group_of(node):
+    """The group that a node belongs to, by the label that its user data gave it."""
+    return node["metadata"]["labels"].get("node.kubernetes.io/role", "?")
+
+
+class Watch:
+    """Polls the cluster and prints what changed; knows the fewest ready nodes and pods that it has seen."""
+
+    def __init__(self, cloud, controller):
+        self._cloud, self._controller = cloud, controller
+        self._began = time.monotonic()
+        self._rows, self._nodes, self._events = {}, {}, set()
+        self.fewest_pods = self.fewest_nodes = None
+
+    def until(self, done, what, timeout=180, header=True):
+        """Follows until `done(groups)`; `what` is for the message when it does not come."""
+        if header:
+            print(COLUMNS)
+        deadline = time.monotonic() + timeout
+        while True:
+            self._controller.check()
+            groups = self._cloud.groups()
+            self._tell_events(groups)
+            self._tell_nodes()
+            self._tell_groups(groups)
+            if done(groups):
+                return groups
+            if time.monotonic() > deadline:
+                raise Failed(f"{what} did not happen within {timeout} s:\n{self._state(groups)}")
+            time.sleep(0.25)
+
+    def count_from_now(self):
+        """Forgets the lows that were seen so far."""
+        self.fewest_pods = self.fewest_nodes = None
+
+    def pods(self):
+        """How many pods of the demo's service are ready, and how many there are."""
+        pods = self._cloud.items("/api/v1/namespaces/team-search/pods?labelSelector=app%3Dweb")
+        return sum(is_true(p, "Ready") and "deletionTimestamp" not in p["metadata"] for p in pods), len(pods)
+
+    def _say(self, text):
+        print(f"  {time.monotonic() - self._began:5.1f}s  {text.replace(DOMAIN, '')}", flush=True)
+
+    def _tell_groups(self, groups):
+        for name, group in groups.items():
+            status = group.get("status", {})
+            nodes = status.get("nodes") or {}
+            desired = nodes.get("desired", group["spec"]["eks"]["minSize"])
+            row = (status.get("currentState", ""), f"{nodes.get('ready', 0)}/{desired}", f"{nodes.get('updated', 0)}/{desired}", nodes.get("draining", 0))
+            if self._rows.get(name) != row:
+                self._rows[name] = row
+                self._say(f"{name:17} {row[0]:19} {row[1]:>5}  {row[2]:>7}  {row[3]:>8}")
+        for name in self._rows.keys() - groups.keys():
+            del self._rows[name]
+            self._say(f"{name:17} gone")
+
+    def _tell_nodes(self):
+        nodes = self._cloud.nodes()
+        ready = {name: node for name, node in nodes.items() if is_true(node, "Ready")}
+        for name, node in ready.items():
+            if name not in self._nodes:
+                labels = node["metadata"]["labels"]
+                image = labels.get("instancemgr.keikoproj.io/image", "?")
+                self._say(f"  + node {name} of {group_of(node)}, zone {labels.get('topology.kubernetes.io/zone', '?')}, {image}")
+        for name in self._nodes.keys() - nodes.keys():
+            self._say(f"  - node {name} of {group_of(self._nodes[name])}")
+        self._nodes = {name: node for name, node in nodes.items() if name in ready or name in self._nodes}
+        web = sum(group_of(n) == "web" and not n["spec"].get("unschedulable") for n in ready.values())
+        pods = self.pods()[0]
+        self.fewest_nodes = web if self.fewest_nodes is None else min(web, self.fewest_nodes)
+        self.fewest_pods = pods if self.fewest_pods is None else min(pods, self.fewest_pods)
+
+    def _tell_events(self, groups):
+        for event in self._cloud.items("/apis/events.k8s.io/v1/events?fieldSelector=regarding.kind%3DInstanceGroup"):
+            key = (event["metadata"]["uid"], event.get("series", {}).get("count"))
+            if key in self._events:
+                continue
+            self._events.add(key)
+            if event.get("reason") in TOLD:
+                ready, _ = self.pods()
+                pods = f"; {ready} pods of the service ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
+                self._say(f"  {event['regarding']['name']}: {event.get('note', '')}{pods}")
+
+    @staticmethod
+    def _state(groups):
+        lines = []
+        for name, group in groups.items():
+            told = [f"{c['type']} {c.get('reason', '')}: {c['message']}" for c in group.get("status", {}).get("conditions", []) if c.get("message")]
+            lines.append(f"  {name}: {group.get('status', {}).get('currentState')} {'; '.join(told)}")
+        return "\n".join(lines)
