@@ -60,6 +60,8 @@ pub struct Surroundings {
     pub auth_entries: Vec<String>,
     /// The roles that other groups use.
     pub roles_in_use: Vec<String>,
+    /// Other groups that nobody has looked at yet, when this one is new too.
+    pub new_ones: Vec<GroupId>,
     /// What the namespace holds, for its quota.
     pub counts: Counts,
     /// Who holds the brake.
@@ -175,6 +177,7 @@ impl Corridor {
     ) -> Result<Walked, ObserveError> {
         let status = group.status.clone().unwrap_or_default();
         let observer = self.observer(around, max_age, now);
+        self.expect(&wanted.cluster, &around.new_ones);
         let environment = observe::environment(&observer, &wanted).await?;
         let distinct = self.distinct(&wanted, &status);
         let id = wanted.id.clone();
@@ -196,6 +199,14 @@ impl Corridor {
         let input = plan::Input { resolved: &resolved, state: &state, status: &status, lock, retention: self.retention, timing: &self.timing, now };
         let plan = plan::plan(&input);
         Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: Some(Seen { resolved, state }) })
+    }
+
+    /// New groups are nearly always of one cluster: the first looks at all of them.
+    fn expect(&self, cluster: &str, new_ones: &[GroupId]) {
+        for id in new_ones {
+            let names = GroupNames::new(cluster, &id.namespace, &id.name);
+            self.inventory.expect(names.scaling_group(), names.launch_template(id.created));
+        }
     }
 
     /// Whether the group goes by names with a hash, because someone else has the derived ones.

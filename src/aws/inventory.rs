@@ -101,6 +101,12 @@ impl Inventory {
         self.groups.get(name, max_age).await
     }
 
+    /// A group and its template will be asked for soon: others' questions take them along.
+    pub fn expect(&self, group: String, template: String) {
+        self.groups.expect(group);
+        self.templates.expect(template);
+    }
+
     /// The group that an instance was last seen in.
     pub fn group_of_instance(&self, instance: &str) -> Option<String> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).group_of(instance)

@@ -13,7 +13,7 @@ use super::Stored;
 use crate::api::names::annotation;
 use crate::api::InstanceGroup;
 use crate::config::Current;
-use crate::corridor::{Corridor, Surroundings};
+use crate::corridor::{Corridor, Surroundings, identity};
 use crate::metrics::Metrics;
 
 /// Quotas go to the groups that came first.
@@ -101,6 +101,9 @@ impl Stores {
                 continue;
             }
             around.roles_in_use.extend(status.and_then(|s| s.nodes_instance_role_arn.clone()));
+            if status.is_none() && group.status.is_none() {
+                around.new_ones.push(identity(other));
+            }
             if same_namespace && quotas && older(other, group) {
                 around.counts.groups += 1;
                 around.counts.nodes += corridor.most_nodes(other, &around);

@@ -65,6 +65,8 @@ struct Slot<V> {
     not_before: u64,
     /// When our own write made it.
     made: Option<Instant>,
+    /// Somebody will ask for it soon.
+    expected: bool,
     flight: Option<Flight<V>>,
 }
 
@@ -90,7 +92,7 @@ enum Asked<V> {
 
 impl<V> Default for Slot<V> {
     fn default() -> Self {
-        Slot { reading: None, not_before: 0, made: None, flight: None }
+        Slot { reading: None, not_before: 0, made: None, expected: false, flight: None }
     }
 }
 
@@ -117,6 +119,11 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
             Some(answer) => answer,
             None => Err(AwsError::unanswered("AWS", "Describe", "Abandoned", "the read was given up")),
         }
+    }
+
+    /// Somebody will ask for it soon: the next batch takes it along.
+    pub fn expect(&self, key: String) {
+        self.lock().slots.entry(key).or_insert_with(|| Slot { expected: true, ..Slot::default() });
     }
 
     /// Our own write changed it in a way that its answer does not tell.
@@ -270,25 +277,28 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
         let turn = state.turn;
         for key in &keys {
             let flight = Flight { batch, turn, at, done: sender.subscribe() };
-            state.slots.entry(key.clone()).or_default().flight = Some(flight);
+            let slot = state.slots.entry(key.clone()).or_default();
+            (slot.flight, slot.expected) = (Some(flight), false);
         }
         (keys, turn, at)
     }
 
-    /// Names to fill a batch's spare room with, so that a resync's questions find their answers there,
-    /// and those after a write of ours.
+    /// Names to fill a batch's spare room with, so that a resync's questions find their answers there, those after a
+    /// write of ours, and those about groups that are new together.
     fn oldest(&self, state: &State<V>, keys: &[String]) -> Vec<String> {
         let spare = self.limit.saturating_sub(keys.len());
         if spare == 0 {
             return Vec::new();
         }
-        let mut old: Vec<(Instant, &String)> = state
+        let old = |slot: &Slot<V>| match &slot.reading {
+            None => slot.expected,
+            Some(reading) => reading.turn < slot.not_before || reading.at.elapsed() >= self.ages.fill,
+        };
+        let mut old: Vec<(Option<Instant>, &String)> = state
             .slots
             .iter()
-            .filter(|(key, slot)| slot.flight.is_none() && !keys.contains(key))
-            .filter_map(|(key, slot)| Some((slot.reading.as_ref()?, slot.not_before, key)))
-            .filter(|(reading, from, _)| reading.turn < *from || reading.at.elapsed() >= self.ages.fill)
-            .map(|(reading, _, key)| (reading.at, key))
+            .filter(|(key, slot)| slot.flight.is_none() && old(slot) && !keys.contains(key))
+            .map(|(key, slot)| (slot.reading.as_ref().map(|reading| reading.at), key))
             .collect();
         old.sort();
         old.into_iter().take(spare).map(|(_, key)| key.clone()).collect()

@@ -403,3 +403,25 @@ async fn a_forgotten_group_is_read_anew_and_fills_no_batch() {
     assert_eq!(inventory.group("b", OLD).await, Ok(None));
     assert_eq!(stub.calls("groups"), 2);
 }
+
+#[tokio::test]
+async fn one_question_takes_along_new_groups_and_those_just_written() {
+    let stub = Arc::new(Stub::default());
+    let inventory = Inventory::with_ages(stub.aws(), Ages { fill: OLD, ..quick() });
+    inventory.expect("b".into(), "b".into());
+    inventory.group("a", OLD).await.unwrap();
+    inventory.group("b", OLD).await.unwrap();
+    assert_eq!(stub.calls("groups"), 1);
+    inventory.wrote_group("a");
+    inventory.wrote_group("b");
+    inventory.group("a", OLD).await.unwrap();
+    inventory.group("b", OLD).await.unwrap();
+    assert_eq!(stub.calls("groups"), 2);
+}
+
+#[tokio::test]
+async fn those_who_ask_before_a_read_has_begun_share_it() {
+    let (stub, inventory) = start();
+    join_all((0..5).map(|_| inventory.hooks("a", NOW))).await;
+    assert_eq!(stub.calls("hooks"), 1);
+}
