@@ -1,0 +1,219 @@
+"""The controller is killed at exact points of a group's life, and a new one ends where an undisturbed one does.
+
+A write is held, either right after it was performed, so that its answer is lost, or its answer is delivered and the
+very next write is held instead. The process is then killed, and another goes on.
+"""
+
+import json
+import re
+
+import pytest
+
+from e2e import harness, judge, rotation
+from e2e.proxy import Proxy
+
+pytestmark = pytest.mark.private
+
+NODES = 2
+ALONE = ("--enable-leader-election=false",)
+"""Without a lease to wait for: what is tested is what the new process makes of what the old one left."""
+
+
+class AwsPoint:
+    """After the first call of an operation for the group under test."""
+
+    def __init__(self, operation, until=None):
+        self.operation, self.until = operation, until
+
+    def arm(self, stage):
+        stage.cloud.control("POST", "faults", action="hold", operation=self.operation, who="controller", match=stage.tenant.namespace if self.until is None else "", count=1)
+
+    def reached(self, stage):
+        return bool(stage.cloud.control("GET", "held"))
+
+
+class KubePoint:
+    """After the first write to the API server that fits."""
+
+    def __init__(self, method, path):
+        self.method, self.path, self.until = method, path, None
+
+    def arm(self, stage):
+        stage.held = stage.proxy.hold(self.method, self.path)
+
+    def reached(self, stage):
+        return stage.held.reached.is_set()
+
+
+POINTS = {
+    "role": AwsPoint("CreateRole", until="CreateInstanceProfile"),
+    "version": AwsPoint("CreateLaunchTemplateVersion", until="UpdateAutoScalingGroup"),
+    "mark": KubePoint("PATCH", r"^/api/v1/nodes/"),
+    "eviction": KubePoint("POST", r"/eviction"),
+    "terminate": AwsPoint("TerminateInstanceInAutoScalingGroup", until=""),
+}
+
+
+class Stage:
+    """One cloud whose controller is killed and replaced, and one tenant after the other."""
+
+    def __init__(self, cloud):
+        self.cloud, self.proxy = cloud, Proxy(cloud)
+        self.tenant = self.controller = self.held = None
+
+    def begin(self):
+        """A controller and a fresh tenant."""
+        self.start()
+        self.tenant = harness.Tenant(self.cloud, self.controller)
+        return self.tenant
+
+    def start(self):
+        """A new controller."""
+        self.controller = harness.Controller(self.cloud, ALONE, kubeconfig=self.proxy.kubeconfig).start()
+        if self.tenant:
+            self.tenant.controller = self.controller
+
+    def crash(self, point, answer):
+        """Kills the controller at an armed point, its last answer delivered or lost, and starts another."""
+        harness.support.eventually(lambda: point.reached(self), harness.WAIT, "the point of the crash")
+        if answer == "delivered":
+            self.deliver(point)
+        self.controller.kill()
+        self.proxy.clear()
+        self.cloud.control("DELETE", "faults")
+        self.cloud.control("POST", "release", lose=True)
+        self.start()
+
+    def deliver(self, point):
+        """Lets the answer through, and waits for the next write, which is not performed."""
+        hold = {"action": "hold", "kind": "write", "who": "controller", "before": True}
+        operation = {"operation": point.until} if point.until else {}
+        self.cloud.control("POST", "faults", **hold, **operation)
+        next_kube = None if point.until else self.proxy.hold(".*", r"^(?!.*(/leases|/events))", before=True)
+        before = set(self.cloud.control("GET", "held"))
+        if before:
+            for number in before:
+                self.cloud.control("POST", "release", id=int(number), lose=False)
+        else:
+            self.held.release(lose=False)
+
+        def reached():
+            return bool(set(self.cloud.control("GET", "held")) - before) or (next_kube and next_kube.reached.is_set())
+
+        harness.support.eventually(reached, harness.WAIT, "the write after it")
+
+    def end(self):
+        """Everything goes."""
+        if self.controller:
+            self.controller.kill()
+        self.proxy.stop()
+
+
+@pytest.fixture(scope="module")
+def stage(start_cloud):
+    cloud = harness.Cloud.of(start_cloud())
+    cloud.install()
+    made = Stage(cloud)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def reference(stage):
+    """What an undisturbed life of a group leaves and calls."""
+    return live(stage)
+
+
+def live(stage, name=None, answer=None):
+    """A group is made, rotated and deleted; with the crash at one point. Returns what it came to."""
+    tenant = stage.begin()
+    old, new = rotation.images(stage.cloud)[:2]
+    seen = stage.cloud.now()
+    tenant.defaults(image=old)
+    point = POINTS.get(name)
+    if name == "role":
+        point.arm(stage)
+    strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+    group = tenant.group("web", spec={"strategy": strategy}, size=(NODES, NODES + 2), labels=rotation.pool(tenant))
+    if name == "role":
+        stage.crash(point, answer)
+    group.wait_ready(nodes=NODES)
+    tenant.deployment("app", NODES, rotation.pool(tenant), {"maxUnavailable": 1}, affinity=rotation.spread("app"))
+    tenant.running(NODES)
+    instances = group.instances(None)
+    if point and name != "role":
+        point.arm(stage)
+    tenant.defaults(image=new)
+    if point and name != "role":
+        stage.crash(point, answer)
+    rotation.wait_rotated(group, instances, NODES, new)
+    tenant.running(NODES)
+    end = {"aws": masked(stage, tenant, stage.cloud.snapshot()), "kubernetes": objects(stage, tenant, group)}
+    assert group.max_unavailable_seen() <= 1 and group.undrained() == {}
+    group.delete()
+    group.wait_gone()
+    left = [kind for kind, things in stage.cloud.snapshot().items() if any(tenant.namespace in thing for thing in things)]
+    assert left == [] and tenant.namespace not in stage.cloud.map_roles()
+    made = counts(stage, seen)
+    stage.controller.stop()
+    tenant.stanza(None)
+    return {"end": end, "counts": made}
+
+
+def counts(stage, seen):
+    """How often each thing was made and removed."""
+    found = {}
+    for event in stage.cloud.aws_events(seen):
+        if judge.by_controller(event) and event["status"] and event["status"] < 300 and re.match("Create|Delete|Terminate|Attach|Detach", event["operation"]):
+            found[event["operation"]] = found.get(event["operation"], 0) + 1
+    return found
+
+
+def objects(stage, tenant, group):
+    """The InstanceGroup's status, its nodes and its entry in aws-auth."""
+    status = group.status()
+    status["conditions"] = sorted(status["conditions"], key=lambda c: c["type"])
+    nodes = [{"labels": n["metadata"]["labels"], "spec": n["spec"]} for n in group.nodes()]
+    entries = [line for line in stage.cloud.map_roles().splitlines() if tenant.namespace in line]
+    finalizers = group.get()["metadata"].get("finalizers")
+    return masked(stage, tenant, {"status": status, "nodes": nodes, "entries": entries, "finalizers": finalizers})
+
+
+CHANCE = [
+    (r"\bi-[0-9a-f]+", "i-..."),
+    (r"\blt-[0-9a-f]+", "lt-..."),
+    (r"\bip-[0-9-]+[.\w-]*", "ip-..."),
+    (r"us-west-2[abc]", "zone"),
+    (r"\b\d{4}-\d\d-\d\d[T ][0-9:.]+(Z|\+00:00)?", "time"),
+    (r"-\d{14}\b", "-stamp"),
+    (r"\b[0-9a-f]{16,}\b", "hash"),
+    (r"\d+ characters", "characters"),
+]
+
+
+def masked(stage, tenant, value):
+    """The tenant's part of it, without what differs from run to run."""
+    if isinstance(value, dict) and "groups" in value:
+        value = {kind: {name: thing for name, thing in things.items() if tenant.namespace in name} for kind, things in value.items()}
+    text = json.dumps(value, sort_keys=True).replace(tenant.namespace, "tenant")
+    for pattern, name in CHANCE:
+        text = re.sub(pattern, name, text)
+    return ordered(json.loads(text))
+
+
+def ordered(value):
+    """Lists as sets: their order is chance."""
+    if isinstance(value, dict):
+        return {key: ordered(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted((ordered(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+    return value
+
+
+@pytest.mark.parametrize("answer", ["delivered", "lost"])
+@pytest.mark.parametrize("name", POINTS)
+def test_a_crash_leaves_no_trace(stage, reference, name, answer):
+    """Nothing is made twice, nothing is left behind, no node goes undrained."""
+    result = live(stage, name, answer)
+    assert result["counts"] == reference["counts"]
+    assert result["end"] == reference["end"]

@@ -1,0 +1,115 @@
+"""What someone changes behind the controller's back is put right; nothing else is touched."""
+
+import re
+
+from e2e.harness import AWS_AUTH, OWNERSHIP, tags_of
+
+POLICY = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
+
+
+def update(group, **changes):
+    """What a person does to a scaling group in the console."""
+    group.cloud.boto("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group.scaling_group, **changes)
+
+
+def settled(group, mark, *operations):
+    """Waits until it is Ready again; the controller has then done exactly these calls and replaced no node."""
+    group.wait_ready()
+    assert [w["operation"] for w in group.writes(after=mark)] == list(operations)
+
+
+def test_sizes_that_someone_changed_come_back(tenant):
+    """Else the group silently stays at what somebody tried out one night."""
+    group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
+    mark = tenant.cloud.now()
+    update(group, MinSize=0, MaxSize=9)
+    group.wait(lambda g: (g.asg()["MinSize"], g.asg()["MaxSize"]) == (1, 3), what="the sizes")
+    settled(group, mark, "UpdateAutoScalingGroup")
+    assert group.event("ScalingGroupUpdated", "maxSize: 9 -> 3")
+
+
+def test_a_template_pin_that_someone_changed_comes_back(tenant):
+    """With `$Latest` or an old version pinned, new nodes would not be what the group asks for."""
+    group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
+    (first,) = group.instances()
+    template, mark = group.asg()["LaunchTemplate"], tenant.cloud.now()
+    floating = {"LaunchTemplateId": template["LaunchTemplateId"], "Version": "$Latest"}
+    update(group, LaunchTemplate=floating)
+    group.wait(lambda g: g.pinned() == template["Version"], what="the pin")
+    settled(group, mark, "UpdateAutoScalingGroup")
+    data = {"ImageId": tenant.cloud["amis"]["amazonlinux2023"][2], "InstanceType": "m5.large"}
+    made = tenant.cloud.boto("ec2").create_launch_template_version(LaunchTemplateId=template["LaunchTemplateId"], LaunchTemplateData=data)
+    other = str(made["LaunchTemplateVersion"]["VersionNumber"])
+    mark = tenant.cloud.now()
+    update(group, LaunchTemplate={**floating, "Version": other})
+    group.wait(lambda g: g.pinned() == template["Version"], what="the pin")
+    settled(group, mark, "UpdateAutoScalingGroup")
+    assert group.instances() == [first]
+
+
+def test_a_policy_that_someone_took_off_the_role_comes_back(tenant):
+    """Without it, nodes lose their network while everything else looks fine."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    role, mark = group.scaling_group, tenant.cloud.now()
+    tenant.cloud.boto("iam").detach_role_policy(RoleName=role, PolicyArn=POLICY)
+    group.wait(lambda g: POLICY in g.cloud.snapshot()["roles"][role]["policies"], what="the policy")
+    settled(group, mark, "AttachRolePolicy")
+
+
+def test_an_entry_that_someone_took_out_of_aws_auth_comes_back(tenant):
+    """Without it, running nodes go silent and new ones never join."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    arn, mark = group.status()["nodesInstanceRoleArn"], tenant.cloud.now()
+
+    def remove(data):
+        entries = re.split(r"(?m)^(?=- )", data["mapRoles"])
+        data["mapRoles"] = "".join(entry for entry in entries if arn not in entry)
+
+    assert arn in tenant.cloud.map_roles()
+    tenant.cloud.edit_config_map(remove, AWS_AUTH)
+    group.wait(lambda g: arn in g.cloud.map_roles(), what="the entry")
+    group.wait_ready(nodes=1)
+    settled(group, mark)
+
+
+def test_a_tag_that_someone_removed_or_changed_comes_back(tenant):
+    """The tags pay the bills and lead other tools to the group."""
+    tenant.defaults(tags=[{"key": "team", "value": "search"}])
+    group = tenant.group(size=(1, 2), tags=[{"key": "cost", "value": "1"}]).wait_ready(nodes=1)
+    asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.now()
+    wanted = tags_of(group.asg())
+
+    def tag(key, value):
+        return {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": key, "Value": value, "PropagateAtLaunch": True}
+
+    asg.delete_tags(Tags=[tag("cost", "1")])
+    group.wait(lambda g: tags_of(g.asg()) == wanted, what="the tag that was removed")
+    asg.create_or_update_tags(Tags=[tag("team", "other")])
+    group.wait(lambda g: tags_of(g.asg()) == wanted, what="the tag that was changed")
+    settled(group, mark, "CreateOrUpdateTags", "CreateOrUpdateTags")
+    assert wanted[OWNERSHIP + "InstanceGroup"] == "web"
+
+
+def test_a_process_that_someone_resumed_is_suspended_again(tenant):
+    """Who suspends AZRebalance does so because it takes nodes undrained."""
+    group = tenant.group(size=(1, 2), suspendProcesses=["AZRebalance"]).wait_ready(nodes=1)
+    mark = tenant.cloud.now()
+    tenant.cloud.boto("autoscaling").resume_processes(AutoScalingGroupName=group.scaling_group, ScalingProcesses=["AZRebalance"])
+    group.wait(lambda g: [p["ProcessName"] for p in g.asg()["SuspendedProcesses"]] == ["AZRebalance"], what="the suspended process")
+    settled(group, mark, "SuspendProcesses")
+
+
+def test_a_lifecycle_hook_that_someone_changed_comes_back(tenant):
+    """A hook with another timeout lets instances in before they are prepared, or holds them for ever."""
+    hook = {"name": "prepare", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 100}
+    group = tenant.group(size=(1, 2), lifecycleHooks=[hook]).wait_ready(nodes=1)
+    asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.now()
+
+    def timeouts(g):
+        return [h["HeartbeatTimeout"] for h in asg.describe_lifecycle_hooks(AutoScalingGroupName=g.scaling_group)["LifecycleHooks"]]
+
+    asg.put_lifecycle_hook(AutoScalingGroupName=group.scaling_group, LifecycleHookName="prepare", HeartbeatTimeout=200)
+    group.wait(lambda g: timeouts(g) == [100], what="the hook's timeout")
+    asg.delete_lifecycle_hook(AutoScalingGroupName=group.scaling_group, LifecycleHookName="prepare")
+    group.wait(lambda g: timeouts(g) == [100], what="the hook")
+    settled(group, mark, "PutLifecycleHook", "PutLifecycleHook")

@@ -1,0 +1,132 @@
+"""What stops a rotation: replacements that fail, a person's brake, kubelets that die, a cluster that is not well."""
+
+import datetime
+import time
+
+import pytest
+
+from e2e import harness, judge, rotation
+
+TWO_POLLS = 7
+"""Seconds in which the controller looks at a group at least twice: enough for it to do what it must not."""
+
+
+@pytest.mark.parametrize("way", ["never_joins", "not_ready", "dies"])
+def test_a_broken_image_halts_the_rotation_and_the_mended_one_resumes_it(tenant, way):
+    """Without this, a broken image would take down the whole group."""
+    broken, mended = tenant.cloud["amis"][f"broken_{way}"], rotation.images(tenant.cloud)[1]
+    group = rotation.start(tenant, 4, joinTimeout="10s")
+    old = group.instances()
+    tenant.defaults(image=broken)
+    found = group.wait(lambda g: g.is_("RotationHalted"), what="the halt")
+    new = [i["InstanceId"] for i in group.asg()["Instances"] if i["LaunchTemplate"]["Version"] == "2"]
+    assert found["reason"] == "ReplacementsNotReady" and "version 2" in found["message"]
+    assert any(i in found["message"] for i in new)
+    assert group.is_("Stalled", reason="ReplacementsNotReady") and group.event("InstanceGroupUpgradeFailed", "version 2")
+    before, gone = set(group.instances(None)), rotation.terminated(group)
+    time.sleep(TWO_POLLS)
+    assert set(group.instances(None)) >= before and rotation.terminated(group) == gone, "nothing is churned"
+    # A node that dies only after it was Ready has let one more go by then.
+    assert len(gone) <= (2 if way == "dies" else 1) and set(gone) <= set(old)
+    assert rotation.marked(group) == []
+    tenant.defaults(image=mended)
+    rotation.wait_rotated(group, [*old, *new], 4, mended)
+    assert group.is_("RotationHalted", "False") and group.undrained() == {}
+    assert way == "dies" or group.max_unavailable_seen() == 1
+    assert group.status()["template"]["lastReadyVersion"] == "3"
+
+
+def pull(tenant, group, where, value):
+    """Sets or releases the brake."""
+    paths = {"group": group.path, "namespace": f"/api/v1/namespaces/{tenant.namespace}", "ConfigMap": harness.CONFIG}
+    tenant.cloud.patch(paths[where], {"metadata": {"annotations": {"instancemgr.keikoproj.io/lock-upgrades": value}}})
+
+
+def brake(tenant, where):
+    """Pulls the brake in mid-rotation, and releases it."""
+    new_image = rotation.images(tenant.cloud)[1]
+    group = rotation.start(tenant, 3, maxUnavailable=2)
+    rotation.hold(tenant, 3)
+    old = group.instances()
+    tenant.defaults(image=new_image)
+    rotation.wait_marked(group, 2)
+    group.wait(lambda g: g.is_("DrainBlocked"), what="the blocked drain")
+    pull(tenant, group, where, "true")
+    group.wait(lambda g: g.state() == "Locked" and not rotation.marked(g), what="the brake")
+    assert not [n for n in group.nodes() if n["spec"].get("unschedulable")]
+    assert where.lower() in group.condition("Stalled")["message"].lower() and group.is_("Stalled", reason="Locked")
+    held = rotation.utc()
+    rotation.loosen(tenant)
+    time.sleep(TWO_POLLS)
+    assert rotation.cordons(group, held) == [] and rotation.evictions(tenant) == [] and rotation.terminated(group) == []
+    pull(tenant, group, where, None)
+    rotation.wait_rotated(group, old, 3, new_image)
+    assert group.max_unavailable_seen() <= 2 and group.undrained() == {}
+
+
+@pytest.mark.parametrize("where", ["group", "namespace"])
+def test_the_brake_in_mid_rotation_stops_it_and_undoes_drains(tenant, where):
+    """Without this, a person who sees something go wrong could not stop it."""
+    brake(tenant, where)
+
+
+@pytest.mark.private
+def test_the_brake_on_the_config_map_stops_every_group(own_cloud, start_controller, make_tenant):
+    """Without this, the admin could not stop what the admin's own change has begun."""
+    cloud = own_cloud()
+    controller = start_controller(cloud)
+    other = make_tenant(cloud=cloud, controller=controller)
+    rotation.start(other, 1)
+    brake(make_tenant(cloud=cloud, controller=controller), "ConfigMap")
+
+
+def test_a_dead_kubelet_is_waited_for_as_long_as_the_rule_says_and_no_longer(tenant):
+    """Without this, pods that can never end would hold a dead node for ever, or a short silence would cost pods."""
+    new_image = rotation.images(tenant.cloud)[1]
+    group = rotation.start(tenant, 3)
+    rotation.hold(tenant, 3)
+    rotation.loosen(tenant)
+    old, dead = group.instances(), group.instances()[0]
+    name = next(n["metadata"]["name"] for n in group.nodes() if n["spec"]["providerID"].endswith(dead))
+    tenant.cloud.control("POST", "instance", id=dead, action="kubelet-dies")
+    group.wait(lambda g: sum(map(harness.node_ready, g.nodes())) == 2, what="the silence")
+    tenant.defaults(image=new_image)
+    rotation.wait_rotated(group, old, 3, new_image)
+    silent = next(e for e in group.events_in_aws() if e.get("instance") == dead and e["state"] == "dead")
+    ended = next(e for e in group.writes() if e["operation"] == "TerminateInstanceInAutoScalingGroup" and e["params"]["InstanceId"] == dead)
+    scaled = 5 * 60 * float(harness.TIME_SCALE)
+    seconds = (at(ended) - at(silent)).total_seconds()
+    assert seconds > scaled - 2, "evictions are waited for while the kubelet may come back"
+    assert set(group.undrained()) <= {name} and group.max_unavailable_seen() <= 1
+    assert rotation.terminated(group)[0] == dead, "who is unavailable already goes first"
+
+
+@pytest.mark.private
+def test_many_nodes_lost_at_once_stop_every_rotation_until_they_are_back(own_cloud, start_controller, make_tenant):
+    """Without this, a fault of the network would be answered by terminating the nodes that it hides."""
+    cloud = own_cloud()
+    tenant = make_tenant(cloud=cloud, controller=start_controller(cloud))
+    new_image = rotation.images(cloud)[1]
+    group = rotation.start(tenant, 5)
+    other = rotation.add(tenant, 5, "other")
+    old, others = group.instances(), other.instances()
+    lost = [*old[:2], *others[:2]]
+    cloud.control("POST", "instance", ids=lost, action="kubelet-dies")
+    for each in (group, other):
+        each.wait(lambda g: sum(map(harness.node_ready, g.nodes())) == 3, what="the silence")
+    tenant.defaults(image=new_image)
+    for each in (group, other):
+        found = each.wait(lambda g: g.is_("Stalled", reason="ClusterUnhealthy"), what="the guard")
+        assert "4 of 10 nodes" in found["message"]
+    time.sleep(TWO_POLLS)
+    for each in (group, other):
+        assert rotation.terminated(each) == [] and rotation.cordons(each) == []
+    cloud.control("POST", "instance", ids=lost, action="kubelet-recovers")
+    rotation.wait_rotated(group, old, 5, new_image)
+    rotation.wait_rotated(other, others, 5, new_image)
+    assert group.max_unavailable_seen() == other.max_unavailable_seen() == 1
+
+
+def at(event):
+    """When a line of the simulator's log was written."""
+    return datetime.datetime.fromisoformat(judge.moment(event))

@@ -1,0 +1,63 @@
+"""Sizes: changed in place, and a smaller group loses only nodes that were drained."""
+
+from e2e.harness import PREFIX
+
+
+def size_of(group):
+    """(min, max, desired) of its scaling group."""
+    asg = group.asg()
+    return asg["MinSize"], asg["MaxSize"], asg["DesiredCapacity"]
+
+
+def sent_desired(group):
+    """The calls other than the creation by which the controller set a desired capacity."""
+    return [w for w in group.writes() if "DesiredCapacity" in w.get("params", {}) and w["operation"] != "CreateAutoScalingGroup"]
+
+
+def test_sizes_change_in_place(tenant):
+    """Raising the sizes must give nodes without replacing any, and without a new template version."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    first, mark = group.instances(), tenant.cloud.now()
+    group.patch_spec(eks={"minSize": 2, "maxSize": 5})
+    group.wait_ready(nodes=2)
+    assert size_of(group) == (2, 5, 2) and set(first) < set(group.instances())
+    assert [w["operation"] for w in group.writes(after=mark)] == ["UpdateAutoScalingGroup"]
+    assert group.status()["currentMin"] == 2 and group.status()["currentMax"] == 5
+
+
+def test_what_the_autoscaler_wants_is_left_alone(tenant):
+    """The autoscaler owns the desired capacity: a change of sizes must not send it back."""
+    group = tenant.group(size=(1, 5)).wait_ready(nodes=1)
+    tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
+    group.wait_ready(nodes=3)
+    group.patch_spec(eks={"minSize": 2, "maxSize": 4})
+    group.wait(lambda g: size_of(g) == (2, 4, 3), what="the new sizes")
+    group.wait_ready(nodes=3)
+    assert sent_desired(group) == []
+
+
+def test_a_smaller_maximum_drains_the_nodes_that_go(tenant):
+    """Sent at once, AWS would kill nodes with their pods on: they are drained first, and the maximum follows."""
+    tenant.defaults(spec={"strategy": {"rollingUpdate": {"maxUnavailable": 1}}})
+    group = tenant.group(size=(4, 5)).wait_ready(nodes=4)
+    selector = {"node.kubernetes.io/role": "web", PREFIX + "image": "ami-02100000000000001"}
+    tenant.deployment("app", 6, selector, budget={"maxUnavailable": 2})
+    tenant.running(6)
+    mark = tenant.cloud.now()
+    group.patch_spec(eks={"minSize": 1, "maxSize": 2})
+    group.wait_ready(nodes=2)
+    assert size_of(group) == (1, 2, 2)
+    tenant.running(6)
+    assert group.undrained() == {}
+    assert sent_desired(group) == []
+    ended = [e for e in group.events_in_aws(mark) if e["kind"] == "state" and e["object"] == "instance" and e["state"] == "Terminating"]
+    terminated = [w for w in group.writes(mark) if w["operation"] == "TerminateInstanceInAutoScalingGroup"]
+    assert len(ended) == 2 and {w["params"]["InstanceId"] for w in terminated} == {e["id"] for e in ended}
+    assert all(w["params"]["ShouldDecrementDesiredCapacity"] == "true" for w in terminated)
+    lowered = [w["params"] for w in group.writes(mark) if w["operation"] == "UpdateAutoScalingGroup"]
+    assert [int(p["MaxSize"]) for p in lowered if "MaxSize" in p][-1] == 2
+    running = 4
+    for event in group.events_in_aws(mark):
+        if event["kind"] == "call" and "MaxSize" in event["params"]:
+            assert int(event["params"]["MaxSize"]) >= running, "the maximum went below what was running"
+        running -= event in ended
