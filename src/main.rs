@@ -13,7 +13,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Render(args) => cli::render::run(args),
         Command::Explain(args) => cli::explain::run(args),
         Command::Crd(args) => cli::crd::run(args),
-        Command::Plan(_) => anyhow::bail!("plan is not there yet"),
+        Command::Plan(args) => runtime()?.block_on(cli::plan::run(args)),
     }
 }
 

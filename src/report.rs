@@ -268,7 +268,8 @@ fn transition(was: Option<&Condition>, new: &Condition) -> Option<Told> {
     }
 }
 
-fn merge(into: &mut Value, patch: &Value) {
+/// A JSON merge patch.
+pub(crate) fn merge(into: &mut Value, patch: &Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
             for (key, value) in patch {

@@ -154,6 +154,42 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
+/// A ConfigMap from a file, in the live one's place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigFile {
+    /// Its annotations: one of them is the brake.
+    pub annotations: BTreeMap<String, String>,
+    /// Its data.
+    pub data: BTreeMap<String, String>,
+    /// What is wrong or odd.
+    pub problems: Vec<Problem>,
+}
+
+impl ConfigFile {
+    /// Whether anything is wrong, beyond what is merely odd.
+    pub fn failed(&self) -> bool {
+        self.problems.iter().any(|problem| !problem.warning)
+    }
+}
+
+/// Reads the one ConfigMap of a file. Only a file that cannot be read is an error.
+pub fn config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<ConfigFile> {
+    let source = read(path, stdin)?;
+    let mut problems = vec![];
+    let objects = objects(&source, &mut problems);
+    let maps: Vec<&Object> = objects.iter().filter(|object| object.text("/kind") == "ConfigMap").collect();
+    if maps.is_empty() && problems.iter().all(|problem| problem.warning) {
+        let message = format!("there is no ConfigMap in the file; write one of the name {}", names::CONFIG_MAP);
+        problems.push(Problem { place: source.name.clone(), message, warning: false });
+    }
+    boundaries(maps, &mut problems);
+    let chosen = objects.iter().filter(|object| object.text("/kind") == "ConfigMap");
+    let object = chosen.max_by_key(|object| object.text("/metadata/name") == names::CONFIG_MAP);
+    let value = object.map(|object| object.value.clone()).unwrap_or_default();
+    let data = serde_json::from_value(value["data"].clone()).unwrap_or_default();
+    Ok(ConfigFile { annotations: annotations(&value), data, problems })
+}
+
 fn read(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Source> {
     if path.as_os_str() == "-" {
         let mut text = String::new();

@@ -3,5 +3,6 @@
 pub mod crd;
 pub mod explain;
 pub mod input;
+pub mod plan;
 pub mod render;
 pub mod run;

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_line_reads_back_and_fits_a_description() {
         let boot = BootstrapInput {
-            cluster: "c".into(), bootstrap_arguments: "--v=2".into(), max_pods: Some(5), container_runtime: Some("x".into()),
+            cluster: "c".into(), bootstrap_arguments: "--v=2".to_owned().into(), max_pods: Some(5), container_runtime: Some("x".into()),
             labels: [("a".to_owned(), "b".to_owned())].into(), ..BootstrapInput::default()
         };
         let print = Fingerprint::of("amazonlinux2", &data("ami-1"), &boot);

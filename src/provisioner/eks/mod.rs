@@ -3,6 +3,7 @@
 pub mod create;
 pub mod delete;
 pub mod drift;
+pub mod foresee;
 pub mod hash;
 pub mod names;
 pub mod observe;

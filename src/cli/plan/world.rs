@@ -1,0 +1,163 @@
+//! One look at the cluster, into the same stores that the controller's watches fill.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
+use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector;
+use kube::runtime::watcher::Event;
+use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use crate::api::InstanceGroup;
+use crate::api::names::{CONFIG_MAP, annotation};
+use crate::args::ClusterArgs;
+use crate::aws::inventory::Inventory;
+use crate::aws::sdk::{self, CallObserver};
+use crate::cli::input::ConfigFile;
+use crate::cluster::{self, KubeCluster};
+use crate::config::{InForce, judge};
+use crate::controller::Stored;
+use crate::controller::stores::Stores;
+use crate::corridor::{Corridor, ObserveError, Walked};
+use crate::memory::Memory;
+use crate::nodes::{self, NodeIndex};
+use crate::timing::Timing;
+
+/// The controller's default `--resync-period`; nothing here lives that long.
+const RESYNC: Duration = Duration::from_secs(300);
+/// Attempts at a call to AWS: a person waits.
+const ATTEMPTS: u32 = 5;
+
+/// Counts nothing.
+struct Uncounted;
+
+impl CallObserver for Uncounted {
+    fn call(&self, _: &'static str, _: &'static str, _: &'static str) {}
+}
+
+/// The cluster as it is now.
+pub struct World {
+    /// The controller's own corridor.
+    pub corridor: Corridor,
+    stores: Stores,
+}
+
+impl World {
+    /// Reads InstanceGroups, Namespaces, nodes, aws-auth and the ConfigMap, or `config` in its place.
+    pub async fn read(args: &ClusterArgs, config: Option<ConfigFile>) -> anyhow::Result<Self> {
+        let client = cluster::connect(args.kubeconfig.as_deref()).await.context("connecting to the API server")?;
+        let connected = sdk::connect(Arc::new(Uncounted), ATTEMPTS).await?;
+        let corridor = Corridor {
+            inventory: Inventory::new(connected.aws),
+            cluster: Arc::new(KubeCluster::new(client.clone(), "plan")),
+            nodes: Arc::new(NodeIndex::default()),
+            memory: Arc::new(Memory::default()),
+            timing: Timing::default(),
+            resync: RESYNC,
+            retention: args.config_retention as usize,
+            cluster_name: args.cluster_name.clone(),
+            default_kind: args.default_scaling_configuration,
+        };
+        let (groups, mut groups_writer) = reflector::store::<Stored>();
+        let (namespaces, mut namespaces_writer) = reflector::store::<PartialObjectMeta<Namespace>>();
+        for event in list(Api::<Stored>::all(client.clone()), "instancegroups").await? {
+            groups_writer.apply_watcher_event(&event);
+        }
+        for event in list(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), "namespaces").await? {
+            namespaces_writer.apply_watcher_event(&event);
+        }
+        for mut event in list(Api::<Node>::all(client.clone()), "nodes").await? {
+            if let Event::InitApply(node) = &mut event {
+                nodes::trim(node);
+            }
+            corridor.nodes.apply(&event);
+        }
+        let world = World { corridor, stores: Stores::new(groups, namespaces) };
+        let roles = map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
+        *world.stores.map_roles.write().expect("nobody panics holding it") = Some(roles);
+        world.boundaries(&client, &args.config_namespace, config).await?;
+        Ok(world)
+    }
+
+    async fn boundaries(&self, client: &Client, namespace: &str, config: Option<ConfigFile>) -> anyhow::Result<()> {
+        let live = match config {
+            Some(config) => Some(config),
+            None => map(client, namespace, CONFIG_MAP).await?.map(|map| ConfigFile {
+                annotations: map.annotations().clone(),
+                data: map.data.unwrap_or_default(),
+                problems: Vec::new(),
+            }),
+        };
+        let stored = self.corridor.cluster.last_good(namespace).await.context("reading the last good boundaries")?;
+        let had_one = self.stores.groups.state().iter().any(|stored| merged_before(stored));
+        let (in_force, _) = judge(live.as_ref().map(|l| &l.data), stored.as_ref(), had_one);
+        let held = |annotations: &BTreeMap<String, String>| {
+            annotations.get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"))
+        };
+        *self.stores.config_locked.write().expect("nobody panics holding it") =
+            live.is_some_and(|l| held(&l.annotations));
+        self.stores.current.set(in_force);
+        Ok(())
+    }
+
+    /// Which boundaries this plan goes by.
+    pub fn in_force(&self) -> Arc<InForce> {
+        self.stores.current.get()
+    }
+
+    /// One group, or all of them by namespace and name.
+    pub fn select(&self, target: Option<&(String, String)>) -> anyhow::Result<Vec<Arc<Stored>>> {
+        let mut groups = self.stores.groups.state();
+        groups.sort_by_key(|stored| crate::controller::key(stored));
+        let Some((namespace, name)) = target else { return Ok(groups) };
+        groups.retain(|stored| stored.namespace().as_deref() == Some(namespace) && stored.name_any() == *name);
+        anyhow::ensure!(!groups.is_empty(), "there is no InstanceGroup {namespace}/{name}; `kubectl get ig -A` lists them");
+        Ok(groups)
+    }
+
+    /// The controller's own walk, and who holds the brake.
+    pub async fn walk(&self, group: &InstanceGroup, now: Timestamp) -> Result<(Walked, Option<String>), ObserveError> {
+        let around = self.stores.around(group, &self.corridor);
+        let mut walked = self.corridor.walk(group, &around, RESYNC, now).await?;
+        // Only now it is known that another owner has the derived names; the controller's next pass takes others.
+        if self.corridor.memory.collided(&walked.plan.group) {
+            walked = self.corridor.walk(group, &around, RESYNC, now).await?;
+        }
+        Ok((walked, around.lock))
+    }
+}
+
+fn merged_before(stored: &Stored) -> bool {
+    let status = stored.0.as_ref().ok().and_then(|group| group.status.as_ref());
+    status.and_then(|s| s.config_md5.as_ref()).is_some_and(|md5| !md5.is_empty())
+}
+
+async fn map(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<ConfigMap>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    maps.get_opt(name).await.with_context(|| format!("reading the ConfigMap {namespace}/{name}"))
+}
+
+/// Everything of one kind, as the events of a watch that has just begun.
+async fn list<K>(api: Api<K>, what: &str) -> anyhow::Result<Vec<Event<K>>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut events = vec![Event::Init];
+    let mut params = ListParams::default().limit(500);
+    loop {
+        let page = api.list(&params).await.with_context(|| format!("listing {what}"))?;
+        params.continue_token = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+        events.extend(page.items.into_iter().map(Event::InitApply));
+        if params.continue_token.is_none() {
+            events.push(Event::InitDone);
+            return Ok(events);
+        }
+    }
+}
