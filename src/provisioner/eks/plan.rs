@@ -232,7 +232,7 @@ fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pi
     match state::pinned(r, input.state, input.status, pin) {
         Pinned::Current { number, floating } => {
             remember(input, &id, number, draft);
-            floating.then(|| Pin::Version { template: id, number })
+            floating.then_some(Pin::Version { template: id, number })
         }
         Pinned::Repin { number, because } => {
             draft.facts.status.insert("latestTemplateVersion".into(), json!(number.to_string()));
