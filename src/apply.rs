@@ -11,7 +11,10 @@ use serde_json::json;
 
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::Inventory;
-use crate::aws::{AwsError, AwsErrorKind, InstanceProfile, LaunchTemplate, NewRole, NewScalingGroup, NewTemplate, Role, Tag, TemplatePin, TemplateVersion};
+use crate::aws::{
+    AwsError, AwsErrorKind, InstanceProfile, LaunchTemplate, NewRole, NewScalingGroup, NewTemplate, Role, Tag,
+    TemplatePin, TemplateVersion,
+};
 use crate::cluster::{ClusterError, ClusterWrites, EvictOutcome};
 use crate::memory::Memory;
 use crate::plan::{Pin, Plan, Planned, PodRef, Reason, Step};
@@ -99,8 +102,15 @@ enum Done {
 type Step_ = Result<Done, Stopped>;
 
 /// Applies a plan to the group it was made for.
-pub async fn apply(a: &Applier<'_>, id: &GroupId, resource_version: &str, finalizers: &[String], plan: Plan) -> Applied {
-    let mut run = Run { a, id, rv: resource_version.to_owned(), finalizers, made: HashMap::new(), roles: HashMap::new() };
+pub async fn apply(
+    a: &Applier<'_>,
+    id: &GroupId,
+    resource_version: &str,
+    finalizers: &[String],
+    plan: Plan,
+) -> Applied {
+    let mut run =
+        Run { a, id, rv: resource_version.to_owned(), finalizers, made: HashMap::new(), roles: HashMap::new() };
     let mut applied = Applied { done: 0, stopped: None, refusals: Vec::new(), resource_version: None, plan };
     for index in 0..applied.plan.steps.len() {
         let Planned { step, because } = &applied.plan.steps[index];
@@ -157,23 +167,47 @@ impl Run<'_> {
         }
         match step {
             Step::AddFinalizer | Step::RemoveFinalizer | Step::Record { .. } => self.group_object(step).await,
-            Step::CreateRole(_) | Step::AttachPolicy { .. } | Step::DetachPolicy { .. } | Step::CreateProfile { .. } | Step::AddRoleToProfile { .. }
-            | Step::RemoveRoleFromProfile { .. } | Step::DeleteProfile { .. } | Step::DeleteRole { .. } => self.iam(step).await,
-            Step::CreateTemplate(_) | Step::PutTemplateVersion { .. } | Step::DeleteTemplateVersions { .. } | Step::DeleteTemplate { .. }
+            Step::CreateRole(_)
+            | Step::AttachPolicy { .. }
+            | Step::DetachPolicy { .. }
+            | Step::CreateProfile { .. }
+            | Step::AddRoleToProfile { .. }
+            | Step::RemoveRoleFromProfile { .. }
+            | Step::DeleteProfile { .. }
+            | Step::DeleteRole { .. } => self.iam(step).await,
+            Step::CreateTemplate(_)
+            | Step::PutTemplateVersion { .. }
+            | Step::DeleteTemplateVersions { .. }
+            | Step::DeleteTemplate { .. }
             | Step::TagTemplate { .. } => self.template(step).await,
             Step::CreateGroup { group, pin } => self.create_group(group, pin).await,
-            Step::UpdateGroup { .. } | Step::PutTags { .. } | Step::DeleteTags { .. } | Step::SuspendProcesses { .. } | Step::ResumeProcesses { .. }
-            | Step::EnableMetrics { .. } | Step::DisableMetrics { .. } | Step::PutHook { .. } | Step::DeleteHook { .. } | Step::DeleteGroup { .. }
+            Step::UpdateGroup { .. }
+            | Step::PutTags { .. }
+            | Step::DeleteTags { .. }
+            | Step::SuspendProcesses { .. }
+            | Step::ResumeProcesses { .. }
+            | Step::EnableMetrics { .. }
+            | Step::DisableMetrics { .. }
+            | Step::PutHook { .. }
+            | Step::DeleteHook { .. }
+            | Step::DeleteGroup { .. }
             | Step::Terminate { .. } => self.scaling_group(step).await,
             Step::PutAuthEntry(entry) => self.put_auth(entry).await,
             Step::RemoveAuthEntry(entry) => self.remove_auth(entry).await,
-            Step::MarkNode { .. } | Step::UnmarkNode { .. } | Step::Evict { .. } | Step::ForceDelete { .. } => self.node(step).await,
+            Step::MarkNode { .. } | Step::UnmarkNode { .. } | Step::Evict { .. } | Step::ForceDelete { .. } => {
+                self.node(step).await
+            }
         }
     }
 
     /// Read from the objects themselves, right before the act.
     async fn brake(&self) -> Result<(), Stopped> {
-        let locks = self.a.cluster.locks(&self.id.namespace, &self.id.name, self.a.config_namespace).await.map_err(Stopped::Cluster)?;
+        let locks = self
+            .a
+            .cluster
+            .locks(&self.id.namespace, &self.id.name, self.a.config_namespace)
+            .await
+            .map_err(Stopped::Cluster)?;
         match (locks.group, locks.namespace, locks.config_map) {
             (true, _, _) => Err(Stopped::Locked("the InstanceGroup")),
             (_, true, _) => Err(Stopped::Locked("its Namespace")),
@@ -188,7 +222,13 @@ impl Run<'_> {
         let result = match step {
             Step::AddFinalizer => cluster.add_finalizer(namespace, name, &self.rv, self.finalizers).await,
             Step::Record { status } => cluster.patch_status(namespace, name, &self.rv, status.clone()).await,
-            _ => return cluster.remove_finalizer(namespace, name, self.finalizers).await.map(|()| Done::Yes).map_err(Stopped::Cluster),
+            _ => {
+                return cluster
+                    .remove_finalizer(namespace, name, self.finalizers)
+                    .await
+                    .map(|()| Done::Yes)
+                    .map_err(Stopped::Cluster);
+            }
         };
         result.map(Done::Version).map_err(Stopped::Cluster)
     }
@@ -216,7 +256,9 @@ impl Run<'_> {
             Step::RemoveRoleFromProfile { profile, role } => {
                 gone(iam.remove_role_from_profile(profile, role).await.inspect(|()| inventory.role_removed(profile)))
             }
-            Step::DeleteProfile { profile } => gone(iam.delete_profile(profile).await.inspect(|()| inventory.gone_profile(profile))),
+            Step::DeleteProfile { profile } => {
+                gone(iam.delete_profile(profile).await.inspect(|()| inventory.gone_profile(profile)))
+            }
             Step::DeleteRole { role } => gone(iam.delete_role(role).await),
             other => unreachable!("{} is no step of IAM", other.name()),
         }
@@ -243,7 +285,8 @@ impl Run<'_> {
         match inventory.aws().iam.create_profile(name, tags).await {
             Ok(profile) => inventory.made_profile(profile),
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
-                let found: Option<InstanceProfile> = inventory.aws().iam.get_profile(name).await.map_err(Stopped::Aws)?;
+                let found: Option<InstanceProfile> =
+                    inventory.aws().iam.get_profile(name).await.map_err(Stopped::Aws)?;
                 self.ours(name, found.as_ref().map(|p| p.tags.clone()), tags)?;
                 found.into_iter().for_each(|p| inventory.made_profile(p));
             }
@@ -272,11 +315,15 @@ impl Run<'_> {
                 self.made(&version.description, made);
                 Ok(Done::Yes)
             }
-            Step::DeleteTemplateVersions { template, numbers } => {
-                gone(ec2.delete_versions(template, numbers).await.inspect(|()| inventory.gone_versions(template, numbers)))
+            Step::DeleteTemplateVersions { template, numbers } => gone(
+                ec2.delete_versions(template, numbers).await.inspect(|()| inventory.gone_versions(template, numbers)),
+            ),
+            Step::DeleteTemplate { template } => {
+                gone(ec2.delete_template(template).await.inspect(|()| inventory.gone_template(template)))
             }
-            Step::DeleteTemplate { template } => gone(ec2.delete_template(template).await.inspect(|()| inventory.gone_template(template))),
-            Step::TagTemplate { template, tags } => ok(ec2.create_tags(template, tags).await.inspect(|()| inventory.wrote_template_id(template))),
+            Step::TagTemplate { template, tags } => {
+                ok(ec2.create_tags(template, tags).await.inspect(|()| inventory.wrote_template_id(template)))
+            }
             other => unreachable!("{} is no step of launch templates", other.name()),
         }
     }
@@ -286,7 +333,11 @@ impl Run<'_> {
         match inventory.aws().ec2.create_template(input).await {
             Ok(version) => {
                 let template = LaunchTemplate {
-                    id: version.template_id.clone(), name: input.name.clone(), default_version: 1, latest_version: 1, tags: input.tags.clone(),
+                    id: version.template_id.clone(),
+                    name: input.name.clone(),
+                    default_version: 1,
+                    latest_version: 1,
+                    tags: input.tags.clone(),
                 };
                 inventory.made_template(template);
                 self.made(&input.version.description, version);
@@ -303,7 +354,10 @@ impl Run<'_> {
     }
 
     fn made(&mut self, line: &str, version: TemplateVersion) {
-        self.made.insert(line.to_owned(), TemplatePin { id: version.template_id.clone(), version: version.number.to_string() });
+        self.made.insert(
+            line.to_owned(),
+            TemplatePin { id: version.template_id.clone(), version: version.number.to_string() },
+        );
         self.a.inventory.made_version(version);
     }
 
@@ -325,7 +379,10 @@ impl Run<'_> {
         match answer {
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
                 let found = inventory.group(&group.name, std::time::Duration::ZERO).await.map_err(Stopped::Aws)?;
-                let ownership: Vec<_> = (input.tags.iter()).filter(|t| crate::provisioner::eks::names::OWNERSHIP_KEYS.contains(&t.key.as_str())).cloned().collect();
+                let ownership: Vec<_> = (input.tags.iter())
+                    .filter(|t| crate::provisioner::eks::names::OWNERSHIP_KEYS.contains(&t.key.as_str()))
+                    .cloned()
+                    .collect();
                 self.ours(&group.name, found.map(|g| g.tags), &ownership)
             }
             other => ok(other),
@@ -336,7 +393,9 @@ impl Run<'_> {
         let inventory = self.a.inventory;
         let asg = &inventory.aws().autoscaling;
         let (group, answer) = match step {
-            Step::UpdateGroup { group, change, pin } => (group, asg.update_group(group, change, pin.as_ref().map(|p| self.pin(p)).as_ref()).await),
+            Step::UpdateGroup { group, change, pin } => {
+                (group, asg.update_group(group, change, pin.as_ref().map(|p| self.pin(p)).as_ref()).await)
+            }
             Step::PutTags { group, tags } => (group, asg.put_tags(group, tags).await),
             Step::DeleteTags { group, keys } => (group, asg.delete_tags(group, keys).await),
             Step::SuspendProcesses { group, processes } => (group, asg.suspend_processes(group, processes).await),
@@ -352,7 +411,9 @@ impl Run<'_> {
                 (group, asg.delete_hook(group, hook).await)
             }
             Step::DeleteGroup { group } => (group, asg.delete_group(group).await),
-            Step::Terminate { group, instance, decrement, .. } => (group, asg.terminate_instance(instance, *decrement).await),
+            Step::Terminate { group, instance, decrement, .. } => {
+                (group, asg.terminate_instance(instance, *decrement).await)
+            }
             other => unreachable!("{} is no step of a scaling group", other.name()),
         };
         inventory.wrote_group(group);
@@ -368,7 +429,8 @@ impl Run<'_> {
         let _one = self.a.auth.lock().await;
         let cluster = self.a.cluster;
         let map = cluster.aws_auth().await.map_err(Stopped::Cluster)?;
-        let edited = aws_auth::put(map.as_ref().and_then(|m| m.map_roles.as_deref()), std::slice::from_ref(entry)).map_err(Stopped::Auth)?;
+        let edited = aws_auth::put(map.as_ref().and_then(|m| m.map_roles.as_deref()), std::slice::from_ref(entry))
+            .map_err(Stopped::Auth)?;
         let result = match (&map, edited) {
             (_, None) => Ok(()),
             (Some(map), Some(text)) => cluster.put_aws_auth(&map.resource_version, &text).await,
@@ -381,10 +443,13 @@ impl Run<'_> {
         let _one = self.a.auth.lock().await;
         let cluster = self.a.cluster;
         let Some(map) = cluster.aws_auth().await.map_err(Stopped::Cluster)? else { return Ok(Done::Yes) };
-        let edited = aws_auth::remove(map.map_roles.as_deref(), std::slice::from_ref(&entry.role_arn)).map_err(Stopped::Auth)?;
+        let edited =
+            aws_auth::remove(map.map_roles.as_deref(), std::slice::from_ref(&entry.role_arn)).map_err(Stopped::Auth)?;
         match edited {
             None => Ok(Done::Yes),
-            Some(text) => cluster.put_aws_auth(&map.resource_version, &text).await.map(|()| Done::Yes).map_err(Stopped::Cluster),
+            Some(text) => {
+                cluster.put_aws_auth(&map.resource_version, &text).await.map(|()| Done::Yes).map_err(Stopped::Cluster)
+            }
         }
     }
 
@@ -392,7 +457,12 @@ impl Run<'_> {
         let (cluster, memory) = (self.a.cluster, self.a.memory);
         match step {
             Step::MarkNode { node, resource_version, template_version, cordoned, .. } => {
-                let record = Disruption { group: self.id.uid.clone(), template_version: template_version.clone(), since: self.a.now, cordoned_before: *cordoned };
+                let record = Disruption {
+                    group: self.id.uid.clone(),
+                    template_version: template_version.clone(),
+                    since: self.a.now,
+                    cordoned_before: *cordoned,
+                };
                 cluster.mark_node(node, resource_version, &json!(record)).await.map_err(Stopped::Cluster)?;
             }
             Step::UnmarkNode { node, why } => {
@@ -403,7 +473,9 @@ impl Run<'_> {
                 }
             }
             Step::Evict { node, pod, .. } => return self.evict(node, pod).await,
-            Step::ForceDelete { pod, .. } => cluster.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(Stopped::Cluster)?,
+            Step::ForceDelete { pod, .. } => {
+                cluster.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(Stopped::Cluster)?
+            }
             other => unreachable!("{} is no step of a node", other.name()),
         }
         Ok(Done::Yes)
@@ -440,8 +512,13 @@ impl Stopped {
                 AwsErrorKind::Denied => Some(Reason::MissingPermission),
                 AwsErrorKind::Quota => Some(Reason::QuotaExceeded),
                 AwsErrorKind::Invalid => Some(Reason::RefusedByAws),
-                AwsErrorKind::NotFound | AwsErrorKind::AlreadyExists | AwsErrorKind::Throttled | AwsErrorKind::InUse | AwsErrorKind::InvalidProfile
-                | AwsErrorKind::Unavailable | AwsErrorKind::Other => None,
+                AwsErrorKind::NotFound
+                | AwsErrorKind::AlreadyExists
+                | AwsErrorKind::Throttled
+                | AwsErrorKind::InUse
+                | AwsErrorKind::InvalidProfile
+                | AwsErrorKind::Unavailable
+                | AwsErrorKind::Other => None,
             },
             Stopped::Cluster(ClusterError::Forbidden { .. }) => Some(Reason::MissingPermission),
             Stopped::Cluster(_) | Stopped::NotLeading | Stopped::Locked(_) => None,

@@ -175,10 +175,7 @@ impl PlanArgs {
         };
         let namespace = match (&group.namespace, &self.namespace) {
             (Some(a), Some(b)) if a != b => {
-                return Err(format!(
-                    "{a}/{} is not in the namespace {b}: give one of both",
-                    group.name
-                ));
+                return Err(format!("{a}/{} is not in the namespace {b}: give one of both", group.name));
             }
             (Some(namespace), _) | (None, Some(namespace)) => namespace.clone(),
             (None, None) => "default".to_owned(),
@@ -263,13 +260,9 @@ fn long_flag(arg: &str) -> Option<&str> {
 /// The flags of `run` after which a value may stand with a space between.
 fn flags_with_values() -> BTreeSet<String> {
     let command = RunArgs::augment_args(clap::Command::new("run"));
-    let with_value = command
-        .get_arguments()
-        .filter(|arg| !arg.is_require_equals_set());
+    let with_value = command.get_arguments().filter(|arg| !arg.is_require_equals_set());
     let names = with_value.filter_map(|arg| arg.get_long().map(str::to_owned));
-    names
-        .filter(|name| name != "help" && name != "version")
-        .collect()
+    names.filter(|name| name != "help" && name != "version").collect()
 }
 
 #[cfg(test)]

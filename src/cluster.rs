@@ -181,56 +181,31 @@ pub trait ClusterWrites: Send + Sync {
 
     /// Removes our finalizer, and no other, from an InstanceGroup whose finalizers are `present`.
     /// That the finalizer or the whole object is gone already is success.
-    async fn remove_finalizer(
-        &self,
-        namespace: &str,
-        name: &str,
-        present: &[String],
-    ) -> Result<(), ClusterError>;
+    async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), ClusterError>;
 
     /// Publishes an event. A namespace that is terminating or gone refuses events: no error.
     async fn publish(&self, about: &Regarding, event: &EventRecord) -> Result<(), ClusterError>;
 
     /// In one write: cordons a Node that is still at `resource_version` and records why. Returns
     /// the new resourceVersion. `disruption` says [`CORDONED_BEFORE`] if it was cordoned already.
-    async fn mark_node(
-        &self,
-        name: &str,
-        resource_version: &str,
-        disruption: &Value,
-    ) -> Result<String, ClusterError>;
+    async fn mark_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, ClusterError>;
 
     /// Takes our mark from a Node, and the cordon with it unless it was there before us. Returns
     /// false, and changes nothing, when the Node does not carry our mark.
     async fn unmark_node(&self, name: &str) -> Result<bool, ClusterError>;
 
     /// Sets labels of a Node, and touches no other.
-    async fn label_node(
-        &self,
-        name: &str,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<(), ClusterError>;
+    async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), ClusterError>;
 
     /// All pods bound to a Node, fresh.
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodBrief>, ClusterError>;
 
     /// Asks for the eviction of exactly this pod, with its own grace period.
-    async fn evict(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Result<EvictOutcome, ClusterError>;
+    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, ClusterError>;
 
     /// Deletes exactly this pod, past any budget; `grace` is in seconds, None the pod's own. That
     /// it is gone already is success.
-    async fn delete_pod(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-        grace: Option<u32>,
-    ) -> Result<(), ClusterError>;
+    async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), ClusterError>;
 
     /// The names of the VolumeAttachments of a Node, fresh.
     async fn volume_attachments(&self, node: &str) -> Result<Vec<String>, ClusterError>;
@@ -245,36 +220,20 @@ pub trait ClusterWrites: Send + Sync {
 
     /// Reads the brake from the three objects themselves. An error means that nobody knows: hold.
     /// `NotFound` means that the group or its namespace is gone; a missing ConfigMap holds nothing.
-    async fn locks(
-        &self,
-        namespace: &str,
-        group: &str,
-        config_namespace: &str,
-    ) -> Result<Locks, ClusterError>;
+    async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, ClusterError>;
 
     /// kube-system/aws-auth, fresh; None when there is none.
     async fn aws_auth(&self) -> Result<Option<AuthMap>, ClusterError>;
 
     /// Sets `mapRoles`, and nothing else, of an aws-auth that is still at `resource_version`.
-    async fn put_aws_auth(
-        &self,
-        resource_version: &str,
-        map_roles: &str,
-    ) -> Result<(), ClusterError>;
+    async fn put_aws_auth(&self, resource_version: &str, map_roles: &str) -> Result<(), ClusterError>;
 
     /// Creates aws-auth; `Conflict` when somebody else just did.
     async fn create_aws_auth(&self, map_roles: &str) -> Result<(), ClusterError>;
 
     /// The data of the last valid ConfigMap; None when none was stored.
-    async fn last_good(
-        &self,
-        config_namespace: &str,
-    ) -> Result<Option<BTreeMap<String, String>>, ClusterError>;
+    async fn last_good(&self, config_namespace: &str) -> Result<Option<BTreeMap<String, String>>, ClusterError>;
 
     /// Stores the data of a valid ConfigMap; writes nothing when it is stored already.
-    async fn put_last_good(
-        &self,
-        config_namespace: &str,
-        data: &BTreeMap<String, String>,
-    ) -> Result<(), ClusterError>;
+    async fn put_last_good(&self, config_namespace: &str, data: &BTreeMap<String, String>) -> Result<(), ClusterError>;
 }

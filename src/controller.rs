@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
 
 use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupStatus};
@@ -143,8 +143,12 @@ async fn walk(group: &InstanceGroup, key: &str, shared: &Shared, now: Timestamp)
         walked = corridor.walk(group, &around, young, now).await;
     }
     match walked {
-        Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => Ok(may_not(group, error.missing_permission(), &error.to_string())),
-        Err(ObserveError::Cluster(error @ ClusterError::Forbidden { .. })) => Ok(may_not(group, None, &error.to_string())),
+        Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
+            Ok(may_not(group, error.missing_permission(), &error.to_string()))
+        }
+        Err(ObserveError::Cluster(error @ ClusterError::Forbidden { .. })) => {
+            Ok(may_not(group, None, &error.to_string()))
+        }
         other => other.map_err(Failure::Observe),
     }
 }
@@ -158,7 +162,12 @@ fn may_not(group: &InstanceGroup, action: Option<String>, error: &str) -> Walked
 }
 
 async fn write(
-    group: &InstanceGroup, key: &str, version: Option<String>, applied: &Applied, report: &Report, shared: &Shared,
+    group: &InstanceGroup,
+    key: &str,
+    version: Option<String>,
+    applied: &Applied,
+    report: &Report,
+    shared: &Shared,
 ) -> Result<(), Failure> {
     let corridor = &shared.corridor;
     let mut version = applied.resource_version.clone().or(version).unwrap_or_default();
@@ -167,7 +176,8 @@ async fn write(
     }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     if let Some(patch) = &report.patch {
-        version = corridor.cluster.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Failure::Status)?;
+        version =
+            corridor.cluster.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Failure::Status)?;
         corridor.memory.wrote(key, &version);
     }
     let regarding = Regarding {
@@ -190,26 +200,37 @@ async fn write(
 /// An event that cannot be written is worth a log line and no more.
 pub async fn tell(about: &Regarding, told: &Told, shared: &Shared) {
     let kind = if told.warning { EventKind::Warning } else { EventKind::Normal };
-    let record = EventRecord { kind, reason: told.reason.clone(), action: "Reconcile".into(), note: told.message.clone() };
+    let record =
+        EventRecord { kind, reason: told.reason.clone(), action: "Reconcile".into(), note: told.message.clone() };
     if let Err(error) = shared.corridor.cluster.publish(about, &record).await {
         tracing::warn!(object = %about.name, reason = %told.reason, %error, "an event was not written");
     }
 }
 
-fn measure(key: &str, old: &InstanceGroupStatus, applied: &Applied, report: &Report, failed: Option<&'static str>, shared: &Shared) {
+fn measure(
+    key: &str,
+    old: &InstanceGroupStatus,
+    applied: &Applied,
+    report: &Report,
+    failed: Option<&'static str>,
+    shared: &Shared,
+) {
     let metrics = &shared.metrics;
     match (failed, &applied.stopped) {
         (Some(reason), _) => metrics.reconciled(key, Reconciled::Failed(reason)),
         (None, Some(Stopped::NotLeading)) => {}
         (None, Some(_)) => metrics.reconciled(key, Reconciled::Failed(fail_reason::HANDLE_RECONCILE)),
-        (None, None) if matches!(report.outcome, Some(Outcome::Progressing { .. })) => metrics.reconciled(key, Reconciled::RequeueAfter),
+        (None, None) if matches!(report.outcome, Some(Outcome::Progressing { .. })) => {
+            metrics.reconciled(key, Reconciled::RequeueAfter)
+        }
         (None, None) => metrics.reconciled(key, Reconciled::Success),
     }
     if matches!(report.outcome, Some(Outcome::Deleted)) {
         return;
     }
     let patched = |field: &str| report.patch.as_ref().and_then(|p| p.get(field).cloned());
-    let state = patched("currentState").and_then(|s| s.as_str().map(str::to_owned)).or_else(|| old.current_state.clone());
+    let state =
+        patched("currentState").and_then(|s| s.as_str().map(str::to_owned)).or_else(|| old.current_state.clone());
     metrics.group_status(key, state.as_deref().unwrap_or("Init"));
     let counts = applied.plan.facts.status.get("nodes").and_then(|n| serde_json::from_value(n.clone()).ok());
     if let Some(counts) = counts.or_else(|| old.nodes.clone()) {

@@ -107,29 +107,54 @@ pub fn identity(group: &InstanceGroup) -> GroupId {
 
 impl Corridor {
     /// Walks with one group. An error means that somebody did not answer; nothing was decided.
-    pub async fn walk(&self, group: &InstanceGroup, around: &Surroundings, max_age: Duration, now: Timestamp) -> Result<Walked, ObserveError> {
+    pub async fn walk(
+        &self,
+        group: &InstanceGroup,
+        around: &Surroundings,
+        max_age: Duration,
+        now: Timestamp,
+    ) -> Result<Walked, ObserveError> {
         let id = identity(group);
         if let Source::Unknown | Source::Unavailable(_) = &around.in_force.source {
             let why = match &around.in_force.source {
                 Source::Unavailable(why) => why.as_str(),
                 _ => "the ConfigMap instance-manager has not been read",
             };
-            let message = format!("{why}, and no good revision is stored; nothing is changed in AWS until the ConfigMap is mended");
-            return Ok(blocked(&id, Reason::BoundariesUnavailable, message, None, Some(api::names::fail_reason::APPLY_DEFAULTS)));
+            let message = format!(
+                "{why}, and no good revision is stored; nothing is changed in AWS until the ConfigMap is mended"
+            );
+            return Ok(blocked(
+                &id,
+                Reason::BoundariesUnavailable,
+                message,
+                None,
+                Some(api::names::fail_reason::APPLY_DEFAULTS),
+            ));
         }
         if id.deleting {
             return self.deletion(group, &id, around, max_age, now).await;
         }
         let (effective, bounds) = match effective(group, &id, around) {
             Ok(found) => found,
-            Err(message) => return Ok(blocked(&id, Reason::InvalidSpec, message, None, Some(api::names::fail_reason::APPLY_DEFAULTS))),
+            Err(message) => {
+                return Ok(blocked(
+                    &id,
+                    Reason::InvalidSpec,
+                    message,
+                    None,
+                    Some(api::names::fail_reason::APPLY_DEFAULTS),
+                ));
+            }
         };
         let wanted = match self.wanted(&id, &effective, around) {
             Ok(wanted) => wanted,
             Err(problems) => {
                 let reason = wanted::reason(&problems);
                 let failed = Some(api::names::fail_reason::RESOURCE_VALIDATION);
-                return Ok(Walked { effective: Some(effective), ..blocked(&id, reason, sentence(&problems), Some(bounds), failed) });
+                return Ok(Walked {
+                    effective: Some(effective),
+                    ..blocked(&id, reason, sentence(&problems), Some(bounds), failed)
+                });
             }
         };
         let walked = self.eks(group, wanted, around, max_age, now).await?;
@@ -137,9 +162,18 @@ impl Corridor {
     }
 
     /// Everything that can be wrong with the merged spec itself.
-    fn wanted(&self, id: &GroupId, effective: &Effective, around: &Surroundings) -> Result<wanted::Wanted, Vec<Problem>> {
-        let mut spec = api::validate::decode_spec(&effective.spec)
-            .map_err(|errors| errors.iter().map(|e| Problem::invalid(&e.path, &e.value, e.rule.clone(), e.remedy.clone())).collect::<Vec<_>>())?;
+    fn wanted(
+        &self,
+        id: &GroupId,
+        effective: &Effective,
+        around: &Surroundings,
+    ) -> Result<wanted::Wanted, Vec<Problem>> {
+        let mut spec = api::validate::decode_spec(&effective.spec).map_err(|errors| {
+            errors
+                .iter()
+                .map(|e| Problem::invalid(&e.path, &e.value, e.rule.clone(), e.remedy.clone()))
+                .collect::<Vec<_>>()
+        })?;
         if let Some(eks) = spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
             eks.r#type = Some(self.default_kind.as_str().into());
         }
@@ -154,7 +188,8 @@ impl Corridor {
             }
             Some(Some(ProvisionerKind::Eks)) => {}
         }
-        let policy = around.in_force.boundaries.as_ref().map(|b| b.policy.check(effective, &id.namespace, around.counts));
+        let policy =
+            around.in_force.boundaries.as_ref().map(|b| b.policy.check(effective, &id.namespace, around.counts));
         let violations = policy.unwrap_or_default();
         if !violations.is_empty() {
             let problem = |v: &crate::boundaries::Violation| {
@@ -165,15 +200,25 @@ impl Corridor {
         let wanted = wanted::parse(id, &effective.annotations, &spec)?;
         match &self.cluster_name {
             Some(name) if *name != wanted.cluster => Err(vec![
-                Problem::invalid("spec.eks.configuration.clusterName", &wanted.cluster, format!("is not this cluster ({name})"), "correct it, or remove it")
-                    .because(Reason::PolicyViolation),
+                Problem::invalid(
+                    "spec.eks.configuration.clusterName",
+                    &wanted.cluster,
+                    format!("is not this cluster ({name})"),
+                    "correct it, or remove it",
+                )
+                .because(Reason::PolicyViolation),
             ]),
             _ => Ok(wanted),
         }
     }
 
     async fn eks(
-        &self, group: &InstanceGroup, wanted: wanted::Wanted, around: &Surroundings, max_age: Duration, now: Timestamp,
+        &self,
+        group: &InstanceGroup,
+        wanted: wanted::Wanted,
+        around: &Surroundings,
+        max_age: Duration,
+        now: Timestamp,
     ) -> Result<Walked, ObserveError> {
         let status = group.status.clone().unwrap_or_default();
         let observer = self.observer(around, max_age, now);
@@ -196,7 +241,15 @@ impl Corridor {
             self.memory.set_collided(&id.key());
         }
         let lock = around.lock.as_deref();
-        let input = plan::Input { resolved: &resolved, state: &state, status: &status, lock, retention: self.retention, timing: &self.timing, now };
+        let input = plan::Input {
+            resolved: &resolved,
+            state: &state,
+            status: &status,
+            lock,
+            retention: self.retention,
+            timing: &self.timing,
+            now,
+        };
         let plan = plan::plan(&input);
         Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: Some(Seen { resolved, state }) })
     }
@@ -236,7 +289,14 @@ impl Corridor {
         max.unwrap_or(0)
     }
 
-    async fn deletion(&self, group: &InstanceGroup, id: &GroupId, around: &Surroundings, max_age: Duration, now: Timestamp) -> Result<Walked, ObserveError> {
+    async fn deletion(
+        &self,
+        group: &InstanceGroup,
+        id: &GroupId,
+        around: &Surroundings,
+        max_age: Duration,
+        now: Timestamp,
+    ) -> Result<Walked, ObserveError> {
         let status = group.status.clone().unwrap_or_default();
         let Some(traces) = traces(id, &status) else {
             return Ok(nothing_made(id, &status));
@@ -246,11 +306,17 @@ impl Corridor {
         let mut left = observe::remains(&observer, &traces.names, &id.uid, &traces.ownership, role_arn).await?;
         let managed = status.managed.clone().unwrap_or_default();
         let shared = role_arn.is_some_and(|arn| around.roles_in_use.iter().any(|r| r == arn));
-        let own = left.role.is_some() || role_arn.is_some_and(|arn| arn.ends_with(&format!("role/{}", traces.names.role)));
+        let own =
+            left.role.is_some() || role_arn.is_some_and(|arn| arn.ends_with(&format!("role/{}", traces.names.role)));
         let ours = own || role_arn.is_some_and(|arn| managed.auth_entries.iter().any(|e| e == arn));
         left.auth = left.auth.filter(|_| ours && !shared);
-        let standard = |arn: &String| arn.ends_with("/AmazonEKSWorkerNodePolicy") || arn.ends_with("/AmazonEC2ContainerRegistryReadOnly") || arn.ends_with("/AmazonEKS_CNI_Policy");
-        let our_policies: Vec<_> = left.attached.iter().filter(|p| standard(p) || managed.policies.contains(p)).cloned().collect();
+        let standard = |arn: &String| {
+            arn.ends_with("/AmazonEKSWorkerNodePolicy")
+                || arn.ends_with("/AmazonEC2ContainerRegistryReadOnly")
+                || arn.ends_with("/AmazonEKS_CNI_Policy")
+        };
+        let our_policies: Vec<_> =
+            left.attached.iter().filter(|p| standard(p) || managed.policies.contains(p)).cloned().collect();
         let plan = delete::plan(&delete::Input {
             id,
             ownership: &traces.ownership,
@@ -289,15 +355,31 @@ fn traces(id: &GroupId, status: &api::InstanceGroupStatus) -> Option<Traces> {
     let distinct = group != derived.scaling_group();
     let of = |name: String| if distinct { derived.distinct(&name) } else { name };
     let template = status.active_launch_template_name.clone().filter(|t| !t.is_empty());
-    let names = resolve::Names { role: of(derived.role()), template: template.unwrap_or_else(|| of(derived.launch_template(id.created))), group };
+    let names = resolve::Names {
+        role: of(derived.role()),
+        template: template.unwrap_or_else(|| of(derived.launch_template(id.created))),
+        group,
+    };
     let ownership = [(tag::CLUSTER_NAME, &cluster), (tag::INSTANCE_GROUP, &id.name), (tag::NAMESPACE, &id.namespace)];
-    Some(Traces { names, ownership: ownership.map(|(key, value)| Tag { key: key.into(), value: value.clone() }).into() })
+    Some(Traces {
+        names,
+        ownership: ownership.map(|(key, value)| Tag { key: key.into(), value: value.clone() }).into(),
+    })
 }
 
 /// The status names nothing: nothing of the provisioner `eks` was made.
 fn nothing_made(id: &GroupId, status: &api::InstanceGroupStatus) -> Walked {
     let other = status.provisioner.as_deref().is_some_and(|p| !p.is_empty() && !p.eq_ignore_ascii_case("eks"));
-    let mut walked = blocked(id, Reason::NotSupported, format!("what the provisioner {} made cannot be removed by this release; remove it by hand, then the finalizer", status.provisioner.clone().unwrap_or_default()), None, None);
+    let mut walked = blocked(
+        id,
+        Reason::NotSupported,
+        format!(
+            "what the provisioner {} made cannot be removed by this release; remove it by hand, then the finalizer",
+            status.provisioner.clone().unwrap_or_default()
+        ),
+        None,
+        None,
+    );
     if other {
         walked.plan.outcome = match walked.plan.outcome {
             Outcome::Blocked { reason, message, .. } => Outcome::Blocked { reason, message, deleting: true },
@@ -317,7 +399,13 @@ pub fn stalled(id: &GroupId, reason: Reason, message: String) -> Walked {
     blocked(id, reason, message, None, Some(api::names::fail_reason::HANDLE_RECONCILE))
 }
 
-fn blocked(id: &GroupId, reason: Reason, message: String, bounds: Option<Bounds>, failed: Option<&'static str>) -> Walked {
+fn blocked(
+    id: &GroupId,
+    reason: Reason,
+    message: String,
+    bounds: Option<Bounds>,
+    failed: Option<&'static str>,
+) -> Walked {
     let plan = Plan {
         group: id.key(),
         generation: id.generation,
@@ -343,6 +431,11 @@ pub fn effective(group: &InstanceGroup, id: &GroupId, around: &Surroundings) -> 
         Source::Unknown | Source::Live | Source::Never | Source::Unavailable(_) => None,
     };
     let revision = if excluded { String::new() } else { around.in_force.revision.clone() };
-    let bounds = Bounds { hash: effective.hash.clone(), revision, refused: effective.refused.clone(), last_good: last_good.filter(|_| !excluded) };
+    let bounds = Bounds {
+        hash: effective.hash.clone(),
+        revision,
+        refused: effective.refused.clone(),
+        last_good: last_good.filter(|_| !excluded),
+    };
     Ok((effective, bounds))
 }

@@ -47,9 +47,7 @@ pub async fn serve(
         // An error means that the sender is gone, which asks for the same.
         let _ = shutdown.wait_for(|stop| *stop).await;
     };
-    axum::serve(listener, router(server))
-        .with_graceful_shutdown(stopped)
-        .await
+    axum::serve(listener, router(server)).with_graceful_shutdown(stopped).await
 }
 
 fn router(server: Server) -> Router {
@@ -88,18 +86,12 @@ mod tests {
     async fn ask(address: SocketAddr, path: &'static str) -> String {
         let exchange = move || -> io::Result<String> {
             let mut stream = TcpStream::connect(address)?;
-            write!(
-                stream,
-                "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-            )?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         };
-        tokio::task::spawn_blocking(exchange)
-            .await
-            .unwrap()
-            .unwrap()
+        tokio::task::spawn_blocking(exchange).await.unwrap().unwrap()
     }
 
     #[tokio::test]
@@ -109,9 +101,7 @@ mod tests {
         let (leads, led) = watch::channel(false);
         let readiness: Readiness = Arc::new(move || {
             let leads = *led.borrow();
-            leads
-                .then_some(())
-                .ok_or_else(|| "another replica leads".to_owned())
+            leads.then_some(()).ok_or_else(|| "another replica leads".to_owned())
         });
         let (stop, stopped) = watch::channel(false);
         let metrics = Arc::new(Metrics::new().unwrap());

@@ -54,9 +54,7 @@ impl LeaderConfig {
 /// A name that is unique to this process: that of the pod (or host), and something random.
 pub fn identity() -> String {
     let names = ["POD_NAME", "HOSTNAME"];
-    let name = names
-        .iter()
-        .find_map(|key| std::env::var(key).ok().filter(|name| !name.is_empty()));
+    let name = names.iter().find_map(|key| std::env::var(key).ok().filter(|name| !name.is_empty()));
     let name = name.unwrap_or_else(|| "instance-manager".to_owned());
     format!("{name}_{:08x}", rand::random::<u32>())
 }
@@ -79,19 +77,11 @@ pub struct Leadership {
 impl Leadership {
     /// Leadership without an election, for a single replica.
     pub fn always() -> Self {
-        Self {
-            standing: Standing::Always,
-            term: 0,
-            holder: None,
-        }
+        Self { standing: Standing::Always, term: 0, holder: None }
     }
 
     fn standby(holder: Option<Arc<str>>, term: i32) -> Self {
-        Self {
-            standing: Standing::Standby,
-            term,
-            holder,
-        }
+        Self { standing: Standing::Standby, term, holder }
     }
 
     /// Whether this process is the leader now.
@@ -152,10 +142,7 @@ pub fn spawn(
                 tracing::error!(lease = elector.config.name, "lost the leadership");
                 return Ended::Lost;
             }
-            let pause = elector
-                .config
-                .retry_period
-                .mul_f64(rand::random_range(1.0..1.2));
+            let pause = elector.config.retry_period.mul_f64(rand::random_range(1.0..1.2));
             tokio::select! {
                 _ = shutdown.wait_for(|stop| *stop) => break,
                 () = tokio::time::sleep(pause) => {}
@@ -203,29 +190,17 @@ fn decide(observed: Option<&Observed>, config: &LeaderConfig, now: Instant) -> M
     let Some(observed) = observed else {
         return Move::Create;
     };
-    let acquire = if observed.deleted {
-        Move::Create
-    } else {
-        Move::Take
-    };
+    let acquire = if observed.deleted { Move::Create } else { Move::Take };
     let Some(holder) = observed.holder() else {
         return acquire;
     };
     if holder == config.identity {
-        return if observed.deleted {
-            Move::Create
-        } else {
-            Move::Renew
-        };
+        return if observed.deleted { Move::Create } else { Move::Renew };
     }
     let stated = observed.spec().lease_duration_seconds;
     let stated = stated.and_then(|seconds| u64::try_from(seconds).ok());
     let patience = stated.map_or(config.lease_duration, Duration::from_secs);
-    if now.saturating_duration_since(observed.since) >= patience {
-        acquire
-    } else {
-        Move::Wait
-    }
+    if now.saturating_duration_since(observed.since) >= patience { acquire } else { Move::Wait }
 }
 
 /// One candidate: the Lease as it knows it, and until when it trusts itself.
@@ -268,11 +243,7 @@ impl Elector {
         let holder = holder.map(Arc::from);
         match self.leads_until {
             None => Leadership::standby(holder, self.term()),
-            Some(deadline) => Leadership {
-                standing: Standing::LeaderUntil(deadline),
-                term: self.term(),
-                holder,
-            },
+            Some(deadline) => Leadership { standing: Standing::LeaderUntil(deadline), term: self.term(), holder },
         }
     }
 
@@ -305,9 +276,7 @@ impl Elector {
     /// a standby reads.
     async fn round(&mut self, now: Instant) -> Result<bool, ClusterError> {
         if self.leads_until.is_none() || !self.certain {
-            let found = self
-                .call("get", self.api.get_opt(&self.config.name))
-                .await?;
+            let found = self.call("get", self.api.get_opt(&self.config.name)).await?;
             self.observe(found, now);
         }
         let step = decide(self.observed.as_ref(), &self.config, now);
@@ -324,25 +293,15 @@ impl Elector {
         let version = |lease: &Lease| lease.resource_version();
         let known = self.observed.take();
         self.observed = match (found, known) {
-            (None, known) => known.map(|known| Observed {
-                deleted: true,
-                ..known
-            }),
+            (None, known) => known.map(|known| Observed { deleted: true, ..known }),
             (Some(lease), Some(known)) if version(&known.lease) == version(&lease) => Some(known),
-            (Some(lease), _) => Some(Observed {
-                lease,
-                since: now,
-                deleted: false,
-            }),
+            (Some(lease), _) => Some(Observed { lease, since: now, deleted: false }),
         };
     }
 
     async fn write(&self, step: Move) -> Result<Lease, ClusterError> {
         let lease = self.record(step);
-        let params = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         if step == Move::Create {
             return self.call("create", self.api.create(&params, &lease)).await;
         }
@@ -383,10 +342,7 @@ impl Elector {
 
     /// Frees the Lease, if it is ours beyond doubt. A failure only makes the next leader wait.
     async fn release(&mut self, now: Instant) {
-        let leads = self
-            .leads_until
-            .take()
-            .is_some_and(|deadline| now < deadline);
+        let leads = self.leads_until.take().is_some_and(|deadline| now < deadline);
         if !leads || !self.certain {
             return;
         }

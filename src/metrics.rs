@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder, exponential_buckets,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder, exponential_buckets,
 };
 
 use crate::api::NodeCounts;
@@ -122,14 +122,9 @@ impl Metrics {
                 "instance_manager_boundaries_valid",
                 "1 when the ConfigMap is valid; 0 when it is not and the last good revision holds.",
             )?,
-            boundaries_warnings: build.gauge(
-                "instance_manager_boundaries_warnings",
-                "Warnings about the ConfigMap in force.",
-            )?,
-            leader: build.gauge(
-                "instance_manager_leader",
-                "1 when this process leads and may write.",
-            )?,
+            boundaries_warnings: build
+                .gauge("instance_manager_boundaries_warnings", "Warnings about the ConfigMap in force.")?,
+            leader: build.gauge("instance_manager_leader", "1 when this process leads and may write.")?,
             results,
             errors: build.child_counter(
                 "controller_runtime_reconcile_errors_total",
@@ -140,9 +135,7 @@ impl Metrics {
                 "controller_runtime_reconcile_time_seconds",
                 "Time that a reconcile takes, by controller.",
                 "controller",
-                vec![
-                    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-                ],
+                vec![0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0],
             )?,
             active_workers: build.child_gauge(
                 "controller_runtime_active_workers",
@@ -154,11 +147,7 @@ impl Metrics {
                 "Reconciles that may be under way at once, by controller.",
                 "controller",
             )?,
-            depth: build.child_gauge(
-                "workqueue_depth",
-                "Groups that wait for a reconcile, by queue.",
-                "name",
-            )?,
+            depth: build.child_gauge("workqueue_depth", "Groups that wait for a reconcile, by queue.", "name")?,
             adds: build.child_counter(
                 "workqueue_adds_total",
                 "Groups that were put into the queue, by queue.",
@@ -192,10 +181,7 @@ impl Metrics {
     /// A reconcile begins: counts as active, and is timed, until the guard is dropped.
     pub fn working(&self) -> Working<'_> {
         self.active_workers.inc();
-        Working {
-            metrics: self,
-            since: Instant::now(),
-        }
+        Working { metrics: self, since: Instant::now() }
     }
 
     /// A reconcile of a group ("namespace/name") ended.
@@ -270,9 +256,7 @@ impl Metrics {
 
     /// AWS throttled a call, whether or not a repetition succeeded.
     pub fn aws_throttled(&self, service: &str, operation: &str) {
-        self.throttles
-            .with_label_values(&[service, operation])
-            .inc();
+        self.throttles.with_label_values(&[service, operation]).inc();
     }
 
     /// The boundaries in force (None: no ConfigMap), whether the ConfigMap itself is valid, and
@@ -283,8 +267,7 @@ impl Metrics {
             self.revision.with_label_values(&[revision]).set(1);
         }
         self.boundaries_valid.set(i64::from(valid));
-        self.boundaries_warnings
-            .set(i64::try_from(warnings).unwrap_or(i64::MAX));
+        self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
     }
 
     /// Whether this process leads.
@@ -294,8 +277,7 @@ impl Metrics {
 
     /// The number of reconciles that may be under way at once.
     pub fn max_workers(&self, workers: usize) {
-        self.max_workers
-            .set(i64::try_from(workers).unwrap_or(i64::MAX));
+        self.max_workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
     }
 
     /// The number of groups that wait.
@@ -355,12 +337,7 @@ impl Builder<'_> {
         Ok(metric)
     }
 
-    fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> prometheus::Result<IntCounterVec> {
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
         self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
@@ -373,22 +350,14 @@ impl Builder<'_> {
     }
 
     fn child_counter(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntCounter> {
-        self.counters(name, help, &[label])?
-            .get_metric_with_label_values(&[CONTROLLER])
+        self.counters(name, help, &[label])?.get_metric_with_label_values(&[CONTROLLER])
     }
 
     fn child_gauge(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntGauge> {
-        self.gauges(name, help, &[label])?
-            .get_metric_with_label_values(&[CONTROLLER])
+        self.gauges(name, help, &[label])?.get_metric_with_label_values(&[CONTROLLER])
     }
 
-    fn child_histogram(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        buckets: Vec<f64>,
-    ) -> prometheus::Result<Histogram> {
+    fn child_histogram(&self, name: &str, help: &str, label: &str, buckets: Vec<f64>) -> prometheus::Result<Histogram> {
         let options = HistogramOpts::new(name, help).buckets(buckets);
         let histograms = self.add(HistogramVec::new(options, &[label])?)?;
         histograms.get_metric_with_label_values(&[CONTROLLER])

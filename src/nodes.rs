@@ -44,7 +44,8 @@ impl NodeIndex {
                 let old = std::mem::replace(&mut inner.by_instance, next);
                 inner.synced = true;
                 let changed = |(id, view): (&String, &NodeView)| !old.get(id).is_some_and(|o| same(o, view));
-                let mut ids: Vec<_> = inner.by_instance.iter().filter(|e| changed(*e)).map(|(id, _)| id.clone()).collect();
+                let mut ids: Vec<_> =
+                    inner.by_instance.iter().filter(|e| changed(*e)).map(|(id, _)| id.clone()).collect();
                 ids.extend(old.keys().filter(|id| !inner.by_instance.contains_key(*id)).cloned());
                 ids
             }
@@ -55,7 +56,9 @@ impl NodeIndex {
                 inner.by_instance.insert(id.clone(), new);
                 if unchanged { Vec::new() } else { vec![id] }
             }
-            Event::Delete(node) => instance(node).filter(|id| inner.by_instance.remove(id).is_some()).into_iter().collect(),
+            Event::Delete(node) => {
+                instance(node).filter(|id| inner.by_instance.remove(id).is_some()).into_iter().collect()
+            }
         }
     }
 
@@ -94,7 +97,10 @@ fn view(node: &Node) -> NodeView {
         ready: ready.is_some_and(|c| c.status == "True"),
         ready_since: ready.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0),
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
-        disruption: node.annotations().get(annotation::DISRUPTION).and_then(|text| serde_json::from_str::<Disruption>(text).ok()),
+        disruption: node
+            .annotations()
+            .get(annotation::DISRUPTION)
+            .and_then(|text| serde_json::from_str::<Disruption>(text).ok()),
         created: node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
     }
 }
@@ -136,7 +142,9 @@ mod tests {
     #[test]
     fn a_relist_is_seen_whole_or_not_at_all() {
         let index = NodeIndex::default();
-        for event in [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", true)), Event::InitDone] {
+        for event in
+            [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", true)), Event::InitDone]
+        {
             index.apply(&event);
         }
         index.apply(&Event::Init);

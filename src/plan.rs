@@ -9,9 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{
-    LifecycleHook, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag,
-};
+use crate::aws::{LifecycleHook, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag};
 
 /// One difference between what is and what is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -127,7 +125,11 @@ pub enum Step {
     /// CreateLaunchTemplate with its first version.
     CreateTemplate(NewTemplate),
     /// CreateLaunchTemplateVersion.
-    PutTemplateVersion { template: String, #[serde(flatten)] version: NewVersion },
+    PutTemplateVersion {
+        template: String,
+        #[serde(flatten)]
+        version: NewVersion,
+    },
     /// DeleteLaunchTemplateVersions that nothing uses.
     DeleteTemplateVersions { template: String, numbers: Vec<i64> },
     /// DeleteLaunchTemplate.
@@ -135,9 +137,19 @@ pub enum Step {
     /// CreateTags on a launch template that we adopted.
     TagTemplate { template: String, tags: Vec<Tag> },
     /// CreateAutoScalingGroup; `group.template` is filled from `pin`.
-    CreateGroup { #[serde(flatten)] group: NewScalingGroup, pin: Pin },
+    CreateGroup {
+        #[serde(flatten)]
+        group: NewScalingGroup,
+        pin: Pin,
+    },
     /// UpdateAutoScalingGroup.
-    UpdateGroup { group: String, #[serde(flatten)] change: ScalingGroupChange, #[serde(skip_serializing_if = "Option::is_none")] pin: Option<Pin> },
+    UpdateGroup {
+        group: String,
+        #[serde(flatten)]
+        change: ScalingGroupChange,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pin: Option<Pin>,
+    },
     /// CreateOrUpdateTags.
     PutTags { group: String, tags: Vec<Tag> },
     /// DeleteTags.

@@ -60,12 +60,7 @@ mod tests {
     fn a_redacted_value_never_shows_unless_exposed() {
         let secret = Redacted::new("canary".to_owned());
         assert_eq!(format!("{secret}"), REDACTED);
-        assert_eq!(
-            format!("{secret:?} {:#?}", Some(&secret))
-                .matches("canary")
-                .count(),
-            0
-        );
+        assert_eq!(format!("{secret:?} {:#?}", Some(&secret)).matches("canary").count(), 0);
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"[redacted]\"");
         assert_eq!(secret.expose(), "canary");
     }

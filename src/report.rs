@@ -105,7 +105,12 @@ fn told(warning: bool, reason: &str, message: String) -> Told {
 fn outcome(applied: &Applied) -> Outcome {
     let plan = &applied.plan;
     let Some(stopped) = &applied.stopped else { return plan.outcome.clone() };
-    let deleting = matches!(plan.outcome, Outcome::Deleted | Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { deleting: true, .. });
+    let deleting = matches!(
+        plan.outcome,
+        Outcome::Deleted
+            | Outcome::Progressing { phase: Phase::Deleting, .. }
+            | Outcome::Blocked { deleting: true, .. }
+    );
     let step = plan.steps.get(applied.done).map(|p| p.step.name()).unwrap_or_default();
     if let Stopped::Locked(what) = stopped {
         return Outcome::Locked { message: format!("lock-upgrades on {what} stopped {step}") };
@@ -145,7 +150,9 @@ fn state(outcome: &Outcome) -> CurrentState {
         Outcome::Progressing { phase: Phase::Creating, .. } => CurrentState::InitCreate,
         Outcome::Progressing { phase: Phase::Modifying, .. } => CurrentState::ReconcileModifying,
         Outcome::Progressing { phase: Phase::Rotating, .. } => CurrentState::InitUpgrade,
-        Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { deleting: true, .. } => CurrentState::Deleting,
+        Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { deleting: true, .. } => {
+            CurrentState::Deleting
+        }
         Outcome::Locked { .. } => CurrentState::Locked,
         Outcome::Blocked { deleting: false, .. } => CurrentState::Error,
         Outcome::Deleted => CurrentState::Deleted,
@@ -175,7 +182,12 @@ fn boundaries(bounds: &Bounds) -> Condition {
         return Condition::new(condition::BOUNDARIES_APPLIED, false, "LastGoodInForce", message);
     }
     if bounds.revision.is_empty() {
-        return Condition::new(condition::BOUNDARIES_APPLIED, true, "NoBoundaries", "no boundaries apply to this group");
+        return Condition::new(
+            condition::BOUNDARIES_APPLIED,
+            true,
+            "NoBoundaries",
+            "no boundaries apply to this group",
+        );
     }
     if bounds.refused.is_empty() {
         return Condition::new(condition::BOUNDARIES_APPLIED, true, "Applied", "");
@@ -193,24 +205,35 @@ fn cut(text: &str) -> String {
 }
 
 fn drain_blocked(applied: &Applied, outcome: &Outcome) -> Option<Note> {
-    let note = |status, reason: &str, message| Some(Note { condition: condition::DRAIN_BLOCKED, status, reason: reason.into(), message });
+    let note = |status, reason: &str, message| {
+        Some(Note { condition: condition::DRAIN_BLOCKED, status, reason: reason.into(), message })
+    };
     if let Some(refused) = applied.refusals.iter().find(|r| !r.homeless.is_empty()).or(applied.refusals.first()) {
-        let reason = if refused.homeless.is_empty() { "BudgetRefused".to_owned() } else { Reason::NeedsCapacity.to_string() };
+        let reason =
+            if refused.homeless.is_empty() { "BudgetRefused".to_owned() } else { Reason::NeedsCapacity.to_string() };
         return note(true, &reason, blocked_message(refused));
     }
     if applied.plan.notes.iter().any(|n| n.condition == condition::DRAIN_BLOCKED) {
         return None;
     }
-    let went_on = applied.plan.steps[..applied.done].iter().any(|p| matches!(p.step, Step::Evict { .. } | Step::Terminate { .. } | Step::UnmarkNode { .. }));
+    let went_on = applied.plan.steps[..applied.done]
+        .iter()
+        .any(|p| matches!(p.step, Step::Evict { .. } | Step::Terminate { .. } | Step::UnmarkNode { .. }));
     let over = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
     if went_on || over { note(false, "NotBlocked", String::new()) } else { None }
 }
 
 fn blocked_message(refused: &Refusal) -> String {
-    let budgets = if refused.budgets.is_empty() { "a disruption budget".to_owned() } else { format!("the budget {}", refused.budgets.join(", ")) };
+    let budgets = if refused.budgets.is_empty() {
+        "a disruption budget".to_owned()
+    } else {
+        format!("the budget {}", refused.budgets.join(", "))
+    };
     let pod = format!("{}/{}", refused.pod.namespace, refused.pod.name);
     if refused.homeless.is_empty() {
-        return format!("{budgets} does not let the pod {pod} go now; it is asked again; raise what the budget allows, or set drainTimeout");
+        return format!(
+            "{budgets} does not let the pod {pod} go now; it is asked again; raise what the budget allows, or set drainTimeout"
+        );
     }
     format!(
         "{budgets} does not let the pod {pod} go, because pods that were evicted find no room: {}; add capacity (raise maxSize), or free some",
@@ -224,23 +247,62 @@ fn step_event(planned: &Planned) -> Option<Told> {
     let with = |text: String| if why.is_empty() { text } else { format!("{text}: {why}") };
     let normal = |reason: &str, text: String| Some(told(false, reason, cut(&with(text))));
     match &planned.step {
-        Step::CreateGroup { group, .. } => normal(event::CREATED, format!("created the scaling group {} with {} to {} nodes", group.name, group.min, group.max)),
+        Step::CreateGroup { group, .. } => normal(
+            event::CREATED,
+            format!("created the scaling group {} with {} to {} nodes", group.name, group.min, group.max),
+        ),
         Step::CreateRole(role) => normal("RoleCreated", format!("created the IAM role {}", role.name)),
-        Step::PutTemplateVersion { .. } => normal("TemplateVersionCreated", "made a new launch template version".into()),
+        Step::PutTemplateVersion { .. } => {
+            normal("TemplateVersionCreated", "made a new launch template version".into())
+        }
         Step::UpdateGroup { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
-        Step::PutTags { group, .. } | Step::DeleteTags { group, .. } => normal("ScalingGroupUpdated", format!("changed the tags of {group}")),
-        Step::SuspendProcesses { group, .. } | Step::ResumeProcesses { group, .. } | Step::EnableMetrics { group, .. } | Step::DisableMetrics { group, .. }
-        | Step::PutHook { group, .. } | Step::DeleteHook { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
-        Step::AttachPolicy { role, .. } | Step::DetachPolicy { role, .. } if !why.is_empty() => normal("RoleUpdated", format!("changed the policies of {role}")),
-        Step::PutAuthEntry(entry) => Some(told(false, "JoinAuthorised", format!("{} may join through kube-system/aws-auth", entry.role_arn))),
+        Step::PutTags { group, .. } | Step::DeleteTags { group, .. } => {
+            normal("ScalingGroupUpdated", format!("changed the tags of {group}"))
+        }
+        Step::SuspendProcesses { group, .. }
+        | Step::ResumeProcesses { group, .. }
+        | Step::EnableMetrics { group, .. }
+        | Step::DisableMetrics { group, .. }
+        | Step::PutHook { group, .. }
+        | Step::DeleteHook { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
+        Step::AttachPolicy { role, .. } | Step::DetachPolicy { role, .. } if !why.is_empty() => {
+            normal("RoleUpdated", format!("changed the policies of {role}"))
+        }
+        Step::PutAuthEntry(entry) => {
+            Some(told(false, "JoinAuthorised", format!("{} may join through kube-system/aws-auth", entry.role_arn)))
+        }
         Step::MarkNode { node, instance, .. } => normal("NodeDraining", format!("draining {node} ({instance})")),
         Step::UnmarkNode { node, why } => Some(told(false, "NodeGivenBack", format!("uncordoned {node}: {why}"))),
-        Step::Terminate { instance, node, .. } => normal("InstanceTerminated", format!("terminated {instance}{}", node.as_ref().map(|n| format!(" ({n})")).unwrap_or_default())),
-        Step::Evict { pod, node, bare: true } => Some(told(true, "BarePodEvicted", format!("evicted {}/{} from {node}; nothing will make it again", pod.namespace, pod.name))),
-        Step::ForceDelete { pod, node } => Some(told(true, "PodDeleted", format!("deleted {}/{} from {node} after drainTimeout", pod.namespace, pod.name))),
-        Step::AddFinalizer | Step::RemoveFinalizer | Step::Record { .. } | Step::AttachPolicy { .. } | Step::DetachPolicy { .. } | Step::CreateProfile { .. }
-        | Step::AddRoleToProfile { .. } | Step::RemoveRoleFromProfile { .. } | Step::DeleteProfile { .. } | Step::DeleteRole { .. } | Step::CreateTemplate(_)
-        | Step::DeleteTemplateVersions { .. } | Step::DeleteTemplate { .. } | Step::TagTemplate { .. } | Step::DeleteGroup { .. } | Step::RemoveAuthEntry(_)
+        Step::Terminate { instance, node, .. } => normal(
+            "InstanceTerminated",
+            format!("terminated {instance}{}", node.as_ref().map(|n| format!(" ({n})")).unwrap_or_default()),
+        ),
+        Step::Evict { pod, node, bare: true } => Some(told(
+            true,
+            "BarePodEvicted",
+            format!("evicted {}/{} from {node}; nothing will make it again", pod.namespace, pod.name),
+        )),
+        Step::ForceDelete { pod, node } => Some(told(
+            true,
+            "PodDeleted",
+            format!("deleted {}/{} from {node} after drainTimeout", pod.namespace, pod.name),
+        )),
+        Step::AddFinalizer
+        | Step::RemoveFinalizer
+        | Step::Record { .. }
+        | Step::AttachPolicy { .. }
+        | Step::DetachPolicy { .. }
+        | Step::CreateProfile { .. }
+        | Step::AddRoleToProfile { .. }
+        | Step::RemoveRoleFromProfile { .. }
+        | Step::DeleteProfile { .. }
+        | Step::DeleteRole { .. }
+        | Step::CreateTemplate(_)
+        | Step::DeleteTemplateVersions { .. }
+        | Step::DeleteTemplate { .. }
+        | Step::TagTemplate { .. }
+        | Step::DeleteGroup { .. }
+        | Step::RemoveAuthEntry(_)
         | Step::Evict { .. } => None,
     }
 }
@@ -253,15 +315,27 @@ fn transition(was: Option<&Condition>, new: &Condition) -> Option<Told> {
     let reason = new.reason.clone().unwrap_or_default();
     match (new.r#type.as_str(), new.is_true()) {
         (condition::STALLED, true) if !was_true || !same_reason => {
-            let reason = if reason == Reason::ReplacementsNotReady.to_string() { event::UPGRADE_FAILED.to_owned() } else { reason };
+            let reason = if reason == Reason::ReplacementsNotReady.to_string() {
+                event::UPGRADE_FAILED.to_owned()
+            } else {
+                reason
+            };
             Some(told(true, &reason, message()))
         }
-        (condition::NODES_READY, true) if !was_true => Some(told(false, event::NODES_READY, "all nodes are ready".into())),
-        (condition::NODES_READY, false) if was_true => Some(told(true, event::NODES_NOT_READY, "not all nodes are ready".into())),
+        (condition::NODES_READY, true) if !was_true => {
+            Some(told(false, event::NODES_READY, "all nodes are ready".into()))
+        }
+        (condition::NODES_READY, false) if was_true => {
+            Some(told(true, event::NODES_NOT_READY, "not all nodes are ready".into()))
+        }
         (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => Some(told(true, "DrainBlocked", message())),
         (condition::ADOPTED, true) if !was_true => Some(told(false, "Adopted", message())),
-        (condition::BOUNDARIES_APPLIED, false) if was.is_none_or(Condition::is_true) => Some(told(true, &reason, message())),
-        (condition::BOUNDARIES_APPLIED, true) if reason == "TenantValuesRefused" && was.is_none_or(|w| w.message != new.message) => {
+        (condition::BOUNDARIES_APPLIED, false) if was.is_none_or(Condition::is_true) => {
+            Some(told(true, &reason, message()))
+        }
+        (condition::BOUNDARIES_APPLIED, true)
+            if reason == "TenantValuesRefused" && was.is_none_or(|w| w.message != new.message) =>
+        {
             Some(told(true, &reason, message()))
         }
         _ => None,

@@ -34,9 +34,7 @@ pub enum TelemetryError {
 /// Starts logging to standard error, so that a command's own output stays clean.
 pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
     let filter = filter(std::env::var("RUST_LOG").ok().as_deref())?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let terminal = io::stderr().is_terminal();
     let json = match format {
         LogFormat::Auto => !terminal,
@@ -53,9 +51,7 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
 
 fn filter(wish: Option<&str>) -> Result<EnvFilter, TelemetryError> {
     let wish = wish.filter(|wish| !wish.trim().is_empty());
-    EnvFilter::builder()
-        .parse(wish.unwrap_or(DEFAULT_FILTER))
-        .map_err(TelemetryError::Filter)
+    EnvFilter::builder().parse(wish.unwrap_or(DEFAULT_FILTER)).map_err(TelemetryError::Filter)
 }
 
 #[cfg(test)]
@@ -70,12 +66,7 @@ mod tests {
             (Some("debug"), "debug"),
             (Some("kube=trace"), "kube=trace"),
         ] {
-            let mut got: Vec<_> = filter(wish)
-                .unwrap()
-                .to_string()
-                .split(',')
-                .map(str::to_owned)
-                .collect();
+            let mut got: Vec<_> = filter(wish).unwrap().to_string().split(',').map(str::to_owned).collect();
             let mut expected: Vec<_> = expected.split(',').map(str::to_owned).collect();
             got.sort();
             expected.sort();

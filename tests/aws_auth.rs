@@ -1,8 +1,8 @@
 //! Edits of aws-auth leave what others wrote byte for byte as it was.
 
 use instance_manager::auth::aws_auth::{
-    AuthEntry, AuthProblem, CONFIG_MAP_LIMIT, EntryState, changed, is_among, near_limit, put,
-    remove, state, without_path,
+    AuthEntry, AuthProblem, CONFIG_MAP_LIMIT, EntryState, changed, is_among, near_limit, put, remove, state,
+    without_path,
 };
 use proptest::prelude::*;
 
@@ -23,15 +23,11 @@ fn put_one(text: &str) -> Result<Option<String>, AuthProblem> {
 }
 
 fn added(text: &str) -> String {
-    put_one(text)
-        .unwrap_or_else(|error| panic!("{text:?}: {error}"))
-        .unwrap()
+    put_one(text).unwrap_or_else(|error| panic!("{text:?}: {error}")).unwrap()
 }
 
 fn indented(text: &str, indent: &str) -> String {
-    text.lines()
-        .map(|line| format!("{indent}{line}\n"))
-        .collect()
+    text.lines().map(|line| format!("{indent}{line}\n")).collect()
 }
 
 #[test]
@@ -87,8 +83,7 @@ fn every_way_to_write_nothing_takes_an_entry() {
 
 #[test]
 fn entries_are_added_in_the_style_that_is_there() {
-    let other =
-        "- rolearn: arn:aws:iam::1:role/admin\n  username: admin\n  groups: [system:masters]\n";
+    let other = "- rolearn: arn:aws:iam::1:role/admin\n  username: admin\n  groups: [system:masters]\n";
     assert_eq!(added(other), format!("{other}{OURS}"));
     assert_eq!(added(other.trim_end()), format!("{other}{OURS}"));
     let deep = indented(other, "    ");
@@ -96,10 +91,7 @@ fn entries_are_added_in_the_style_that_is_there() {
     let commented = format!("# top\n{other}# tail\n\n");
     assert_eq!(added(&commented), format!("{commented}{OURS}"));
     let windows = other.replace('\n', "\r\n");
-    assert_eq!(
-        added(&windows),
-        format!("{windows}{}", OURS.replace('\n', "\r\n"))
-    );
+    assert_eq!(added(&windows), format!("{windows}{}", OURS.replace('\n', "\r\n")));
     let ended = format!("---\n{other}...\n");
     assert_eq!(added(&ended), format!("---\n{other}{OURS}...\n"));
 
@@ -127,10 +119,7 @@ fn what_is_present_in_any_style_makes_no_difference() {
         assert_eq!(state(Some(text), &ours()), EntryState::Present, "{text}");
         assert_eq!(put_one(text), Ok(None));
     }
-    let with_path = AuthEntry {
-        role_arn: ARN.replace("role/", "role/eks/nodes/"),
-        ..ours()
-    };
+    let with_path = AuthEntry { role_arn: ARN.replace("role/", "role/eks/nodes/"), ..ours() };
     assert_eq!(state(Some(OURS), &with_path), EntryState::Present);
     assert_eq!(without_path(&with_path.role_arn), ARN);
     assert_eq!(without_path("nonsense"), "nonsense");
@@ -146,20 +135,12 @@ fn the_same_role_with_other_content_is_a_conflict_and_stays() {
         let EntryState::Conflict { detail } = state(Some(text), &ours()) else {
             panic!("{text}");
         };
-        assert!(
-            detail.contains(ARN) && detail.contains("system:nodes"),
-            "{detail}"
-        );
+        assert!(detail.contains(ARN) && detail.contains("system:nodes"), "{detail}");
         assert_eq!(put_one(text), Ok(None));
     }
     let second = AuthEntry::for_nodes("arn:aws:iam::1:role/second", false);
-    let after = put(Some(&masters), &[ours(), second.clone(), second.clone()])
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        after,
-        format!("{masters}{}", OURS.replace(ARN, &second.role_arn))
-    );
+    let after = put(Some(&masters), &[ours(), second.clone(), second.clone()]).unwrap().unwrap();
+    assert_eq!(after, format!("{masters}{}", OURS.replace(ARN, &second.role_arn)));
 }
 
 #[test]
@@ -179,16 +160,8 @@ fn what_is_not_understood_is_never_overwritten() {
             panic!("{text:?}");
         };
         assert!(detail.contains("kube-system/aws-auth"), "{detail}");
-        assert_eq!(
-            put_one(text),
-            Err(AuthProblem::Unparsable {
-                detail: detail.clone()
-            })
-        );
-        assert_eq!(
-            remove(Some(text), &[ARN]),
-            Err(AuthProblem::Unparsable { detail })
-        );
+        assert_eq!(put_one(text), Err(AuthProblem::Unparsable { detail: detail.clone() }));
+        assert_eq!(remove(Some(text), &[ARN]), Err(AuthProblem::Unparsable { detail }));
     }
 }
 
@@ -197,24 +170,13 @@ fn only_exactly_our_entries_are_removed() {
     let removed = |text: &str| remove(Some(text), &[ARN]).unwrap();
     assert_eq!(remove(None, &[ARN]), Ok(None));
     assert_eq!(removed(OURS).unwrap(), "[]\n");
-    assert_eq!(
-        removed(&format!("# mine\n{OURS}# end\n")).unwrap(),
-        "# mine\n# end\n[]\n"
-    );
+    assert_eq!(removed(&format!("# mine\n{OURS}# end\n")).unwrap(), "# mine\n# end\n[]\n");
     let admin = "- rolearn: arn:aws:iam::1:role/admin\n  username: admin # keep\n  groups: []\n";
     assert_eq!(removed(&format!("{OURS}{admin}{OURS}")).unwrap(), admin);
     let noted = OURS.replace("  username", "  # a note\n  username");
-    assert_eq!(
-        removed(&format!("{admin}{noted}# end")).unwrap(),
-        format!("{admin}  # a note\n# end")
-    );
-    assert_eq!(
-        removed(&format!("{admin}{}", OURS.trim_end())).unwrap(),
-        admin
-    );
-    let windows = put(Some(admin), &[AuthEntry::for_nodes(ARN, true)])
-        .unwrap()
-        .unwrap();
+    assert_eq!(removed(&format!("{admin}{noted}# end")).unwrap(), format!("{admin}  # a note\n# end"));
+    assert_eq!(removed(&format!("{admin}{}", OURS.trim_end())).unwrap(), admin);
+    let windows = put(Some(admin), &[AuthEntry::for_nodes(ARN, true)]).unwrap().unwrap();
     assert_eq!(removed(&windows).unwrap(), admin);
     for stays in [
         admin.to_owned(),
@@ -243,16 +205,9 @@ fn entries_of_flow_lists_are_removed_with_their_comma() {
         (format!("[{mine}, {mine}, {b}]"), format!("[{b}]")),
         (format!("[{a}, {mine}, {mine}]"), format!("[{a}]")),
         (format!("[{mine}, {mine}]"), "[]".to_owned()),
-        (
-            format!("[{a}, # one, two\n{mine}]\n"),
-            format!("[{a} # one, two\n]\n"),
-        ),
+        (format!("[{a}, # one, two\n{mine}]\n"), format!("[{a} # one, two\n]\n")),
     ] {
-        assert_eq!(
-            remove(Some(&before), &[ARN]).unwrap().unwrap(),
-            after,
-            "{before}"
-        );
+        assert_eq!(remove(Some(&before), &[ARN]).unwrap().unwrap(), after, "{before}");
     }
 }
 
@@ -306,10 +261,7 @@ fn is_within(text: &str, after: &str) -> bool {
     let text = text.to_lowercase().replace("null", "");
     text.chars()
         .filter(|c| !"[]~ \t\r\n".contains(*c))
-        .all(|c| {
-            rest.by_ref()
-                .any(|found| found.to_lowercase().eq(c.to_lowercase()))
-        })
+        .all(|c| rest.by_ref().any(|found| found.to_lowercase().eq(c.to_lowercase())))
 }
 
 proptest! {

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use instance_manager::provisioner::eks::user_data::{
-    BootstrapInput, Ignored, MAX_BYTES, Mount, OsFamily, Stage, StageKind, Taint, UserData,
-    UserDataProblem, render,
+    BootstrapInput, Ignored, MAX_BYTES, Mount, OsFamily, Stage, StageKind, Taint, UserData, UserDataProblem, render,
 };
 use proptest::prelude::*;
 
@@ -30,13 +29,8 @@ fn full() -> BootstrapInput {
         ],
         max_pods: Some(58),
         container_runtime: Some("containerd".into()),
-        bootstrap_arguments: "--eviction-hard=memory.available<300Mi,nodefs.available<5% -v=2"
-            .to_owned()
-            .into(),
-        mounts: vec![
-            mount("/dev/xvdb", "xfs", "/data", true),
-            mount("/dev/xvdc", "EXT4", "/my scratch", false),
-        ],
+        bootstrap_arguments: "--eviction-hard=memory.available<300Mi,nodefs.available<5% -v=2".to_owned().into(),
+        mounts: vec![mount("/dev/xvdb", "xfs", "/data", true), mount("/dev/xvdc", "EXT4", "/my scratch", false)],
         ..plain()
     }
 }
@@ -51,27 +45,15 @@ fn with_scripts(input: BootstrapInput) -> BootstrapInput {
 }
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn taint(key: &str, value: &str, effect: &str) -> Taint {
-    Taint {
-        key: key.into(),
-        value: value.into(),
-        effect: effect.into(),
-    }
+    Taint { key: key.into(), value: value.into(), effect: effect.into() }
 }
 
 fn mount(device: &str, file_system: &str, path: &str, persist: bool) -> Mount {
-    Mount {
-        device: device.into(),
-        file_system: file_system.into(),
-        path: path.into(),
-        persist,
-    }
+    Mount { device: device.into(), file_system: file_system.into(), path: path.into(), persist }
 }
 
 fn golden(name: &str, family: OsFamily, input: &BootstrapInput) {
@@ -84,143 +66,73 @@ fn golden(name: &str, family: OsFamily, input: &BootstrapInput) {
     }
     let wanted = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; set UPDATE_GOLDEN=1", path.display()));
-    assert_eq!(
-        rendered.text(),
-        wanted,
-        "{name} differs; UPDATE_GOLDEN=1 rewrites it"
-    );
+    assert_eq!(rendered.text(), wanted, "{name} differs; UPDATE_GOLDEN=1 rewrites it");
 }
 
 #[test]
 fn user_data_is_as_in_the_golden_files() {
     golden("al2_plain", OsFamily::AmazonLinux2, &plain());
     golden("al2_full", OsFamily::AmazonLinux2, &with_scripts(full()));
-    let ipv6 = BootstrapInput {
-        service_cidr: "fd30:1c53:5f8a::/108".into(),
-        ..plain()
-    };
+    let ipv6 = BootstrapInput { service_cidr: "fd30:1c53:5f8a::/108".into(), ..plain() };
     golden("al2_ipv6", OsFamily::AmazonLinux2, &ipv6);
     golden("al2023_plain", OsFamily::AmazonLinux2023, &plain());
     let mut input = with_scripts(full());
     let config = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  instance:\n    \
                   localStorage:\n      strategy: RAID0\n";
-    input
-        .stages
-        .push(Stage::new("nodeadm", StageKind::NodeConfig, config));
+    input.stages.push(Stage::new("nodeadm", StageKind::NodeConfig, config));
     golden("al2023_full", OsFamily::AmazonLinux2, &input);
     golden("bottlerocket_plain", OsFamily::Bottlerocket, &plain());
     let pre = "[settings.host-containers.admin]\nenabled = true\n";
     let post = "[settings.kernel.sysctl]\n\"vm.max_map_count\" = \"262144\"\n";
-    let stages = vec![
-        Stage::new("admin", StageKind::Pre, pre),
-        Stage::new("sysctl", StageKind::Post, post),
-    ];
-    golden(
-        "bottlerocket_full",
-        OsFamily::Bottlerocket,
-        &BootstrapInput { stages, ..full() },
-    );
+    let stages = vec![Stage::new("admin", StageKind::Pre, pre), Stage::new("sysctl", StageKind::Post, post)];
+    golden("bottlerocket_full", OsFamily::Bottlerocket, &BootstrapInput { stages, ..full() });
 }
 
 #[test]
 fn what_a_family_cannot_carry_is_reported() {
     let ignored = |family, input: &BootstrapInput| render(family, input).unwrap().ignored;
-    let input = BootstrapInput {
-        container_runtime: Some("dockerd".into()),
-        ..full()
-    };
+    let input = BootstrapInput { container_runtime: Some("dockerd".into()), ..full() };
     assert_eq!(
         ignored(OsFamily::Bottlerocket, &input),
-        [
-            Ignored::BootstrapArguments,
-            Ignored::ContainerRuntime,
-            Ignored::Mounts
-        ]
+        [Ignored::BootstrapArguments, Ignored::ContainerRuntime, Ignored::Mounts]
     );
-    assert_eq!(
-        ignored(OsFamily::AmazonLinux2023, &input),
-        [Ignored::ContainerRuntime]
-    );
+    assert_eq!(ignored(OsFamily::AmazonLinux2023, &input), [Ignored::ContainerRuntime]);
     assert_eq!(ignored(OsFamily::AmazonLinux2, &input), []);
-    assert_eq!(
-        render(OsFamily::Windows, &plain()),
-        Err(UserDataProblem::NotSupported {
-            family: OsFamily::Windows
-        })
-    );
+    assert_eq!(render(OsFamily::Windows, &plain()), Err(UserDataProblem::NotSupported { family: OsFamily::Windows }));
 }
 
 #[test]
 fn too_much_names_the_largest_part() {
     let mut input = with_scripts(full());
     let spare = MAX_BYTES - render(OsFamily::AmazonLinux2, &input).unwrap().len();
-    input
-        .stages
-        .push(Stage::new("big", StageKind::Post, "#".repeat(spare)));
-    assert_eq!(
-        render(OsFamily::AmazonLinux2, &input).unwrap().len(),
-        MAX_BYTES
-    );
-    input
-        .stages
-        .push(Stage::new("one more", StageKind::Post, "#"));
-    let message = render(OsFamily::AmazonLinux2, &input)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.contains("16385") && message.contains("`big`"),
-        "{message}"
-    );
+    input.stages.push(Stage::new("big", StageKind::Post, "#".repeat(spare)));
+    assert_eq!(render(OsFamily::AmazonLinux2, &input).unwrap().len(), MAX_BYTES);
+    input.stages.push(Stage::new("one more", StageKind::Post, "#"));
+    let message = render(OsFamily::AmazonLinux2, &input).unwrap_err().to_string();
+    assert!(message.contains("16385") && message.contains("`big`"), "{message}");
 }
 
 #[test]
 fn bad_stages_are_named_without_their_content() {
-    let stage = |kind, data: &str| BootstrapInput {
-        stages: vec![Stage::new("mine", kind, data)],
-        ..plain()
-    };
+    let stage = |kind, data: &str| BootstrapInput { stages: vec![Stage::new("mine", kind, data)], ..plain() };
     let problem = |family, input| render(family, &input).unwrap_err().to_string();
     for (family, kind, data, expect) in [
-        (
-            OsFamily::AmazonLinux2,
-            StageKind::NodeConfig,
-            "a: 1\ncanary: [",
-            "NodeConfig",
-        ),
-        (
-            OsFamily::AmazonLinux2,
-            StageKind::NodeConfig,
-            "- canary",
-            "one mapping",
-        ),
-        (
-            OsFamily::Bottlerocket,
-            StageKind::Pre,
-            "a = 1\ncanary",
-            "line 2",
-        ),
+        (OsFamily::AmazonLinux2, StageKind::NodeConfig, "a: 1\ncanary: [", "NodeConfig"),
+        (OsFamily::AmazonLinux2, StageKind::NodeConfig, "- canary", "one mapping"),
+        (OsFamily::Bottlerocket, StageKind::Pre, "a = 1\ncanary", "line 2"),
         (OsFamily::Bottlerocket, StageKind::Pre, "abcdefgh", "UTF-8"),
     ] {
         let message = problem(family, stage(kind, data));
-        assert!(
-            message.contains("`mine`") && message.contains(expect),
-            "{message}"
-        );
+        assert!(message.contains("`mine`") && message.contains(expect), "{message}");
         assert!(!message.contains("canary"), "{message}");
     }
     let twice = stage(StageKind::Post, "[settings.kubernetes]\nmax-pods = 5\n");
-    assert_eq!(
-        render(OsFamily::Bottlerocket, &twice),
-        Err(UserDataProblem::TomlConflict)
-    );
+    assert_eq!(render(OsFamily::Bottlerocket, &twice), Err(UserDataProblem::TomlConflict));
 }
 
 #[test]
 fn user_data_never_prints_itself() {
-    let input = BootstrapInput {
-        stages: vec![Stage::new("s", StageKind::Pre, "canary")],
-        ..plain()
-    };
+    let input = BootstrapInput { stages: vec![Stage::new("s", StageKind::Pre, "canary")], ..plain() };
     let rendered = render(OsFamily::AmazonLinux2, &input).unwrap();
     let json = serde_json::to_string(&rendered).unwrap();
     assert!(!format!("{input:?} {rendered:?} {json}").contains("canary"));
@@ -230,20 +142,10 @@ fn user_data_never_prints_itself() {
 /// Runs a script with functions in place of every program, and gives what it printed.
 fn run_shell(functions: &str, script: &str) -> String {
     let text = format!("PATH=/nonexistent\n{functions}\n{script}");
-    let check = Command::new("bash")
-        .args(["-n", "-c", &text])
-        .output()
-        .unwrap();
+    let check = Command::new("bash").args(["-n", "-c", &text]).output().unwrap();
     assert!(check.status.success(), "bash -n refuses:\n{text}");
-    let output = Command::new("bash")
-        .args(["--norc", "--noprofile", "-c", &text])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}\n{text}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = Command::new("bash").args(["--norc", "--noprofile", "-c", &text]).output().unwrap();
+    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -269,34 +171,20 @@ fn mount_calls(mounts: Vec<Mount>, blkid: i32) -> (String, String) {
          /etc/eks/bootstrap.sh() {{ :; }}\n\
          set -euo pipefail"
     );
-    let rendered = render(
-        OsFamily::AmazonLinux2,
-        &BootstrapInput { mounts, ..plain() },
-    )
-    .unwrap();
-    let script = rendered
-        .text()
-        .replace("/etc/fstab", fstab.path().to_str().unwrap());
+    let rendered = render(OsFamily::AmazonLinux2, &BootstrapInput { mounts, ..plain() }).unwrap();
+    let script = rendered.text().replace("/etc/fstab", fstab.path().to_str().unwrap());
     let calls = run_shell(&functions, &script);
     (calls, std::fs::read_to_string(fstab.path()).unwrap())
 }
 
 #[test]
 fn only_a_device_without_a_file_system_is_formatted() {
-    let mounts = || {
-        vec![
-            mount("/dev/xvdb", "xfs", "/it's mine", true),
-            mount("sdc", "Ext4", "/b", false),
-        ]
-    };
+    let mounts = || vec![mount("/dev/xvdb", "xfs", "/it's mine", true), mount("sdc", "Ext4", "/b", false)];
     let rest = "mkdir|-p|/it's mine|\nmount|/dev/xvdb|/it's mine|\n";
     let (calls, fstab) = mount_calls(mounts(), 2);
     let formatted = "mkfs.ext4|/dev/sdc|\nmkdir|-p|/b|\nmount|/dev/sdc|/b|\n";
     assert_eq!(calls, format!("mkfs.xfs|/dev/xvdb|\n{rest}{formatted}"));
-    assert_eq!(
-        fstab,
-        "/dev/xvdb    /it's\\040mine    xfs    defaults    0    2\n"
-    );
+    assert_eq!(fstab, "/dev/xvdb    /it's\\040mine    xfs    defaults    0    2\n");
     for other in [0, 4, 8] {
         let (calls, _) = mount_calls(mounts(), other);
         assert!(!calls.contains("mkfs"), "blkid {other}: {calls}");
@@ -325,11 +213,7 @@ fn an_instance_of_a_warm_pool_does_not_join() {
 /// Parts of a MIME message: content type and content.
 fn mime_parts(text: &str) -> Vec<(String, String)> {
     let (head, body) = text.split_once("\n\n").unwrap();
-    let boundary = head
-        .split("boundary=\"")
-        .nth(1)
-        .unwrap()
-        .trim_end_matches('"');
+    let boundary = head.split("boundary=\"").nth(1).unwrap().trim_end_matches('"');
     let (start, end) = (format!("--{boundary}"), format!("--{boundary}--"));
     let mut parts: Vec<Vec<&str>> = Vec::new();
     for line in body.split('\n') {
@@ -345,19 +229,14 @@ fn mime_parts(text: &str) -> Vec<(String, String)> {
     let split = |lines: Vec<&str>| {
         let part = lines.join("\n");
         let (head, content) = part.split_once("\n\n").unwrap();
-        (
-            head.trim_start_matches("Content-Type: ").to_owned(),
-            content.to_owned(),
-        )
+        (head.trim_start_matches("Content-Type: ").to_owned(), content.to_owned())
     };
     parts.into_iter().map(split).collect()
 }
 
 /// What the kubelet's flags say, read without the encoder's help.
 fn read_flag<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
-    words
-        .iter()
-        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
 fn read_labels(flag: &str) -> BTreeMap<String, String> {
@@ -365,29 +244,19 @@ fn read_labels(flag: &str) -> BTreeMap<String, String> {
         let (key, value) = text.split_once('=').unwrap();
         (key.to_owned(), value.to_owned())
     };
-    flag.split(',')
-        .filter(|text| !text.is_empty())
-        .map(pair)
-        .collect()
+    flag.split(',').filter(|text| !text.is_empty()).map(pair).collect()
 }
 
 fn written_taints(input: &BootstrapInput) -> Vec<String> {
-    let mut taints: Vec<_> = input
-        .taints
-        .iter()
-        .map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect))
-        .collect();
+    let mut taints: Vec<_> =
+        input.taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, taint.effect)).collect();
     taints.sort();
     taints
 }
 
 fn read_taints(flag: Option<&str>) -> Vec<String> {
-    let mut taints: Vec<_> = flag
-        .unwrap_or_default()
-        .split(',')
-        .filter(|text| !text.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let mut taints: Vec<_> =
+        flag.unwrap_or_default().split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect();
     taints.sort();
     taints
 }

@@ -38,18 +38,9 @@ fn flags_are_brought_into_one_form() {
         ("--max-workers 5", "run --max-workers=5"),
         ("run --max-workers 5", "run --max-workers=5"),
         ("-node-relabel", "run --node-relabel"),
-        (
-            "--node-relabel --max-workers 3",
-            "run --node-relabel --max-workers=3",
-        ),
-        (
-            "-node-relabel=false -kubeconfig /k",
-            "run --node-relabel=false --kubeconfig=/k",
-        ),
-        (
-            "-enable-leader-election false",
-            "run --enable-leader-election false",
-        ),
+        ("--node-relabel --max-workers 3", "run --node-relabel --max-workers=3"),
+        ("-node-relabel=false -kubeconfig /k", "run --node-relabel=false --kubeconfig=/k"),
+        ("-enable-leader-election false", "run --enable-leader-election false"),
         ("-config-namespace -x", "run --config-namespace=-x"),
         ("-max-workers", "run --max-workers"),
         ("-unknown 5", "run --unknown 5"),
@@ -86,12 +77,10 @@ fn without_flags_the_defaults_of_the_contract_hold() {
 
 #[test]
 fn the_arguments_of_the_originals_deployment_are_understood() {
-    let args = run(
-        "--max-workers 7 -max-api-retries=3 --config-retention 4 --spot-recommendation-time=2.5 \
+    let args = run("--max-workers 7 -max-api-retries=3 --config-retention 4 --spot-recommendation-time=2.5 \
          --config-namespace kube-system --metrics-addr 127.0.0.1:9090 --node-relabel=f \
          --disable-windows-cluster-ca-injection --default-scaling-configuration launchconfiguration \
-         --kubeconfig /k --enable-leader-election=0",
-    );
+         --kubeconfig /k --enable-leader-election=0");
     assert_eq!((args.max_workers, args.max_api_retries), (7, 3));
     assert_eq!(args.metrics_addr.0.unwrap().to_string(), "127.0.0.1:9090");
     assert!(!args.node_relabel && !args.enable_leader_election);
@@ -120,17 +109,10 @@ fn booleans_take_the_spellings_of_go() {
         ("FALSE", false),
         ("False", false),
     ] {
-        assert_eq!(
-            run(&format!("-node-relabel={value}")).node_relabel,
-            expected,
-            "{value}"
-        );
+        assert_eq!(run(&format!("-node-relabel={value}")).node_relabel, expected, "{value}");
     }
     assert!(cli("-node-relabel=yes").is_err());
-    assert!(
-        cli("-node-relabel false").is_err(),
-        "a boolean takes no value after a space"
-    );
+    assert!(cli("-node-relabel false").is_err(), "a boolean takes no value after a space");
 }
 
 #[test]
@@ -153,10 +135,7 @@ fn durations_and_addresses_are_read_as_go_programs_read_them() {
         ("0", None),
     ] {
         let listen = run(&format!("-metrics-addr {text}")).metrics_addr.0;
-        assert_eq!(
-            listen.map(|address| address.to_string()).as_deref(),
-            address
-        );
+        assert_eq!(listen.map(|address| address.to_string()).as_deref(), address);
     }
 }
 
@@ -167,25 +146,14 @@ fn a_bad_value_names_the_flag_and_what_was_expected() {
         ("--resync-period 0s", "--resync-period", "1h30m"),
         ("--metrics-addr 8080", "--metrics-addr", ":8080"),
         ("--max-workers 0", "--max-workers", "1.."),
-        (
-            "--spot-recommendation-time -1",
-            "--spot-recommendation-time",
-            "minutes",
-        ),
-        (
-            "--default-scaling-configuration x",
-            "--default-scaling-configuration",
-            "LaunchTemplate",
-        ),
+        ("--spot-recommendation-time -1", "--spot-recommendation-time", "minutes"),
+        ("--default-scaling-configuration x", "--default-scaling-configuration", "LaunchTemplate"),
         ("--max-worker 1", "--max-worker", "--max-workers"),
         ("plan a/b/c", "GROUP", "NAMESPACE/NAME"),
         ("plan", "GROUP", ""),
     ] {
         let error = cli(line).unwrap_err().to_string();
-        assert!(
-            error.contains(flag) && error.contains(hint),
-            "{line}: {error}"
-        );
+        assert!(error.contains(flag) && error.contains(hint), "{line}: {error}");
     }
 }
 

@@ -26,9 +26,7 @@ impl FromStr for Listen {
             (None, None) => text.parse().ok(),
         };
         let help = "expected `:PORT` or `ADDRESS:PORT`, such as `:8080` or `127.0.0.1:8080`";
-        address
-            .map(|address| Self(Some(address)))
-            .ok_or_else(|| help.to_owned())
+        address.map(|address| Self(Some(address))).ok_or_else(|| help.to_owned())
     }
 }
 
@@ -45,14 +43,10 @@ impl FromStr for Reference {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts: Vec<_> = text.split('/').collect();
         match parts.as_slice() {
-            [name] if !name.is_empty() => Ok(Self {
-                namespace: None,
-                name: (*name).to_owned(),
-            }),
-            [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok(Self {
-                namespace: Some((*namespace).to_owned()),
-                name: (*name).to_owned(),
-            }),
+            [name] if !name.is_empty() => Ok(Self { namespace: None, name: (*name).to_owned() }),
+            [namespace, name] if !namespace.is_empty() && !name.is_empty() => {
+                Ok(Self { namespace: Some((*namespace).to_owned()), name: (*name).to_owned() })
+            }
             _ => Err("expected NAME or NAMESPACE/NAME".to_owned()),
         }
     }
@@ -83,6 +77,5 @@ pub(super) fn minutes(text: &str) -> Result<Duration, String> {
 
 /// The kind of scaling configuration, in any case.
 pub(super) fn scaling_configuration(text: &str) -> Result<ScalingConfigurationKind, String> {
-    ScalingConfigurationKind::parse(text)
-        .ok_or_else(|| "expected LaunchTemplate or LaunchConfiguration".to_owned())
+    ScalingConfigurationKind::parse(text).ok_or_else(|| "expected LaunchTemplate or LaunchConfiguration".to_owned())
 }

@@ -35,9 +35,7 @@ pub struct AuthEntry {
 impl AuthEntry {
     /// The entry that lets nodes with this role join.
     pub fn for_nodes(role_arn: &str, windows: bool) -> Self {
-        let groups = NODE_GROUPS
-            .into_iter()
-            .chain(windows.then_some(WINDOWS_GROUP));
+        let groups = NODE_GROUPS.into_iter().chain(windows.then_some(WINDOWS_GROUP));
         Self {
             role_arn: without_path(role_arn),
             username: NODE_USERNAME.to_owned(),
@@ -99,9 +97,7 @@ pub fn near_limit(sizes: impl IntoIterator<Item = usize>) -> bool {
 pub fn state(map_roles: Option<&str>, want: &AuthEntry) -> EntryState {
     match Document::read(map_roles.unwrap_or_default()) {
         Ok(document) => state_in(&document, want),
-        Err(detail) => EntryState::Unparsable {
-            detail: unparsable(&detail),
-        },
+        Err(detail) => EntryState::Unparsable { detail: unparsable(&detail) },
     }
 }
 
@@ -149,17 +145,11 @@ pub fn put(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option<String>
 ///
 /// # Errors
 /// The text is not understood, or cannot be edited safely.
-pub fn remove<S: AsRef<str>>(
-    map_roles: Option<&str>,
-    role_arns: &[S],
-) -> Result<Option<String>, AuthProblem> {
+pub fn remove<S: AsRef<str>>(map_roles: Option<&str>, role_arns: &[S]) -> Result<Option<String>, AuthProblem> {
     let before = read(map_roles.unwrap_or_default())?;
     let roles: BTreeSet<String> = role_arns.iter().map(|arn| arn_key(arn.as_ref())).collect();
-    let (gone, kept): (Vec<_>, Vec<_>) = before
-        .values
-        .iter()
-        .enumerate()
-        .partition(|(_, value)| is_exactly_ours(value, &roles));
+    let (gone, kept): (Vec<_>, Vec<_>) =
+        before.values.iter().enumerate().partition(|(_, value)| is_exactly_ours(value, &roles));
     if gone.is_empty() {
         return Ok(None);
     }
@@ -177,9 +167,7 @@ fn unparsable(detail: &str) -> String {
 }
 
 fn read(text: &str) -> Result<Document<'_>, AuthProblem> {
-    Document::read(text).map_err(|detail| AuthProblem::Unparsable {
-        detail: unparsable(&detail),
-    })
+    Document::read(text).map_err(|detail| AuthProblem::Unparsable { detail: unparsable(&detail) })
 }
 
 fn checked(after: String, values: &[Value]) -> Result<String, AuthProblem> {
@@ -202,10 +190,9 @@ fn state_in(document: &Document<'_>, want: &AuthEntry) -> EntryState {
         .filter(|value| text_of(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key))
         .collect();
     let groups = want.groups.iter().map(String::as_str).collect();
-    let other = found.iter().find(|value| {
-        text_of(value, "username") != Some(&want.username)
-            || groups_of(value).as_ref() != Some(&groups)
-    });
+    let other = found
+        .iter()
+        .find(|value| text_of(value, "username") != Some(&want.username) || groups_of(value).as_ref() != Some(&groups));
     match (found.is_empty(), other) {
         (true, _) => EntryState::Absent,
         (false, None) => EntryState::Present,
@@ -230,15 +217,8 @@ fn listed(groups: &BTreeSet<&str>) -> String {
 
 /// A field of an entry. Go, which reads the map in the cluster, takes keys of any case.
 fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
-    let is_key = |found: &Value| {
-        found
-            .as_str()
-            .is_some_and(|text| text.eq_ignore_ascii_case(key))
-    };
-    value
-        .as_mapping()?
-        .iter()
-        .find_map(|(found, value)| is_key(found).then_some(value))
+    let is_key = |found: &Value| found.as_str().is_some_and(|text| text.eq_ignore_ascii_case(key));
+    value.as_mapping()?.iter().find_map(|(found, value)| is_key(found).then_some(value))
 }
 
 fn text_of<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
@@ -247,11 +227,7 @@ fn text_of<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
 
 /// The groups, whose order means nothing.
 fn groups_of(value: &Value) -> Option<BTreeSet<&str>> {
-    field(value, "groups")?
-        .as_sequence()?
-        .iter()
-        .map(Value::as_str)
-        .collect()
+    field(value, "groups")?.as_sequence()?.iter().map(Value::as_str).collect()
 }
 
 fn is_exactly_ours(value: &Value, roles: &BTreeSet<String>) -> bool {

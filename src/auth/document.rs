@@ -41,22 +41,12 @@ impl<'a> Document<'a> {
         if values.len() != items.len() {
             return Err("two YAML readers do not agree about its entries".to_owned());
         }
-        Ok(Self {
-            text,
-            style,
-            items,
-            values,
-            end,
-        })
+        Ok(Self { text, style, items, values, end })
     }
 
     /// The line break that the text uses.
     pub fn line_break(&self) -> &'static str {
-        if self.text.contains("\r\n") {
-            "\r\n"
-        } else {
-            "\n"
-        }
+        if self.text.contains("\r\n") { "\r\n" } else { "\n" }
     }
 
     /// The whole lines of a block entry, from the one with its dash.
@@ -82,31 +72,18 @@ pub(super) fn line_end(text: &str, at: usize) -> usize {
     if text[..at].ends_with('\n') {
         return at;
     }
-    text[at..]
-        .find('\n')
-        .map_or(text.len(), |found| at + found + 1)
+    text[at..].find('\n').map_or(text.len(), |found| at + found + 1)
 }
 
 type Positions = (Style, Vec<Range<usize>>, usize);
 
 fn positions(text: &str) -> Result<Positions, String> {
-    let mut reader = Reader {
-        text,
-        depth: 0,
-        documents: 0,
-        style: None,
-        items: Vec::new(),
-        end: text.len(),
-    };
+    let mut reader = Reader { text, depth: 0, documents: 0, style: None, items: Vec::new(), end: text.len() };
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| error.to_string())?;
         reader.take(&event, span)?;
     }
-    Ok((
-        reader.style.unwrap_or(Style::Nothing(None)),
-        reader.items,
-        reader.end,
-    ))
+    Ok((reader.style.unwrap_or(Style::Nothing(None)), reader.items, reader.end))
 }
 
 struct Reader<'a> {
@@ -131,10 +108,7 @@ impl Reader<'_> {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(format!(
-                        "line {}: it holds a second document",
-                        span.start.line()
-                    ));
+                    return Err(format!("line {}: it holds a second document", span.start.line()));
                 }
             }
             Event::DocumentEnd if self.text[at.clone()].starts_with("...") => self.end = at.start,
@@ -142,9 +116,7 @@ impl Reader<'_> {
             Event::SequenceStart(style, ..) => {
                 if self.depth == 0 {
                     self.style = Some(match style {
-                        StructureStyle::Block => Style::Block {
-                            indent: span.start.col(),
-                        },
+                        StructureStyle::Block => Style::Block { indent: span.start.col() },
                         StructureStyle::Flow => Style::Flow(at),
                     });
                 } else {

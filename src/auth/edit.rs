@@ -10,40 +10,24 @@ use super::document::{Document, Style, line_end, line_start};
 pub(super) fn inserted(before: &Document<'_>, entries: &[&AuthEntry]) -> String {
     let text = before.text;
     match (&before.style, before.items.last()) {
-        (Style::Flow(_), Some(last)) => {
-            spliced(text, last.end..last.end, &format!(", {}", flow(entries)))
-        }
+        (Style::Flow(_), Some(last)) => spliced(text, last.end..last.end, &format!(", {}", flow(entries))),
         (Style::Flow(list), None) if !text[list.start + 1..list.end - 1].trim().is_empty() => {
             spliced(text, list.start + 1..list.start + 1, &flow(entries))
         }
         (Style::Flow(list), None) | (Style::Nothing(Some(list)), _) => {
             let list = whole_line(text, list);
             let shrunk = spliced(text, list.clone(), "");
-            appended(
-                &shrunk,
-                before.end - list.len(),
-                &block(entries, 0, before.line_break()),
-            )
+            appended(&shrunk, before.end - list.len(), &block(entries, 0, before.line_break()))
         }
-        (Style::Nothing(None), _) => {
-            appended(text, before.end, &block(entries, 0, before.line_break()))
-        }
-        (Style::Block { indent }, _) => appended(
-            text,
-            before.end,
-            &block(entries, *indent, before.line_break()),
-        ),
+        (Style::Nothing(None), _) => appended(text, before.end, &block(entries, 0, before.line_break())),
+        (Style::Block { indent }, _) => appended(text, before.end, &block(entries, *indent, before.line_break())),
     }
 }
 
 /// The range, or its whole line when nothing else stands on it.
 fn whole_line(text: &str, range: &Range<usize>) -> Range<usize> {
     let line = line_start(text, range.start)..line_end(text, range.end);
-    if text[line.clone()].trim() == &text[range.clone()] {
-        line
-    } else {
-        range.clone()
-    }
+    if text[line.clone()].trim() == &text[range.clone()] { line } else { range.clone() }
 }
 
 fn spliced(text: &str, range: Range<usize>, new: &str) -> String {
@@ -54,11 +38,7 @@ fn spliced(text: &str, range: Range<usize>, new: &str) -> String {
 fn appended(text: &str, at: usize, lines: &str) -> String {
     let (head, tail) = text.split_at(at);
     let line_break = if lines.contains("\r\n") { "\r\n" } else { "\n" };
-    let glue = if head.is_empty() || head.ends_with('\n') {
-        ""
-    } else {
-        line_break
-    };
+    let glue = if head.is_empty() || head.ends_with('\n') { "" } else { line_break };
     format!("{head}{glue}{lines}{tail}")
 }
 
@@ -67,10 +47,7 @@ fn block(entries: &[&AuthEntry], indent: usize, line_break: &str) -> String {
     let mut out = String::new();
     let mut line = |text: String| out.push_str(&format!("{margin}{text}{line_break}"));
     for entry in entries {
-        line(format!(
-            "- rolearn: {}",
-            scalar(&without_path(&entry.role_arn))
-        ));
+        line(format!("- rolearn: {}", scalar(&without_path(&entry.role_arn))));
         line(format!("  username: {}", scalar(&entry.username)));
         line("  groups:".to_owned());
         for group in &entry.groups {
@@ -85,9 +62,7 @@ fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.contains(':')
         && !text.ends_with(':')
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || ":/_+=.@{}-".contains(c));
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || ":/_+=.@{}-".contains(c));
     if plain { text.to_owned() } else { quoted(text) }
 }
 

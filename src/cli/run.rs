@@ -103,7 +103,9 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 /// Reconciles what the bell rings for, when every store has synced.
 async fn work(
-    shared: Arc<Shared>, queue: futures::channel::mpsc::UnboundedReceiver<kube::runtime::reflector::ObjectRef<Stored>>, workers: u16,
+    shared: Arc<Shared>,
+    queue: futures::channel::mpsc::UnboundedReceiver<kube::runtime::reflector::ObjectRef<Stored>>,
+    workers: u16,
     mut stopping: watch::Receiver<bool>,
 ) {
     synced(&shared).await;
@@ -143,7 +145,11 @@ async fn follow(mut leadership: watch::Receiver<leader::Leadership>, shared: Arc
     }
 }
 
-async fn serve(args: &RunArgs, shared: &Arc<Shared>, stopping: watch::Receiver<bool>) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
+async fn serve(
+    args: &RunArgs,
+    shared: &Arc<Shared>,
+    stopping: watch::Receiver<bool>,
+) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
     let Some(address) = args.metrics_addr.0 else { return Ok(None) };
     let listener = http::bind(address).await.with_context(|| format!("listening on {address} (--metrics-addr)"))?;
     let ready = shared.clone();
@@ -188,7 +194,8 @@ impl Ending {
 /// Until a signal, or until the lease is lost.
 async fn wait(election: Option<tokio::task::JoinHandle<Ended>>) -> Ending {
     let signal = async {
-        let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("signals can be handled");
+        let mut term =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("signals can be handled");
         tokio::select! {
             _ = term.recv() => "SIGTERM",
             _ = tokio::signal::ctrl_c() => "SIGINT",

@@ -73,50 +73,21 @@ impl ClusterError {
     pub fn classify(verb: &'static str, resource: &'static str, error: kube::Error) -> Self {
         let kube::Error::Api(status) = &error else {
             let source = Box::new(error);
-            return Self::Unavailable {
-                verb,
-                resource,
-                source,
-            };
+            return Self::Unavailable { verb, resource, source };
         };
         let message = status.message.clone();
         let retry_after = retry_after(status);
         let (reason, code) = (status.reason.clone(), status.code);
         let source: Source = Box::new(error);
         match (reason.as_str(), code) {
-            ("NotFound", _) => Self::NotFound {
-                verb,
-                resource,
-                source,
-            },
-            ("Conflict" | "AlreadyExists", _) => Self::Conflict {
-                verb,
-                resource,
-                source,
-            },
-            ("Forbidden", _) => Self::Forbidden {
-                verb,
-                resource,
-                message,
-                source,
-            },
-            ("TooManyRequests", _) | (_, 429) => Self::TooManyRequests {
-                verb,
-                resource,
-                retry_after,
-                source,
-            },
-            ("Invalid" | "BadRequest" | "RequestEntityTooLarge", _) => Self::Invalid {
-                verb,
-                resource,
-                message,
-                source,
-            },
-            _ => Self::Unavailable {
-                verb,
-                resource,
-                source,
-            },
+            ("NotFound", _) => Self::NotFound { verb, resource, source },
+            ("Conflict" | "AlreadyExists", _) => Self::Conflict { verb, resource, source },
+            ("Forbidden", _) => Self::Forbidden { verb, resource, message, source },
+            ("TooManyRequests", _) | (_, 429) => Self::TooManyRequests { verb, resource, retry_after, source },
+            ("Invalid" | "BadRequest" | "RequestEntityTooLarge", _) => {
+                Self::Invalid { verb, resource, message, source }
+            }
+            _ => Self::Unavailable { verb, resource, source },
         }
     }
 
@@ -161,16 +132,7 @@ impl ClusterError {
     /// A failed `test` of a JSON patch comes back as invalid, but means that the object changed.
     pub(super) fn failed_test_is_conflict(self) -> Self {
         match self {
-            Self::Invalid {
-                verb,
-                resource,
-                source,
-                ..
-            } => Self::Conflict {
-                verb,
-                resource,
-                source,
-            },
+            Self::Invalid { verb, resource, source, .. } => Self::Conflict { verb, resource, source },
             other => other,
         }
     }
@@ -199,11 +161,7 @@ pub(crate) async fn call_within<T>(
 ) -> Result<T, ClusterError> {
     match tokio::time::timeout(limit, request).await {
         Ok(answer) => answer.map_err(|error| ClusterError::classify(verb, resource, error)),
-        Err(elapsed) => Err(ClusterError::Unavailable {
-            verb,
-            resource,
-            source: Box::new(elapsed),
-        }),
+        Err(elapsed) => Err(ClusterError::Unavailable { verb, resource, source: Box::new(elapsed) }),
     }
 }
 

@@ -32,23 +32,16 @@ where
         let handler = handler.clone();
         async move {
             let (parts, body) = request.into_parts();
-            let bytes = axum::body::to_bytes(body, usize::MAX)
-                .await
-                .expect("a body");
+            let bytes = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
             let header = parts.headers.get("content-type");
             let (code, body) = handler(Call {
                 method: parts.method.to_string(),
                 path: parts.uri.path().to_owned(),
                 query: parts.uri.query().unwrap_or_default().to_owned(),
-                content_type: header.map_or(String::new(), |value| {
-                    value.to_str().expect("a text header").to_owned()
-                }),
+                content_type: header.map_or(String::new(), |value| value.to_str().expect("a text header").to_owned()),
                 body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
             });
-            (
-                StatusCode::from_u16(code).expect("a status code"),
-                body.to_string(),
-            )
+            (StatusCode::from_u16(code).expect("a status code"), body.to_string())
         }
     };
     Client::new(Router::new().fallback(answer), "default")
@@ -62,12 +55,7 @@ pub(crate) fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
 }
 
 /// A failure that also carries a cause, as refused evictions and terminating namespaces do.
-pub(crate) fn failure_with_cause(
-    code: u16,
-    reason: &str,
-    cause: &str,
-    message: &str,
-) -> (u16, Value) {
+pub(crate) fn failure_with_cause(code: u16, reason: &str, cause: &str, message: &str) -> (u16, Value) {
     let (code, mut body) = failure(code, reason, message);
     body["details"] = json!({"causes": [{"reason": cause, "message": message}]});
     (code, body)

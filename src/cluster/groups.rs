@@ -29,17 +29,11 @@ fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
 /// Patches carry this instead of a default made from the user agent, so that a status written by
 /// another controller is told apart from ours.
 pub(super) fn patch_params() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    }
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 pub(super) fn post_params() -> PostParams {
-    PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
-    }
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 pub(super) async fn patch_status(
@@ -98,9 +92,7 @@ async fn patch_json(
         let patch = Patch::Json::<()>(operations?);
         api.patch(name, &patch_params(), &patch).await
     };
-    call("patch", "instancegroups", request)
-        .await
-        .map_err(ClusterError::failed_test_is_conflict)
+    call("patch", "instancegroups", request).await.map_err(ClusterError::failed_test_is_conflict)
 }
 
 pub(super) async fn add_finalizer(

@@ -9,8 +9,8 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
-    AuthMap, ClusterError, ClusterWrites, EventRecord, EvictOutcome, Locks, PodBrief, Regarding,
-    UnschedulablePod, groups, maps, nodes, pods,
+    AuthMap, ClusterError, ClusterWrites, EventRecord, EvictOutcome, Locks, PodBrief, Regarding, UnschedulablePod,
+    groups, maps, nodes, pods,
 };
 
 /// Connects with the given kubeconfig, else with the environment's or the pod's own account.
@@ -66,12 +66,7 @@ impl ClusterWrites for KubeCluster {
         groups::add_finalizer(&self.client, namespace, name, resource_version, present).await
     }
 
-    async fn remove_finalizer(
-        &self,
-        namespace: &str,
-        name: &str,
-        present: &[String],
-    ) -> Result<(), ClusterError> {
+    async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), ClusterError> {
         groups::remove_finalizer(&self.client, namespace, name, present).await
     }
 
@@ -79,12 +74,7 @@ impl ClusterWrites for KubeCluster {
         groups::publish(&self.client, &self.identity, about, event).await
     }
 
-    async fn mark_node(
-        &self,
-        name: &str,
-        resource_version: &str,
-        disruption: &Value,
-    ) -> Result<String, ClusterError> {
+    async fn mark_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, ClusterError> {
         nodes::mark(&self.client, name, resource_version, disruption).await
     }
 
@@ -92,11 +82,7 @@ impl ClusterWrites for KubeCluster {
         nodes::unmark(&self.client, name).await
     }
 
-    async fn label_node(
-        &self,
-        name: &str,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<(), ClusterError> {
+    async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), ClusterError> {
         nodes::label(&self.client, name, labels).await
     }
 
@@ -104,22 +90,11 @@ impl ClusterWrites for KubeCluster {
         pods::on_node(&self.client, name).await
     }
 
-    async fn evict(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Result<EvictOutcome, ClusterError> {
+    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, ClusterError> {
         pods::evict(&self.client, namespace, name, uid).await
     }
 
-    async fn delete_pod(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-        grace: Option<u32>,
-    ) -> Result<(), ClusterError> {
+    async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), ClusterError> {
         pods::delete(&self.client, namespace, name, uid, grace).await
     }
 
@@ -135,12 +110,7 @@ impl ClusterWrites for KubeCluster {
         pods::unschedulable(&self.client, namespace, owners).await
     }
 
-    async fn locks(
-        &self,
-        namespace: &str,
-        group: &str,
-        config_namespace: &str,
-    ) -> Result<Locks, ClusterError> {
+    async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, ClusterError> {
         groups::locks(&self.client, namespace, group, config_namespace).await
     }
 
@@ -148,11 +118,7 @@ impl ClusterWrites for KubeCluster {
         maps::aws_auth(&self.client).await
     }
 
-    async fn put_aws_auth(
-        &self,
-        resource_version: &str,
-        map_roles: &str,
-    ) -> Result<(), ClusterError> {
+    async fn put_aws_auth(&self, resource_version: &str, map_roles: &str) -> Result<(), ClusterError> {
         maps::put_aws_auth(&self.client, resource_version, map_roles).await
     }
 
@@ -160,18 +126,11 @@ impl ClusterWrites for KubeCluster {
         maps::create_aws_auth(&self.client, map_roles).await
     }
 
-    async fn last_good(
-        &self,
-        config_namespace: &str,
-    ) -> Result<Option<BTreeMap<String, String>>, ClusterError> {
+    async fn last_good(&self, config_namespace: &str) -> Result<Option<BTreeMap<String, String>>, ClusterError> {
         maps::last_good(&self.client, config_namespace).await
     }
 
-    async fn put_last_good(
-        &self,
-        config_namespace: &str,
-        data: &BTreeMap<String, String>,
-    ) -> Result<(), ClusterError> {
+    async fn put_last_good(&self, config_namespace: &str, data: &BTreeMap<String, String>) -> Result<(), ClusterError> {
         maps::put_last_good(&self.client, config_namespace, data).await
     }
 }

@@ -46,11 +46,7 @@ pub(super) async fn aws_auth(client: &Client) -> Result<Option<AuthMap>, Cluster
     let found = call("get", "configmaps", maps.get_opt(AUTH_NAME)).await?;
     Ok(found.map(|map| {
         let texts = map.data.iter().flatten().map(|(_, text)| text.len());
-        let blobs = map
-            .binary_data
-            .iter()
-            .flatten()
-            .map(|(_, blob)| blob.0.len());
+        let blobs = map.binary_data.iter().flatten().map(|(_, blob)| blob.0.len());
         AuthMap {
             total_size: texts.chain(blobs).sum(),
             resource_version: map.resource_version().unwrap_or_default(),
@@ -61,11 +57,7 @@ pub(super) async fn aws_auth(client: &Client) -> Result<Option<AuthMap>, Cluster
 
 /// A merge patch at a resourceVersion: the API server refuses it when anybody wrote in between,
 /// and every other key stays byte for byte what it is.
-pub(super) async fn put_aws_auth(
-    client: &Client,
-    resource_version: &str,
-    map_roles: &str,
-) -> Result<(), ClusterError> {
+pub(super) async fn put_aws_auth(client: &Client, resource_version: &str, map_roles: &str) -> Result<(), ClusterError> {
     let patch = Patch::Merge(json!({
         "metadata": {"resourceVersion": resource_version},
         "data": {MAP_ROLES: map_roles},
@@ -98,11 +90,7 @@ pub(super) async fn put_last_good(
     let maps = maps(client, namespace);
     let found = call("get", "configmaps", maps.get_opt(LAST_GOOD_CONFIG_MAP)).await?;
     let Some(mut map) = found else {
-        return create(
-            client,
-            &config_map(namespace, LAST_GOOD_CONFIG_MAP, data.clone()),
-        )
-        .await;
+        return create(client, &config_map(namespace, LAST_GOOD_CONFIG_MAP, data.clone())).await;
     };
     if map.data.as_ref() == Some(data) {
         return Ok(());
@@ -139,9 +127,7 @@ mod tests {
     }
 
     fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        let owned = pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let owned = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         owned.collect()
     }
 
@@ -150,11 +136,7 @@ mod tests {
         let map = json!({"metadata": {"name": "aws-auth", "resourceVersion": "5"},
             "data": {"mapRoles": "roles", "mapUsers": "users!"}, "binaryData": {"b": "AAEC"}});
         let (client, _) = cluster(Some(map));
-        let expected = AuthMap {
-            map_roles: Some("roles".into()),
-            resource_version: "5".into(),
-            total_size: 5 + 6 + 3,
-        };
+        let expected = AuthMap { map_roles: Some("roles".into()), resource_version: "5".into(), total_size: 5 + 6 + 3 };
         assert_eq!(aws_auth(&client).await.unwrap(), Some(expected));
     }
 
@@ -173,10 +155,7 @@ mod tests {
         let (client, writes) = cluster(None);
         put_aws_auth(&client, "5", "- rolearn: x\n").await.unwrap();
         let writes = writes.lock().unwrap();
-        let route = (
-            "PATCH",
-            "/api/v1/namespaces/kube-system/configmaps/aws-auth",
-        );
+        let route = ("PATCH", "/api/v1/namespaces/kube-system/configmaps/aws-auth");
         assert_eq!(writes[0].route(), route);
         let expected = json!({"metadata": {"resourceVersion": "5"},
             "data": {"mapRoles": "- rolearn: x\n"}});
@@ -188,13 +167,9 @@ mod tests {
         let map = json!({"metadata": {"name": "last", "resourceVersion": "3"},
             "data": {"boundaries": "a"}});
         let (client, writes) = cluster(Some(map));
-        put_last_good(&client, "im", &data(&[("boundaries", "a")]))
-            .await
-            .unwrap();
+        put_last_good(&client, "im", &data(&[("boundaries", "a")])).await.unwrap();
         assert_eq!(writes.lock().unwrap().len(), 0);
-        put_last_good(&client, "im", &data(&[("boundaries", "b")]))
-            .await
-            .unwrap();
+        put_last_good(&client, "im", &data(&[("boundaries", "b")])).await.unwrap();
         let writes = writes.lock().unwrap();
         assert_eq!(writes.len(), 1);
         assert_eq!(writes[0].method, "PUT");
@@ -205,14 +180,9 @@ mod tests {
     #[tokio::test]
     async fn the_first_revision_creates_its_config_map() {
         let (client, writes) = cluster(None);
-        put_last_good(&client, "im", &data(&[("defaults", "d")]))
-            .await
-            .unwrap();
+        put_last_good(&client, "im", &data(&[("defaults", "d")])).await.unwrap();
         let writes = writes.lock().unwrap();
-        assert_eq!(
-            writes[0].route(),
-            ("POST", "/api/v1/namespaces/im/configmaps")
-        );
+        assert_eq!(writes[0].route(), ("POST", "/api/v1/namespaces/im/configmaps"));
         assert_eq!(writes[0].body["metadata"]["name"], LAST_GOOD_CONFIG_MAP);
     }
 }

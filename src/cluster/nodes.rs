@@ -59,20 +59,13 @@ pub(super) async fn unmark(client: &Client, name: &str) -> Result<bool, ClusterE
     Ok(true)
 }
 
-pub(super) async fn label(
-    client: &Client,
-    name: &str,
-    labels: &BTreeMap<String, String>,
-) -> Result<(), ClusterError> {
+pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), ClusterError> {
     let body = json!({"metadata": {"labels": labels}});
     patch(client, name, body).await.map(drop)
 }
 
 /// The API server cannot select VolumeAttachments by Node, hence the walk through all of them.
-pub(super) async fn volume_attachments(
-    client: &Client,
-    node: &str,
-) -> Result<Vec<String>, ClusterError> {
+pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<String>, ClusterError> {
     let attachments: Api<VolumeAttachment> = Api::all(client.clone());
     let mut params = ListParams::default().limit(PAGE);
     let mut names = Vec::new();

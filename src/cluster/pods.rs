@@ -39,10 +39,7 @@ pub(super) async fn on_node(client: &Client, node: &str) -> Result<Vec<PodBrief>
 }
 
 fn brief(pod: &Pod) -> PodBrief {
-    let owner = pod
-        .owner_references()
-        .iter()
-        .find(|o| o.controller == Some(true));
+    let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
     let owner_kind = owner.map(|owner| owner.kind.clone());
     let kind = match owner_kind.as_deref() {
         _ if pod.annotations().contains_key(MIRROR_ANNOTATION) => PodKind::Mirror,
@@ -51,9 +48,7 @@ fn brief(pod: &Pod) -> PodBrief {
         None => PodKind::Bare,
     };
     let spec = pod.spec.as_ref();
-    let volumes = spec
-        .and_then(|spec| spec.volumes.as_deref())
-        .unwrap_or_default();
+    let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
     PodBrief {
         namespace: pod.namespace().unwrap_or_default(),
@@ -62,9 +57,7 @@ fn brief(pod: &Pod) -> PodBrief {
         kind,
         owner_kind,
         owner_uid: owner.map(|owner| owner.uid.clone()),
-        grace_seconds: spec
-            .and_then(|spec| spec.termination_grace_period_seconds)
-            .unwrap_or(DEFAULT_GRACE_SECONDS),
+        grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
         phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
         deletion_timestamp: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         ready: condition(pod, "Ready").is_some_and(|(status, _, _)| status == "True"),
@@ -76,29 +69,17 @@ fn brief(pod: &Pod) -> PodBrief {
 /// Status, reason and message of a pod's condition.
 fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let found = conditions
-        .iter()
-        .find(|condition| condition.type_ == kind)?;
-    Some((
-        &found.status,
-        found.reason.as_deref().unwrap_or_default(),
-        found.message.as_deref().unwrap_or_default(),
-    ))
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
 }
 
 /// kube's own `evict` spells the options so that the API server overlooks them; the uid would not
 /// be checked, and a successor of the same name could be evicted in the pod's place.
 fn eviction(name: &str, uid: &str) -> Eviction {
     Eviction {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         delete_options: Some(DeleteOptions {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            }),
+            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             ..DeleteOptions::default()
         }),
     }
@@ -135,9 +116,7 @@ fn refusal(error: &ClusterError) -> Option<String> {
         return Some(status.message.clone());
     }
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let budget = causes
-        .into_iter()
-        .find(|cause| cause.reason == "DisruptionBudget")?;
+    let budget = causes.into_iter().find(|cause| cause.reason == "DisruptionBudget")?;
     Some(format!("{} {}", status.message, budget.message))
 }
 
@@ -165,13 +144,8 @@ async fn explain(
         Some(Selector::try_from(selector).ok()?.matches(labels?))
     };
     let budgets = budgets.map(|list| list.items).unwrap_or_default();
-    let selecting = budgets
-        .iter()
-        .filter(|budget| selects(budget) == Some(true));
-    EvictOutcome::Refused {
-        message,
-        budgets: selecting.map(ResourceExt::name_any).collect(),
-    }
+    let selecting = budgets.iter().filter(|budget| selects(budget) == Some(true));
+    EvictOutcome::Refused { message, budgets: selecting.map(ResourceExt::name_any).collect() }
 }
 
 async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, ClusterError> {
@@ -189,10 +163,7 @@ pub(super) async fn delete(
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let params = DeleteParams {
         grace_period_seconds: grace,
-        preconditions: Some(kube::api::Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: None,
-        }),
+        preconditions: Some(kube::api::Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
         ..DeleteParams::default()
     };
     match call("delete", "pods", pods.delete(name, &params)).await {
@@ -210,10 +181,7 @@ pub(super) async fn unschedulable(
 ) -> Result<Vec<UnschedulablePod>, ClusterError> {
     let pods = Api::namespaced(client.clone(), namespace);
     let pending = list(&pods, "status.phase=Pending").await?;
-    Ok(pending
-        .iter()
-        .filter_map(|pod| stuck(pod, owners))
-        .collect())
+    Ok(pending.iter().filter_map(|pod| stuck(pod, owners)).collect())
 }
 
 fn stuck(pod: &Pod, owners: &BTreeSet<String>) -> Option<UnschedulablePod> {

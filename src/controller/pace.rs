@@ -43,7 +43,9 @@ pub fn next(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Sh
         memory.set_in_flux(key, true);
         return match stopped {
             Stopped::NotLeading => Action::await_change(),
-            Stopped::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => Action::requeue(jitter(corridor.timing.propagation.unsigned_abs())),
+            Stopped::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
+                Action::requeue(jitter(corridor.timing.propagation.unsigned_abs()))
+            }
             Stopped::Cluster(error) if error.is_conflict() => Action::requeue(Duration::from_millis(200)),
             _ => Action::requeue(backoff(memory.failed(key), corridor.resync)),
         };
@@ -55,7 +57,9 @@ pub fn next(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Sh
         Some(Outcome::Locked { .. }) => (false, resync()),
         Some(Outcome::Progressing { recheck: Recheck::Soon, .. }) => (true, Action::requeue(Duration::from_millis(20))),
         Some(Outcome::Progressing { recheck: Recheck::Poll, .. }) => (true, Action::requeue(poll(shared))),
-        Some(Outcome::Progressing { recheck: Recheck::After(time), .. }) => (true, Action::requeue(time.unsigned_abs())),
+        Some(Outcome::Progressing { recheck: Recheck::After(time), .. }) => {
+            (true, Action::requeue(time.unsigned_abs()))
+        }
         Some(Outcome::Blocked { reason, .. }) if recovers(*reason) => (true, Action::requeue(poll(shared))),
         Some(Outcome::Blocked { .. }) => (false, resync()),
     };
@@ -73,10 +77,26 @@ fn poll(shared: &Shared) -> Duration {
 /// Whether the group may get out of it without anyone touching Kubernetes.
 fn recovers(reason: Reason) -> bool {
     match reason {
-        Reason::ReplacementsNotReady | Reason::ClusterUnhealthy | Reason::ProcessSuspended | Reason::DrainBlocked | Reason::NeedsCapacity
-        | Reason::InsufficientCapacity | Reason::QuotaExceeded | Reason::LaunchFailed | Reason::NodesNotReady | Reason::NotOurs => true,
-        Reason::InvalidSpec | Reason::NotSupported | Reason::MissingPermission | Reason::RefusedByAws | Reason::BoundariesUnavailable
-        | Reason::AuthModeUnsupported | Reason::AuthConflict | Reason::ImageNotFound | Reason::NotFound | Reason::PolicyViolation => false,
+        Reason::ReplacementsNotReady
+        | Reason::ClusterUnhealthy
+        | Reason::ProcessSuspended
+        | Reason::DrainBlocked
+        | Reason::NeedsCapacity
+        | Reason::InsufficientCapacity
+        | Reason::QuotaExceeded
+        | Reason::LaunchFailed
+        | Reason::NodesNotReady
+        | Reason::NotOurs => true,
+        Reason::InvalidSpec
+        | Reason::NotSupported
+        | Reason::MissingPermission
+        | Reason::RefusedByAws
+        | Reason::BoundariesUnavailable
+        | Reason::AuthModeUnsupported
+        | Reason::AuthConflict
+        | Reason::ImageNotFound
+        | Reason::NotFound
+        | Reason::PolicyViolation => false,
     }
 }
 

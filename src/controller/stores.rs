@@ -10,8 +10,8 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::Stored;
-use crate::api::names::annotation;
 use crate::api::InstanceGroup;
+use crate::api::names::annotation;
 use crate::config::Current;
 use crate::corridor::{Corridor, Surroundings, identity};
 use crate::metrics::Metrics;
@@ -95,7 +95,9 @@ impl Stores {
         for stored in self.groups.state() {
             let Ok(other) = &stored.0 else { continue };
             let status = other.status.as_ref();
-            around.auth_entries.extend(status.and_then(|s| s.managed.as_ref()).into_iter().flat_map(|m| m.auth_entries.clone()));
+            around
+                .auth_entries
+                .extend(status.and_then(|s| s.managed.as_ref()).into_iter().flat_map(|m| m.auth_entries.clone()));
             let same_namespace = other.namespace().as_ref() == Some(&namespace);
             if same_namespace && other.name_any() == name {
                 continue;
@@ -118,7 +120,9 @@ impl Stores {
 
     /// Who holds the brake, in words.
     fn lock(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Option<String> {
-        let locked = |annotations: &BTreeMap<String, String>| annotations.get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let locked = |annotations: &BTreeMap<String, String>| {
+            annotations.get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"))
+        };
         let name = annotation::LOCK_UPGRADES;
         if locked(group.annotations()) {
             return Some(format!("the annotation {name} on the InstanceGroup"));
@@ -141,6 +145,7 @@ impl Stores {
         if self.map_roles.read().expect("nobody panics holding it").is_none() {
             return Some("kube-system/aws-auth has not been seen");
         }
-        (self.current.get().source == crate::config::Source::Unknown).then_some("the ConfigMap instance-manager has not been seen")
+        (self.current.get().source == crate::config::Source::Unknown)
+            .then_some("the ConfigMap instance-manager has not been seen")
     }
 }

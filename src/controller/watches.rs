@@ -14,8 +14,8 @@ use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::{Shared, Stored, key};
-use crate::auth::aws_auth;
 use crate::api::names::{CONFIG_MAP, annotation, label};
+use crate::auth::aws_auth;
 use crate::cluster::Regarding;
 use crate::config::{Source, judge};
 use crate::nodes;
@@ -114,7 +114,9 @@ pub async fn groups(client: Client, writer: Writer<Stored>, bell: Bell) {
 
 /// Namespaces: their annotations exclude and lock.
 pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespace>>, bell: Bell) {
-    let stream = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), config()).default_backoff().modify(|n| n.metadata.managed_fields = None);
+    let stream = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), config())
+        .default_backoff()
+        .modify(|n| n.metadata.managed_fields = None);
     let mut stream = std::pin::pin!(reflector(writer, stream));
     let mut known = std::collections::HashMap::new();
     while let Some(event) = next(&mut stream, "namespaces").await {
@@ -138,7 +140,8 @@ pub async fn nodes(client: Client, bell: Bell, relabel: bool) {
     let shared = bell.shared.clone();
     while let Some(event) = next(&mut stream, "nodes").await {
         let changed = shared.corridor.nodes.apply(&event);
-        let groups: std::collections::BTreeSet<_> = changed.iter().filter_map(|i| shared.corridor.inventory.group_of_instance(i)).collect();
+        let groups: std::collections::BTreeSet<_> =
+            changed.iter().filter_map(|i| shared.corridor.inventory.group_of_instance(i)).collect();
         if !groups.is_empty() {
             let active = |stored: &Stored| stored.0.as_ref().ok()?.status.as_ref()?.active_scaling_group_name.clone();
             bell.some(|stored| active(stored).is_some_and(|name| groups.contains(&name)));
@@ -152,7 +155,9 @@ pub async fn nodes(client: Client, bell: Bell, relabel: bool) {
 /// Copies the role label to where older tools look for it.
 async fn label_role(node: &Node, shared: &Shared) {
     let labels = node.labels();
-    let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else { return };
+    let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else {
+        return;
+    };
     if !shared.leads() {
         return;
     }
@@ -194,13 +199,16 @@ async fn warn_near_limit(map: Option<&ConfigMap>, shared: &Shared) {
         uid: map.and_then(ResourceExt::uid).unwrap_or_default(),
     };
     let message = "aws-auth holds more than 80 % of the 1 MiB that a ConfigMap can; share roles between groups, or remove entries that nobody uses";
-    super::tell(&about, &Told { warning: true, reason: "AwsAuthNearLimit".into(), message: message.into() }, shared).await;
+    super::tell(&about, &Told { warning: true, reason: "AwsAuthNearLimit".into(), message: message.into() }, shared)
+        .await;
 }
 
 /// Wakes the groups whose role's entry changed; all of them when nobody can tell.
 fn wake_users(changed: Option<&std::collections::BTreeSet<String>>, bell: &Bell) {
     let role = |stored: &Stored| stored.0.as_ref().ok()?.status.as_ref()?.nodes_instance_role_arn.clone();
-    bell.some(|stored| changed.is_none_or(|changed| role(stored).is_some_and(|role| aws_auth::is_among(changed, &role))));
+    bell.some(|stored| {
+        changed.is_none_or(|changed| role(stored).is_some_and(|role| aws_auth::is_among(changed, &role)))
+    });
 }
 
 /// The boundaries. They are judged once per edit, and every group looks whether it is concerned.
@@ -227,21 +235,37 @@ async fn settle(live: Option<&ConfigMap>, shared: &Shared) {
     while !shared.stores.groups_seen.load(Ordering::Acquire) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let locked = live.is_some_and(|m| m.annotations().get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true")));
+    let locked = live.is_some_and(|m| {
+        m.annotations().get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"))
+    });
     *shared.stores.config_locked.write().expect("nobody panics holding it") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     let stored = last_good(shared).await;
-    let merged = |s: &Arc<Stored>| s.0.as_ref().ok().and_then(|g| g.status.as_ref()).and_then(|s| s.config_md5.as_ref()).is_some_and(|m| !m.is_empty());
+    let merged = |s: &Arc<Stored>| {
+        s.0.as_ref()
+            .ok()
+            .and_then(|g| g.status.as_ref())
+            .and_then(|s| s.config_md5.as_ref())
+            .is_some_and(|m| !m.is_empty())
+    };
     let had_one = shared.stores.groups.state().iter().any(merged);
     let (in_force, error) = judge(data.as_ref(), stored.as_ref(), had_one);
     let valid = matches!(in_force.source, Source::Live | Source::Never);
-    shared.metrics.boundaries(Some(in_force.revision.as_str()).filter(|r| !r.is_empty()), valid, in_force.warnings.len());
-    let changed = { let old = shared.stores.current.get(); old.source != in_force.source || old.revision != in_force.revision || old.warnings != in_force.warnings };
+    shared.metrics.boundaries(
+        Some(in_force.revision.as_str()).filter(|r| !r.is_empty()),
+        valid,
+        in_force.warnings.len(),
+    );
+    let changed = {
+        let old = shared.stores.current.get();
+        old.source != in_force.source || old.revision != in_force.revision || old.warnings != in_force.warnings
+    };
     if changed {
         tracing::info!(source = ?in_force.source, revision = %in_force.revision, "boundaries in force");
     }
     if shared.leads() {
-        if in_force.source == Source::Live && let Some(data) = &data
+        if in_force.source == Source::Live
+            && let Some(data) = &data
             && let Err(error) = shared.corridor.cluster.put_last_good(&shared.config_namespace, data).await
         {
             tracing::warn!(%error, "the good boundaries were not stored");
@@ -267,7 +291,12 @@ async fn last_good(shared: &Shared) -> Option<crate::config::Data> {
 }
 
 /// Tells the admin on the ConfigMap itself.
-async fn announce(live: Option<&ConfigMap>, in_force: &crate::config::InForce, error: Option<&crate::boundaries::ConfigError>, shared: &Shared) {
+async fn announce(
+    live: Option<&ConfigMap>,
+    in_force: &crate::config::InForce,
+    error: Option<&crate::boundaries::ConfigError>,
+    shared: &Shared,
+) {
     let about = Regarding {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
@@ -278,8 +307,14 @@ async fn announce(live: Option<&ConfigMap>, in_force: &crate::config::InForce, e
     let warning = |reason: &str, message: String| Told { warning: true, reason: reason.into(), message };
     let mut told: Vec<_> = in_force.warnings.iter().map(|w| warning("BoundariesWarning", w.to_string())).collect();
     match (&in_force.source, error) {
-        (Source::LastGood(why) | Source::Unavailable(why), error) => told.push(warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone())),
-        (Source::Live, _) => told.push(Told { warning: false, reason: "BoundariesApplied".into(), message: format!("revision {} is in force", in_force.revision) }),
+        (Source::LastGood(why) | Source::Unavailable(why), error) => {
+            told.push(warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone()))
+        }
+        (Source::Live, _) => told.push(Told {
+            warning: false,
+            reason: "BoundariesApplied".into(),
+            message: format!("revision {} is in force", in_force.revision),
+        }),
         (Source::Never | Source::Unknown, _) => {}
     }
     for told in told {
@@ -297,7 +332,10 @@ async fn next<T>(stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin), 
     }
 }
 
-async fn next_object(stream: &mut (impl Stream<Item = watcher::Result<Option<ConfigMap>>> + Unpin), what: &str) -> Option<Option<ConfigMap>> {
+async fn next_object(
+    stream: &mut (impl Stream<Item = watcher::Result<Option<ConfigMap>>> + Unpin),
+    what: &str,
+) -> Option<Option<ConfigMap>> {
     loop {
         match stream.next().await? {
             Ok(found) => return Some(found),

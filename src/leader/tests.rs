@@ -38,10 +38,7 @@ impl Server {
         if fault == Some(Fault::LostBefore) {
             return fake::failure(503, "ServiceUnavailable", "away");
         }
-        let current = state
-            .lease
-            .as_ref()
-            .map(|lease| &lease["metadata"]["resourceVersion"]);
+        let current = state.lease.as_ref().map(|lease| &lease["metadata"]["resourceVersion"]);
         if call.method == "PUT" && current.is_none() {
             return fake::failure(404, "NotFound", "no such lease");
         }
@@ -92,15 +89,8 @@ fn observed(holder: Option<&str>, stated: Option<i32>, since: Instant) -> Observ
         lease_duration_seconds: stated,
         ..LeaseSpec::default()
     };
-    let lease = Lease {
-        spec: Some(spec),
-        ..Lease::default()
-    };
-    Observed {
-        lease,
-        since,
-        deleted: false,
-    }
+    let lease = Lease { spec: Some(spec), ..Lease::default() };
+    Observed { lease, since, deleted: false }
 }
 
 #[test]
@@ -115,33 +105,13 @@ fn the_next_move_follows_from_the_holder_and_the_time_since_a_change() {
     };
     for (name, record, elapsed, expected) in [
         ("no lease", None, 0, Move::Create),
-        (
-            "never held",
-            Some(observed(None, None, start)),
-            0,
-            Move::Take,
-        ),
-        (
-            "released",
-            Some(observed(Some(""), Some(1), start)),
-            0,
-            Move::Take,
-        ),
-        (
-            "ours",
-            Some(observed(Some("me"), Some(15), start)),
-            99,
-            Move::Renew,
-        ),
+        ("never held", Some(observed(None, None, start)), 0, Move::Take),
+        ("released", Some(observed(Some(""), Some(1), start)), 0, Move::Take),
+        ("ours", Some(observed(Some("me"), Some(15), start)), 99, Move::Renew),
         ("first seen", other(Some(15)), 0, Move::Wait),
         ("still fresh", other(Some(15)), 14, Move::Wait),
         ("expired", other(Some(15)), 15, Move::Take),
-        (
-            "the holder's own duration counts",
-            other(Some(60)),
-            59,
-            Move::Wait,
-        ),
+        ("the holder's own duration counts", other(Some(60)), 59, Move::Wait),
         ("no duration stated", other(None), 14, Move::Wait),
         ("no duration stated, expired", other(None), 15, Move::Take),
         ("deleted under its holder", deleted(), 14, Move::Wait),

@@ -45,28 +45,16 @@ pub(super) struct ProcessMetrics {
 impl ProcessMetrics {
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         let process = Self {
-            cpu: Counter::new(
-                "process_cpu_seconds_total",
-                "User and system CPU time spent, in seconds.",
-            )?,
-            resident: IntGauge::new(
-                "process_resident_memory_bytes",
-                "Resident memory, in bytes.",
-            )?,
-            peak: IntGauge::new(
-                "process_resident_memory_max_bytes",
-                "Highest resident memory so far, in bytes.",
-            )?,
+            cpu: Counter::new("process_cpu_seconds_total", "User and system CPU time spent, in seconds.")?,
+            resident: IntGauge::new("process_resident_memory_bytes", "Resident memory, in bytes.")?,
+            peak: IntGauge::new("process_resident_memory_max_bytes", "Highest resident memory so far, in bytes.")?,
             open_fds: IntGauge::new("process_open_fds", "Open file descriptors.")?,
         };
         registry.register(Box::new(process.cpu.clone()))?;
         registry.register(Box::new(process.resident.clone()))?;
         registry.register(Box::new(process.peak.clone()))?;
         registry.register(Box::new(process.open_fds.clone()))?;
-        let start = IntGauge::new(
-            "process_start_time_seconds",
-            "Start of the process, in seconds since the epoch.",
-        )?;
+        let start = IntGauge::new("process_start_time_seconds", "Start of the process, in seconds since the epoch.")?;
         start.set(jiff::Timestamp::now().as_second());
         registry.register(Box::new(start))?;
         Ok(process)
@@ -76,14 +64,12 @@ impl ProcessMetrics {
     pub(super) fn refresh(&self) {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         if let Some(sample) = Sample::parse(&read("/proc/self/stat"), &read("/proc/self/status")) {
-            self.cpu
-                .inc_by((sample.cpu_seconds - self.cpu.get()).max(0.0));
+            self.cpu.inc_by((sample.cpu_seconds - self.cpu.get()).max(0.0));
             self.resident.set(sample.resident_bytes);
             self.peak.set(sample.peak_bytes);
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            self.open_fds
-                .set(i64::try_from(open.count()).unwrap_or(i64::MAX));
+            self.open_fds.set(i64::try_from(open.count()).unwrap_or(i64::MAX));
         }
     }
 }
@@ -96,11 +82,7 @@ mod tests {
     fn a_program_name_with_spaces_and_parentheses_shifts_no_field() {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 99 1 1";
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
-        let expected = Sample {
-            cpu_seconds: 2.0,
-            resident_bytes: 1 << 20,
-            peak_bytes: 2 << 20,
-        };
+        let expected = Sample { cpu_seconds: 2.0, resident_bytes: 1 << 20, peak_bytes: 2 << 20 };
         assert_eq!(Sample::parse(stat, status), Some(expected));
     }
 

@@ -9,11 +9,7 @@ fn filled() -> Metrics {
     metrics.reconciled("team/db", Reconciled::RequeueAfter);
     metrics.group_status("team/web", "InitCreate");
     metrics.group_status("team/web", "Ready");
-    let counts = NodeCounts {
-        desired: 3,
-        ready: 2,
-        ..NodeCounts::default()
-    };
+    let counts = NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() };
     metrics.nodes("team/web", &counts);
     metrics.aws_call("EC2", "DescribeInstances", "ok");
     metrics.aws_throttled("EC2", "DescribeInstances");
@@ -29,9 +25,7 @@ fn filled() -> Metrics {
 }
 
 fn lines(text: &str, part: &str) -> Vec<String> {
-    let found = text
-        .lines()
-        .filter(|line| line.contains(part) && !line.starts_with('#'));
+    let found = text.lines().filter(|line| line.contains(part) && !line.starts_with('#'));
     found.map(str::to_owned).collect()
 }
 
@@ -69,10 +63,7 @@ fn every_name_of_the_contract_is_served() {
 fn a_group_has_one_status_and_the_cluster_one_revision() {
     let text = filled().encode().unwrap();
     assert_eq!(lines(&text, "instance_group_status{").len(), 1);
-    assert_eq!(
-        lines(&text, "revision_info{"),
-        ["instance_manager_boundaries_revision_info{revision=\"r2\"} 1"]
-    );
+    assert_eq!(lines(&text, "revision_info{"), ["instance_manager_boundaries_revision_info{revision=\"r2\"} 1"]);
 }
 
 #[test]
@@ -93,21 +84,9 @@ fn names_and_helps_follow_the_rules_of_prometheus() {
         let (name, help) = (family.name(), family.help());
         let counter = format!("{:?}", family.get_field_type()) == "COUNTER";
         assert!(!help.is_empty() && help.ends_with('.'), "{name}: help");
-        assert_eq!(
-            counter,
-            name.ends_with("_total"),
-            "{name}: _total marks counters"
-        );
+        assert_eq!(counter, name.ends_with("_total"), "{name}: _total marks counters");
         for part in name.split('_') {
-            let units = [
-                "ms",
-                "milliseconds",
-                "minutes",
-                "mb",
-                "kb",
-                "percent",
-                "bits",
-            ];
+            let units = ["ms", "milliseconds", "minutes", "mb", "kb", "percent", "bits"];
             let types = ["counter", "gauge", "histogram", "summary"];
             assert!(!units.contains(&part), "{name}: base units only");
             assert!(!types.contains(&part), "{name}: no type in the name");
@@ -117,16 +96,9 @@ fn names_and_helps_follow_the_rules_of_prometheus() {
         }
         let clean = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         assert!(clean(name), "{name}: lower case and underscores");
-        for label in family
-            .get_metric()
-            .iter()
-            .flat_map(|metric| metric.get_label())
-        {
+        for label in family.get_metric().iter().flat_map(|metric| metric.get_label()) {
             assert!(clean(label.name()), "{name}: label {}", label.name());
-            assert!(
-                !["le", "quantile"].contains(&label.name()),
-                "{name}: reserved label"
-            );
+            assert!(!["le", "quantile"].contains(&label.name()), "{name}: reserved label");
         }
     }
 }

@@ -57,17 +57,34 @@ pub struct Problem {
 impl Problem {
     /// A value that breaks a rule.
     pub fn invalid(path: &str, value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Problem { reason: Reason::InvalidSpec, path: path.into(), value: value.to_string(), rule: rule.into(), remedy: remedy.into() }
+        Problem {
+            reason: Reason::InvalidSpec,
+            path: path.into(),
+            value: value.to_string(),
+            rule: rule.into(),
+            remedy: remedy.into(),
+        }
     }
 
     /// A required value that neither the tenant nor a default gives.
     pub fn missing(path: &str) -> Self {
-        Self::invalid(path, "", "is required", "set it in the InstanceGroup, or ask your cluster admin for a default of it")
+        Self::invalid(
+            path,
+            "",
+            "is required",
+            "set it in the InstanceGroup, or ask your cluster admin for a default of it",
+        )
     }
 
     /// A problem whose own words name field, rule and remedy.
     pub fn told(message: impl ToString) -> Self {
-        Problem { reason: Reason::InvalidSpec, path: String::new(), value: String::new(), rule: message.to_string(), remedy: String::new() }
+        Problem {
+            reason: Reason::InvalidSpec,
+            path: String::new(),
+            value: String::new(),
+            rule: message.to_string(),
+            remedy: String::new(),
+        }
     }
 
     /// The same problem with another outcome.

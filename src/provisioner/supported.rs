@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::Problem;
-use crate::api::{EksSpec, InstanceGroupSpec, OsFamily, ProvisionerKind, ScalingConfigurationKind, StrategyType, names::annotation};
+use crate::api::{
+    EksSpec, InstanceGroupSpec, OsFamily, ProvisionerKind, ScalingConfigurationKind, StrategyType, names::annotation,
+};
 use crate::plan::Reason;
 
 /// One row: the field, what is missing, and whether a merged spec uses it.
@@ -19,18 +21,66 @@ pub struct Row {
 
 /// Everything that answers `NotSupported`.
 pub const TABLE: &[Row] = &[
-    Row { field: "spec.provisioner: eks-managed", feature: "managed node groups", uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksManaged) },
-    Row { field: "spec.provisioner: eks-fargate", feature: "Fargate profiles", uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksFargate) },
-    Row { field: "spec.strategy.type: crd", feature: "the crd strategy", uses: |s, _| strategy(s) == Some(StrategyType::Crd) },
+    Row {
+        field: "spec.provisioner: eks-managed",
+        feature: "managed node groups",
+        uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksManaged),
+    },
+    Row {
+        field: "spec.provisioner: eks-fargate",
+        feature: "Fargate profiles",
+        uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksFargate),
+    },
+    Row {
+        field: "spec.strategy.type: crd",
+        feature: "the crd strategy",
+        uses: |s, _| strategy(s) == Some(StrategyType::Crd),
+    },
     Row { field: "spec.strategy.rollingUpdate.maxSurge", feature: "surging", uses: |s, _| surges(s) },
-    Row { field: "spec.eks.type: LaunchConfiguration", feature: "launch configurations", uses: |s, _| configuration_kind(s) == Some(ScalingConfigurationKind::LaunchConfiguration) },
-    Row { field: "spec.eks.warmPool", feature: "warm pools", uses: |s, _| eks(s).is_some_and(|e| e.warm_pool.is_some()) },
-    Row { field: "spec.eks.configuration.mixedInstancesPolicy", feature: "mixed instances", uses: |s, _| configured(s, |c| c.mixed_instances_policy.is_some()) },
-    Row { field: "spec.eks.configuration.spotPrice", feature: "spot prices", uses: |s, _| configured(s, |c| c.spot_price.as_deref().is_some_and(|p| !p.is_empty())) },
-    Row { field: "spec.eks.configuration.licenseSpecifications", feature: "licence specifications", uses: |s, _| configured(s, |c| c.license_specifications.as_ref().is_some_and(|l| !l.is_empty())) },
-    Row { field: "spec.eks.configuration.placement.hostResourceGroupArn", feature: "host resource groups", uses: |s, _| configured(s, |c| c.placement.as_ref().and_then(|p| p.host_resource_group_arn.as_deref()).is_some_and(|a| !a.is_empty())) },
-    Row { field: "instancemgr.keikoproj.io/os-family: windows", feature: "Windows nodes", uses: |_, a| a.get(annotation::OS_FAMILY).is_some_and(|f| OsFamily::parse(f) == Some(OsFamily::Windows)) },
-    Row { field: "instancemgr.keikoproj.io/custom-networking-enabled", feature: "custom networking", uses: |_, a| a.get(annotation::CUSTOM_NETWORKING_ENABLED).is_some_and(|v| v.eq_ignore_ascii_case("true")) },
+    Row {
+        field: "spec.eks.type: LaunchConfiguration",
+        feature: "launch configurations",
+        uses: |s, _| configuration_kind(s) == Some(ScalingConfigurationKind::LaunchConfiguration),
+    },
+    Row {
+        field: "spec.eks.warmPool",
+        feature: "warm pools",
+        uses: |s, _| eks(s).is_some_and(|e| e.warm_pool.is_some()),
+    },
+    Row {
+        field: "spec.eks.configuration.mixedInstancesPolicy",
+        feature: "mixed instances",
+        uses: |s, _| configured(s, |c| c.mixed_instances_policy.is_some()),
+    },
+    Row {
+        field: "spec.eks.configuration.spotPrice",
+        feature: "spot prices",
+        uses: |s, _| configured(s, |c| c.spot_price.as_deref().is_some_and(|p| !p.is_empty())),
+    },
+    Row {
+        field: "spec.eks.configuration.licenseSpecifications",
+        feature: "licence specifications",
+        uses: |s, _| configured(s, |c| c.license_specifications.as_ref().is_some_and(|l| !l.is_empty())),
+    },
+    Row {
+        field: "spec.eks.configuration.placement.hostResourceGroupArn",
+        feature: "host resource groups",
+        uses: |s, _| {
+            configured(s, |c| {
+                c.placement.as_ref().and_then(|p| p.host_resource_group_arn.as_deref()).is_some_and(|a| !a.is_empty())
+            })
+        },
+    },
+    Row {
+        field: "instancemgr.keikoproj.io/os-family: windows",
+        feature: "Windows nodes",
+        uses: |_, a| a.get(annotation::OS_FAMILY).is_some_and(|f| OsFamily::parse(f) == Some(OsFamily::Windows)),
+    },
+    Row {
+        field: "instancemgr.keikoproj.io/custom-networking-enabled",
+        feature: "custom networking",
+        uses: |_, a| a.get(annotation::CUSTOM_NETWORKING_ENABLED).is_some_and(|v| v.eq_ignore_ascii_case("true")),
+    },
 ];
 
 /// What a merged spec uses of [`TABLE`].
@@ -43,7 +93,8 @@ pub fn unsupported(spec: &InstanceGroupSpec, annotations: &BTreeMap<String, Stri
             path: row.field.into(),
             value: String::new(),
             rule: format!("needs {}, which this release does not have", row.feature),
-            remedy: "remove it, or keep this group with its present controller; sizes, joining and deletion go on".into(),
+            remedy: "remove it, or keep this group with its present controller; sizes, joining and deletion go on"
+                .into(),
         })
         .collect()
 }

@@ -68,7 +68,9 @@ pub fn next(member: &Member, mark: &Disruption, view: &DrainView, policy: &Drain
         return match (policy.at_timeout, waiting.is_empty()) {
             (AtTimeout::GiveUp, _) => Next::GiveUp(pods().collect()),
             (AtTimeout::GoOn, _) => Next::Abandon(pods().collect()),
-            (AtTimeout::Delete, false) => Next::Force(waiting.iter().map(|p| Step::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect()),
+            (AtTimeout::Delete, false) => Next::Force(
+                waiting.iter().map(|p| Step::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect(),
+            ),
             (AtTimeout::Delete, true) => Next::Wait(format!("{} pods on {node} to end", standing.len())),
         };
     }

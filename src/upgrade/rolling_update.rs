@@ -151,7 +151,11 @@ fn ordered(mut members: Vec<&Member>) -> Vec<&Member> {
 fn undo(input: &Input, victims: &[&Member]) -> Vec<Step> {
     let going: BTreeSet<_> = victims.iter().map(|m| m.instance.id.as_str()).collect();
     let leaving = |m: &Member| m.instance.state == InstanceState::Terminating;
-    unmark(input.members.iter().filter(|m| !going.contains(m.instance.id.as_str()) && !leaving(m)), input.uid, "no longer to be replaced")
+    unmark(
+        input.members.iter().filter(|m| !going.contains(m.instance.id.as_str()) && !leaving(m)),
+        input.uid,
+        "no longer to be replaced",
+    )
 }
 
 fn unmark<'a>(members: impl Iterator<Item = &'a Member>, uid: &str, why: &str) -> Vec<Step> {
@@ -174,7 +178,9 @@ fn hold(input: &Input, victims: &[&Member]) -> Option<Stand> {
             return Some(Stand::Unhealthy(message));
         }
     }
-    if input.victims == Victims::Outdated && let Some(message) = halted(input) {
+    if input.victims == Victims::Outdated
+        && let Some(message) = halted(input)
+    {
         return Some(Stand::Halted(message));
     }
     let resting = |m: &Member| view(input, m).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t));
@@ -202,21 +208,36 @@ fn unhealthy(input: &Input) -> Option<String> {
     let own = input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| n.lost())).count();
     let joined = input.members.iter().filter(|m| m.node.is_some()).count();
     if input.fleet.unhealthy() {
-        return Some(format!("{not_ready} of {known} nodes of the cluster are not ready at once; nothing is terminated until they are fewer"));
+        return Some(format!(
+            "{not_ready} of {known} nodes of the cluster are not ready at once; nothing is terminated until they are fewer"
+        ));
     }
-    (own * 2 > joined && own > input.max_unavailable)
-        .then(|| format!("{own} of {joined} nodes of this group are not ready at once; nothing is terminated until they are fewer"))
+    (own * 2 > joined && own > input.max_unavailable).then(|| {
+        format!(
+            "{own} of {joined} nodes of this group are not ready at once; nothing is terminated until they are fewer"
+        )
+    })
 }
 
 /// Replacements that did not become Ready, or became Ready and died.
 fn halted(input: &Input) -> Option<String> {
-    let replacements: Vec<_> = input.members.iter().filter(|m| m.outdated.is_empty() && m.instance.state == InstanceState::InService).collect();
+    let replacements: Vec<_> = input
+        .members
+        .iter()
+        .filter(|m| m.outdated.is_empty() && m.instance.state == InstanceState::InService)
+        .collect();
     let failed: Vec<_> = replacements.iter().filter(|m| failed(input, m)).map(|m| told(m)).collect();
     if !failed.is_empty() {
-        return Some(format!("{} of template version {} did not become Ready within {}", failed.join(", "), input.version, crate::duration::text(input.join_timeout)));
+        return Some(format!(
+            "{} of template version {} did not become Ready within {}",
+            failed.join(", "),
+            input.version,
+            crate::duration::text(input.join_timeout)
+        ));
     }
     let recovering = input.was_halted && !replacements.iter().all(|m| m.ready());
-    recovering.then(|| format!("replacements of template version {} have failed and are not all Ready again", input.version))
+    recovering
+        .then(|| format!("replacements of template version {} have failed and are not all Ready again", input.version))
 }
 
 /// Not Ready in time, or Ready and lost within that time. A node that was lost later is no verdict on its version.
@@ -259,7 +280,10 @@ fn go_on(input: &Input, victims: &[&Member], decision: &mut Decision) -> usize {
             }
             Next::Wait(what) => decision.waiting.push(what),
             Next::GiveUp(pods) => {
-                decision.steps.push(Step::UnmarkNode { node: node.clone(), why: "the drain took longer than drainTimeout".into() });
+                decision.steps.push(Step::UnmarkNode {
+                    node: node.clone(),
+                    why: "the drain took longer than drainTimeout".into(),
+                });
                 decision.given_up.push((node, pods));
             }
             Next::Abandon(pods) => {
@@ -296,8 +320,12 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
     for member in victims.iter().filter(|m| m.mark(input.uid).is_none()) {
         let healthy = member.available();
         let replaced = input.victims == Victims::Outdated;
-        if !all && (in_flight >= input.max_unavailable || (healthy && replaced && unavailable >= input.max_unavailable)) {
-            let wait = format!("at most {} unavailable at once: {unavailable} of {} are", input.max_unavailable, input.desired);
+        if !all && (in_flight >= input.max_unavailable || (healthy && replaced && unavailable >= input.max_unavailable))
+        {
+            let wait = format!(
+                "at most {} unavailable at once: {unavailable} of {} are",
+                input.max_unavailable, input.desired
+            );
             if decision.waiting.is_empty() && leaving == 0 {
                 decision.waiting.push(wait);
             }

@@ -78,7 +78,13 @@ pub struct Answer {
 
 impl Answer {
     /// From what the corridor says.
-    pub fn new(group: &InstanceGroup, walked: Walked, lock: Option<String>, corridor: &Corridor, now: Timestamp) -> Self {
+    pub fn new(
+        group: &InstanceGroup,
+        walked: Walked,
+        lock: Option<String>,
+        corridor: &Corridor,
+        now: Timestamp,
+    ) -> Self {
         let status = group.status.clone().unwrap_or_default();
         let refused = walked.bounds.iter().flat_map(|b| &b.refused).map(ToString::to_string).collect();
         let mut answer = Answer { refused, ..Self::of(walked.plan.group.clone()) };
@@ -166,7 +172,9 @@ impl Answer {
         let mut all = self.steps.iter().chain(&self.then);
         let deleting = matches!(
             outcome,
-            Outcome::Deleted | Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { deleting: true, .. }
+            Outcome::Deleted
+                | Outcome::Progressing { phase: Phase::Deleting, .. }
+                | Outcome::Blocked { deleting: true, .. }
         );
         let first_blocked = matches!(plan.outcome, Outcome::Blocked { .. });
         self.change = match () {
@@ -179,7 +187,9 @@ impl Answer {
             () => Change::Unchanged,
         };
         match outcome {
-            Outcome::Blocked { reason, message, .. } => (self.reason, self.message) = (Some(reason.to_string()), message),
+            Outcome::Blocked { reason, message, .. } => {
+                (self.reason, self.message) = (Some(reason.to_string()), message)
+            }
             Outcome::Progressing { message, .. } | Outcome::Locked { message } => self.message = message,
             Outcome::Converged | Outcome::Deleted => {}
         }

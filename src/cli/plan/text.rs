@@ -90,13 +90,19 @@ fn subject(step: &Step) -> String {
         Step::Record { .. } => "status".into(),
         Step::CreateRole(role) => role.name.clone(),
         Step::AttachPolicy { role, .. } | Step::DetachPolicy { role, .. } | Step::DeleteRole { role } => role.clone(),
-        Step::CreateProfile { profile, .. } | Step::AddRoleToProfile { profile, .. }
-        | Step::RemoveRoleFromProfile { profile, .. } | Step::DeleteProfile { profile } => profile.clone(),
+        Step::CreateProfile { profile, .. }
+        | Step::AddRoleToProfile { profile, .. }
+        | Step::RemoveRoleFromProfile { profile, .. }
+        | Step::DeleteProfile { profile } => profile.clone(),
         Step::CreateTemplate(template) => template.name.clone(),
-        Step::PutTemplateVersion { template, .. } | Step::DeleteTemplateVersions { template, .. }
-        | Step::DeleteTemplate { template } | Step::TagTemplate { template, .. } => template.clone(),
+        Step::PutTemplateVersion { template, .. }
+        | Step::DeleteTemplateVersions { template, .. }
+        | Step::DeleteTemplate { template }
+        | Step::TagTemplate { template, .. } => template.clone(),
         Step::CreateGroup { group, .. } => format!("{} with {} to {} nodes", group.name, group.min, group.max),
-        Step::UpdateGroup { group, .. } | Step::PutTags { group, .. } | Step::DeleteTags { group, .. }
+        Step::UpdateGroup { group, .. }
+        | Step::PutTags { group, .. }
+        | Step::DeleteTags { group, .. }
         | Step::DeleteGroup { group } => group.clone(),
         Step::SuspendProcesses { group, processes } | Step::ResumeProcesses { group, processes } => {
             format!("{group} ({})", processes.join(", "))

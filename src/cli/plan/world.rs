@@ -118,7 +118,10 @@ impl World {
         groups.sort_by_key(|stored| crate::controller::key(stored));
         let Some((namespace, name)) = target else { return Ok(groups) };
         groups.retain(|stored| stored.namespace().as_deref() == Some(namespace) && stored.name_any() == *name);
-        anyhow::ensure!(!groups.is_empty(), "there is no InstanceGroup {namespace}/{name}; `kubectl get ig -A` lists them");
+        anyhow::ensure!(
+            !groups.is_empty(),
+            "there is no InstanceGroup {namespace}/{name}; `kubectl get ig -A` lists them"
+        );
         Ok(groups)
     }
 

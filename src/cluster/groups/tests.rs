@@ -32,10 +32,7 @@ async fn a_status_is_patched_at_the_version_that_was_read() {
     let version = patch_status(&client, "team", "web", "7", status).await;
     assert_eq!(version.unwrap(), "8");
     let calls = calls.lock().unwrap();
-    assert_eq!(
-        calls[0].route(),
-        ("PATCH", format!("{PATH}/status").as_str())
-    );
+    assert_eq!(calls[0].route(), ("PATCH", format!("{PATH}/status").as_str()));
     let expected = json!({"metadata": {"resourceVersion": "7"},
         "status": {"currentState": "Ready", "lifecycle": null}});
     assert_eq!(calls[0].body, expected);
@@ -62,14 +59,9 @@ async fn the_first_finalizer_makes_the_list() {
 async fn a_finalizer_joins_those_of_others() {
     let (client, calls) = cluster();
     let present = names(&["a/b"]);
-    add_finalizer(&client, "team", "web", "7", &present)
-        .await
-        .unwrap();
+    add_finalizer(&client, "team", "web", "7", &present).await.unwrap();
     let body = &calls.lock().unwrap()[0].body;
-    assert_eq!(
-        body[1],
-        json!({"op": "test", "path": "/metadata/finalizers", "value": ["a/b"]})
-    );
+    assert_eq!(body[1], json!({"op": "test", "path": "/metadata/finalizers", "value": ["a/b"]}));
     let add = json!({"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER});
     assert_eq!(body[2], add);
 }
@@ -87,9 +79,7 @@ async fn a_finalizer_that_is_there_is_not_added_again() {
 async fn only_our_finalizer_is_removed_and_only_from_its_place() {
     let (client, calls) = cluster();
     let present = names(&["a/b", FINALIZER, "c/d"]);
-    remove_finalizer(&client, "team", "web", &present)
-        .await
-        .unwrap();
+    remove_finalizer(&client, "team", "web", &present).await.unwrap();
     assert_eq!(
         calls.lock().unwrap()[0].body,
         json!([
@@ -102,9 +92,7 @@ async fn only_our_finalizer_is_removed_and_only_from_its_place() {
 #[tokio::test]
 async fn foreign_finalizers_alone_cause_no_write() {
     let (client, calls) = cluster();
-    remove_finalizer(&client, "team", "web", &names(&["a/b"]))
-        .await
-        .unwrap();
+    remove_finalizer(&client, "team", "web", &names(&["a/b"])).await.unwrap();
     assert_eq!(calls.lock().unwrap().len(), 0);
 }
 
@@ -112,14 +100,10 @@ async fn foreign_finalizers_alone_cause_no_write() {
 async fn a_list_that_moved_is_a_conflict_and_a_group_that_is_gone_is_success() {
     let present = names(&[FINALIZER]);
     let moved = fake::client(|_| fake::failure(422, "Invalid", "test failed"));
-    let error = remove_finalizer(&moved, "team", "web", &present)
-        .await
-        .unwrap_err();
+    let error = remove_finalizer(&moved, "team", "web", &present).await.unwrap_err();
     assert!(error.is_conflict());
     let gone = fake::client(|_| fake::failure(404, "NotFound", "no such group"));
-    remove_finalizer(&gone, "team", "web", &present)
-        .await
-        .unwrap();
+    remove_finalizer(&gone, "team", "web", &present).await.unwrap();
 }
 
 fn about() -> Regarding {
@@ -133,20 +117,13 @@ fn about() -> Regarding {
 }
 
 fn event(note: &str) -> EventRecord {
-    EventRecord {
-        kind: EventKind::Warning,
-        reason: "DrainBlocked".into(),
-        action: "Drain".into(),
-        note: note.into(),
-    }
+    EventRecord { kind: EventKind::Warning, reason: "DrainBlocked".into(), action: "Drain".into(), note: note.into() }
 }
 
 #[tokio::test]
 async fn an_event_names_its_object_and_its_reporter() {
     let (client, calls) = cluster();
-    publish(&client, "pod-1", &about(), &event("A budget holds."))
-        .await
-        .unwrap();
+    publish(&client, "pod-1", &about(), &event("A budget holds.")).await.unwrap();
     let calls = calls.lock().unwrap();
     let route = ("POST", "/apis/events.k8s.io/v1/namespaces/team/events");
     assert_eq!(calls[0].route(), route);
@@ -160,13 +137,10 @@ async fn an_event_names_its_object_and_its_reporter() {
 
 #[tokio::test]
 async fn a_namespace_that_is_ending_may_refuse_events() {
-    for (code, reason, cause, accepted) in [
-        (403, "Forbidden", "NamespaceTerminating", true),
-        (404, "NotFound", "", true),
-        (403, "Forbidden", "", false),
-    ] {
-        let client =
-            fake::client(move |_| fake::failure_with_cause(code, reason, cause, "refused"));
+    for (code, reason, cause, accepted) in
+        [(403, "Forbidden", "NamespaceTerminating", true), (404, "NotFound", "", true), (403, "Forbidden", "", false)]
+    {
+        let client = fake::client(move |_| fake::failure_with_cause(code, reason, cause, "refused"));
         let answer = publish(&client, "pod-1", &about(), &event("x")).await;
         assert_eq!(answer.is_ok(), accepted, "{reason} {cause}");
     }
@@ -214,9 +188,7 @@ async fn each_of_the_three_objects_can_hold_the_brake() {
 #[tokio::test]
 async fn a_brake_that_cannot_be_read_is_an_error() {
     let client = fake::client(|call| match call.path.as_str() {
-        "/api/v1/namespaces/im/configmaps/instance-manager" => {
-            fake::failure(503, "ServiceUnavailable", "away")
-        }
+        "/api/v1/namespaces/im/configmaps/instance-manager" => fake::failure(503, "ServiceUnavailable", "away"),
         _ => (
             200,
             json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",

@@ -15,20 +15,30 @@ pub fn group(input: &Input, draft: &mut Draft) {
     let r = input.resolved;
     if !r.wanted.unsupported.is_empty() {
         draft.steps.clear();
-        return draft.decide(Outcome::Blocked { reason: Reason::NotSupported, message: sentence(&r.wanted.unsupported), deleting: false });
+        return draft.decide(Outcome::Blocked {
+            reason: Reason::NotSupported,
+            message: sentence(&r.wanted.unsupported),
+            deleting: false,
+        });
     }
     record(input, draft);
     let fresh = r.own_role && role(input, draft);
     authorise(input, draft);
     if let EntryState::Conflict { detail } | EntryState::Unparsable { detail } = &input.state.auth {
         draft.notes.retain(|n| n.condition != AUTH);
-        let message = format!("kube-system/aws-auth: {detail}; the scaling group is not made, because its nodes could not join; mend the ConfigMap by hand");
+        let message = format!(
+            "kube-system/aws-auth: {detail}; the scaling group is not made, because its nodes could not join; mend the ConfigMap by hand"
+        );
         return draft.decide(Outcome::Blocked { reason: Reason::AuthConflict, message, deleting: false });
     }
     let Some(pin) = template(input, draft) else { return };
     if fresh {
         let recheck = Recheck::After(input.timing.propagation);
-        return draft.decide(Outcome::Progressing { phase: Phase::Creating, message: "waiting until IAM knows the new instance profile everywhere".into(), recheck });
+        return draft.decide(Outcome::Progressing {
+            phase: Phase::Creating,
+            message: "waiting until IAM knows the new instance profile everywhere".into(),
+            recheck,
+        });
     }
     let wanted = &r.wanted;
     let group = NewScalingGroup {
@@ -62,11 +72,17 @@ pub fn role(input: &Input, draft: &mut Draft) -> bool {
         draft.because(Step::CreateRole(role), vec![Drift::new("role", "", name)]);
     }
     for policy in r.policies.iter().filter(|p| !input.state.attached.contains(p)) {
-        draft.because(Step::AttachPolicy { role: name.clone(), policy: policy.clone() }, vec![Drift::new("managedPolicies", "", policy)]);
+        draft.because(
+            Step::AttachPolicy { role: name.clone(), policy: policy.clone() },
+            vec![Drift::new("managedPolicies", "", policy)],
+        );
     }
     let recorded = input.status.managed.as_ref().map(|m| m.policies.as_slice()).unwrap_or_default();
     for policy in input.state.attached.iter().filter(|p| recorded.contains(p) && !r.policies.contains(p)) {
-        draft.because(Step::DetachPolicy { role: name.clone(), policy: policy.clone() }, vec![Drift::new("managedPolicies", policy, "")]);
+        draft.because(
+            Step::DetachPolicy { role: name.clone(), policy: policy.clone() },
+            vec![Drift::new("managedPolicies", policy, "")],
+        );
     }
     if complete {
         let created = input.state.profile.as_ref().and_then(|p| p.created);
@@ -89,10 +105,18 @@ pub fn role(input: &Input, draft: &mut Draft) -> bool {
 pub fn template(input: &Input, draft: &mut Draft) -> Option<Pin> {
     let r = input.resolved;
     let hash = r.fingerprint.hash.clone();
-    let version = |stem: &str| NewVersion { token: token(&[stem, &r.wanted.id.uid, &hash]), description: r.fingerprint.line(), data: r.data.clone() };
+    let version = |stem: &str| NewVersion {
+        token: token(&[stem, &r.wanted.id.uid, &hash]),
+        description: r.fingerprint.line(),
+        data: r.data.clone(),
+    };
     draft.facts.status.insert("activeLaunchTemplateName".into(), r.names.template.clone().into());
     let Some(found) = &input.state.template else {
-        let input = NewTemplate { name: r.names.template.clone(), tags: r.ownership.clone(), version: version(&r.names.template) };
+        let input = NewTemplate {
+            name: r.names.template.clone(),
+            tags: r.ownership.clone(),
+            version: version(&r.names.template),
+        };
         draft.step(Step::CreateTemplate(input));
         draft.events.extend(ignored(r));
         return Some(Pin::Made { hash });
@@ -118,5 +142,9 @@ pub fn token(parts: &[&str]) -> String {
 
 /// Told once with each new version: what the OS family cannot carry.
 pub fn ignored(resolved: &Resolved) -> Vec<Told> {
-    resolved.ignored.iter().map(|field| Told { warning: true, reason: "FieldIgnored".into(), message: field.to_string() }).collect()
+    resolved
+        .ignored
+        .iter()
+        .map(|field| Told { warning: true, reason: "FieldIgnored".into(), message: field.to_string() })
+        .collect()
 }

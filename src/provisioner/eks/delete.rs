@@ -56,7 +56,9 @@ pub struct Input<'a> {
 pub fn plan(input: &Input) -> Plan {
     let mut draft = Draft::default();
     match input.group {
-        Some(group) if group.deleting => draft.decide(waiting(Phase::Deleting, format!("AWS deletes the scaling group {}", group.name))),
+        Some(group) if group.deleting => {
+            draft.decide(waiting(Phase::Deleting, format!("AWS deletes the scaling group {}", group.name)))
+        }
         Some(group) if owned(&group.tags, input.ownership) => empty(input, group, &mut draft),
         Some(_) | None => rest(input, &mut draft),
     }
@@ -74,7 +76,8 @@ pub fn plan(input: &Input) -> Plan {
 fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let because = || vec![Drift::new("InstanceGroup", "present", "deleted")];
     if !group.suspended.iter().any(|p| p == "Launch") {
-        draft.because(Step::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] }, because());
+        draft
+            .because(Step::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] }, because());
     }
     if group.min != 0 {
         let change = ScalingGroupChange { min: Some(0), ..ScalingGroupChange::default() };
@@ -86,7 +89,10 @@ fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     }
     let decision = drain(input, group);
     if !decision.abandoned.is_empty() {
-        let message = format!("the drain took longer than 15 minutes and goes on without waiting for {}", named(&decision.abandoned));
+        let message = format!(
+            "the drain took longer than 15 minutes and goes on without waiting for {}",
+            named(&decision.abandoned)
+        );
         draft.events.push(Told { warning: true, reason: "DrainTimeout".into(), message });
     }
     let acts = !decision.steps.is_empty();
@@ -155,7 +161,8 @@ fn rest(input: &Input, draft: &mut Draft) {
 }
 
 fn delete_role(input: &Input, role: &Role, draft: &mut Draft) {
-    let foreign: Vec<_> = input.attached.iter().filter(|p| !input.our_policies.contains(p)).chain(input.inline).cloned().collect();
+    let foreign: Vec<_> =
+        input.attached.iter().filter(|p| !input.our_policies.contains(p)).chain(input.inline).cloned().collect();
     if !foreign.is_empty() {
         let message = format!(
             "the role {} carries policies that the controller did not put there: {}; remove them from the role, and the deletion goes on",

@@ -35,7 +35,18 @@ fn digest(part: Option<&String>) -> String {
 /// Field by field, everything but user data.
 pub fn data_fields(from: &TemplateData, to: &TemplateData) -> Vec<Drift> {
     let fields = |d: &TemplateData| {
-        let TemplateData { image_id, instance_type, key_name, profile_arn, security_groups, user_data: _, devices, metadata, placement, tag_specifications } = d;
+        let TemplateData {
+            image_id,
+            instance_type,
+            key_name,
+            profile_arn,
+            security_groups,
+            user_data: _,
+            devices,
+            metadata,
+            placement,
+            tag_specifications,
+        } = d;
         [
             ("image", json!(image_id)),
             ("instanceType", json!(instance_type)),
@@ -63,7 +74,9 @@ fn shown(value: &Value) -> String {
 
 /// What differs between a hook that is there and the wanted one.
 pub fn hook(from: &LifecycleHook, to: &LifecycleHook) -> Vec<Drift> {
-    let field = |name: &str, a: String, b: String| (a != b).then(|| Drift::new(format!("lifecycleHooks[{}].{name}", to.name), a, b));
+    let field = |name: &str, a: String, b: String| {
+        (a != b).then(|| Drift::new(format!("lifecycleHooks[{}].{name}", to.name), a, b))
+    };
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     [
         field("lifecycle", from.transition.clone(), to.transition.clone()),

@@ -83,15 +83,31 @@ impl World {
                 hooks.retain(|h| h.name != hook.name);
                 hooks.push(hook.clone());
             }
-            Step::DeleteHook { hook, .. } => self.state.hooks.iter_mut().for_each(|all| all.retain(|h| h.name != *hook)),
-            Step::UpdateGroup { .. } | Step::PutTags { .. } | Step::DeleteTags { .. } | Step::SuspendProcesses { .. }
-            | Step::ResumeProcesses { .. } | Step::EnableMetrics { .. } | Step::DisableMetrics { .. } => {
+            Step::DeleteHook { hook, .. } => {
+                self.state.hooks.iter_mut().for_each(|all| all.retain(|h| h.name != *hook))
+            }
+            Step::UpdateGroup { .. }
+            | Step::PutTags { .. }
+            | Step::DeleteTags { .. }
+            | Step::SuspendProcesses { .. }
+            | Step::ResumeProcesses { .. }
+            | Step::EnableMetrics { .. }
+            | Step::DisableMetrics { .. } => {
                 let template = self.state.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
                 return self.state.group.as_mut().is_some_and(|group| change(group, step, template.as_ref()));
             }
-            Step::CreateGroup { .. } | Step::DeleteGroup { .. } | Step::RemoveFinalizer | Step::DeleteProfile { .. }
-            | Step::DeleteRole { .. } | Step::DeleteTemplate { .. } | Step::RemoveAuthEntry(_) | Step::MarkNode { .. }
-            | Step::UnmarkNode { .. } | Step::Evict { .. } | Step::ForceDelete { .. } | Step::Terminate { .. } => return false,
+            Step::CreateGroup { .. }
+            | Step::DeleteGroup { .. }
+            | Step::RemoveFinalizer
+            | Step::DeleteProfile { .. }
+            | Step::DeleteRole { .. }
+            | Step::DeleteTemplate { .. }
+            | Step::RemoveAuthEntry(_)
+            | Step::MarkNode { .. }
+            | Step::UnmarkNode { .. }
+            | Step::Evict { .. }
+            | Step::ForceDelete { .. }
+            | Step::Terminate { .. } => return false,
         }
         true
     }

@@ -63,14 +63,27 @@ fn canonical(value: &impl serde::Serialize) -> String {
 
 fn sorted(value: &Value) -> Value {
     match value {
-        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), sorted(v))).collect::<BTreeMap<_, _>>().into_iter().collect(),
+        Value::Object(map) => {
+            map.iter().map(|(k, v)| (k.clone(), sorted(v))).collect::<BTreeMap<_, _>>().into_iter().collect()
+        }
         Value::Array(items) => items.iter().map(sorted).collect(),
         other => other.clone(),
     }
 }
 
 fn data_inputs(data: &TemplateData) -> BTreeMap<&'static str, Value> {
-    let TemplateData { image_id, instance_type, key_name, profile_arn, security_groups, user_data: _, devices, metadata, placement, tag_specifications } = data;
+    let TemplateData {
+        image_id,
+        instance_type,
+        key_name,
+        profile_arn,
+        security_groups,
+        user_data: _,
+        devices,
+        metadata,
+        placement,
+        tag_specifications,
+    } = data;
     present([
         ("image", json!(image_id)),
         ("instanceType", json!(instance_type)),
@@ -85,9 +98,24 @@ fn data_inputs(data: &TemplateData) -> BTreeMap<&'static str, Value> {
 }
 
 fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Value> {
-    let BootstrapInput { cluster, endpoint, ca_base64, service_cidr, labels, taints, max_pods, container_runtime, bootstrap_arguments, mounts, stages } = boot;
+    let BootstrapInput {
+        cluster,
+        endpoint,
+        ca_base64,
+        service_cidr,
+        labels,
+        taints,
+        max_pods,
+        container_runtime,
+        bootstrap_arguments,
+        mounts,
+        stages,
+    } = boot;
     let labels: BTreeMap<_, _> = labels.iter().filter(|(k, _)| *k != crate::api::names::label::IMAGE).collect();
-    let stages: Vec<_> = stages.iter().map(|s| json!({"name": s.name, "stage": format!("{:?}", s.kind), "data": s.data.expose()})).collect();
+    let stages: Vec<_> = stages
+        .iter()
+        .map(|s| json!({"name": s.name, "stage": format!("{:?}", s.kind), "data": s.data.expose()}))
+        .collect();
     present([
         ("osFamily", json!(family)),
         ("cluster", json!([cluster, endpoint, ca_base64, service_cidr])),
@@ -102,7 +130,10 @@ fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Va
 }
 
 fn present<const N: usize>(fields: [(&'static str, Value); N]) -> BTreeMap<&'static str, Value> {
-    fields.into_iter().filter(|(_, v)| !matches!(v, Value::Null) && v != "" && *v != json!([]) && *v != json!({})).collect()
+    fields
+        .into_iter()
+        .filter(|(_, v)| !matches!(v, Value::Null) && v != "" && *v != json!([]) && *v != json!({}))
+        .collect()
 }
 
 #[cfg(test)]
@@ -116,8 +147,12 @@ mod tests {
     #[test]
     fn the_line_reads_back_and_fits_a_description() {
         let boot = BootstrapInput {
-            cluster: "c".into(), bootstrap_arguments: "--v=2".to_owned().into(), max_pods: Some(5), container_runtime: Some("x".into()),
-            labels: [("a".to_owned(), "b".to_owned())].into(), ..BootstrapInput::default()
+            cluster: "c".into(),
+            bootstrap_arguments: "--v=2".to_owned().into(),
+            max_pods: Some(5),
+            container_runtime: Some("x".into()),
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            ..BootstrapInput::default()
         };
         let print = Fingerprint::of("amazonlinux2", &data("ami-1"), &boot);
         assert_eq!(Fingerprint::read(Some(&print.line())), Some(print.clone()));
@@ -137,7 +172,11 @@ mod tests {
 
     #[test]
     fn a_released_hash_never_changes() {
-        let boot = BootstrapInput { cluster: "demo".into(), labels: [("team".to_owned(), "a".to_owned())].into(), ..BootstrapInput::default() };
+        let boot = BootstrapInput {
+            cluster: "demo".into(),
+            labels: [("team".to_owned(), "a".to_owned())].into(),
+            ..BootstrapInput::default()
+        };
         insta::assert_snapshot!(Fingerprint::of("amazonlinux2023", &data("ami-1"), &boot).line());
     }
 }

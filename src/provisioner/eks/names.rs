@@ -43,11 +43,7 @@ pub struct GroupNames<'a> {
 impl<'a> GroupNames<'a> {
     /// The names of one group.
     pub fn new(cluster: &'a str, namespace: &'a str, name: &'a str) -> Self {
-        Self {
-            cluster,
-            namespace,
-            name,
-        }
+        Self { cluster, namespace, name }
     }
 
     /// The scaling group's name, and the stem of the others.
@@ -58,11 +54,7 @@ impl<'a> GroupNames<'a> {
     /// The IAM role's name.
     pub fn role(&self) -> String {
         let stem = self.scaling_group();
-        if stem.len() > MAX_IAM_NAME {
-            md5_hex(&stem)
-        } else {
-            stem
-        }
+        if stem.len() > MAX_IAM_NAME { md5_hex(&stem) } else { stem }
     }
 
     /// The instance profile's name: the role's.
@@ -74,16 +66,9 @@ impl<'a> GroupNames<'a> {
     /// template whose creation was not answered is found again.
     pub fn launch_template(&self, created: Timestamp) -> String {
         let stem = self.scaling_group();
-        let stamp = created
-            .to_zoned(TimeZone::UTC)
-            .strftime("%Y%m%d%H%M%S")
-            .to_string();
+        let stamp = created.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S").to_string();
         let name = format!("{stem}-{stamp}");
-        if name.len() > MAX_TEMPLATE_NAME {
-            format!("{}-{stamp}", md5_hex(&stem))
-        } else {
-            name
-        }
+        if name.len() > MAX_TEMPLATE_NAME { format!("{}-{stamp}", md5_hex(&stem)) } else { name }
     }
 
     /// The name that is used when another owner has the derived one: a hash that no other cluster,
@@ -128,20 +113,12 @@ pub fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
         return Some("the controller sets it");
     }
     if key.starts_with("k8s.io/cluster-autoscaler/") {
-        return Some(
-            "it steers the cluster autoscaler: use the annotation cluster-autoscaler-enabled",
-        );
+        return Some("it steers the cluster autoscaler: use the annotation cluster-autoscaler-enabled");
     }
-    if key
-        .strip_prefix("kubernetes.io/cluster/")
-        .is_some_and(|of| of != cluster)
-    {
+    if key.strip_prefix("kubernetes.io/cluster/").is_some_and(|of| of != cluster) {
         return Some("it claims the resource for another cluster");
     }
-    if key
-        .get(..4)
-        .is_some_and(|prefix| prefix.eq_ignore_ascii_case("aws:"))
-    {
+    if key.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("aws:")) {
         return Some("AWS keeps the prefix for itself");
     }
     None
@@ -158,10 +135,7 @@ pub fn partition(region: &str) -> &'static str {
         ("us-isof-", "aws-iso-f"),
         ("eusc-", "aws-eusc"),
     ];
-    BY_PREFIX
-        .iter()
-        .find_map(|(prefix, partition)| region.starts_with(prefix).then_some(*partition))
-        .unwrap_or("aws")
+    BY_PREFIX.iter().find_map(|(prefix, partition)| region.starts_with(prefix).then_some(*partition)).unwrap_or("aws")
 }
 
 /// The service principal of EC2 in a role's trust policy.
@@ -179,10 +153,7 @@ pub fn ec2_principal(region: &str) -> &'static str {
 /// The ARNs of the managed policies of a role that we make: what every node needs, and `extra`,
 /// given as names or ARNs. Without duplicates, in that order.
 pub fn managed_policy_arns(region: &str, irsa: bool, extra: &[String]) -> Vec<String> {
-    let mut names = vec![
-        "AmazonEKSWorkerNodePolicy",
-        "AmazonEC2ContainerRegistryReadOnly",
-    ];
+    let mut names = vec!["AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly"];
     if !irsa {
         names.push("AmazonEKS_CNI_Policy");
     }
@@ -218,17 +189,10 @@ pub fn node_labels(
     lifecycle: &str,
     image: &str,
 ) -> NodeLabels {
-    let mut out = NodeLabels {
-        labels: spec.clone(),
-        ignored: Vec::new(),
-    };
+    let mut out = NodeLabels { labels: spec.clone(), ignored: Vec::new() };
     match default_labels.filter(|text| !text.trim().is_empty()) {
         Some(text) => {
-            for item in text
-                .split(',')
-                .map(str::trim)
-                .filter(|item| !item.is_empty())
-            {
+            for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
                 match item.split_once('=') {
                     Some((key, value)) if !key.is_empty() && !value.contains('=') => {
                         out.labels.insert(key.to_owned(), value.to_owned());
@@ -241,19 +205,16 @@ pub fn node_labels(
             out.labels.insert(ROLE_LABEL.to_owned(), group.to_owned());
         }
     }
-    out.labels
-        .insert(LIFECYCLE_LABEL.to_owned(), lifecycle.to_owned());
+    out.labels.insert(LIFECYCLE_LABEL.to_owned(), lifecycle.to_owned());
     out.labels.insert(IMAGE_LABEL.to_owned(), image.to_owned());
     out
 }
 
 fn md5_hex(text: &str) -> String {
-    Md5::digest(text.as_bytes())
-        .iter()
-        .fold(String::with_capacity(32), |mut out, byte| {
-            let _ = write!(out, "{byte:02x}");
-            out
-        })
+    Md5::digest(text.as_bytes()).iter().fold(String::with_capacity(32), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
 }
 
 #[cfg(test)]
@@ -263,8 +224,7 @@ mod tests {
     use super::*;
 
     fn pairs(tags: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
-        tags.iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
+        tags.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     #[test]
@@ -274,10 +234,7 @@ mod tests {
         assert_eq!(names.role(), "bench-tenant-a-plain");
         assert_eq!(names.instance_profile(), names.role());
         let created = "2026-11-21T08:37:22.9+02:00".parse().unwrap();
-        assert_eq!(
-            names.launch_template(created),
-            "bench-tenant-a-plain-20261121063722"
-        );
+        assert_eq!(names.launch_template(created), "bench-tenant-a-plain-20261121063722");
     }
 
     #[test]
@@ -294,12 +251,7 @@ mod tests {
 
         let created = "2026-01-02T03:04:05Z".parse().unwrap();
         let group = "x".repeat(128 - "c-n-".len() - "-20260102030405".len());
-        assert_eq!(
-            GroupNames::new("c", "n", &group)
-                .launch_template(created)
-                .len(),
-            128
-        );
+        assert_eq!(GroupNames::new("c", "n", &group).launch_template(created).len(), 128);
         let group = format!("{group}x");
         let names = GroupNames::new("c", "n", &group);
         let hashed = format!("{}-20260102030405", md5_hex(&names.scaling_group()));
@@ -308,10 +260,7 @@ mod tests {
 
     #[test]
     fn policies_follow_the_partition() {
-        let extra = [
-            "AmazonSSMManagedInstanceCore".to_owned(),
-            "arn:aws:iam::1:policy/p".to_owned(),
-        ];
+        let extra = ["AmazonSSMManagedInstanceCore".to_owned(), "arn:aws:iam::1:policy/p".to_owned()];
         assert_eq!(
             managed_policy_arns("us-west-2", false, &extra),
             [
@@ -325,10 +274,7 @@ mod tests {
         let again = ["AmazonEKSWorkerNodePolicy".to_owned()];
         let arns = managed_policy_arns("cn-north-1", true, &again);
         assert_eq!(arns.len(), 2);
-        assert!(
-            arns.iter()
-                .all(|arn| arn.starts_with("arn:aws-cn:iam::aws:policy/"))
-        );
+        assert!(arns.iter().all(|arn| arn.starts_with("arn:aws-cn:iam::aws:policy/")));
         assert_eq!(partition("us-gov-east-1"), "aws-us-gov");
         assert_eq!(ec2_principal("us-gov-east-1"), "ec2.amazonaws.com");
         assert_eq!(ec2_principal("cn-north-1"), "ec2.amazonaws.com.cn");
@@ -357,23 +303,11 @@ mod tests {
     fn labels_of_the_annotation_replace_the_role_and_win_over_the_spec() {
         let spec = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
         let labels = |annotation| node_labels("web", &spec, annotation, "normal", "ami-1");
-        let read = |labels: &NodeLabels| {
-            labels
-                .labels
-                .iter()
-                .map(|(k, v)| format!("{k}={v}"))
-                .collect::<Vec<_>>()
-                .join(",")
-        };
-        let fixed =
-            "instancemgr.keikoproj.io/image=ami-1,instancemgr.keikoproj.io/lifecycle=normal";
-        assert_eq!(
-            read(&labels(None)),
-            format!("{fixed},node.kubernetes.io/role=web,team=a")
-        );
-        let own = labels(Some(
-            "team=b, x=y,broken,a=b=c,=z,instancemgr.keikoproj.io/image=no",
-        ));
+        let read =
+            |labels: &NodeLabels| labels.labels.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(",");
+        let fixed = "instancemgr.keikoproj.io/image=ami-1,instancemgr.keikoproj.io/lifecycle=normal";
+        assert_eq!(read(&labels(None)), format!("{fixed},node.kubernetes.io/role=web,team=a"));
+        let own = labels(Some("team=b, x=y,broken,a=b=c,=z,instancemgr.keikoproj.io/image=no"));
         assert_eq!(read(&own), format!("{fixed},team=b,x=y"));
         assert_eq!(own.ignored, ["broken", "a=b=c", "=z"]);
     }

@@ -14,7 +14,10 @@ use super::wanted::{Image, Wanted};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::Inventory;
-use crate::aws::{AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, NetworkObject, Role, ScalingGroup, Tag, TemplatePin};
+use crate::aws::{
+    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, NetworkObject, Role, ScalingGroup, Tag,
+    TemplatePin,
+};
 use crate::cluster::{ClusterError, ClusterWrites, PodKind};
 use crate::memory::Memory;
 use crate::nodes::NodeIndex;
@@ -60,16 +63,27 @@ type Observed<T> = Result<T, ObserveError>;
 pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environment> {
     let aws = ObserveError::Aws;
     let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
-        return Ok(Environment { cluster: None, subnets: vec![], security_groups: vec![], image: None, architecture: None, given_profile: None });
+        return Ok(Environment {
+            cluster: None,
+            subnets: vec![],
+            security_groups: vec![],
+            image: None,
+            architecture: None,
+            given_profile: None,
+        });
     };
-    let (subnets, security_groups) = tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc)).map_err(aws)?;
+    let (subnets, security_groups) =
+        tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc)).map_err(aws)?;
     let given_profile = match &wanted.given_role {
         Some(given) => o.inventory.profile(&given.profile, o.resync).await.map_err(aws)?,
         None => None,
     };
     let unknown = !all_known(&wanted.subnets, &subnets) || !all_known(&wanted.security_groups, &security_groups);
-    let (subnets, security_groups) =
-        if unknown { o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)? } else { (subnets, security_groups) };
+    let (subnets, security_groups) = if unknown {
+        o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?
+    } else {
+        (subnets, security_groups)
+    };
     let mut environment = Environment {
         cluster: None,
         subnets: subnets.to_vec(),
@@ -107,9 +121,18 @@ fn image_parameter(wanted: &Wanted, architecture: &str, version: &str) -> Option
     };
     let arm = architecture == "arm64";
     Some(match wanted.family {
-        OsFamily::AmazonLinux2 => format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2{}/{}/image_id", if arm { "-arm64" } else { "" }, id("recommended")),
-        OsFamily::AmazonLinux2023 => format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/standard/{}/image_id", id("recommended")),
-        OsFamily::Bottlerocket => format!("/aws/service/bottlerocket/aws-k8s-{version}/{architecture}/{}/image_id", id("latest")),
+        OsFamily::AmazonLinux2 => format!(
+            "/aws/service/eks/optimized-ami/{version}/amazon-linux-2{}/{}/image_id",
+            if arm { "-arm64" } else { "" },
+            id("recommended")
+        ),
+        OsFamily::AmazonLinux2023 => format!(
+            "/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/standard/{}/image_id",
+            id("recommended")
+        ),
+        OsFamily::Bottlerocket => {
+            format!("/aws/service/bottlerocket/aws-k8s-{version}/{architecture}/{}/image_id", id("latest"))
+        }
         OsFamily::Windows => return None,
     })
 }
@@ -118,7 +141,9 @@ fn image_parameter(wanted: &Wanted, architecture: &str, version: &str) -> Option
 pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus) -> Observed<State> {
     let aws = ObserveError::Aws;
     let names = &resolved.names;
-    let (group, template) = tokio::try_join!(o.inventory.group(&names.group, o.max_age), o.inventory.template(&names.template, o.resync)).map_err(aws)?;
+    let (group, template) =
+        tokio::try_join!(o.inventory.group(&names.group, o.max_age), o.inventory.template(&names.template, o.resync))
+            .map_err(aws)?;
     let template = referred(o, group.as_ref(), template, status).await?;
     let role = &resolved.names.role;
     let (profile, attached) = if resolved.own_role {
@@ -126,7 +151,8 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         asked.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
         asked.sort();
         asked.dedup();
-        tokio::try_join!(o.inventory.profile(role, o.resync), o.inventory.attached(role, &asked, o.resync)).map_err(aws)?
+        tokio::try_join!(o.inventory.profile(role, o.resync), o.inventory.attached(role, &asked, o.resync))
+            .map_err(aws)?
     } else {
         (None, Vec::new())
     };
@@ -158,7 +184,12 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
 }
 
 /// The template that the group refers to when it is not the one of the derived name.
-async fn referred(o: &Observer<'_>, group: Option<&ScalingGroup>, derived: Option<LaunchTemplate>, status: &InstanceGroupStatus) -> Observed<Option<LaunchTemplate>> {
+async fn referred(
+    o: &Observer<'_>,
+    group: Option<&ScalingGroup>,
+    derived: Option<LaunchTemplate>,
+    status: &InstanceGroupStatus,
+) -> Observed<Option<LaunchTemplate>> {
     let Some(pin) = group.and_then(|g| g.template.as_ref()) else { return Ok(derived) };
     if derived.as_ref().is_some_and(|t| t.id == pin.id) {
         return Ok(derived);
@@ -170,16 +201,22 @@ async fn referred(o: &Observer<'_>, group: Option<&ScalingGroup>, derived: Optio
 }
 
 /// Only what something changed for is looked at closer.
-async fn closer(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus, state: &mut State) -> Observed<()> {
+async fn closer(
+    o: &Observer<'_>,
+    resolved: &Resolved,
+    status: &InstanceGroupStatus,
+    state: &mut State,
+) -> Observed<()> {
     let aws = ObserveError::Aws;
     let Some(group) = state.group.clone() else { return Ok(()) };
-    let running = group.instances.iter().filter(|i| matches!(i.state, InstanceState::InService | InstanceState::Pending)).count();
+    let running =
+        group.instances.iter().filter(|i| matches!(i.state, InstanceState::InService | InstanceState::Pending)).count();
     let short = running < usize::try_from(group.desired).unwrap_or(0);
     state.short_for = o.memory.short_for(&resolved.wanted.id.key(), short, o.now);
     if short && state.short_for.as_secs() > 0 {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
-    if resolved.wanted.strategy.rotate_at.is_some() {
+    if resolved.wanted.strategy.rotate_at.is_some_and(|at| at <= o.now) {
         let ids: Vec<_> = group.instances.iter().map(|i| i.id.clone()).collect();
         state.launched = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
     }
@@ -193,12 +230,20 @@ async fn closer(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupSta
 
 /// Versions: what the status remembers is enough until something differs.
 async fn versions(
-    o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus, group: Option<&ScalingGroup>, template: Option<&LaunchTemplate>,
+    o: &Observer<'_>,
+    resolved: &Resolved,
+    status: &InstanceGroupStatus,
+    group: Option<&ScalingGroup>,
+    template: Option<&LaunchTemplate>,
 ) -> Observed<BTreeMap<i64, Version>> {
     let Some(template) = template else { return Ok(BTreeMap::new()) };
     let remembered = status.template.as_ref().filter(|t| t.id.as_deref() == Some(&template.id));
-    let pins: Vec<&TemplatePin> = group.iter().flat_map(|g| g.template.iter().chain(g.instances.iter().filter_map(|i| i.template.as_ref()))).collect();
-    let mut numbers: Vec<i64> = pins.iter().filter(|p| p.id == template.id).filter_map(|p| number(p, Some(template))).collect();
+    let pins: Vec<&TemplatePin> = group
+        .iter()
+        .flat_map(|g| g.template.iter().chain(g.instances.iter().filter_map(|i| i.template.as_ref())))
+        .collect();
+    let mut numbers: Vec<i64> =
+        pins.iter().filter(|p| p.id == template.id).filter_map(|p| number(p, Some(template))).collect();
     numbers.sort_unstable();
     numbers.dedup();
     if let Some(t) = remembered
@@ -215,8 +260,11 @@ async fn versions(
     numbers.push(template.latest_version);
     numbers.dedup();
     let read = o.inventory.versions(&template.id, &numbers).await.map_err(ObserveError::Aws)?;
-    let wanted = |v: &Arc<crate::aws::TemplateVersion>| Fingerprint::read(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash);
-    let adopted = remembered.is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
+    let wanted = |v: &Arc<crate::aws::TemplateVersion>| {
+        Fingerprint::read(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash)
+    };
+    let adopted = remembered
+        .is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
     let settled = read.iter().any(wanted) || (group.is_some() && adopted);
     let all = if settled { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
     let version = |v: Arc<crate::aws::TemplateVersion>| {
@@ -241,7 +289,7 @@ async fn drains(o: &Observer<'_>, members: &[Member], uid: &str) -> Observed<Dra
             }
             continue;
         }
-        if member.instance.state != InstanceState::InService {
+        if matches!(member.instance.state, InstanceState::Terminating | InstanceState::Other) {
             continue;
         }
         drains.insert(node.name.clone(), drain(o, &node.name).await?);
@@ -262,9 +310,16 @@ async fn drain(o: &Observer<'_>, node: &str) -> Observed<DrainView> {
         })
         .collect();
     let empty = pods.iter().all(|p| p.stays || p.finished);
-    let volumes = if empty { o.cluster.volume_attachments(node).await.map_err(ObserveError::Cluster)? } else { Vec::new() };
+    let volumes =
+        if empty { o.cluster.volume_attachments(node).await.map_err(ObserveError::Cluster)? } else { Vec::new() };
     let memory = o.memory.drain(node, empty, o.now);
-    Ok(DrainView { pods, volumes, empty_since: memory.empty_since, refused: memory.refused, resting_until: memory.resting_until })
+    Ok(DrainView {
+        pods,
+        volumes,
+        empty_since: memory.empty_since,
+        refused: memory.refused,
+        resting_until: memory.resting_until,
+    })
 }
 
 /// What there is of a group that is to go.
@@ -290,13 +345,32 @@ pub struct Remains {
 }
 
 /// Looks at what is left of a group.
-pub async fn remains(o: &Observer<'_>, names: &Names, uid: &str, ownership: &[Tag], role_arn: Option<&str>) -> Observed<Remains> {
+pub async fn remains(
+    o: &Observer<'_>,
+    names: &Names,
+    uid: &str,
+    ownership: &[Tag],
+    role_arn: Option<&str>,
+) -> Observed<Remains> {
     let aws = ObserveError::Aws;
     let group = o.inventory.group(&names.group, o.max_age).await.map_err(aws)?;
     let instances: Vec<Instance> = group.iter().flat_map(|g| g.instances.clone()).collect();
-    let members: Vec<_> = instances.into_iter().map(|instance| Member { node: o.nodes.get(&instance.id), outdated: Vec::new(), instance }).collect();
+    let members: Vec<_> = instances
+        .into_iter()
+        .map(|instance| Member { node: o.nodes.get(&instance.id), outdated: Vec::new(), instance })
+        .collect();
     let drains = drains(o, &members, uid).await?;
-    let mut remains = Remains { members, drains, template: None, role: None, attached: vec![], inline: vec![], profile: None, auth: None, group };
+    let mut remains = Remains {
+        members,
+        drains,
+        template: None,
+        role: None,
+        attached: vec![],
+        inline: vec![],
+        profile: None,
+        auth: None,
+        group,
+    };
     if remains.group.as_ref().is_some_and(|g| owned(&g.tags, ownership)) {
         return Ok(remains);
     }

@@ -99,13 +99,20 @@ pub fn plan(input: &Input) -> Plan {
 
 fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     if group.deleting {
-        return draft.decide(waiting(Phase::Modifying, format!("the scaling group {} is being deleted; it is made again when it is gone", group.name)));
+        return draft.decide(waiting(
+            Phase::Modifying,
+            format!("the scaling group {} is being deleted; it is made again when it is gone", group.name),
+        ));
     }
     record(input, draft);
     authorise(input, draft);
     if !input.resolved.wanted.unsupported.is_empty() {
         sizes(input, group, None, draft);
-        return draft.decide(Outcome::Blocked { reason: Reason::NotSupported, message: sentence(&input.resolved.wanted.unsupported), deleting: false });
+        return draft.decide(Outcome::Blocked {
+            reason: Reason::NotSupported,
+            message: sentence(&input.resolved.wanted.unsupported),
+            deleting: false,
+        });
     }
     if input.resolved.own_role {
         create::role(input, draft);
@@ -116,7 +123,11 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Record { .. }));
     if changed && draft.outcome.is_none() {
         draft.facts.nodes_ready = None;
-        draft.decide(Outcome::Progressing { phase: Phase::Modifying, message: "changing in place".into(), recheck: Recheck::Soon });
+        draft.decide(Outcome::Progressing {
+            phase: Phase::Modifying,
+            message: "changing in place".into(),
+            recheck: Recheck::Soon,
+        });
         return;
     }
     if draft.outcome.is_none() {
@@ -166,9 +177,15 @@ pub fn record(input: &Input, draft: &mut Draft) {
         auth_entries: match input.state.auth {
             EntryState::Absent => vec![r.role_arn.clone()],
             _ if input.state.auth_is_ours => vec![r.role_arn.clone()],
-            EntryState::Present | EntryState::Conflict { .. } | EntryState::Unparsable { .. } => old.auth_entries.clone(),
+            EntryState::Present | EntryState::Conflict { .. } | EntryState::Unparsable { .. } => {
+                old.auth_entries.clone()
+            }
         },
-        policies: union(if r.own_role { r.policies.clone() } else { Vec::new() }, &old.policies, input.state.attached.clone()),
+        policies: union(
+            if r.own_role { r.policies.clone() } else { Vec::new() },
+            &old.policies,
+            input.state.attached.clone(),
+        ),
     };
     if managed != old || input.status.managed.is_none() {
         let mut status = json!({ "managed": managed });
@@ -198,10 +215,9 @@ pub fn authorise(input: &Input, draft: &mut Draft) {
     let entry = &input.resolved.auth;
     match &input.state.auth {
         EntryState::Present => {}
-        EntryState::Absent => draft.because(
-            Step::PutAuthEntry(entry.clone()),
-            vec![Drift::new("aws-auth", "", &entry.role_arn)],
-        ),
+        EntryState::Absent => {
+            draft.because(Step::PutAuthEntry(entry.clone()), vec![Drift::new("aws-auth", "", &entry.role_arn)])
+        }
         EntryState::Conflict { detail } | EntryState::Unparsable { detail } => draft.notes.push(Note {
             condition: AUTH,
             status: false,
@@ -237,7 +253,11 @@ fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pi
         Pinned::Repin { number, because } => {
             draft.facts.status.insert("latestTemplateVersion".into(), json!(number.to_string()));
             draft.because(
-                Step::UpdateGroup { group: group.name.clone(), change: ScalingGroupChange::default(), pin: Some(Pin::Version { template: id, number }) },
+                Step::UpdateGroup {
+                    group: group.name.clone(),
+                    change: ScalingGroupChange::default(),
+                    pin: Some(Pin::Version { template: id, number }),
+                },
                 because,
             );
             None
@@ -256,7 +276,11 @@ fn replace_template(input: &Input, draft: &mut Draft) -> Option<Pin> {
 
 fn new_version(input: &Input, id: &str, pin: &TemplatePin, because: Vec<Drift>, draft: &mut Draft) {
     let r = input.resolved;
-    let version = NewVersion { token: create::token(&[id, &r.fingerprint.hash, &pin.version]), description: r.fingerprint.line(), data: r.data.clone() };
+    let version = NewVersion {
+        token: create::token(&[id, &r.fingerprint.hash, &pin.version]),
+        description: r.fingerprint.line(),
+        data: r.data.clone(),
+    };
     draft.because(Step::PutTemplateVersion { template: id.into(), version }, because);
     draft.events.extend(create::ignored(r));
     let unused = superfluous(input, pin);
@@ -311,11 +335,16 @@ fn adopt(input: &Input, number: i64, template: &crate::api::TemplateStatus, draf
     let message = if listed.is_empty() {
         format!("taken over at template version {number}; nothing differs")
     } else {
-        format!("taken over at template version {number}; these differences arrive with the next change, or when rotate-at asks: {}", listed.join("; "))
+        format!(
+            "taken over at template version {number}; these differences arrive with the next change, or when rotate-at asks: {}",
+            listed.join("; ")
+        )
     };
     draft.step(Step::Record { status: json!({ "template": template }) });
     draft.notes.push(Note { condition: condition::ADOPTED, status: true, reason: "TakenOver".into(), message });
-    if let Some(t) = &input.state.template && !state::owned(&t.tags, &input.resolved.ownership) {
+    if let Some(t) = &input.state.template
+        && !state::owned(&t.tags, &input.resolved.ownership)
+    {
         draft.step(Step::TagTemplate { template: t.id.clone(), tags: input.resolved.ownership.clone() });
     }
 }
@@ -350,11 +379,22 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
                     Pin::Version { number, .. } => number.to_string(),
                     Pin::Made { .. } => "the new one".into(),
                 };
-                because.push(Drift::new("template version", group.template.as_ref().map(|t| t.version.clone()).unwrap_or_default(), to));
+                because.push(Drift::new(
+                    "template version",
+                    group.template.as_ref().map(|t| t.version.clone()).unwrap_or_default(),
+                    to,
+                ));
             }
             // The version is made right before it is pinned.
-            let delete = draft.steps.iter().position(|s| matches!(s.step, Step::DeleteTemplateVersions { .. })).unwrap_or(draft.steps.len());
-            draft.steps.insert(delete, Planned { step: Step::UpdateGroup { group: group.name.clone(), change, pin }, because });
+            let delete = draft
+                .steps
+                .iter()
+                .position(|s| matches!(s.step, Step::DeleteTemplateVersions { .. }))
+                .unwrap_or(draft.steps.len());
+            draft.steps.insert(
+                delete,
+                Planned { step: Step::UpdateGroup { group: group.name.clone(), change, pin }, because },
+            );
         }
         _ => {}
     }
@@ -367,17 +407,29 @@ fn attributes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let name = || group.name.clone();
     let (add, remove) = differ(&w.suspend, &group.suspended, &managed.processes);
     if !add.is_empty() {
-        draft.because(Step::SuspendProcesses { group: name(), processes: add.clone() }, vec![Drift::new("suspendProcesses", "", add.join(", "))]);
+        draft.because(
+            Step::SuspendProcesses { group: name(), processes: add.clone() },
+            vec![Drift::new("suspendProcesses", "", add.join(", "))],
+        );
     }
     if !remove.is_empty() {
-        draft.because(Step::ResumeProcesses { group: name(), processes: remove.clone() }, vec![Drift::new("suspendProcesses", remove.join(", "), "")]);
+        draft.because(
+            Step::ResumeProcesses { group: name(), processes: remove.clone() },
+            vec![Drift::new("suspendProcesses", remove.join(", "), "")],
+        );
     }
     let (add, remove) = differ(&w.metrics, &group.metrics, &managed.metrics);
     if !add.is_empty() {
-        draft.because(Step::EnableMetrics { group: name(), metrics: add.clone() }, vec![Drift::new("metricsCollection", "", add.join(", "))]);
+        draft.because(
+            Step::EnableMetrics { group: name(), metrics: add.clone() },
+            vec![Drift::new("metricsCollection", "", add.join(", "))],
+        );
     }
     if !remove.is_empty() {
-        draft.because(Step::DisableMetrics { group: name(), metrics: remove.clone() }, vec![Drift::new("metricsCollection", remove.join(", "), "")]);
+        draft.because(
+            Step::DisableMetrics { group: name(), metrics: remove.clone() },
+            vec![Drift::new("metricsCollection", remove.join(", "), "")],
+        );
     }
     hooks(input, group, &managed, draft);
 }
@@ -392,12 +444,25 @@ fn differ(wanted: &BTreeSet<String>, present: &[String], recorded: &[String]) ->
 fn tags(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut Draft) {
     let present = tag_map(&group.tags);
     let wanted = tag_map(&input.resolved.tags);
-    let put: Vec<_> = input.resolved.tags.iter().filter(|t| present.get(t.key.as_str()) != Some(&t.value.as_str())).cloned().collect();
+    let put: Vec<_> = input
+        .resolved
+        .tags
+        .iter()
+        .filter(|t| present.get(t.key.as_str()) != Some(&t.value.as_str()))
+        .cloned()
+        .collect();
     if !put.is_empty() {
-        let because = put.iter().map(|t| Drift::new(format!("tags[{}]", t.key), present.get(t.key.as_str()).unwrap_or(&""), &t.value)).collect();
+        let because = put
+            .iter()
+            .map(|t| Drift::new(format!("tags[{}]", t.key), present.get(t.key.as_str()).unwrap_or(&""), &t.value))
+            .collect();
         draft.because(Step::PutTags { group: group.name.clone(), tags: put }, because);
     }
-    let delete: Vec<_> = present.keys().filter(|k| !wanted.contains_key(*k) && managed.tags.iter().any(|m| m == *k)).map(|k| (*k).to_owned()).collect();
+    let delete: Vec<_> = present
+        .keys()
+        .filter(|k| !wanted.contains_key(*k) && managed.tags.iter().any(|m| m == *k))
+        .map(|k| (*k).to_owned())
+        .collect();
     if !delete.is_empty() {
         let because = delete.iter().map(|k| Drift::new(format!("tags[{k}]"), present[k.as_str()], "")).collect();
         draft.because(Step::DeleteTags { group: group.name.clone(), keys: delete }, because);

@@ -47,7 +47,11 @@ impl Names {
         let GroupId { namespace, name, created, .. } = &wanted.id;
         let group = GroupNames::new(&wanted.cluster, namespace, name);
         let of = |derived: String| if distinct { group.distinct(&derived) } else { derived };
-        Names { group: of(group.scaling_group()), role: of(group.role()), template: of(group.launch_template(*created)) }
+        Names {
+            group: of(group.scaling_group()),
+            role: of(group.role()),
+            template: of(group.launch_template(*created)),
+        }
     }
 }
 
@@ -105,8 +109,13 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     let mut problems = Vec::new();
     let Some(cluster) = &env.cluster else {
         return Err(vec![
-            Problem::invalid("spec.eks.configuration.clusterName", &wanted.cluster, "is no cluster in this account and region", "correct it, or check the controller's region")
-                .because(Reason::NotFound),
+            Problem::invalid(
+                "spec.eks.configuration.clusterName",
+                &wanted.cluster,
+                "is no cluster in this account and region",
+                "correct it, or check the controller's region",
+            )
+            .because(Reason::NotFound),
         ]);
     };
     if cluster.authentication_mode == "API" {
@@ -164,7 +173,9 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
 
 fn auth_mode(wanted: &Wanted) -> Problem {
     Problem::invalid(
-        "spec.eks.configuration.clusterName", &wanted.cluster, "takes access entries only (authenticationMode API)",
+        "spec.eks.configuration.clusterName",
+        &wanted.cluster,
+        "takes access entries only (authenticationMode API)",
         "set the cluster's authenticationMode to API_AND_CONFIG_MAP",
     )
     .because(Reason::AuthModeUnsupported)
@@ -181,7 +192,15 @@ fn ids(problems: &mut Vec<Problem>, field: &str, wanted: &[String], known: &[Net
         };
         if found.is_empty() {
             let rule = "is neither an id nor a Name tag in the cluster's VPC";
-            problems.push(Problem::invalid(&format!("spec.eks.configuration.{field}"), name, rule, "correct it, or tag the resource").because(Reason::NotFound));
+            problems.push(
+                Problem::invalid(
+                    &format!("spec.eks.configuration.{field}"),
+                    name,
+                    rule,
+                    "correct it, or tag the resource",
+                )
+                .because(Reason::NotFound),
+            );
         }
         ids.extend(found.into_iter().map(|o| o.id.clone()));
     }
@@ -197,7 +216,10 @@ fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> Str
     }
     if env.architecture == Some(None) {
         let rule = "is no instance type of this region";
-        problems.push(Problem::invalid("spec.eks.configuration.instanceType", &wanted.instance_type, rule, "correct it").because(Reason::NotFound));
+        problems.push(
+            Problem::invalid("spec.eks.configuration.instanceType", &wanted.instance_type, rule, "correct it")
+                .because(Reason::NotFound),
+        );
         return String::new();
     }
     match &env.image {
@@ -212,13 +234,27 @@ fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> Str
     }
 }
 
-fn role(problems: &mut Vec<Problem>, wanted: &Wanted, names: &Names, account: &Account, profile: Option<&InstanceProfile>) -> (String, String) {
+fn role(
+    problems: &mut Vec<Problem>,
+    wanted: &Wanted,
+    names: &Names,
+    account: &Account,
+    profile: Option<&InstanceProfile>,
+) -> (String, String) {
     let Some(GivenRole { role, profile: profile_name }) = &wanted.given_role else {
         return (account.iam("role", &names.role), account.iam("instance-profile", &names.role));
     };
     let path = "spec.eks.configuration.instanceProfileName";
     let Some(profile) = profile else {
-        problems.push(Problem::invalid(path, profile_name, "is no instance profile of this account", "create it with the role, or correct the name").because(Reason::NotFound));
+        problems.push(
+            Problem::invalid(
+                path,
+                profile_name,
+                "is no instance profile of this account",
+                "create it with the role, or correct the name",
+            )
+            .because(Reason::NotFound),
+        );
         return Default::default();
     };
     match &profile.role {
@@ -252,7 +288,11 @@ fn bootstrap(wanted: &Wanted, cluster: &Cluster, image_id: &str) -> BootstrapInp
 /// The tags that prove whose a resource is.
 pub fn ownership(wanted: &Wanted) -> Vec<Tag> {
     let values = [&wanted.cluster, &wanted.id.name, &wanted.id.namespace];
-    super::names::OWNERSHIP_KEYS.iter().zip(values).map(|(key, value)| Tag { key: (*key).into(), value: value.clone() }).collect()
+    super::names::OWNERSHIP_KEYS
+        .iter()
+        .zip(values)
+        .map(|(key, value)| Tag { key: (*key).into(), value: value.clone() })
+        .collect()
 }
 
 fn trust(region: &str) -> String {
@@ -266,7 +306,8 @@ fn trust(region: &str) -> String {
 
 fn group_tags(wanted: &Wanted, names: &Names, ownership: &[Tag]) -> Vec<Tag> {
     use crate::api::names::tag;
-    let mut tags: std::collections::BTreeMap<_, _> = wanted.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+    let mut tags: std::collections::BTreeMap<_, _> =
+        wanted.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
     tags.extend(ownership.iter().map(|t| (t.key.clone(), t.value.clone())));
     tags.insert(tag::KUBERNETES_CLUSTER.into(), wanted.cluster.clone());
     tags.insert(tag::NAME.into(), names.group.clone());

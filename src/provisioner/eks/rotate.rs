@@ -52,9 +52,13 @@ fn was_halted(input: &Input) -> bool {
 }
 
 fn obstacle(input: &Input, group: &ScalingGroup) -> Option<(Reason, String)> {
-    let stopped: Vec<_> = group.suspended.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
+    let stopped: Vec<_> =
+        group.suspended.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
     if !stopped.is_empty() {
-        let message = format!("{} is suspended on the scaling group, so that a terminated node would not be replaced; resume it, or remove it from suspendProcesses", stopped.join(" and "));
+        let message = format!(
+            "{} is suspended on the scaling group, so that a terminated node would not be replaced; resume it, or remove it from suspendProcesses",
+            stopped.join(" and ")
+        );
         return Some((Reason::ProcessSuspended, message));
     }
     let message = "an instance refresh runs on the scaling group; wait for it to end, or cancel it";
@@ -63,7 +67,10 @@ fn obstacle(input: &Input, group: &ScalingGroup) -> Option<(Reason, String)> {
 
 fn counts(input: &Input, group: &ScalingGroup, members: &[Member], draft: &mut Draft) {
     let uid = &input.resolved.wanted.id.uid;
-    let live: Vec<_> = members.iter().filter(|m| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending)).collect();
+    let live: Vec<_> = members
+        .iter()
+        .filter(|m| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending))
+        .collect();
     let count = |test: &dyn Fn(&&&Member) -> bool| live.iter().filter(test).count();
     draft.facts.status.insert(
         "nodes".into(),
@@ -89,30 +96,53 @@ fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draf
     let acts = !decision.steps.is_empty();
     draft.steps.extend(decision.steps.into_iter().map(|step| Planned { because: because(&step), step }));
     for (node, pods) in &decision.given_up {
-        let message = format!("{node} was given back: its drain took longer than drainTimeout; still there: {}", named(pods));
-        draft.notes.push(Note { condition: condition::DRAIN_BLOCKED, status: true, reason: "DrainTimeout".into(), message });
+        let message =
+            format!("{node} was given back: its drain took longer than drainTimeout; still there: {}", named(pods));
+        draft.notes.push(Note {
+            condition: condition::DRAIN_BLOCKED,
+            status: true,
+            reason: "DrainTimeout".into(),
+            message,
+        });
     }
     if !decision.abandoned.is_empty() {
         let message = format!("the drain took too long and goes on without waiting for {}", named(&decision.abandoned));
         draft.events.push(Told { warning: true, reason: "DrainTimeout".into(), message });
     }
-    let halted = |status, reason: &str, message: String| Note { condition: condition::ROTATION_HALTED, status, reason: reason.into(), message };
+    let halted = |status, reason: &str, message: String| Note {
+        condition: condition::ROTATION_HALTED,
+        status,
+        reason: reason.into(),
+        message,
+    };
     let blocked = |reason, message| Outcome::Blocked { reason, message, deleting: false };
     match decision.stand {
-        Stand::Idle if acts => draft.decide(Outcome::Progressing { phase: Phase::Modifying, message: "giving nodes back".into(), recheck: Recheck::Soon }),
+        Stand::Idle if acts => draft.decide(Outcome::Progressing {
+            phase: Phase::Modifying,
+            message: "giving nodes back".into(),
+            recheck: Recheck::Soon,
+        }),
         Stand::Idle => draft.notes.push(halted(false, "NotRotating", String::new())),
         Stand::Going => {
             draft.notes.push(halted(false, "Rotating", String::new()));
             let wait = decision.waiting.join("; ");
-            let what = if surplus > 0 { format!("{surplus} nodes are more than maxSize") } else { format!("{outdated} of {} nodes are outdated", members.len()) };
+            let what = if surplus > 0 {
+                format!("{surplus} nodes are more than maxSize")
+            } else {
+                format!("{outdated} of {} nodes are outdated", members.len())
+            };
             let message = if wait.is_empty() { what } else { format!("{what}; waiting for {wait}") };
             let recheck = if acts { Recheck::Soon } else { Recheck::Poll };
             draft.decide(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
         }
-        Stand::Locked(lock) => draft.decide(Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") }),
+        Stand::Locked(lock) => {
+            draft.decide(Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") })
+        }
         Stand::Obstacle(reason, message) => draft.decide(blocked(reason, message)),
         Stand::Halted(message) => {
-            let message = format!("{message}; the old nodes stay; mend what the replacements start from (image, user data, role), and the rotation goes on by itself");
+            let message = format!(
+                "{message}; the old nodes stay; mend what the replacements start from (image, user data, role), and the rotation goes on by itself"
+            );
             draft.notes.push(halted(true, "ReplacementsNotReady", message.clone()));
             draft.decide(blocked(Reason::ReplacementsNotReady, message));
         }

@@ -68,9 +68,21 @@ fn shortage(input: &Input) -> Option<(Reason, String)> {
 fn reason(activity: &ScalingActivity) -> Reason {
     let text = activity.message.as_str();
     let any = |codes: &[&str]| codes.iter().any(|code| text.contains(code));
-    if any(&["InsufficientInstanceCapacity", "InsufficientCapacity", "do not have sufficient", "UnfulfillableCapacity", "Insufficient capacity"]) {
+    if any(&[
+        "InsufficientInstanceCapacity",
+        "InsufficientCapacity",
+        "do not have sufficient",
+        "UnfulfillableCapacity",
+        "Insufficient capacity",
+    ]) {
         Reason::InsufficientCapacity
-    } else if any(&["VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "vCPU limit", "LimitExceeded"]) {
+    } else if any(&[
+        "VcpuLimitExceeded",
+        "InstanceLimitExceeded",
+        "MaxSpotInstanceCountExceeded",
+        "vCPU limit",
+        "LimitExceeded",
+    ]) {
         Reason::QuotaExceeded
     } else {
         Reason::LaunchFailed

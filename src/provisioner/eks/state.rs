@@ -9,7 +9,8 @@ use super::resolve::Resolved;
 use crate::api::{InstanceGroupStatus, names::tag};
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{
-    InstanceProfile, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplateData, TemplatePin, tag_map,
+    InstanceProfile, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplateData, TemplatePin,
+    tag_map,
 };
 use crate::plan::Drift;
 use crate::upgrade::{Drains, Fleet, Member, NodeView};
@@ -147,7 +148,12 @@ pub fn members(resolved: &Resolved, state: &State, status: &InstanceGroupStatus)
         .collect()
 }
 
-fn outdated(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, instance: &crate::aws::Instance) -> Vec<Drift> {
+fn outdated(
+    resolved: &Resolved,
+    state: &State,
+    status: &InstanceGroupStatus,
+    instance: &crate::aws::Instance,
+) -> Vec<Drift> {
     let wanted = &resolved.fingerprint.hash;
     let mut because = match instance.template.as_ref().and_then(|pin| number(pin, state.template.as_ref())) {
         None => vec![Drift::new("template", "(none)", "a launch template version")],

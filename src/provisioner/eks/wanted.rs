@@ -137,23 +137,50 @@ impl Amount {
 
 /// All processes of a scaling group that can be suspended (API reference, SuspendProcesses).
 pub const PROCESSES: &[&str] = &[
-    "AZRebalance", "AddToLoadBalancer", "AlarmNotification", "HealthCheck", "InstanceRefresh", "Launch",
-    "ReplaceUnhealthy", "ScheduledActions", "Terminate",
+    "AZRebalance",
+    "AddToLoadBalancer",
+    "AlarmNotification",
+    "HealthCheck",
+    "InstanceRefresh",
+    "Launch",
+    "ReplaceUnhealthy",
+    "ScheduledActions",
+    "Terminate",
 ];
 
 /// All group metrics (API reference, EnableMetricsCollection).
 pub const METRICS: &[&str] = &[
-    "GroupAndWarmPoolDesiredCapacity", "GroupAndWarmPoolTotalCapacity", "GroupDesiredCapacity", "GroupInServiceCapacity",
-    "GroupInServiceInstances", "GroupMaxSize", "GroupMinSize", "GroupPendingCapacity", "GroupPendingInstances",
-    "GroupStandbyCapacity", "GroupStandbyInstances", "GroupTerminatingCapacity", "GroupTerminatingInstances",
-    "GroupTotalCapacity", "GroupTotalInstances", "WarmPoolDesiredCapacity", "WarmPoolMinSize", "WarmPoolPendingCapacity",
-    "WarmPoolTerminatingCapacity", "WarmPoolTotalCapacity", "WarmPoolWarmedCapacity",
+    "GroupAndWarmPoolDesiredCapacity",
+    "GroupAndWarmPoolTotalCapacity",
+    "GroupDesiredCapacity",
+    "GroupInServiceCapacity",
+    "GroupInServiceInstances",
+    "GroupMaxSize",
+    "GroupMinSize",
+    "GroupPendingCapacity",
+    "GroupPendingInstances",
+    "GroupStandbyCapacity",
+    "GroupStandbyInstances",
+    "GroupTerminatingCapacity",
+    "GroupTerminatingInstances",
+    "GroupTotalCapacity",
+    "GroupTotalInstances",
+    "WarmPoolDesiredCapacity",
+    "WarmPoolMinSize",
+    "WarmPoolPendingCapacity",
+    "WarmPoolTerminatingCapacity",
+    "WarmPoolTotalCapacity",
+    "WarmPoolWarmedCapacity",
 ];
 
 const CONFIGURATION: &str = "spec.eks.configuration";
 
 /// Parses a merged spec. All problems are told at once.
-pub fn parse(id: &GroupId, annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> Result<Wanted, Vec<Problem>> {
+pub fn parse(
+    id: &GroupId,
+    annotations: &BTreeMap<String, String>,
+    spec: &InstanceGroupSpec,
+) -> Result<Wanted, Vec<Problem>> {
     let mut problems = Problems::default();
     let empty = EksConfiguration::default();
     let eks = spec.eks.clone().unwrap_or_default();
@@ -161,7 +188,10 @@ pub fn parse(id: &GroupId, annotations: &BTreeMap<String, String>, spec: &Instan
     let unsupported = supported::unsupported(spec, annotations);
     let (min, max) = sizes(&mut problems, eks.min_size, eks.max_size);
     let stages = stages(c);
-    let family = effective_family(annotations.get(annotation::OS_FAMILY).map(|f| OsFamily::parse(f)).unwrap_or(OsFamily::AmazonLinux2), &stages);
+    let family = effective_family(
+        annotations.get(annotation::OS_FAMILY).map(|f| OsFamily::parse(f)).unwrap_or(OsFamily::AmazonLinux2),
+        &stages,
+    );
     let wanted = Wanted {
         id: id.clone(),
         cluster: problems.required("clusterName", &c.cluster_name),
@@ -173,19 +203,30 @@ pub fn parse(id: &GroupId, annotations: &BTreeMap<String, String>, spec: &Instan
         key_pair: set(&c.key_pair_name),
         subnets: problems.required_list("subnets", &c.subnets),
         security_groups: problems.required_list("securityGroups", &c.security_groups),
-        given_role: set(&c.role_name).map(|role| GivenRole { profile: set(&c.instance_profile_name).unwrap_or_else(|| role.clone()), role }),
+        given_role: set(&c.role_name)
+            .map(|role| GivenRole { profile: set(&c.instance_profile_name).unwrap_or_else(|| role.clone()), role }),
         managed_policies: list(&c.managed_policies),
         irsa: flag(annotations, annotation::IRSA_ENABLED),
         family,
         labels: labels(id, annotations, c),
         taints: taints(&mut problems, c),
-        max_pods: c.bootstrap_options.as_ref().and_then(|b| b.max_pods).filter(|n| *n > 0).map(|n| n.min(u32::MAX.into()) as u32),
+        max_pods: c
+            .bootstrap_options
+            .as_ref()
+            .and_then(|b| b.max_pods)
+            .filter(|n| *n > 0)
+            .map(|n| n.min(u32::MAX.into()) as u32),
         container_runtime: c.bootstrap_options.as_ref().and_then(|b| set(&b.container_runtime)),
         bootstrap_arguments: Redacted::new(set(&c.bootstrap_arguments).unwrap_or_default()),
         stages,
         mounts: mounts(&mut problems, c),
         devices: devices(&mut problems, c),
-        tags: tags(&mut problems, c.cluster_name.as_deref().unwrap_or_default(), "tags", c.tags.as_deref().unwrap_or_default()),
+        tags: tags(
+            &mut problems,
+            c.cluster_name.as_deref().unwrap_or_default(),
+            "tags",
+            c.tags.as_deref().unwrap_or_default(),
+        ),
         tag_specifications: tag_specifications(&mut problems, c),
         suspend: names(&mut problems, "suspendProcesses", &c.suspend_processes, PROCESSES, PROCESSES),
         metrics: names(&mut problems, "metricsCollection", &c.metrics_collection, METRICS, &METRICS[2..15]),
@@ -242,16 +283,30 @@ fn sizes(problems: &mut Problems, min: Option<i64>, max: Option<i64>) -> (i32, i
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     for (path, size) in [("spec.eks.minSize", min), ("spec.eks.maxSize", max)] {
         if !(0..=10_000).contains(&size) {
-            problems.0.push(Problem::invalid(path, size, "is no size of a scaling group", "use a number from 0 to 10000"));
+            problems.0.push(Problem::invalid(
+                path,
+                size,
+                "is no size of a scaling group",
+                "use a number from 0 to 10000",
+            ));
         }
     }
     if min > max {
-        problems.0.push(Problem::invalid("spec.eks.minSize", min, format!("is larger than spec.eks.maxSize ({max})"), "raise maxSize or lower minSize"));
+        problems.0.push(Problem::invalid(
+            "spec.eks.minSize",
+            min,
+            format!("is larger than spec.eks.maxSize ({max})"),
+            "raise maxSize or lower minSize",
+        ));
     }
     (min.clamp(0, 10_000) as i32, max.clamp(0, 10_000) as i32)
 }
 
-fn strategy(problems: &mut Problems, annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> RollingUpdate {
+fn strategy(
+    problems: &mut Problems,
+    annotations: &BTreeMap<String, String>,
+    spec: &InstanceGroupSpec,
+) -> RollingUpdate {
     let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
     let mut duration = |field: &str, text: &Option<String>| {
         let text = set(text)?;
@@ -266,12 +321,19 @@ fn strategy(problems: &mut Problems, annotations: &BTreeMap<String, String>, spe
     };
     let drain_timeout = duration("drainTimeout", &rolling.drain_timeout);
     let join_timeout = duration("joinTimeout", &rolling.join_timeout).unwrap_or(SignedDuration::from_mins(15));
-    let rotate_at = annotations.get(annotation::ROTATE_AT).filter(|t| !t.is_empty()).and_then(|text| match text.parse::<Timestamp>() {
-        Ok(at) => Some(at),
-        Err(_) => {
-            let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
-            problems.0.push(Problem::invalid(&path, text, "is no RFC 3339 time", "write it as 2026-01-31T08:00:00Z"));
-            None
+    let rotate_at = annotations.get(annotation::ROTATE_AT).filter(|t| !t.is_empty()).and_then(|text| {
+        match text.parse::<Timestamp>() {
+            Ok(at) => Some(at),
+            Err(_) => {
+                let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
+                problems.0.push(Problem::invalid(
+                    &path,
+                    text,
+                    "is no RFC 3339 time",
+                    "write it as 2026-01-31T08:00:00Z",
+                ));
+                None
+            }
         }
     });
     RollingUpdate {
@@ -296,7 +358,12 @@ fn amount(problems: &mut Problems, value: Option<&IntOrString>) -> Amount {
     };
     parsed.unwrap_or_else(|| {
         let path = "spec.strategy.rollingUpdate.maxUnavailable";
-        problems.0.push(Problem::invalid(path, text, "is neither a number of nodes nor a percentage", "use for example 1 or 30%"));
+        problems.0.push(Problem::invalid(
+            path,
+            text,
+            "is neither a number of nodes nor a percentage",
+            "use for example 1 or 30%",
+        ));
         Amount::Count(1)
     })
 }
@@ -307,9 +374,20 @@ fn image(problems: &mut Problems, value: &Option<String>) -> Image {
         return Image::Latest;
     }
     match text.strip_prefix("ssm://") {
-        Some(version) if !version.is_empty() && version.len() <= 128 && version.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) => Image::Ssm(version.into()),
+        Some(version)
+            if !version.is_empty()
+                && version.len() <= 128
+                && version.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) =>
+        {
+            Image::Ssm(version.into())
+        }
         Some(_) => {
-            problems.push("image", &text, "is no image version", "use ssm://<version> with the version that AWS's parameter has");
+            problems.push(
+                "image",
+                &text,
+                "is no image version",
+                "use ssm://<version> with the version that AWS's parameter has",
+            );
             Image::Latest
         }
         None => {
@@ -339,7 +417,12 @@ fn taints(problems: &mut Problems, c: &EksConfiguration) -> Vec<Taint> {
             problems.push(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
         }
         if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect.as_str()) {
-            problems.push(&format!("taints[{i}].effect"), &effect, "is no effect of a taint", "use NoSchedule, PreferNoSchedule or NoExecute");
+            problems.push(
+                &format!("taints[{i}].effect"),
+                &effect,
+                "is no effect of a taint",
+                "use NoSchedule, PreferNoSchedule or NoExecute",
+            );
         }
         taints.push(Taint { key, value: taint.value.clone().unwrap_or_default(), effect });
     }
@@ -355,7 +438,13 @@ fn stages(c: &EksConfiguration) -> Vec<Stage> {
     c.user_data
         .iter()
         .flatten()
-        .filter_map(|u| Some(Stage { name: u.name.clone().unwrap_or_default(), kind: kind(&u.stage)?, data: u.data.clone().unwrap_or_default().into() }))
+        .filter_map(|u| {
+            Some(Stage {
+                name: u.name.clone().unwrap_or_default(),
+                kind: kind(&u.stage)?,
+                data: u.data.clone().unwrap_or_default().into(),
+            })
+        })
         .collect()
 }
 
@@ -364,14 +453,25 @@ fn mounts(problems: &mut Problems, c: &EksConfiguration) -> Vec<Mount> {
     for (i, volume) in c.volumes.iter().flatten().enumerate() {
         let Some(options) = volume.mount_options.as_ref() else { continue };
         let path = format!("volumes[{i}].mountOptions");
-        let (file_system, mount) = (options.file_system.clone().unwrap_or_default(), options.mount.clone().unwrap_or_default());
+        let (file_system, mount) =
+            (options.file_system.clone().unwrap_or_default(), options.mount.clone().unwrap_or_default());
         if !["xfs", "ext4"].contains(&file_system.as_str()) {
-            problems.push(&format!("{path}.fileSystem"), &file_system, "is no supported file system", "use xfs or ext4");
+            problems.push(
+                &format!("{path}.fileSystem"),
+                &file_system,
+                "is no supported file system",
+                "use xfs or ext4",
+            );
         }
         if !mount.starts_with('/') {
             problems.push(&format!("{path}.mount"), &mount, "is no absolute path", "use a path such as /data");
         }
-        mounts.push(Mount { device: volume.name.clone().unwrap_or_default(), file_system, path: mount, persist: options.persists() });
+        mounts.push(Mount {
+            device: volume.name.clone().unwrap_or_default(),
+            file_system,
+            path: mount,
+            persist: options.persists(),
+        });
     }
     mounts
 }
@@ -380,8 +480,14 @@ fn devices(problems: &mut Problems, c: &EksConfiguration) -> Vec<BlockDevice> {
     let volumes = c.volumes.as_deref().unwrap_or_default();
     if volumes.is_empty() {
         return vec![BlockDevice {
-            name: "/dev/xvda".into(), volume_type: Some("gp2".into()), size: Some(32), iops: None, throughput: None,
-            delete_on_termination: true, encrypted: None, snapshot_id: None,
+            name: "/dev/xvda".into(),
+            volume_type: Some("gp2".into()),
+            size: Some(32),
+            iops: None,
+            throughput: None,
+            delete_on_termination: true,
+            encrypted: None,
+            snapshot_id: None,
         }];
     }
     volumes.iter().enumerate().map(|(i, volume)| device(problems, i, volume)).collect()
@@ -394,27 +500,46 @@ fn device(problems: &mut Problems, i: usize, v: &Volume) -> BlockDevice {
     if set(&v.name).is_none() {
         problems.push(&path("name"), "", "is required", "name the device, for example /dev/xvda");
     }
-    if let Some(k) = &kind && !["gp2", "gp3", "io1", "io2", "sc1", "st1"].contains(&k.as_str()) {
+    if let Some(k) = &kind
+        && !["gp2", "gp3", "io1", "io2", "sc1", "st1"].contains(&k.as_str())
+    {
         problems.push(&path("type"), k, "is no volume type", "use gp2, gp3, io1, io2, sc1 or st1");
     }
     let takes = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
     if let Some(iops) = number(v.iops) {
         if !takes(&["io1", "io2", "gp3"]) {
-            problems.push(&path("iops"), iops, "does not go with this volume type", "use io1, io2 or gp3, or remove iops");
+            problems.push(
+                &path("iops"),
+                iops,
+                "does not go with this volume type",
+                "use io1, io2 or gp3, or remove iops",
+            );
         } else if iops < 100 {
             problems.push(&path("iops"), iops, "is below 100", "use 100 or more");
         }
     }
-    if let Some(throughput) = number(v.throughput) && !takes(&["gp3"]) {
+    if let Some(throughput) = number(v.throughput)
+        && !takes(&["gp3"])
+    {
         problems.push(&path("throughput"), throughput, "goes with gp3 only", "use gp3 or remove throughput");
     }
     if set(&v.snapshot_id).is_some() && number(v.size).is_some() {
-        problems.push(&path("size"), v.size.unwrap_or_default(), "does not go with snapshotId", "remove one of the two");
+        problems.push(
+            &path("size"),
+            v.size.unwrap_or_default(),
+            "does not go with snapshotId",
+            "remove one of the two",
+        );
     }
     BlockDevice {
-        name: v.name.clone().unwrap_or_default(), volume_type: kind, size: number(v.size), iops: number(v.iops),
-        throughput: number(v.throughput), delete_on_termination: v.delete_on_termination.unwrap_or(true),
-        encrypted: v.encrypted, snapshot_id: set(&v.snapshot_id),
+        name: v.name.clone().unwrap_or_default(),
+        volume_type: kind,
+        size: number(v.size),
+        iops: number(v.iops),
+        throughput: number(v.throughput),
+        delete_on_termination: v.delete_on_termination.unwrap_or(true),
+        encrypted: v.encrypted,
+        snapshot_id: set(&v.snapshot_id),
     }
 }
 
@@ -435,7 +560,12 @@ fn tags(problems: &mut Problems, cluster: &str, field: &str, given: &[crate::api
         tags.insert(key, value);
     }
     if tags.len() > 40 {
-        problems.push(field, tags.len(), "are more tags than a scaling group can hold beside the controller's", "use at most 40");
+        problems.push(
+            field,
+            tags.len(),
+            "are more tags than a scaling group can hold beside the controller's",
+            "use at most 40",
+        );
     }
     tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
 }
@@ -444,7 +574,12 @@ fn tag_specifications(problems: &mut Problems, c: &EksConfiguration) -> Vec<TagS
     let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
         .map(|(i, s)| TagSpecification {
             resource_type: s.resource_type.clone().unwrap_or_default(),
-            tags: tags(problems, c.cluster_name.as_deref().unwrap_or_default(), &format!("tagSpecifications[{i}].tags"), s.tags.as_deref().unwrap_or_default()),
+            tags: tags(
+                problems,
+                c.cluster_name.as_deref().unwrap_or_default(),
+                &format!("tagSpecifications[{i}].tags"),
+                s.tags.as_deref().unwrap_or_default(),
+            ),
         })
         .filter(|s| !s.tags.is_empty())
         .collect();
@@ -452,7 +587,13 @@ fn tag_specifications(problems: &mut Problems, c: &EksConfiguration) -> Vec<TagS
     specifications
 }
 
-fn names(problems: &mut Problems, field: &str, given: &Option<Vec<String>>, known: &[&str], all: &[&str]) -> BTreeSet<String> {
+fn names(
+    problems: &mut Problems,
+    field: &str,
+    given: &Option<Vec<String>>,
+    known: &[&str],
+    all: &[&str],
+) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for name in given.iter().flatten() {
         if name.eq_ignore_ascii_case("all") {
@@ -460,7 +601,12 @@ fn names(problems: &mut Problems, field: &str, given: &Option<Vec<String>>, know
         } else if let Some(known) = known.iter().find(|k| k.eq_ignore_ascii_case(name)) {
             found.insert((*known).to_owned());
         } else {
-            problems.push(field, name, "is not known to Auto Scaling", &format!("use all, or some of {}", known.join(", ")));
+            problems.push(
+                field,
+                name,
+                "is not known to Auto Scaling",
+                &format!("use all, or some of {}", known.join(", ")),
+            );
         }
     }
     found
@@ -488,13 +634,22 @@ fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<LifecycleHook> {
             problems.push(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
         }
         if set(&hook.role_arn).is_some() && set(&hook.notification_arn).is_none() {
-            problems.push(&path("roleArn"), hook.role_arn.clone().unwrap_or_default(), "needs a notificationArn", "set notificationArn or remove roleArn");
+            problems.push(
+                &path("roleArn"),
+                hook.role_arn.clone().unwrap_or_default(),
+                "needs a notificationArn",
+                "set notificationArn or remove roleArn",
+            );
         }
         let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
         hooks.push(LifecycleHook {
-            name, transition: transition.into(), default_result: if continues { "CONTINUE" } else { "ABANDON" }.into(),
-            heartbeat_timeout: timeout.clamp(30, 7200) as i32, notification_arn: set(&hook.notification_arn),
-            metadata: set(&hook.metadata), role_arn: set(&hook.role_arn),
+            name,
+            transition: transition.into(),
+            default_result: if continues { "CONTINUE" } else { "ABANDON" }.into(),
+            heartbeat_timeout: timeout.clamp(30, 7200) as i32,
+            notification_arn: set(&hook.notification_arn),
+            metadata: set(&hook.metadata),
+            role_arn: set(&hook.role_arn),
         });
     }
     hooks
@@ -511,7 +666,9 @@ fn word(problems: &mut Problems, field: &str, value: &Option<String>, allowed: &
 fn metadata(problems: &mut Problems, c: &EksConfiguration) -> Option<MetadataOptions> {
     let m = c.metadata_options.as_ref()?;
     let hop_limit = m.http_put_hop_limit.filter(|n| *n != 0);
-    if let Some(n) = hop_limit && !(1..=64).contains(&n) {
+    if let Some(n) = hop_limit
+        && !(1..=64).contains(&n)
+    {
         problems.push("metadataOptions.httpPutHopLimit", n, "is out of range", "use 1 to 64");
     }
     let options = MetadataOptions {
@@ -542,7 +699,8 @@ fn with_autoscaler_tags(mut wanted: Wanted, annotations: &BTreeMap<String, Strin
         return wanted;
     }
     let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
-    let mut add = |key: String, value: &str| wanted.tags.push(Tag { key: format!("{prefix}{key}"), value: value.into() });
+    let mut add =
+        |key: String, value: &str| wanted.tags.push(Tag { key: format!("{prefix}{key}"), value: value.into() });
     add(wanted.cluster.clone(), "owned");
     add("enabled".into(), "true");
     add("node-template/label/kubernetes.io/os".into(), "linux");

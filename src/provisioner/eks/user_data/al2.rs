@@ -21,15 +21,10 @@ pub(super) const WARM_CHECK: &str = r#"if command -v aws >/dev/null 2>&1 && comm
 fi
 "#;
 
-pub(super) fn encode(
-    input: &BootstrapInput,
-    stages: &[Decoded],
-) -> Result<Vec<u8>, UserDataProblem> {
+pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
     let mut out = before_bootstrap(input, stages);
     let command = bootstrap(input)?;
-    out.extend_from_slice(
-        format!("set -o xtrace\n/etc/eks/bootstrap.sh {command}\nset +o xtrace\n").as_bytes(),
-    );
+    out.extend_from_slice(format!("set -o xtrace\n/etc/eks/bootstrap.sh {command}\nset +o xtrace\n").as_bytes());
     out.extend(joined(stages, StageKind::Post));
     Ok(out)
 }
@@ -50,11 +45,7 @@ fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
     if input.max_pods.is_some() {
         flag("--use-max-pods", "false");
     }
-    if let Some(runtime) = input
-        .container_runtime
-        .as_deref()
-        .filter(|text| !text.is_empty())
-    {
+    if let Some(runtime) = input.container_runtime.as_deref().filter(|text| !text.is_empty()) {
         flag("--container-runtime", runtime);
     }
     flag("--b64-cluster-ca", &input.ca_base64);
@@ -70,10 +61,7 @@ fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
         }
         None => {}
     }
-    words.extend([
-        "--kubelet-extra-args".to_owned(),
-        shell_single(&kubelet_arguments(input)),
-    ]);
+    words.extend(["--kubelet-extra-args".to_owned(), shell_single(&kubelet_arguments(input))]);
     Ok(words.join(" "))
 }
 

@@ -15,31 +15,16 @@ struct Part {
 
 /// nodeadm merges the documents in their order, so that ours, which follows the user's, decides
 /// which cluster the node joins.
-pub(super) fn encode(
-    input: &BootstrapInput,
-    stages: &[Decoded],
-) -> Result<Vec<u8>, UserDataProblem> {
-    let mut parts = vec![Part {
-        content_type: SHELL,
-        content: before_bootstrap(input, stages),
-    }];
+pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
+    let mut parts = vec![Part { content_type: SHELL, content: before_bootstrap(input, stages) }];
     if let Some(stage) = node_config(stages) {
-        parts.push(Part {
-            content_type: NODE_CONFIG,
-            content: stage.data.clone(),
-        });
+        parts.push(Part { content_type: NODE_CONFIG, content: stage.data.clone() });
     }
-    parts.push(Part {
-        content_type: NODE_CONFIG,
-        content: own_config(input).into_bytes(),
-    });
+    parts.push(Part { content_type: NODE_CONFIG, content: own_config(input).into_bytes() });
     let post = joined(stages, StageKind::Post);
     if !post.is_empty() {
         let content = [b"#!/bin/bash\n".as_slice(), &post].concat();
-        parts.push(Part {
-            content_type: SHELL,
-            content,
-        });
+        parts.push(Part { content_type: SHELL, content });
     }
     Ok(mime(&parts))
 }
@@ -75,30 +60,17 @@ fn own_config(input: &BootstrapInput) -> String {
 fn flags(input: &BootstrapInput) -> Vec<String> {
     let mut flags = vec![format!("--node-labels={}", label_list(&input.labels))];
     if !input.taints.is_empty() {
-        flags.push(format!(
-            "--register-with-taints={}",
-            taint_list(&input.taints).join(",")
-        ));
+        flags.push(format!("--register-with-taints={}", taint_list(&input.taints).join(",")));
     }
-    flags.extend(
-        input
-            .bootstrap_arguments
-            .expose()
-            .split_whitespace()
-            .map(str::to_owned),
-    );
+    flags.extend(input.bootstrap_arguments.expose().split_whitespace().map(str::to_owned));
     flags
 }
 
 fn mime(parts: &[Part]) -> Vec<u8> {
     let boundary = free_boundary(parts);
-    let mut out =
-        format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n")
-            .into_bytes();
+    let mut out = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n").into_bytes();
     for part in parts {
-        out.extend_from_slice(
-            format!("--{boundary}\nContent-Type: {}\n\n", part.content_type).as_bytes(),
-        );
+        out.extend_from_slice(format!("--{boundary}\nContent-Type: {}\n\n", part.content_type).as_bytes());
         out.extend_from_slice(&part.content);
         out.push(b'\n');
     }
@@ -110,11 +82,7 @@ fn mime(parts: &[Part]) -> Vec<u8> {
 fn free_boundary(parts: &[Part]) -> String {
     let taken = |boundary: &str| {
         let line = format!("--{boundary}");
-        parts.iter().any(|part| {
-            part.content
-                .windows(line.len())
-                .any(|at| at == line.as_bytes())
-        })
+        parts.iter().any(|part| part.content.windows(line.len()).any(|at| at == line.as_bytes()))
     };
     let mut boundary = "BOUNDARY".to_owned();
     let mut number = 0;

@@ -6,10 +6,7 @@ use super::quote::double;
 use super::stages::{Decoded, StageKind};
 use super::{BootstrapInput, UserDataProblem, check};
 
-pub(super) fn encode(
-    input: &BootstrapInput,
-    stages: &[Decoded],
-) -> Result<Vec<u8>, UserDataProblem> {
+pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
     let pre = fragments(stages, StageKind::Pre)?;
     let post = fragments(stages, StageKind::Post)?;
     let text = format!("{pre}\n{}{post}\n", settings(input));
@@ -28,14 +25,8 @@ fn fragments(stages: &[Decoded], kind: StageKind) -> Result<String, UserDataProb
             && let Err(error) = text.parse::<toml::Table>()
         {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..at]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count();
-            return Err(UserDataProblem::NotToml {
-                stage: stage.field.clone(),
-                line,
-            });
+            let line = 1 + text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
+            return Err(UserDataProblem::NotToml { stage: stage.field.clone(), line });
         }
         out.push_str(text);
     }
@@ -74,11 +65,7 @@ fn settings(input: &BootstrapInput) -> String {
 fn taints_by_key(input: &BootstrapInput) -> BTreeMap<&str, Vec<String>> {
     let mut by_key: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for taint in &input.taints {
-        let value = double(&format!(
-            "{}:{}",
-            taint.value,
-            check::effect_of(&taint.effect)
-        ));
+        let value = double(&format!("{}:{}", taint.value, check::effect_of(&taint.effect)));
         by_key.entry(&taint.key).or_default().push(value);
     }
     by_key

@@ -86,10 +86,7 @@ pub(super) fn input(input: &BootstrapInput) -> Result<(), UserDataProblem> {
     one_line("the cluster's endpoint", &input.endpoint)?;
     one_line("the cluster's certificate authority", &input.ca_base64)?;
     if let Some(runtime) = &input.container_runtime {
-        one_line(
-            "spec.eks.configuration.bootstrapOptions.containerRuntime",
-            runtime,
-        )?;
+        one_line("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
     }
     if input.bootstrap_arguments.expose().contains('\0') {
         let field = "spec.eks.configuration.bootstrapArguments";
@@ -104,14 +101,8 @@ pub(super) fn input(input: &BootstrapInput) -> Result<(), UserDataProblem> {
     }
     for mount in &input.mounts {
         one_line("spec.eks.configuration.volumes[].name", &mount.device)?;
-        one_line(
-            "spec.eks.configuration.volumes[].mountOptions.mount",
-            &mount.path,
-        )?;
-        if !["xfs", "ext4"]
-            .iter()
-            .any(|fs| mount.file_system.eq_ignore_ascii_case(fs))
-        {
+        one_line("spec.eks.configuration.volumes[].mountOptions.mount", &mount.path)?;
+        if !["xfs", "ext4"].iter().any(|fs| mount.file_system.eq_ignore_ascii_case(fs)) {
             let field = "spec.eks.configuration.volumes[].mountOptions.fileSystem";
             return Err(bad(field, &mount.file_system, "must be xfs or ext4"));
         }
@@ -131,13 +122,7 @@ pub(super) fn service_ip(cidr: &str) -> Result<Option<IpAddr>, UserDataProblem> 
     if cidr.is_empty() {
         return Ok(None);
     }
-    let wrong = || {
-        bad(
-            "the cluster's service CIDR",
-            cidr,
-            "is not a CIDR such as 172.20.0.0/16",
-        )
-    };
+    let wrong = || bad("the cluster's service CIDR", cidr, "is not a CIDR such as 172.20.0.0/16");
     let (address, length) = cidr.split_once('/').ok_or_else(wrong)?;
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let length: u8 = length.parse().map_err(|_| wrong())?;
@@ -172,10 +157,7 @@ pub fn taint_problem(key: &str, value: &str, effect: &str) -> Option<UserDataPro
     if !is_value(value) {
         return Some(bad(TAINTS, value, VALUE_RULE));
     }
-    if !EFFECTS
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(effect))
-    {
+    if !EFFECTS.iter().any(|known| known.eq_ignore_ascii_case(effect)) {
         let rule = "is no effect: use NoSchedule, PreferNoSchedule or NoExecute";
         return Some(bad(TAINTS, effect, rule));
     }
@@ -186,11 +168,7 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// The kubelet's spelling of an effect that was checked.
 pub(super) fn effect_of(text: &str) -> &str {
-    EFFECTS
-        .iter()
-        .find(|known| known.eq_ignore_ascii_case(text))
-        .copied()
-        .unwrap_or(text)
+    EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
 }
 
 const KEY_RULE: &str = "is no label key: use letters, digits, `-`, `_` and `.`, at most 63, begun \
@@ -248,24 +226,13 @@ fn kubelet_may_set(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else {
         return true;
     };
-    let within = |domain: &str| {
-        prefix
-            .strip_suffix(domain)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
+    let within = |domain: &str| prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     let reserved = within("kubernetes.io") || within("k8s.io");
-    !reserved
-        || within("node.kubernetes.io")
-        || within("kubelet.kubernetes.io")
-        || ALLOWED.contains(&key)
+    !reserved || within("node.kubernetes.io") || within("kubelet.kubernetes.io") || ALLOWED.contains(&key)
 }
 
 /// Checks the whole against [`MAX_BYTES`] and names the largest part that a person can shorten.
-pub(super) fn size(
-    size: usize,
-    input: &BootstrapInput,
-    stages: &[Decoded],
-) -> Result<(), UserDataProblem> {
+pub(super) fn size(size: usize, input: &BootstrapInput, stages: &[Decoded]) -> Result<(), UserDataProblem> {
     if size <= MAX_BYTES {
         return Ok(());
     }
@@ -276,29 +243,13 @@ pub(super) fn size(
     let fields = [
         (LABELS.to_owned(), labels),
         (TAINTS.to_owned(), taints),
-        (
-            "spec.eks.configuration.bootstrapArguments".to_owned(),
-            arguments,
-        ),
-        (
-            "spec.eks.configuration.volumes[].mountOptions".to_owned(),
-            mounts,
-        ),
+        ("spec.eks.configuration.bootstrapArguments".to_owned(), arguments),
+        ("spec.eks.configuration.volumes[].mountOptions".to_owned(), mounts),
     ];
-    let stages = stages
-        .iter()
-        .map(|stage| (stage.field.clone(), stage.data.len()));
-    let (largest, largest_size) = fields
-        .into_iter()
-        .chain(stages)
-        .max_by_key(|(_, length)| *length)
-        .unwrap_or_default();
-    Err(UserDataProblem::TooLarge {
-        size,
-        limit: MAX_BYTES,
-        largest,
-        largest_size,
-    })
+    let stages = stages.iter().map(|stage| (stage.field.clone(), stage.data.len()));
+    let (largest, largest_size) =
+        fields.into_iter().chain(stages).max_by_key(|(_, length)| *length).unwrap_or_default();
+    Err(UserDataProblem::TooLarge { size, limit: MAX_BYTES, largest, largest_size })
 }
 
 #[cfg(test)]
@@ -349,19 +300,8 @@ mod tests {
     fn service_cidrs_are_read() {
         assert_eq!(service_ip("").unwrap(), None);
         assert!(service_ip("172.20.0.0/16").unwrap().unwrap().is_ipv4());
-        assert!(
-            service_ip("fd30:1c53:5f8a::/108")
-                .unwrap()
-                .unwrap()
-                .is_ipv6()
-        );
-        for wrong in [
-            "172.20.0.0",
-            "x/16",
-            "172.20.0.0/33",
-            "172.20.0.0/x",
-            "; rm -rf /",
-        ] {
+        assert!(service_ip("fd30:1c53:5f8a::/108").unwrap().unwrap().is_ipv6());
+        for wrong in ["172.20.0.0", "x/16", "172.20.0.0/33", "172.20.0.0/x", "; rm -rf /"] {
             assert!(service_ip(wrong).is_err(), "{wrong}");
         }
     }

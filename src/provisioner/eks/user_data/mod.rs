@@ -203,11 +203,7 @@ pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, User
         OsFamily::Windows => return Err(UserDataProblem::NotSupported { family }),
     };
     check::size(bytes.len(), input, &stages)?;
-    Ok(UserData {
-        family,
-        ignored: ignored(family, input),
-        bytes: Redacted::new(bytes),
-    })
+    Ok(UserData { family, ignored: ignored(family, input), bytes: Redacted::new(bytes) })
 }
 
 fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
@@ -218,14 +214,8 @@ fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
         .is_some_and(|runtime| !runtime.is_empty() && !runtime.eq_ignore_ascii_case("containerd"));
     let bottlerocket = family == OsFamily::Bottlerocket;
     [
-        (
-            bottlerocket && !input.bootstrap_arguments.expose().trim().is_empty(),
-            Ignored::BootstrapArguments,
-        ),
-        (
-            always_containerd && other_runtime,
-            Ignored::ContainerRuntime,
-        ),
+        (bottlerocket && !input.bootstrap_arguments.expose().trim().is_empty(), Ignored::BootstrapArguments),
+        (always_containerd && other_runtime, Ignored::ContainerRuntime),
         (bottlerocket && !input.mounts.is_empty(), Ignored::Mounts),
     ]
     .into_iter()
@@ -235,24 +225,11 @@ fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
 
 /// `k=v,k2=v2`, sorted by key.
 fn label_list(labels: &BTreeMap<String, String>) -> String {
-    let pairs: Vec<_> = labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     pairs.join(",")
 }
 
 /// `k=v:Effect`, in the order of the spec.
 fn taint_list(taints: &[Taint]) -> Vec<String> {
-    taints
-        .iter()
-        .map(|taint| {
-            format!(
-                "{}={}:{}",
-                taint.key,
-                taint.value,
-                check::effect_of(&taint.effect)
-            )
-        })
-        .collect()
+    taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, check::effect_of(&taint.effect))).collect()
 }

@@ -33,17 +33,11 @@ fn paragraph(mount: &Mount) -> String {
             fstab(&device_path),
             fstab(&directory_path),
         ));
-        out.push_str(&format!(
-            "grep -qxF {line} /etc/fstab || echo {line} >> /etc/fstab\n"
-        ));
+        out.push_str(&format!("grep -qxF {line} /etc/fstab || echo {line} >> /etc/fstab\n"));
     }
     out
 }
 
 fn absolute(base: &str, path: &str) -> String {
-    if path.starts_with('/') {
-        path.to_owned()
-    } else {
-        format!("{base}{path}")
-    }
+    if path.starts_with('/') { path.to_owned() } else { format!("{base}{path}") }
 }

@@ -5,11 +5,7 @@ use std::fmt::Write;
 /// One word of a POSIX shell: as it is when nothing in it is special, else in single quotes.
 pub fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        shell_single(word)
-    }
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { shell_single(word) }
 }
 
 /// One word of a POSIX shell, always in single quotes.

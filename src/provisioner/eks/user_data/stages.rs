@@ -9,10 +9,8 @@ use crate::redact::Redacted;
 
 /// Canonical padding is required, as in Go's standard encoding; its leniency about trailing bits
 /// and line breaks is kept too, so that the same texts count as base64.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
-);
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 /// Where a stage goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,24 +50,13 @@ pub struct Stage {
 impl Stage {
     /// A stage of the given data.
     pub fn new(name: impl Into<String>, kind: StageKind, data: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            kind,
-            data: Redacted::new(data.into()),
-        }
+        Self { name: name.into(), kind, data: Redacted::new(data.into()) }
     }
 }
 
 /// A `NodeConfigYaml` stage forces Amazon Linux 2023, whatever the annotation says.
 pub fn effective_family(family: OsFamily, stages: &[Stage]) -> OsFamily {
-    if stages
-        .iter()
-        .any(|stage| stage.kind == StageKind::NodeConfig)
-    {
-        OsFamily::AmazonLinux2023
-    } else {
-        family
-    }
+    if stages.iter().any(|stage| stage.kind == StageKind::NodeConfig) { OsFamily::AmazonLinux2023 } else { family }
 }
 
 /// A decoded stage with the words that name it in a message.
@@ -83,9 +70,7 @@ pub(super) struct Decoded {
 impl Decoded {
     /// The stage as text.
     pub fn text(&self) -> Result<&str, UserDataProblem> {
-        std::str::from_utf8(&self.data).map_err(|_| UserDataProblem::NotText {
-            stage: self.field.clone(),
-        })
+        std::str::from_utf8(&self.data).map_err(|_| UserDataProblem::NotText { stage: self.field.clone() })
     }
 }
 
@@ -108,19 +93,12 @@ pub(super) fn decode(stages: &[Stage]) -> Result<Vec<Decoded>, UserDataProblem> 
 
 /// The stages of one kind, joined without a separator.
 pub(super) fn joined(stages: &[Decoded], kind: StageKind) -> Vec<u8> {
-    stages
-        .iter()
-        .filter(|stage| stage.kind == kind)
-        .flat_map(|stage| stage.data.clone())
-        .collect()
+    stages.iter().filter(|stage| stage.kind == kind).flat_map(|stage| stage.data.clone()).collect()
 }
 
 /// The last `NodeConfigYaml`, when it has any content.
 pub(super) fn node_config(stages: &[Decoded]) -> Option<&Decoded> {
-    stages
-        .iter()
-        .rfind(|stage| stage.kind == StageKind::NodeConfig)
-        .filter(|stage| !stage.data.trim_ascii().is_empty())
+    stages.iter().rfind(|stage| stage.kind == StageKind::NodeConfig).filter(|stage| !stage.data.trim_ascii().is_empty())
 }
 
 fn field_of(index: usize, name: &str) -> String {
@@ -134,18 +112,12 @@ fn field_of(index: usize, name: &str) -> String {
 /// Text that happens to be base64 counts as base64.
 fn plain_or_base64(data: &str) -> Vec<u8> {
     let one_line = data.replace(['\r', '\n'], "");
-    BASE64
-        .decode(one_line)
-        .unwrap_or_else(|_| data.as_bytes().to_vec())
+    BASE64.decode(one_line).unwrap_or_else(|_| data.as_bytes().to_vec())
 }
 
 /// The message gives a position and never the content, which may be secret.
 fn check_yaml(stage: &Decoded) -> Result<(), UserDataProblem> {
-    let problem = |line, detail| UserDataProblem::NotYaml {
-        stage: stage.field.clone(),
-        line,
-        detail,
-    };
+    let problem = |line, detail| UserDataProblem::NotYaml { stage: stage.field.clone(), line, detail };
     // A document too large for EC2 is not worth parsing; the check of the size names it.
     if stage.data.len() > super::MAX_BYTES {
         return Ok(());
@@ -171,21 +143,14 @@ mod tests {
         assert_eq!(plain_or_base64("echo post"), b"echo post");
         assert_eq!(plain_or_base64("ZWNobyBwb3N0="), b"ZWNobyBwb3N0=");
         assert_eq!(plain_or_base64("YQ"), b"YQ");
-        assert_eq!(
-            plain_or_base64("abcdefgh"),
-            [0x69, 0xb7, 0x1d, 0x79, 0xf8, 0x21]
-        );
+        assert_eq!(plain_or_base64("abcdefgh"), [0x69, 0xb7, 0x1d, 0x79, 0xf8, 0x21]);
         assert_eq!(plain_or_base64(""), b"");
     }
 
     #[test]
     fn a_node_config_stage_forces_amazon_linux_2023() {
         let stages = [Stage::new("n", StageKind::NodeConfig, "")];
-        for family in [
-            OsFamily::AmazonLinux2,
-            OsFamily::Bottlerocket,
-            OsFamily::Windows,
-        ] {
+        for family in [OsFamily::AmazonLinux2, OsFamily::Bottlerocket, OsFamily::Windows] {
             assert_eq!(effective_family(family, &stages), OsFamily::AmazonLinux2023);
             assert_eq!(effective_family(family, &[]), family);
         }
@@ -197,20 +162,14 @@ mod tests {
         let bad = Stage::new("bad", StageKind::NodeConfig, "spec: {\ncanary: [");
         assert!(decode(&[bad.clone(), good.clone()]).is_ok());
         let message = decode(&[good, bad]).err().unwrap().to_string();
-        assert!(
-            message.contains("`bad`") && !message.contains("canary"),
-            "{message}"
-        );
+        assert!(message.contains("`bad`") && !message.contains("canary"), "{message}");
     }
 
     #[test]
     fn stages_are_known_without_case_and_unknown_ones_are_none() {
         assert_eq!(StageKind::parse("prebootstrap"), Some(StageKind::Pre));
         assert_eq!(StageKind::parse("PostBootstrap"), Some(StageKind::Post));
-        assert_eq!(
-            StageKind::parse("NodeConfigYaml"),
-            Some(StageKind::NodeConfig)
-        );
+        assert_eq!(StageKind::parse("NodeConfigYaml"), Some(StageKind::NodeConfig));
         assert_eq!(StageKind::parse("Other"), None);
     }
 }
