@@ -68,6 +68,10 @@ class Cloud:
         """Calls to AWS by service and operation: `reads`, `writes` and `total`."""
         return _session().get(f"{self.facts['control']}/calls", timeout=10).json()
 
+    def aws_snapshot(self):
+        """Everything that there is in AWS, as text."""
+        return _session().get(f"{self.facts['control']}/snapshot", timeout=30).text
+
     def created(self):
         """What was made in AWS, by the operation's name."""
         made = {}

@@ -125,6 +125,9 @@ def delete_group(cloud, watch):
     print("  $ kubectl delete instancegroup api --namespace team-shop")
     cloud.kubectl("delete", "instancegroup", "api", "--namespace", "team-shop", "--wait=false")
     watch.until(lambda groups: "team-shop/api" not in groups, "the end of team-shop/api")
+    if "demo-team-shop-api" in cloud.aws_snapshot():
+        raise Failed("something of team-shop/api is left in AWS")
+    print("  no scaling group, launch template, role or instance profile of it is left in AWS")
 
 
 def summary(cloud):
@@ -134,7 +137,7 @@ def summary(cloud):
     calls = cloud.calls()
     for kind in ("writes", "reads"):
         told = ", ".join(f"{name} {count}" for name, count in calls[kind].items())
-        print(textwrap.fill(f"{calls['total'][kind]} {kind} in AWS, by the controller and by plan: {told}", 110,
+        print(textwrap.fill(f"{calls['total'][kind]} {kind}: {told}", 110,
                             initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
     for title, seconds in phases:
         print(f"  {seconds:6.1f} s  {title}")
@@ -143,7 +146,7 @@ def summary(cloud):
 
 def keep(cloud, controller):
     """Leaves everything running until Ctrl-C or SIGTERM."""
-    print("\n=== it goes on running until Ctrl-C; in another terminal:")
+    print(f"\n=== it goes on running until Ctrl-C, or `kill {os.getppid()}`; in another terminal:")
     print(f"  export KUBECONFIG={cloud.facts['kubeconfig']}")
     print(f"  export PATH={pathlib.Path(cloud.facts['kubectl'][0]).parent}:$PATH")
     for name, value in cloud.facts["env"].items():
