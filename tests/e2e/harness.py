@@ -119,6 +119,18 @@ class Cloud(support.Cloud):
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
         return arn
 
+    def edit_map_roles(self, change):
+        """A person's edit of mapRoles in kube-system/aws-auth, from text to text; an empty list is given as no text."""
+        if self.get(AWS_AUTH) is None:
+            # Somebody else may be making it now.
+            self.api("POST", AWS_AUTH.rpartition("/")[0], {"metadata": {"name": "aws-auth"}, "data": {"mapRoles": ""}})
+
+        def edit(data):
+            before = data.get("mapRoles", "")
+            data["mapRoles"] = change("" if before.strip() == "[]" else before)
+
+        return self.edit_config_map(edit, AWS_AUTH)
+
     def map_roles(self):
         """The text of mapRoles in kube-system/aws-auth, empty without it."""
         found = self.get(AWS_AUTH)

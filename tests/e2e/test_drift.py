@@ -2,7 +2,7 @@
 
 import re
 
-from e2e.harness import AWS_AUTH, OWNERSHIP, tags_of
+from e2e.harness import OWNERSHIP, tags_of
 
 POLICY = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
 
@@ -61,12 +61,11 @@ def test_an_entry_that_someone_took_out_of_aws_auth_comes_back(tenant):
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     arn, mark = group.status()["nodesInstanceRoleArn"], tenant.cloud.now()
 
-    def remove(data):
-        entries = re.split(r"(?m)^(?=- )", data["mapRoles"])
-        data["mapRoles"] = "".join(entry for entry in entries if arn not in entry)
+    def without(text):
+        return "".join(entry for entry in re.split(r"(?m)^(?=- )", text) if arn not in entry)
 
     assert arn in tenant.cloud.map_roles()
-    tenant.cloud.edit_config_map(remove, AWS_AUTH)
+    tenant.cloud.edit_map_roles(without)
     group.wait(lambda g: arn in g.cloud.map_roles(), what="the entry")
     group.wait_ready(nodes=1)
     settled(group, mark)

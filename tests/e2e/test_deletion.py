@@ -1,0 +1,97 @@
+"""A deletion leaves nothing of ours, and everything that is not ours."""
+
+from e2e.harness import PREFIX
+
+READ_ONLY = "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
+
+
+def traces(cloud, text):
+    """What in the account carries `text` in its name: kind and name."""
+    return {(kind, name) for kind, things in cloud.snapshot().items() for name in things if text in name}
+
+
+def test_a_deletion_drains_and_leaves_nothing(tenant):
+    """A leaked role or template costs money and names; a node that goes undrained costs requests."""
+    tenant.defaults(tags=[{"key": "team", "value": "a"}])
+    group = tenant.group(size=(3, 3), managedPolicies=["AmazonSSMManagedInstanceCore"]).wait_ready(nodes=3)
+    tenant.deployment("app", 5, {"node.kubernetes.io/role": "web", PREFIX + "image": "ami-02100000000000001"})
+    tenant.running(5)
+    arn = group.status()["nodesInstanceRoleArn"]
+    assert {kind for kind, _ in traces(tenant.cloud, tenant.unique)} == {"groups", "templates", "roles", "profiles"}
+    group.delete()
+    group.wait_gone()
+    assert traces(tenant.cloud, tenant.unique) == set() and arn not in tenant.cloud.map_roles()
+    assert group.undrained() == {}
+    assert not any(w["params"].get("ForceDelete") == "true" for w in group.writes())
+
+
+def test_a_group_that_never_made_anything_goes_at_once(tenant):
+    """A wrong group must not be stuck behind a finalizer."""
+    tenant.defaults(image="no-image")
+    group = tenant.group()
+    group.wait_condition("Stalled")
+    mark = tenant.cloud.now()
+    group.delete()
+    group.wait_gone()
+    assert group.writes(after=mark) == []
+
+
+def test_deleting_during_the_creation_leaves_nothing(tenant):
+    """People change their mind within seconds."""
+    group = tenant.group(size=(2, 2))
+    group.wait(lambda g: any(w["operation"] == "CreateRole" for w in g.writes()), what="the first write")
+    group.delete()
+    group.wait_gone()
+    assert traces(tenant.cloud, tenant.unique) == set()
+
+
+def test_a_policy_that_a_person_put_on_our_role_blocks_its_deletion_by_name(tenant):
+    """Taking a stranger's policy off could break what they run; going on silently would leave the role for ever."""
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    iam, role = tenant.cloud.boto("iam"), group.scaling_group
+    iam.attach_role_policy(RoleName=role, PolicyArn=READ_ONLY)
+    group.delete()
+    blocked = group.wait_condition("Stalled")
+    assert "AmazonS3ReadOnlyAccess" in blocked["message"] and role in blocked["message"]
+    assert group.state() == "Deleting"
+    assert READ_ONLY in tenant.cloud.snapshot()["roles"][role]["policies"]
+    iam.detach_role_policy(RoleName=role, PolicyArn=READ_ONLY)
+    group.wait_gone()
+    assert traces(tenant.cloud, tenant.unique) == set()
+
+
+def test_an_entry_that_was_there_before_us_stays(tenant, unique):
+    """Who mapped the role by hand did so for more than this group."""
+    cloud = tenant.cloud
+    arn = cloud.make_role(unique)
+    entry = (
+        f"- rolearn: {arn}\n  username: system:node:{{{{EC2PrivateDNSName}}}}\n  groups:\n  - system:bootstrappers\n  - system:nodes\n"
+    )
+    cloud.edit_map_roles(lambda text: text + entry)
+    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    group.delete()
+    group.wait_gone()
+    assert entry in cloud.map_roles()
+    assert traces(cloud, unique) == {("roles", unique), ("profiles", unique)}
+
+
+def test_a_shared_roles_entry_is_there_as_long_as_someone_uses_it(tenant, unique):
+    """Removed with the first group, the nodes of the second would go silent."""
+    arn = tenant.cloud.make_role(unique)
+    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    first = tenant.group("first", size=(1, 1))
+    second = tenant.group("second", size=(1, 1)).wait_ready(nodes=1)
+    first.wait_ready(nodes=1)
+    assert tenant.cloud.map_roles().count(arn) == 1
+    mark = len(tenant.cloud.audit())
+    first.delete()
+    first.wait_gone()
+    second.wait_ready(nodes=1)
+    assert tenant.cloud.map_roles().count(arn) == 1
+    lost = [e for e in tenant.cloud.audit(mark) if e["objectRef"].get("name") == "aws-auth" and arn not in str(e.get("requestObject"))]
+    assert lost == []
+    second.delete()
+    second.wait_gone()
+    assert arn not in tenant.cloud.map_roles()
+    assert unique in tenant.cloud.snapshot()["roles"]
