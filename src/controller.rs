@@ -175,18 +175,21 @@ async fn write(
         corridor.memory.wrote(key, &version);
     }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+    let regarding = Regarding {
+        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
+        kind: "InstanceGroup".into(),
+        namespace: Some(namespace.clone()),
+        name: name.clone(),
+        uid: group.uid().unwrap_or_default(),
+    };
+    for event in &report.acts {
+        tell(&regarding, event, shared).await;
+    }
     if let Some(patch) = &report.patch {
         version =
             corridor.cluster.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Failure::Status)?;
         corridor.memory.wrote(key, &version);
     }
-    let regarding = Regarding {
-        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
-        kind: "InstanceGroup".into(),
-        namespace: Some(namespace),
-        name,
-        uid: group.uid().unwrap_or_default(),
-    };
     for event in &report.events {
         tell(&regarding, event, shared).await;
     }

@@ -27,7 +27,9 @@ pub struct Bounds {
 pub struct Report {
     /// A merge patch of `status`; `None` when nothing changed.
     pub patch: Option<Value>,
-    /// Events, in order.
+    /// Events of what was done: true whatever becomes of the status.
+    pub acts: Vec<Told>,
+    /// Events of transitions, once the status holds them.
     pub events: Vec<Told>,
     /// How the group stands after what really happened.
     pub outcome: Option<Outcome>,
@@ -40,14 +42,16 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         return Report::default();
     }
     let outcome = outcome(applied);
-    let mut events = plan.steps[..applied.done].iter().flat_map(step_event).collect::<Vec<_>>();
+    let done = plan.steps[..applied.done].iter().filter(|p| !refused(&p.step, applied));
+    let mut acts = done.flat_map(step_event).collect::<Vec<_>>();
     if applied.stopped.is_none() {
-        events.extend(plan.events.iter().cloned());
+        acts.extend(plan.events.iter().cloned());
     }
     if outcome == Outcome::Deleted {
-        events.push(told(false, event::DELETED, "everything that was made for this group is gone".into()));
-        return Report { patch: None, events, outcome: Some(outcome) };
+        acts.push(told(false, event::DELETED, "everything that was made for this group is gone".into()));
+        return Report { acts, outcome: Some(outcome), ..Report::default() };
     }
+    let mut events = Vec::new();
     let mut status = serde_json::to_value(old).unwrap_or_default();
     // What was recorded on the way is in the object already.
     for planned in &plan.steps[..applied.done] {
@@ -94,11 +98,16 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
     }
     status["conditions"] = json!(conditions);
-    Report { patch: patch(&before, status, old), events, outcome: Some(outcome) }
+    Report { patch: patch(&before, status, old), acts, events, outcome: Some(outcome) }
 }
 
 fn told(warning: bool, reason: &str, message: String) -> Told {
     Told { warning, reason: reason.into(), message }
+}
+
+/// An eviction that a budget refused has taken nothing away.
+fn refused(step: &Step, applied: &Applied) -> bool {
+    matches!(step, Step::Evict { pod, .. } if applied.refusals.iter().any(|r| r.pod == *pod))
 }
 
 /// The plan's outcome, or what stopped it.

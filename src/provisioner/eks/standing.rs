@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::plan::{AUTH, Draft, Input, waiting};
 use super::state;
+use crate::api::CurrentState;
 use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, Reason};
 use crate::upgrade::Member;
@@ -35,7 +36,13 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
     let detail = if joining > 0 { format!("; {joining} instances run and have not joined yet") } else { String::new() };
     draft.facts.status.entry("nodes".into()).or_insert_with(|| json!({}));
-    draft.decide(waiting(Phase::Modifying, format!("{ready} of {desired} nodes are ready{detail}")));
+    draft.decide(waiting(phase(input), format!("{ready} of {desired} nodes are ready{detail}")));
+}
+
+/// A rotation ends when its last replacement is Ready, not when the last old node is gone.
+fn phase(input: &Input) -> Phase {
+    let rotating = input.status.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str());
+    if rotating { Phase::Rotating } else { Phase::Modifying }
 }
 
 /// Instances that have had their time to join and are not Ready.
