@@ -13,6 +13,7 @@ import ssl
 import threading
 import urllib.parse
 
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
 HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
 
@@ -28,8 +29,7 @@ class Held:
 
     def fits(self, method, path):
         """Whether a request is the one."""
-        writes = method in ("POST", "PUT", "PATCH", "DELETE")
-        return writes and not self.taken and re.fullmatch(self.method, method) and self.path.search(path)
+        return method in WRITES and not self.taken and re.fullmatch(self.method, method) and self.path.search(path)
 
     def wait(self):
         """Blocks the request until it is released; whether its answer is to be lost."""
@@ -56,6 +56,8 @@ class Proxy:
         Handler.proxy, Handler.target = proxy, target
         self._lock = threading.Lock()
         self._held = []
+        self.written = []
+        """Method and path of every write that passed, in order."""
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -83,6 +85,8 @@ class Proxy:
             found = next((held for held in self._held if held.fits(method, path)), None)
             if found:
                 found.taken = True
+            if method in WRITES:
+                self.written.append((method, path))
             return found
 
     def clear(self):
