@@ -38,10 +38,6 @@ impl<'a> Document<'a> {
             Value::Sequence(values) => values,
             _ => return Err("it is not a list".to_owned()),
         };
-        if let Some(at) = values.iter().position(|value| !value.is_mapping()) {
-            // aws-iam-authenticator then reads none of them.
-            return Err(format!("entry {} is not a mapping with rolearn, username and groups", at + 1));
-        }
         if values.len() != items.len() {
             return Err("two YAML readers do not agree about its entries".to_owned());
         }
