@@ -1,0 +1,75 @@
+"""Tenants side by side: names that collide, values that are refused, namespaces that are excluded."""
+
+from e2e.harness import OWNERSHIP, PREFIX, tags_of
+
+
+def named(group):
+    """Everything in the account that its status names, and its role's ARN."""
+    status = group.status()
+    return {status["activeScalingGroupName"], status["activeLaunchTemplateName"], status["nodesInstanceRoleArn"]}
+
+
+def shown(group, name):
+    """Its scaling group under the name in its status."""
+    found = group.cloud.boto("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
+    return next(iter(found), None)
+
+
+def test_two_tenants_whose_names_collide_both_get_nodes(make_tenant, unique):
+    """a-b/c and a/b-c have one derived name between them: taking it over would give one tenant's nodes to the other."""
+    one, two = make_tenant(namespace=f"{unique}-b"), make_tenant(namespace=unique)
+    first, second = one.group("c", size=(1, 2)), two.group("b-c", size=(1, 2))
+    assert first.scaling_group == second.scaling_group
+
+    def converged(group):
+        status = group.status()
+        found = status.get("currentState") == "Ready" and shown(group, status["activeScalingGroupName"])
+        return found and sum(i["LifecycleState"] == "InService" for i in found["Instances"]) == 1 and found
+
+    owner = {}
+    for group in (first, second):
+        asg = group.wait(converged, what="a node of its own")
+        tags = tags_of(asg)
+        assert (tags[OWNERSHIP + "Namespace"], tags[OWNERSHIP + "InstanceGroup"]) == (group.tenant.namespace, group.name)
+        owner[group.name] = asg["AutoScalingGroupName"]
+    assert named(first).isdisjoint(named(second))
+    instances = {name: {i["InstanceId"] for i in shown(first, asg)["Instances"]} for name, asg in owner.items()}
+    snapshot = first.cloud.snapshot()["groups"][owner["b-c"]]
+    first.delete()
+    first.wait_gone()
+    assert shown(first, owner["c"]) is None
+    assert {i["InstanceId"] for i in shown(second, owner["b-c"])["Instances"]} == instances["b-c"]
+    after = second.cloud.snapshot()["groups"][owner["b-c"]]
+    assert after == snapshot and second.state() == "Ready"
+    nodes = [n for n in second.cloud.get("/api/v1/nodes")["items"] if n["spec"]["providerID"].rsplit("/", 1)[-1] in instances["b-c"]]
+    assert len(nodes) == 1 and second.status()["nodesInstanceRoleArn"] in second.cloud.map_roles()
+    second.delete()
+    second.wait_gone()
+    assert not [name for things in second.cloud.snapshot().values() for name in things if unique in name]
+
+
+def test_an_excluded_namespace_skips_the_boundaries(make_tenant, shared):
+    """The platform team's own groups say everything themselves; the tenants' defaults must not reach them."""
+    tenant = make_tenant(annotations={PREFIX + "config-excluded": "TRUE"})
+    network = {"subnets": shared["subnets"], "securityGroups": [shared["security_group"]]}
+    spec = {"provisioner": "EKS", "strategy": {"type": "RollingUpdate"}}
+    image = shared["amis"]["bottlerocket"][0]
+    annotations = {PREFIX + "os-family": "bottlerocket"}
+    group = tenant.group("own", spec, annotations, size=(1, 1), clusterName="demo", image=image, instanceType="m5.large", **network).wait_ready(nodes=1)
+    (node,) = group.nodes()
+    assert node["metadata"]["labels"][PREFIX + "image"] == image and "example.com/pool" not in node["metadata"]["labels"]
+    assert "owner" not in tags_of(group.asg())
+    assert not group.status().get("configMD5")
+    assert group.is_("BoundariesApplied", reason="NoBoundaries")
+
+
+def test_a_value_that_a_tenant_set_and_did_not_get_is_named(tenant):
+    """Silently ignored, a tenant would look for the fault in their image for hours."""
+    group = tenant.group(size=(1, 1), image="ami-0badbadbadbadbad0", labels={"team": "a"}).wait_ready(nodes=1)
+    told = group.is_("BoundariesApplied", reason="TenantValuesRefused")
+    assert told and "spec.eks.configuration.image" in told["message"] and "ami-0badbadbadbadbad0" in told["message"]
+    group.wait_event("TenantValuesRefused", "ami-0badbadbadbadbad0")
+    (node,) = group.nodes()
+    assert node["metadata"]["labels"][PREFIX + "image"] == tenant.cloud["amis"]["amazonlinux2023"][0]
+    group.patch_spec(image=None)
+    group.wait(lambda g: g.is_("BoundariesApplied", reason="Applied"), what="BoundariesApplied without a refusal")
