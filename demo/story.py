@@ -17,7 +17,7 @@ from watch import Watch, condition, is_true
 
 HERE = pathlib.Path(__file__).resolve().parent
 OLD_IMAGE, NEW_IMAGE = "ami-02100000000000001", "ami-02100000000000002"
-BUDGET = 5
+PODS, BUDGET = 6, 5
 
 phases = []
 
@@ -72,11 +72,11 @@ def start_service(cloud, watch):
     """Six pods on the nodes of team-search/web, and a budget of five."""
     cloud.apply(file("workload.yaml"))
     deadline = time.monotonic() + 60
-    while watch.pods()[0] < 6:
+    while len(pods := watch.pods()) < PODS:
         if time.monotonic() > deadline:
-            raise Failed(f"the service has {watch.pods()} pods ready after 60 s")
+            raise Failed(f"the service has {len(pods)} pods ready after 60 s")
         time.sleep(0.2)
-    print("  6 of 6 pods ready, two on each node")
+    print(f"  {PODS} of {PODS} pods ready, on {len(set(pods))} nodes")
 
 
 def plan(cloud, new):
@@ -101,7 +101,7 @@ def rotate(cloud, watch, new):
 
     def rotated(groups):
         nodes = cloud.nodes()
-        return all_ready(groups) and not any(node_image(node) == OLD_IMAGE for node in nodes.values()) and watch.pods()[0] == 6
+        return all_ready(groups) and not any(node_image(node) == OLD_IMAGE for node in nodes.values()) and len(watch.pods()) == PODS
 
     watch.until(rotated, "a rotation to the new image")
     after = set(cloud.nodes())
@@ -109,7 +109,7 @@ def rotate(cloud, watch, new):
         raise Failed(f"nodes with another image were replaced: {kept - after}")
     print(f"  {len(before - after)} nodes replaced, {len(before & after)} untouched (Bottlerocket has an image of its own)")
     print(f"  team-search/web: never fewer than {watch.fewest_nodes} of 3 nodes in service (maxUnavailable 1)")
-    print(f"  its service: never fewer than {watch.fewest_pods} of 6 pods ready (budget {BUDGET}); "
+    print(f"  its service: never fewer than {watch.fewest_pods} of {PODS} pods ready (budget {BUDGET}); "
           f"the budget refused {cloud.refused_evictions()} evictions, which were asked again")
     if watch.fewest_nodes < 2 or watch.fewest_pods < BUDGET:
         raise Failed("the rotation took more than it may")

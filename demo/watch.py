@@ -57,9 +57,9 @@ class Watch:
         self.fewest_pods = self.fewest_nodes = None
 
     def pods(self):
-        """How many pods of the demo's service are ready, and how many there are."""
+        """The nodes of the ready pods of the demo's service, one entry for each pod."""
         pods = self._cloud.items("/api/v1/namespaces/team-search/pods?labelSelector=app%3Dweb")
-        return sum(is_true(p, "Ready") and "deletionTimestamp" not in p["metadata"] for p in pods), len(pods)
+        return [p["spec"]["nodeName"] for p in pods if is_true(p, "Ready") and "deletionTimestamp" not in p["metadata"]]
 
     def _say(self, text):
         print(f"  {time.monotonic() - self._began:5.1f}s  {text.replace(DOMAIN, '')}", flush=True)
@@ -89,7 +89,7 @@ class Watch:
             self._say(f"  - node {name} of {group_of(self._nodes[name])}")
         self._nodes = {name: node for name, node in nodes.items() if name in ready or name in self._nodes}
         web = sum(group_of(n) == "web" and not n["spec"].get("unschedulable") for n in ready.values())
-        pods = self.pods()[0]
+        pods = len(self.pods())
         self.fewest_nodes = web if self.fewest_nodes is None else min(web, self.fewest_nodes)
         self.fewest_pods = pods if self.fewest_pods is None else min(pods, self.fewest_pods)
 
@@ -100,9 +100,11 @@ class Watch:
                 continue
             self._events.add(key)
             if event.get("reason") in TOLD:
-                ready, _ = self.pods()
-                pods = f"; {ready} pods of the service ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
-                self._say(f"  {event['regarding']['name']}: {event.get('note', '')}{pods}")
+                pods = f"; {len(self.pods())} pods of the service ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
+                note = event.get("note", "")
+                if event["reason"] == "InstanceTerminated":
+                    note = note.split("): ")[0].removesuffix(")") + ")"  # why was told when it was drained
+                self._say(f"  {event['regarding']['name']}: {note}{pods}")
 
     @staticmethod
     def _state(groups):
