@@ -271,7 +271,7 @@ impl Run<'_> {
             Ok(role) => role,
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
                 let found = iam.get_role(&input.name).await.map_err(Stopped::Aws)?;
-                self.ours(&input.name, found.as_ref().map(|r| r.tags.clone()), &input.tags)?;
+                self.ours(&input.name, error.clone(), found.as_ref().map(|r| r.tags.clone()), &input.tags)?;
                 found.ok_or(Stopped::Aws(error))?
             }
             Err(error) => return Err(Stopped::Aws(error)),
@@ -287,7 +287,7 @@ impl Run<'_> {
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
                 let found: Option<InstanceProfile> =
                     inventory.aws().iam.get_profile(name).await.map_err(Stopped::Aws)?;
-                self.ours(name, found.as_ref().map(|p| p.tags.clone()), tags)?;
+                self.ours(name, error, found.as_ref().map(|p| p.tags.clone()), tags)?;
                 found.into_iter().for_each(|p| inventory.made_profile(p));
             }
             Err(error) => return Err(Stopped::Aws(error)),
@@ -295,10 +295,12 @@ impl Run<'_> {
         Ok(Done::Yes)
     }
 
-    fn ours(&self, name: &str, found: Option<Vec<Tag>>, tags: &[Tag]) -> Step_ {
+    /// What refused a create is ours, or someone else's. A read that does not show it lags behind: nobody knows yet.
+    fn ours(&self, name: &str, refusal: AwsError, found: Option<Vec<Tag>>, tags: &[Tag]) -> Step_ {
         match found {
+            None => Err(Stopped::Aws(refusal)),
             Some(held) if owned(&held, tags) => Ok(Done::Yes),
-            _ => {
+            Some(_) => {
                 self.a.memory.set_collided(&self.id.key());
                 Err(Stopped::NotOurs(name.to_owned()))
             }
@@ -345,7 +347,7 @@ impl Run<'_> {
             }
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
                 let found = inventory.template(&input.name, std::time::Duration::ZERO).await.map_err(Stopped::Aws)?;
-                self.ours(&input.name, found.map(|t| t.tags), &input.tags)?;
+                self.ours(&input.name, error.clone(), found.map(|t| t.tags), &input.tags)?;
                 // Ours after all: the next pass sees it and its versions.
                 Err(Stopped::Aws(error))
             }
@@ -383,7 +385,7 @@ impl Run<'_> {
                     .filter(|t| crate::provisioner::eks::names::OWNERSHIP_KEYS.contains(&t.key.as_str()))
                     .cloned()
                     .collect();
-                self.ours(&group.name, found.map(|g| g.tags), &ownership)
+                self.ours(&group.name, error, found.map(|g| g.tags), &ownership)
             }
             other => ok(other),
         }

@@ -332,6 +332,6 @@ def test_reads_that_lag_behind_make_one_of_everything(own_cloud, start_controlle
         passed_over(group, controller)
     group.wait_ready(nodes=1)
     made = [e["operation"] for e in group.writes() if e["operation"].startswith("Create") and e["status"] < 300]
-    assert sorted(made) == ["CreateAutoScalingGroup", "CreateInstanceProfile", "CreateLaunchTemplate", "CreateRole"]
+    assert sorted(made) == ["CreateAutoScalingGroup", "CreateInstanceProfile", "CreateLaunchTemplate", "CreateRole"], group.story()
     for kind, things in cloud.snapshot().items():
         assert len([name for name in things if tenant.namespace in name]) == 1, kind

@@ -21,7 +21,8 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         draft.decide(Outcome::Blocked { reason: Reason::AuthConflict, message: note.message, deleting: false });
     }
     if all {
-        let current = members.iter().all(|m| m.outdated.is_empty());
+        let stays = |m: &&Member| m.instance.state != InstanceState::Terminating;
+        let current = members.iter().filter(stays).all(|m| m.outdated.is_empty());
         if current && let Some(template) = draft.facts.status.get_mut("template") {
             template["lastReadyVersion"] = template["version"].clone();
         }
