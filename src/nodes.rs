@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::api::names::annotation;
 use crate::upgrade::{Disruption, Fleet, NodeView};
+
+/// The moments in which a node that joins first says how it is.
+const JOINING: SignedDuration = SignedDuration::from_secs(2);
 
 /// What the watch has told so far.
 #[derive(Default)]
@@ -40,7 +43,8 @@ impl NodeIndex {
                 Vec::new()
             }
             Event::InitDone => {
-                let next = inner.next.take().unwrap_or_default();
+                let mut next = inner.next.take().unwrap_or_default();
+                next.iter_mut().for_each(|(id, new)| recall(new, inner.by_instance.get(id)));
                 let old = std::mem::replace(&mut inner.by_instance, next);
                 inner.synced = true;
                 let changed = |(id, view): (&String, &NodeView)| !old.get(id).is_some_and(|o| same(o, view));
@@ -51,7 +55,8 @@ impl NodeIndex {
             }
             Event::Apply(node) => {
                 let Some(id) = instance(node) else { return Vec::new() };
-                let new = view(node);
+                let mut new = view(node);
+                recall(&mut new, inner.by_instance.get(&id));
                 let unchanged = inner.by_instance.get(&id).is_some_and(|old| same(old, &new));
                 inner.by_instance.insert(id.clone(), new);
                 if unchanged { Vec::new() } else { vec![id] }
@@ -83,6 +88,11 @@ fn same(a: &NodeView, b: &NodeView) -> bool {
     (a.ready, a.cordoned, &a.disruption) == (b.ready, b.cordoned, &b.disruption)
 }
 
+/// What has been seen of a node before.
+fn recall(new: &mut NodeView, old: Option<&NodeView>) {
+    new.was_ready |= old.is_some_and(|o| o.was_ready);
+}
+
 /// The instance id in `aws:///<zone>/<instance>`.
 fn instance(node: &Node) -> Option<String> {
     let provider = node.spec.as_ref()?.provider_id.as_deref()?.strip_prefix("aws://")?;
@@ -90,18 +100,23 @@ fn instance(node: &Node) -> Option<String> {
 }
 
 fn view(node: &Node) -> NodeView {
-    let ready = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
+    let condition = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
+    let ready = condition.is_some_and(|c| c.status == "True");
+    let ready_since = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
+    let created = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
     NodeView {
         name: node.name_any(),
         resource_version: node.resource_version().unwrap_or_default(),
-        ready: ready.is_some_and(|c| c.status == "True"),
-        ready_since: ready.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0),
+        ready,
+        // A node joins NotReady: a later change was its second one.
+        was_ready: ready || ready_since.is_some_and(|at| at.duration_since(created) > JOINING),
+        ready_since,
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
         disruption: node
             .annotations()
             .get(annotation::DISRUPTION)
             .and_then(|text| serde_json::from_str::<Disruption>(text).ok()),
-        created: node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+        created,
     }
 }
 
@@ -137,6 +152,22 @@ mod tests {
         assert!(index.apply(&Event::Apply(node("a", false))).is_empty());
         assert_eq!(index.apply(&Event::Apply(node("a", true))), ["i-a"]);
         assert_eq!(index.fleet(), Fleet { known: 1, not_ready: 0 });
+    }
+
+    #[test]
+    fn a_node_that_was_ready_is_lost_and_one_that_has_yet_to_be_is_not() {
+        let index = NodeIndex::default();
+        for event in
+            [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", false)), Event::InitDone]
+        {
+            index.apply(&event);
+        }
+        index.apply(&Event::Apply(node("a", false)));
+        assert_eq!(index.fleet(), Fleet { known: 2, not_ready: 1 });
+        for event in [Event::Init, Event::InitApply(node("a", false)), Event::InitDone] {
+            index.apply(&event);
+        }
+        assert_eq!(index.fleet(), Fleet { known: 1, not_ready: 1 });
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct NodeView {
     pub resource_version: String,
     /// Whether its kubelet says Ready.
     pub ready: bool,
+    /// Whether it has been Ready at any time.
+    pub was_ready: bool,
     /// Since when Ready has its present value.
     pub ready_since: Option<Timestamp>,
     /// Whether anyone cordoned it.
@@ -42,13 +44,10 @@ pub struct NodeView {
     pub created: Timestamp,
 }
 
-/// Ready is set some moments after a node has joined; a change that is later than this is a second one.
-const JOINING: SignedDuration = SignedDuration::from_secs(2);
-
 impl NodeView {
     /// Ready once, and now not.
     pub fn lost(&self) -> bool {
-        !self.ready && self.ready_since.is_some_and(|at| at.duration_since(self.created) > JOINING)
+        !self.ready && self.was_ready
     }
 }
 

@@ -25,6 +25,7 @@ fn member(name: &str) -> Member {
         name: format!("node-{name}"),
         resource_version: "7".into(),
         ready: true,
+        was_ready: true,
         ready_since: Some(ago(7_000)),
         cordoned: false,
         disruption: None,
@@ -50,6 +51,7 @@ trait With: Sized {
     fn marked(self) -> Self;
     fn lost(self, seconds: i64) -> Self;
     fn never_joined(self) -> Self;
+    fn unready(self) -> Self;
     fn since(self, seconds: i64) -> Self;
 }
 
@@ -84,6 +86,9 @@ impl With for Member {
     /// Ready once, and not since.
     fn lost(self, seconds: i64) -> Self {
         self.node(|n| (n.ready, n.ready_since) = (false, Some(ago(seconds))))
+    }
+    fn unready(self) -> Self {
+        self.node(|n| (n.ready, n.was_ready) = (false, false))
     }
     fn never_joined(self) -> Self {
         self.with(|m| m.node = None)
@@ -159,12 +164,7 @@ fn as_many_are_taken_as_may_be_unavailable() {
     let cases: Vec<(&str, usize, Vec<Member>, Vec<&str>)> = vec![
         ("one of three", 1, vec![old("a"), old("b"), old("c")], vec!["mark a"]),
         ("two of three", 2, vec![old("a"), old("b"), old("c")], vec!["mark a", "mark b"]),
-        (
-            "a replacement that is not Ready counts",
-            1,
-            vec![old("a"), member("n").since(9).node(|n| n.ready = false)],
-            vec![],
-        ),
+        ("a replacement that is not Ready counts", 1, vec![old("a"), member("n").since(9).unready()], vec![]),
         ("a replacement that has not joined counts", 1, vec![old("a"), member("n").since(9).never_joined()], vec![]),
         ("a person's cordon elsewhere counts", 1, vec![old("a"), member("n").node(|n| n.cordoned = true)], vec![]),
         (
@@ -254,7 +254,7 @@ fn replacements_that_fail_halt_the_rotation_and_are_named() {
     let cases: Vec<(&str, Member, bool)> = vec![
         ("never joined in time", member("n").since(901).never_joined(), true),
         ("still has time to join", member("n").since(899).never_joined(), false),
-        ("joined and never Ready", member("n").since(901).node(|n| n.ready = false), true),
+        ("joined and never Ready", member("n").since(901).unready(), true),
         ("Ready and lost within its time", member("n").since(300).lost(60), true),
         ("only blinked", member("n").since(300).lost(10), false),
         ("lost long after its time", member("n").lost(60), false),
@@ -294,7 +294,7 @@ fn many_nodes_lost_at_once_stop_everything() {
     let lost = |n: &str| member(n).old().lost(30);
     assert!(matches!(rotate(&[lost("a"), lost("b"), member("c").old()], 1).stand, Stand::Unhealthy(_)));
     assert!(!matches!(rotate(&[lost("a"), lost("b"), member("c").old()], 2).stand, Stand::Unhealthy(_)));
-    let joining = |n: &str| member(n).since(3).node(|n| n.ready = false);
+    let joining = |n: &str| member(n).since(3).unready();
     assert_eq!(rotate(&[joining("a"), joining("b"), member("c").old()], 1).stand, Stand::Going);
     for (known, not_ready, unhealthy) in
         [(10, 3, true), (10, 2, false), (11, 3, false), (3, 2, false), (3, 3, true), (0, 0, false)]

@@ -4,6 +4,8 @@ import datetime
 
 from e2e import judge
 
+ROTATION = 400
+"""How long a test waits for a whole rotation, in seconds."""
 DISRUPTION = "instancemgr.keikoproj.io/disruption"
 
 
@@ -50,7 +52,7 @@ def loosen(tenant, allowed=1, app="app"):
 
 def wait_rotated(group, old, nodes, image):
     """Waits until none of the instances `old` is left and the group is Ready on `image`."""
-    group.wait(lambda g: not set(g.instances(None)) & set(old), what="the end of every old node")
+    group.wait(lambda g: not set(g.instances(None)) & set(old), ROTATION, "the end of every old node")
     group.wait_ready(nodes=nodes)
     assert {i["LaunchTemplate"]["Version"] for i in group.asg()["Instances"]} == {group.pinned()}
     assert group.template_versions()[int(group.pinned()) - 1]["LaunchTemplateData"]["ImageId"] == image
