@@ -224,22 +224,23 @@ impl Corridor {
         let observer = self.observer(around, max_age, now);
         self.expect(&wanted.cluster, &around.new_ones);
         let environment = observe::environment(&observer, &wanted).await?;
-        let distinct = self.distinct(&wanted, &status);
+        let mut distinct = self.distinct(&wanted, &status);
         let id = wanted.id.clone();
-        let resolved = match resolve::resolve(wanted, &environment, distinct) {
-            Ok(resolved) => resolved,
-            Err(problems) => {
-                let failed = Some(api::names::fail_reason::RESOURCE_VALIDATION);
-                return Ok(blocked(&id, wanted::reason(&problems), sentence(&problems), None, failed));
+        let (resolved, state) = loop {
+            let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
+                Ok(resolved) => resolved,
+                Err(problems) => {
+                    let failed = Some(api::names::fail_reason::RESOURCE_VALIDATION);
+                    return Ok(blocked(&id, wanted::reason(&problems), sentence(&problems), None, failed));
+                }
+            };
+            let state = observe::state(&observer, &resolved, &status).await?;
+            if distinct || !state::taken(&state, &resolved.ownership) {
+                break (resolved, state);
             }
-        };
-        let state = observe::state(&observer, &resolved, &status).await?;
-        if let Some(found) = &state.group
-            && state::foreign(&found.tags, &resolved.ownership)
-            && !distinct
-        {
             self.memory.set_collided(&id.key());
-        }
+            distinct = true;
+        };
         let lock = around.lock.as_deref();
         let input = plan::Input {
             resolved: &resolved,

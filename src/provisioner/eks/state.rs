@@ -72,6 +72,19 @@ pub fn foreign(tags: &[Tag], ownership: &[Tag]) -> bool {
     claimed && !owned(tags, ownership)
 }
 
+/// Whether the derived names belong to another group, whose names read the same: its scaling group, or before that is
+/// made, its profile or template.
+pub fn taken(state: &State, ownership: &[Tag]) -> bool {
+    match &state.group {
+        Some(group) => foreign(&group.tags, ownership),
+        None => {
+            let profile = state.profile.as_ref().map(|p| &p.tags);
+            let template = state.template.as_ref().map(|t| &t.tags);
+            profile.into_iter().chain(template).any(|tags| foreign(tags, ownership))
+        }
+    }
+}
+
 /// How the pinned version relates to the wanted one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pinned {
