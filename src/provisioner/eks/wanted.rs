@@ -199,7 +199,7 @@ pub fn parse(
         max,
         strategy: strategy(&mut problems, annotations, spec),
         image: image(&mut problems, &c.image),
-        instance_type: problems.required("instanceType", &c.instance_type),
+        instance_type: instance_type(&mut problems, &c.instance_type),
         key_pair: set(&c.key_pair_name),
         subnets: problems.required_list("subnets", &c.subnets),
         security_groups: problems.required_list("securityGroups", &c.security_groups),
@@ -391,12 +391,26 @@ fn image(problems: &mut Problems, value: &Option<String>) -> Image {
             Image::Latest
         }
         None => {
-            if !text.is_empty() && !text.starts_with("ami-") {
+            let id = text
+                .strip_prefix("ami-")
+                .is_some_and(|id| (8..=17).contains(&id.len()) && id.chars().all(|c| c.is_ascii_hexdigit()));
+            if !text.is_empty() && !id {
                 problems.push("image", &text, "is no image", "use an AMI id (ami-...), latest, or ssm://<version>");
             }
             Image::Id(text)
         }
     }
+}
+
+/// A family and a size, as all types that AWS has; whether it has this one, AWS tells.
+fn instance_type(problems: &mut Problems, value: &Option<String>) -> String {
+    let text = problems.required("instanceType", value);
+    let part =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if !text.is_empty() && !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
+        problems.push("instanceType", &text, "is no instance type", "write it as AWS does, for example m5.large");
+    }
+    text
 }
 
 /// Without the image's label, which only a resolved image can give.

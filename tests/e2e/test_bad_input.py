@@ -1,0 +1,105 @@
+"""What is wrong is named with place and remedy, and nothing is written to AWS for it."""
+
+import pytest
+
+from e2e.harness import PREFIX
+
+WRONG = [
+    ({"image": "ubuntu"}, {}, "spec.eks.configuration.image", "ubuntu"),
+    ({"instanceType": "large please"}, {}, "spec.eks.configuration.instanceType", "large please"),
+    ({"subnets": ["no-such-subnet"]}, {}, "spec.eks.configuration.subnets", "no-such-subnet"),
+    ({"securityGroups": ["no-such-group"]}, {}, "spec.eks.configuration.securityGroups", "no-such-group"),
+    ({"clusterName": "elsewhere"}, {}, "spec.eks.configuration.clusterName", "elsewhere"),
+    ({"roleName": "no-such-role", "instanceProfileName": "no-such-profile"}, {}, "spec.eks.configuration.instanceProfileName", "no-such-profile"),
+    ({"image": "ami-nonsense"}, {}, "spec.eks.configuration.image", "ami-nonsense"),
+    ({"image": "ssm://1.2.3-nothing"}, {}, "spec.eks.configuration.image", "1.2.3-nothing"),
+    ({}, {"minSize": 5, "maxSize": 2}, "spec.eks.minSize", "5"),
+]
+
+
+@pytest.mark.parametrize(("configuration", "eks", "path", "value"), WRONG, ids=[f"{path.rsplit('.', 1)[-1]}-{value.split()[0]}" for _, _, path, value in WRONG])
+def test_a_wrong_value_is_named_with_its_place(tenant, configuration, eks, path, value):
+    """A tenant who reads `kubectl describe` must find what to correct, and AWS must see nothing of it."""
+    tenant.defaults(eks=eks, **configuration)
+    group = tenant.group()
+    stalled = group.wait_condition("Stalled")
+    assert path in stalled["message"] and value in stalled["message"], stalled["message"]
+    assert group.state() == "Error" and group.is_("Ready", "False")
+    assert group.event(stalled["reason"], path)
+    assert group.writes() == []
+    group.delete()
+    group.wait_gone()
+    assert group.writes() == []
+
+
+def test_a_corrected_value_needs_no_other_help(tenant):
+    """Whoever corrects the field is done."""
+    tenant.defaults(instanceType="large please")
+    group = tenant.group(size=(1, 1))
+    group.wait_condition("Stalled", reason="InvalidSpec")
+    tenant.defaults(instanceType="m5.large")
+    group.wait_ready(nodes=1)
+    assert group.is_("Stalled", "False")
+
+
+def test_a_bad_change_leaves_the_running_group_as_it_is(tenant):
+    """A typo in an edit must not cost a node, nor hold the sizes' drift."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    before, mark = group.instances(), tenant.cloud.now()
+    tenant.defaults(image="ami-nonsense")
+    group.wait_condition("Stalled")
+    assert group.instances() == before and group.writes(after=mark) == []
+    tenant.defaults()
+    group.wait_ready(nodes=1)
+    assert group.instances() == before and group.writes(after=mark) == []
+
+
+def test_a_field_that_is_not_supported_yet_is_named_and_holds_nothing_else(tenant):
+    """Who migrates with such a group must be able to resize and delete it."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    mark = tenant.cloud.now()
+    group.patch_spec(spotPrice="0.5")
+    stalled = group.wait_condition("Stalled", reason="NotSupported")
+    assert "spec.eks.configuration.spotPrice" in stalled["message"]
+    assert group.writes(after=mark) == []
+    group.patch_spec(eks={"minSize": 2, "maxSize": 4})
+    group.wait(lambda g: (g.asg()["MinSize"], g.asg()["MaxSize"], len(g.ready_nodes())) == (2, 4, 2), what="the new sizes")
+    assert group.is_("Stalled", reason="NotSupported")
+    assert [w["operation"] for w in group.writes(after=mark)] == ["UpdateAutoScalingGroup"]
+    group.delete()
+    group.wait_gone()
+    assert group.asg() is None
+
+
+def test_a_group_that_begins_with_what_is_not_supported_makes_nothing(tenant):
+    """Half a group would be worse than none."""
+    tenant.defaults(annotations={PREFIX + "os-family": "windows"})
+    group = tenant.group()
+    stalled = group.wait_condition("Stalled", reason="NotSupported")
+    assert "windows" in stalled["message"].lower()
+    assert group.writes() == []
+    group.delete()
+    group.wait_gone()
+
+
+def fail_launches(group, code):
+    """Lets the launches of a group fail from now on; None ends it."""
+    group.cloud.control("POST", "launch-failure", group=group.scaling_group, code=code)
+
+
+@pytest.mark.parametrize(("code", "reason", "words"), [
+    ("InsufficientInstanceCapacity", "InsufficientCapacity", "do not have sufficient"),
+    ("VcpuLimitExceeded", "QuotaExceeded", "vCPU"),
+    ("InvalidIamInstanceProfile", "LaunchFailed", "Invalid IAM Instance Profile"),
+])
+def test_why_instances_do_not_come_is_told_in_awss_words(tenant, code, reason, words):
+    """Without it, a group simply stays small and nobody knows why."""
+    group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
+    fail_launches(group, code)
+    group.patch_spec(eks={"minSize": 2})
+    stalled = group.wait_condition("Stalled", reason=reason)
+    assert words in stalled["message"]
+    group.wait_event(reason, words)
+    fail_launches(group, None)
+    group.wait_ready(nodes=2)
+    assert group.is_("Stalled", "False")
