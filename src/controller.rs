@@ -76,7 +76,11 @@ pub async fn reconcile(stored: Arc<Stored>, shared: Arc<Shared>) -> Result<Actio
 pub fn failed(stored: Arc<Stored>, failure: &Failure, shared: Arc<Shared>) -> Action {
     let key = key(&stored);
     shared.metrics.reconciled(&key, Reconciled::Failed(fail_reason::HANDLE_RECONCILE));
-    if matches!(failure, Failure::Status(error) if error.is_conflict() || error.is_not_found()) {
+    if matches!(failure, Failure::Status(error) if error.is_not_found()) {
+        shared.metrics.forget_group(&key);
+        return Action::await_change();
+    }
+    if matches!(failure, Failure::Status(error) if error.is_conflict()) {
         return Action::requeue(Duration::from_millis(200));
     }
     tracing::warn!(group = %key, %failure, "will try again");
@@ -195,7 +199,6 @@ async fn write(
     }
     if report.outcome == Some(Outcome::Deleted) && applied.stopped.is_none() {
         corridor.memory.forget_group(key);
-        shared.metrics.forget_group(key);
     }
     Ok(())
 }
@@ -229,7 +232,8 @@ fn measure(
         (None, None) => metrics.reconciled(key, Reconciled::Success),
     }
     if matches!(report.outcome, Some(Outcome::Deleted)) {
-        return;
+        // Last, so that nothing makes its series anew.
+        return metrics.forget_group(key);
     }
     let patched = |field: &str| report.patch.as_ref().and_then(|p| p.get(field).cloned());
     let state =

@@ -50,6 +50,9 @@ pub fn next(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Sh
             _ => Action::requeue(backoff(memory.failed(key), corridor.resync)),
         };
     }
+    if matches!(outcome, Some(Outcome::Deleted)) {
+        return Action::await_change();
+    }
     memory.succeeded(key);
     let (flux, action) = match outcome {
         None | Some(Outcome::Deleted) => (false, Action::await_change()),

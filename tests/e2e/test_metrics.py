@@ -55,7 +55,7 @@ def test_every_name_that_dashboards_know_is_served(tenant, controller):
         f"controller_runtime_reconcile_time_seconds_count{mine}}}",
         f"workqueue_adds_total{queue}",
         f"workqueue_work_duration_seconds_count{queue}",
-        'instance_manager_aws_calls_total{operation="CreateAutoScalingGroup",outcome="ok",service="AutoScaling"}',
+        'instance_manager_aws_calls_total{operation="CreateAutoScalingGroup",outcome="ok",service="autoscaling"}',
         "instance_manager_leader",
         "instance_manager_boundaries_valid",
         "process_cpu_seconds_total",
@@ -81,7 +81,7 @@ def test_every_family_has_help_and_type(tenant, controller):
         assert (types[family] == "counter") == family.endswith("_total"), family
         assert not re.search(r"_(counter|gauge|histogram|milliseconds|minutes|kilobytes)(_|$)", family), family
     for family, told in helps.items():
-        assert told[0].isupper() and told.endswith("."), family
+        assert not told[0].islower() and told.endswith("."), family
 
 
 @pytest.mark.private
