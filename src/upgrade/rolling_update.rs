@@ -67,6 +67,8 @@ pub struct Decision {
     pub stand: Stand,
     /// What it waits for, in words.
     pub waiting: Vec<String>,
+    /// A drain waits because a budget refused, and is not asked again yet.
+    pub refused: bool,
     /// Drains that ran into their timeout now: the node and what stood on it.
     pub given_up: Vec<(String, Vec<PodRef>)>,
     /// Pods that a deletion did not wait for.
@@ -105,7 +107,10 @@ pub fn decide(input: &Input) -> Decision {
     }
     decision.stand = match hold(input, &victims) {
         Some(stand) => {
-            decision.steps = give_back(input, &stand);
+            decision.steps = match &stand {
+                Stand::Resting(_) => decision.steps,
+                _ => give_back(input, &stand),
+            };
             stand
         }
         None => Stand::Going,
@@ -278,7 +283,11 @@ fn go_on(input: &Input, victims: &[&Member], decision: &mut Decision) -> usize {
                 decision.waiting.push(format!("{node} to be drained"));
                 decision.steps.extend(steps);
             }
-            Next::Wait(what) => decision.waiting.push(what),
+            Next::Wait(what) => {
+                decision.refused |=
+                    view.refused.is_some() && view.pods.iter().any(|p| !p.stays && !p.finished && !p.terminating);
+                decision.waiting.push(what);
+            }
             Next::GiveUp(pods) => {
                 decision.steps.push(Step::UnmarkNode {
                     node: node.clone(),

@@ -330,6 +330,24 @@ fn a_drain_that_rests_lets_the_next_node_try() {
 }
 
 #[test]
+fn a_refusal_stays_told_while_another_drain_goes_on() {
+    let refused = DrainView { pods: vec![pod("web")], refused: Some((ago(1), 3)), ..DrainView::default() };
+    let views = |a: DrainView| Drains::from([("node-a".into(), a), ("node-b".into(), DrainView::default())]);
+    let members = [member("a").old().marked(), member("b").old().marked()];
+    let decision = decide(&input(&members, &views(refused), 2));
+    assert_eq!((taken(&decision), decision.refused), (vec!["end b".to_owned()], true));
+    let ending = DrainView { pods: vec![PodView { terminating: true, ..pod("web") }], ..DrainView::default() };
+    assert!(!decide(&input(&members, &views(ending), 2)).refused);
+}
+
+#[test]
+fn a_rest_keeps_no_node_that_is_not_to_go() {
+    let until = Some(now() + SignedDuration::from_secs(9));
+    let rests = Drains::from([("node-a".into(), DrainView { resting_until: until, ..DrainView::default() })]);
+    assert_eq!(taken(&decide(&input(&[member("a").old(), member("b").marked()], &rests, 1))), ["free node-b"]);
+}
+
+#[test]
 fn unknown_pods_are_not_no_pods() {
     let decision = rotate(&[member("a").old().marked()], 1);
     assert!(decision.steps.is_empty(), "{:?}", decision.steps);

@@ -43,6 +43,16 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         fleet: input.state.fleet,
         now: input.now,
     });
+    if decision.refused {
+        // What one drain waits for stays told while another goes on.
+        let told = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
+        draft.notes.extend(told.map(|c| Note {
+            condition: condition::DRAIN_BLOCKED,
+            status: true,
+            reason: c.reason.clone().unwrap_or_default(),
+            message: c.message.clone().unwrap_or_default(),
+        }));
+    }
     tell(&members, decision, surplus, draft);
 }
 
@@ -116,6 +126,11 @@ fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draf
         message,
     };
     let blocked = |reason, message| Outcome::Blocked { reason, message, deleting: false };
+    let what = if surplus > 0 {
+        format!("{surplus} nodes are more than maxSize")
+    } else {
+        format!("{outdated} of {} nodes are outdated", members.len())
+    };
     match decision.stand {
         Stand::Idle if acts => draft.decide(Outcome::Progressing {
             phase: Phase::Modifying,
@@ -126,18 +141,11 @@ fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draf
         Stand::Going => {
             draft.notes.push(halted(false, "Rotating", String::new()));
             let wait = decision.waiting.join("; ");
-            let what = if surplus > 0 {
-                format!("{surplus} nodes are more than maxSize")
-            } else {
-                format!("{outdated} of {} nodes are outdated", members.len())
-            };
             let message = if wait.is_empty() { what } else { format!("{what}; waiting for {wait}") };
             let recheck = if acts { Recheck::Soon } else { Recheck::Poll };
             draft.decide(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
         }
-        Stand::Locked(lock) => {
-            draft.decide(Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") })
-        }
+        Stand::Locked(lock) => draft.decide(Outcome::Locked { message: format!("{what}, and {lock} holds them") }),
         Stand::Obstacle(reason, message) => draft.decide(blocked(reason, message)),
         Stand::Halted(message) => {
             let message = format!(
