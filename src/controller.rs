@@ -21,7 +21,7 @@ use crate::corridor::{Corridor, ObserveError, Walked, identity};
 use crate::leader::Leadership;
 use crate::metrics::{Metrics, Reconciled};
 use crate::plan::{Outcome, Planned, Reason, Told};
-use crate::report::{Report, report};
+use crate::report::{Report, report, stamp};
 use stores::Stores;
 
 /// A stored object, decoded or not.
@@ -128,7 +128,7 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
     let finalizers = group.metadata.finalizers.clone().unwrap_or_default();
     let applied = apply(&applier, &identity(group), version.as_deref().unwrap_or_default(), &finalizers, plan).await;
     let old = group.status.clone().unwrap_or_default();
-    let report = report(&old, &applied, bounds.as_ref(), &now.to_string());
+    let report = report(&old, &applied, bounds.as_ref(), &stamp(now));
     write(group, &key, version, &applied, &report, shared).await?;
     measure(&key, &old, &applied, &report, walked.failed, shared);
     Ok(pace::next(&key, &applied, report.outcome.as_ref(), shared))
@@ -251,8 +251,8 @@ async fn undecodable(stored: &Stored, shared: &Shared) -> Result<Action, Failure
     shared.metrics.reconciled(&key, Reconciled::Failed(fail_reason::GET_REQUEST));
     let message = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`, correct it in Git and apply it again";
     let conditions = serde_json::json!([
-        { "type": "Ready", "status": "False", "reason": "InvalidSpec", "message": message, "lastTransitionTime": Timestamp::now().to_string() },
-        { "type": "Stalled", "status": "True", "reason": "InvalidSpec", "message": message, "lastTransitionTime": Timestamp::now().to_string() },
+        { "type": "Ready", "status": "False", "reason": "InvalidSpec", "message": message, "lastTransitionTime": stamp(Timestamp::now()) },
+        { "type": "Stalled", "status": "True", "reason": "InvalidSpec", "message": message, "lastTransitionTime": stamp(Timestamp::now()) },
     ]);
     let patch = serde_json::json!({ "currentState": "Error", "conditions": conditions, "observedGeneration": stored.meta().generation });
     let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());

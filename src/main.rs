@@ -5,7 +5,14 @@ use std::process::ExitCode;
 use instance_manager::args::{Command, parse_or_exit};
 use instance_manager::cli;
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    command().unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn command() -> anyhow::Result<ExitCode> {
     // One TLS stack: without this the first client that is made panics.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match parse_or_exit().command {

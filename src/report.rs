@@ -1,6 +1,7 @@
 //! Tells what happened: one status patch with what changed, and events at
 //! transitions. It takes only what was applied, so a status can tell nothing else.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::api::names::{condition, event};
@@ -42,7 +43,10 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         return Report::default();
     }
     let outcome = outcome(applied);
-    let done = plan.steps[..applied.done].iter().filter(|p| !refused(&p.step, applied));
+    // A new role gets its policies with it; that is one event.
+    let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::CreateRole(_)));
+    let part_of_it = |p: &Planned| new_role && matches!(p.step, Step::AttachPolicy { .. });
+    let done = plan.steps[..applied.done].iter().filter(|p| !refused(&p.step, applied) && !part_of_it(p));
     let mut acts = done.flat_map(step_event).collect::<Vec<_>>();
     if applied.stopped.is_none() {
         acts.extend(plan.events.iter().cloned());
@@ -78,7 +82,7 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         set_condition(&mut conditions, new.clone(), now);
         events.extend(transition(was.as_ref(), &new));
     };
-    standard(&outcome).into_iter().for_each(&mut set);
+    standard(&outcome, &ready_nodes(&status)).into_iter().for_each(&mut set);
     if let Some(ready) = plan.facts.nodes_ready.filter(|_| applied.stopped.is_none()) {
         set(Condition::new(condition::NODES_READY, ready, if ready { "NodesReady" } else { "NodesNotReady" }, ""));
     }
@@ -168,8 +172,20 @@ fn state(outcome: &Outcome) -> CurrentState {
     }
 }
 
+/// RFC 3339 in whole seconds, as Kubernetes writes times.
+pub fn stamp(now: Timestamp) -> String {
+    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}
+
+fn ready_nodes(status: &Value) -> String {
+    match (status["nodes"]["ready"].as_i64(), status["nodes"]["desired"].as_i64()) {
+        (Some(ready), Some(desired)) => format!("{ready} of {desired} nodes are ready"),
+        _ => String::new(),
+    }
+}
+
 /// Ready, Reconciling and Stalled.
-fn standard(outcome: &Outcome) -> [Condition; 3] {
+fn standard(outcome: &Outcome, ready: &str) -> [Condition; 3] {
     let all = |ready, reconciling, stalled, reason: &str, message: &str| {
         [
             Condition::new(condition::READY, ready, reason, message),
@@ -178,7 +194,7 @@ fn standard(outcome: &Outcome) -> [Condition; 3] {
         ]
     };
     match outcome {
-        Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", ""),
+        Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", ready),
         Outcome::Progressing { phase, message, .. } => all(false, true, false, &format!("{phase:?}"), message),
         Outcome::Locked { message } => all(false, false, true, "Locked", message),
         Outcome::Blocked { reason, message, .. } => all(false, false, true, &reason.to_string(), message),

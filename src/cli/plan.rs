@@ -34,7 +34,7 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Text => write!(out, "{}", text::show(&answers))?,
-        Output::Yaml => write!(out, "{}", serde_yaml::to_string(&answers)?)?,
+        Output::Yaml => write!(out, "{}", serde_yaml::to_string(&serde_json::to_value(&answers)?)?)?,
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&answers)?)?,
     }
     Ok(ExitCode::from(answers.exit_code()))

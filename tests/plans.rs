@@ -1,0 +1,494 @@
+//! From what is wanted and what there is to the whole plan, against golden files.
+//! `UPDATE_GOLDEN=1 cargo test --test plans` writes them anew; a hash in them that has been released never changes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use instance_manager::api::{InstanceGroupStatus, decode_spec};
+use instance_manager::auth::aws_auth::EntryState;
+use instance_manager::aws::{
+    Cluster, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, NetworkObject, Role,
+    ScalingGroup, Tag, TemplatePin,
+};
+use instance_manager::plan::{Outcome, Plan, Step};
+use instance_manager::provisioner::GroupId;
+use instance_manager::provisioner::eks::plan::{Input, plan};
+use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
+use instance_manager::provisioner::eks::state::{State, Version};
+use instance_manager::provisioner::eks::{delete, wanted};
+use instance_manager::timing::Timing;
+use instance_manager::upgrade::{Disruption, Drains, Fleet, Member, NodeView};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const NOW: &str = "2026-01-02T00:00:00Z";
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+/// The shortest spec that stands for a complete group; `extra` is laid over `spec`.
+fn resolved(extra: &str, annotations: &[(&str, &str)]) -> Resolved {
+    let base = "provisioner: eks\neks: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1]}}";
+    let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
+    overlay(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
+    let id = GroupId {
+        namespace: "team".into(),
+        name: "web".into(),
+        uid: "uid-1".into(),
+        generation: 3,
+        created: at(LONG_AGO),
+        deleting: false,
+        finalizer: true,
+        annotations: BTreeMap::new(),
+    };
+    let annotations =
+        annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
+    let spec = decode_spec(&spec).expect("a spec");
+    resolve(wanted::parse(&id, &annotations, &spec).expect("a group"), &environment(), false).expect("it resolves")
+}
+
+fn overlay(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            from.iter().for_each(|(key, value)| overlay(into.entry(key).or_insert(Value::Null), value));
+        }
+        (_, Value::Null) => {}
+        (into, from) => *into = from.clone(),
+    }
+}
+
+fn environment() -> Environment {
+    let network = |id: &str| {
+        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
+    };
+    let role = Role { name: "given".into(), arn: "arn:aws:iam::1:role/given".into(), tags: vec![] };
+    Environment {
+        cluster: Some(Cluster {
+            name: "demo".into(),
+            arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
+            version: "1.33".into(),
+            endpoint: "https://demo".into(),
+            ca: "Y2E=".into(),
+            service_cidr: "10.100.0.0/16".into(),
+            vpc: "vpc-1".into(),
+            authentication_mode: "CONFIG_MAP".into(),
+        }),
+        subnets: network("subnet-1"),
+        security_groups: network("sg-1"),
+        image: None,
+        architecture: None,
+        given_profile: Some(InstanceProfile {
+            name: "given".into(),
+            arn: "arn:aws:iam::1:instance-profile/given".into(),
+            created: None,
+            role: Some(role),
+            tags: vec![],
+        }),
+    }
+}
+
+/// A group, what there is of it, and what its status remembers.
+#[derive(Clone, Debug)]
+struct World {
+    resolved: Resolved,
+    state: State,
+    status: InstanceGroupStatus,
+    lock: Option<&'static str>,
+}
+
+/// Nothing has been made.
+fn fresh(resolved: Resolved) -> World {
+    let state = State {
+        group: None,
+        template: None,
+        versions: BTreeMap::new(),
+        profile: None,
+        attached: vec![],
+        hooks: None,
+        refreshing: false,
+        activities: vec![],
+        short_for: SignedDuration::ZERO,
+        launched: BTreeMap::new(),
+        auth: EntryState::Absent,
+        auth_is_ours: false,
+        nodes: BTreeMap::new(),
+        fleet: Fleet { known: 10, not_ready: 0 },
+        drains: Drains::new(),
+    };
+    World { resolved, state, status: InstanceGroupStatus::default(), lock: None }
+}
+
+/// Everything has been made and two nodes are Ready.
+fn standing(resolved: Resolved) -> World {
+    let mut world = fresh(resolved);
+    let World { resolved: r, state, status, .. } = &mut world;
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let instance = |id: &str| Instance {
+        id: id.into(),
+        zone: "us-west-2a".into(),
+        state: InstanceState::InService,
+        healthy: true,
+        template: Some(pin.clone()),
+        in_service_since: Some(at(LONG_AGO)),
+    };
+    state.group = Some(ScalingGroup {
+        name: r.names.group.clone(),
+        min: 2,
+        max: 4,
+        desired: 2,
+        subnets: r.subnets.clone(),
+        template: Some(pin.clone()),
+        launch_configuration: None,
+        mixed: false,
+        tags: r.tags.clone(),
+        suspended: vec![],
+        metrics: vec![],
+        instances: vec![instance("i-1"), instance("i-2")],
+        deleting: false,
+    });
+    state.template = Some(LaunchTemplate {
+        id: "lt-1".into(),
+        name: r.names.template.clone(),
+        default_version: 1,
+        latest_version: 1,
+        tags: r.ownership.clone(),
+    });
+    state.versions =
+        [(1, Version { fingerprint: Some(r.fingerprint.clone()), data: Some(r.data.clone()) })].into();
+    let role = Role { name: r.names.role.clone(), arn: r.role_arn.clone(), tags: vec![] };
+    state.profile = Some(InstanceProfile {
+        name: r.names.role.clone(),
+        arn: r.data.profile_arn.clone(),
+        created: Some(at(LONG_AGO)),
+        role: Some(role),
+        tags: vec![],
+    });
+    state.attached = r.policies.clone();
+    (state.auth, state.auth_is_ours) = (EntryState::Present, true);
+    state.nodes = ["i-1", "i-2"].map(|id| (id.to_owned(), node(id))).into();
+    let keys: Vec<_> = r.tags.iter().map(|t| t.key.clone()).collect();
+    let mut sorted = (keys, r.policies.clone());
+    sorted.0.sort();
+    sorted.1.sort();
+    *status = serde_json::from_value(json!({
+        "currentState": "Ready",
+        "activeScalingGroupName": r.names.group,
+        "activeLaunchTemplateName": r.names.template,
+        "template": {"id": "lt-1", "version": "1", "hash": r.fingerprint.hash, "lastReadyVersion": "1"},
+        "managed": {"tags": sorted.0, "policies": sorted.1, "authEntries": [r.role_arn]},
+    }))
+    .expect("a status");
+    world
+}
+
+fn node(instance: &str) -> NodeView {
+    NodeView {
+        name: format!("node-{instance}"),
+        resource_version: "7".into(),
+        ready: true,
+        was_ready: true,
+        ready_since: Some(at(LONG_AGO)),
+        cordoned: false,
+        disruption: None,
+        created: at(LONG_AGO),
+    }
+}
+
+impl World {
+    /// The same cloud, another wish.
+    fn wants(mut self, extra: &str) -> Self {
+        self.resolved = resolved(extra, &[]);
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut World)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn group(self, change: impl FnOnce(&mut ScalingGroup)) -> Self {
+        self.with(|w| change(w.state.group.as_mut().expect("a group")))
+    }
+
+    fn plan(&self) -> Plan {
+        let timing = Timing::default();
+        plan(&Input {
+            resolved: &self.resolved,
+            state: &self.state,
+            status: &self.status,
+            lock: self.lock,
+            retention: 2,
+            timing: &timing,
+            now: at(NOW),
+        })
+    }
+}
+
+fn plain() -> World {
+    standing(resolved("{}", &[]))
+}
+
+fn foreign() -> [Tag; 1] {
+    [Tag { key: "cost-centre".into(), value: "17".into() }]
+}
+
+fn hook(name: &str) -> LifecycleHook {
+    LifecycleHook {
+        name: name.into(),
+        transition: "autoscaling:EC2_INSTANCE_TERMINATING".into(),
+        default_result: "CONTINUE".into(),
+        heartbeat_timeout: 300,
+        notification_arn: None,
+        metadata: None,
+        role_arn: None,
+    }
+}
+
+const NEW_IMAGE: &str = "eks: {configuration: {image: ami-00000002}}";
+const ATTRIBUTES: &str = "eks: {configuration: {suspendProcesses: [AZRebalance], metricsCollection: [GroupMinSize], tags: [{key: team, value: a}], lifecycleHooks: [{name: drain, lifecycle: terminate}]}}";
+
+/// What others set, in a group that remembers what it set itself, or not.
+fn theirs(world: World) -> World {
+    world
+        .group(|g| {
+            g.tags.extend(foreign());
+            g.suspended = vec!["AZRebalance".into()];
+            g.metrics = vec!["GroupMaxSize".into()];
+        })
+        .with(|w| w.state.hooks = Some(vec![hook("theirs")]))
+}
+
+fn scenarios() -> Vec<(&'static str, World)> {
+    let given = || resolved("eks: {configuration: {roleName: given}}", &[]);
+    let second = |w: &mut World| {
+        let newer = resolved(NEW_IMAGE, &[]);
+        w.state.versions.insert(2, Version { fingerprint: Some(newer.fingerprint), data: Some(newer.data) });
+        w.state.template.as_mut().expect("a template").latest_version = 2;
+    };
+    vec![
+        ("create-own-role", fresh(resolved("{}", &[])).with(|w| w.resolved.wanted.id.finalizer = false)),
+        ("create-given-role", fresh(given())),
+        (
+            "create-second-pass",
+            plain().with(|w| w.state.group = None),
+        ),
+        ("create-auth-conflict", fresh(given()).with(|w| w.state.auth = EntryState::Conflict { detail: "another entry has this rolearn".into() })),
+        ("converged", plain()),
+        ("sizes", plain().wants("eks: {minSize: 1, maxSize: 6}")),
+        ("scale-in-is-paced", plain().group(|g| g.desired = 4).wants("eks: {minSize: 1, maxSize: 1}")),
+        ("scale-in-drains", plain().group(|g| (g.min, g.max, g.desired) = (1, 2, 2)).wants("eks: {minSize: 1, maxSize: 1}")),
+        ("subnets", plain().group(|g| g.subnets = vec!["subnet-9".into()])),
+        ("tag-repaired", plain().group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),
+        ("attributes-added", plain().with(|w| w.state.hooks = Some(vec![])).wants(ATTRIBUTES)),
+        ("role-repaired", plain().with(|w| _ = w.state.attached.pop())),
+        ("profile-repaired", plain().with(|w| w.state.profile.as_mut().expect("a profile").role = None)),
+        ("auth-repaired", plain().with(|w| w.state.auth = EntryState::Absent)),
+        ("new-version", plain().wants(NEW_IMAGE)),
+        ("repin-a-retained-version", plain().with(second).wants(NEW_IMAGE)),
+        ("rotation-begins", plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE)),
+        (
+            "rotation-locked",
+            plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE).with(|w| w.lock = Some("the annotation lock-upgrades")),
+        ),
+        (
+            "revert-gives-nodes-back",
+            plain().with(|w| {
+                let mark = Disruption { group: "uid-1".into(), template_version: "2".into(), since: at(LONG_AGO), cordoned_before: false };
+                w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
+            }),
+        ),
+        (
+            "adoption",
+            plain().wants(NEW_IMAGE).with(|w| {
+                w.status = InstanceGroupStatus::default();
+                w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+                w.state.template.as_mut().expect("a template").tags.clear();
+            }).group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
+        ),
+        ("foreign-attributes-live-on", theirs(plain())),
+        ("foreign-attributes-live-on-without-a-record", theirs(plain()).with(|w| w.status.managed = None)),
+        (
+            "recorded-attributes-go",
+            theirs(plain()).with(|w| {
+                let managed = w.status.managed.as_mut().expect("a record");
+                managed.tags.push("cost-centre".into());
+                managed.hooks = vec!["theirs".into()];
+                managed.processes = vec!["AZRebalance".into()];
+                managed.metrics = vec!["GroupMaxSize".into()];
+            }),
+        ),
+        ("not-supported", plain().wants("eks: {maxSize: 5, configuration: {spotPrice: '0.1'}}")),
+        ("not-supported-before-it-is-made", fresh(resolved("eks: {warmPool: {minSize: 1}}", &[]))),
+        ("name-collision", plain().group(|g| g.tags = vec![Tag { key: "instancegroups.keikoproj.io/Namespace".into(), value: "other".into() }])),
+        ("launch-suspended", plain().with(second).group(|g| {
+            g.template.as_mut().expect("a pin").version = "2".into();
+            g.suspended = vec!["Launch".into()];
+        }).wants(NEW_IMAGE)),
+    ]
+}
+
+fn hold(name: &str, plan: &Plan) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/plans/{name}.yaml"));
+    let value = serde_json::to_value(plan).expect("a plan is data");
+    let text = serde_yaml::to_string(&value).expect("a plan is YAML");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("the directory is made");
+        std::fs::write(&path, &text).expect("the golden file is written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test plans\n{text}", path.display());
+}
+
+#[test]
+fn plans_are_what_the_golden_files_hold() {
+    for (name, world) in scenarios() {
+        hold(name, &world.plan());
+    }
+}
+
+#[test]
+fn deletions_are_what_the_golden_files_hold() {
+    let world = plain();
+    let r = &world.resolved;
+    let timing = Timing::default();
+    let members: Vec<_> = (world.state.group.iter().flat_map(|g| &g.instances))
+        .map(|i| Member { instance: i.clone(), node: world.state.nodes.get(&i.id).cloned(), outdated: vec![] })
+        .collect();
+    let emptied = ScalingGroup {
+        min: 0,
+        suspended: vec!["Launch".into()],
+        instances: vec![],
+        ..world.state.group.clone().expect("a group")
+    };
+    let going = ScalingGroup { deleting: true, ..emptied.clone() };
+    let role = Role { name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership.clone() };
+    let profile = InstanceProfile { tags: r.ownership.clone(), ..world.state.profile.clone().expect("a profile") };
+    let added: Vec<_> = r.policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
+    let rest = |group, members, attached| delete::Input {
+        id: &r.wanted.id,
+        ownership: &r.ownership,
+        group,
+        members,
+        drains: &world.state.drains,
+        template: world.state.template.as_ref(),
+        role: Some(&role),
+        attached,
+        our_policies: &r.policies,
+        inline: &[],
+        profile: Some(&profile),
+        auth: Some(&r.auth),
+        timing: &timing,
+        now: at(NOW),
+    };
+    let policies = r.policies.as_slice();
+    hold("delete-drains", &delete::plan(&rest(world.state.group.as_ref(), &members, policies)));
+    hold("delete-empty-group", &delete::plan(&rest(Some(&emptied), &[], policies)));
+    hold("delete-waits-for-aws", &delete::plan(&rest(Some(&going), &[], policies)));
+    hold("delete-the-rest", &delete::plan(&rest(None, &[], policies)));
+    hold("delete-blocked-by-a-policy", &delete::plan(&rest(None, &[], &added)));
+}
+
+#[test]
+fn a_converged_group_has_no_step() {
+    assert_eq!(plain().plan().steps, vec![]);
+    assert_eq!(plain().plan().outcome, Outcome::Converged);
+}
+
+/// Any observed state of a group that was once in order.
+fn any_world() -> impl Strategy<Value = World> {
+    let wish = prop::sample::select(vec!["{}", NEW_IMAGE, ATTRIBUTES, "eks: {minSize: 0, maxSize: 1}"]);
+    let state = prop::sample::select(vec![
+        InstanceState::InService,
+        InstanceState::Pending,
+        InstanceState::Terminating,
+        InstanceState::Standby,
+        InstanceState::Other,
+    ]);
+    let instance = (state, any::<(bool, bool, bool, bool)>(), 1i64..4);
+    let seen = any::<(bool, bool, bool, bool, bool, bool)>();
+    (wish, prop::collection::vec(instance, 0..6), seen, 0i32..6, any::<bool>()).prop_map(
+        |(wish, instances, (record, profile, attached, floating, launch, auth), desired, locked)| {
+            let mut world = theirs(plain()).wants(wish);
+            world.lock = locked.then_some("a test");
+            if !record {
+                world.status.managed = None;
+            }
+            if !profile {
+                world.state.profile = None;
+            }
+            if !attached {
+                world.state.attached.clear();
+            }
+            if !auth {
+                world.state.auth = EntryState::Absent;
+            }
+            let group = world.state.group.as_mut().expect("a group");
+            group.desired = desired;
+            if floating {
+                group.template.as_mut().expect("a pin").version = "$Latest".into();
+            }
+            if launch {
+                group.suspended.push("Launch".into());
+            }
+            group.instances.clear();
+            world.state.nodes.clear();
+            for (number, (state, (joined, ready, cordoned, marked), version)) in instances.into_iter().enumerate() {
+                let id = format!("i-{number}");
+                let mut one = node(&id);
+                (one.ready, one.cordoned) = (ready, cordoned);
+                let mark = || Disruption {
+                    group: "uid-1".into(),
+                    template_version: "1".into(),
+                    since: at(LONG_AGO),
+                    cordoned_before: false,
+                };
+                one.disruption = marked.then(mark);
+                if joined {
+                    world.state.nodes.insert(id.clone(), one);
+                }
+                let template = Some(TemplatePin { id: "lt-1".into(), version: version.to_string() });
+                let zone = "us-west-2a".into();
+                let in_service_since = Some(at(LONG_AGO));
+                group.instances.push(Instance { id, zone, state, healthy: true, template, in_service_since });
+            }
+            world
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_plan_takes_nodes_away_while_locked(mut world in any_world()) {
+        world.lock = Some("a test");
+        let plan = world.plan();
+        prop_assert!(!plan.steps.iter().any(|planned| planned.step.disrupts()), "{:?}", plan.steps);
+    }
+
+    #[test]
+    fn no_plan_removes_what_is_not_recorded(world in any_world()) {
+        let managed = world.status.managed.clone().unwrap_or_default();
+        for planned in world.plan().steps {
+            match planned.step {
+                Step::DeleteTags { keys, .. } => prop_assert!(keys.iter().all(|k| managed.tags.contains(k))),
+                Step::DeleteHook { hook, .. } => prop_assert!(managed.hooks.contains(&hook)),
+                Step::DetachPolicy { policy, .. } => prop_assert!(managed.policies.contains(&policy)),
+                Step::ResumeProcesses { processes, .. } => {
+                    prop_assert!(processes.iter().all(|p| managed.processes.contains(p)));
+                }
+                Step::DisableMetrics { metrics, .. } => {
+                    prop_assert!(metrics.iter().all(|m| managed.metrics.contains(m)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn planning_twice_gives_the_same(world in any_world()) {
+        prop_assert_eq!(world.plan(), world.plan());
+    }
+}

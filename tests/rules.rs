@@ -1,0 +1,87 @@
+//! Rules of the house that a compiler does not know.
+
+use std::path::{Path, PathBuf};
+
+use instance_manager::provisioner::supported::TABLE;
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    entries.flatten().flat_map(|entry| files(&entry.path())).collect()
+}
+
+/// Everything that decides.
+const PURE: [&str; 21] = [
+    "src/boundaries",
+    "src/config.rs",
+    "src/plan.rs",
+    "src/report.rs",
+    "src/upgrade",
+    "src/auth",
+    "src/provisioner/mod.rs",
+    "src/provisioner/supported.rs",
+    "src/provisioner/eks/create.rs",
+    "src/provisioner/eks/delete.rs",
+    "src/provisioner/eks/drift.rs",
+    "src/provisioner/eks/foresee.rs",
+    "src/provisioner/eks/hash.rs",
+    "src/provisioner/eks/names.rs",
+    "src/provisioner/eks/plan.rs",
+    "src/provisioner/eks/resolve.rs",
+    "src/provisioner/eks/rotate.rs",
+    "src/provisioner/eks/standing.rs",
+    "src/provisioner/eks/state.rs",
+    "src/provisioner/eks/user_data",
+    "src/provisioner/eks/wanted.rs",
+];
+
+/// What talks, tells the time, looks around or writes a log.
+const FORBIDDEN: [&str; 18] = [
+    "kube::Api",
+    "kube::api",
+    "kube::Client",
+    "kube::runtime",
+    "kube::{",
+    "tokio",
+    "reqwest",
+    "aws_sdk",
+    "aws_config",
+    "tracing",
+    "std::env",
+    "std::fs",
+    "TcpStream",
+    "std::time::SystemTime",
+    "Instant::now",
+    "Timestamp::now",
+    "Zoned::now",
+    "rand::",
+];
+
+#[test]
+fn what_decides_has_no_client_no_clock_no_environment_and_no_log() {
+    for file in PURE.iter().flat_map(|path| files(&root(path))) {
+        if file.file_stem().is_some_and(|name| name == "tests") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).expect("the file is text");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let found = FORBIDDEN.iter().find(|word| line.contains(*word));
+            assert!(found.is_none(), "{}: {found:?} in a module that only decides: {line}", file.display());
+        }
+    }
+}
+
+#[test]
+fn the_documented_list_of_what_is_not_supported_is_the_one_in_the_code() {
+    let text = std::fs::read_to_string(root("docs/not-supported.md")).expect("the page is there");
+    let documented: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    let coded: Vec<_> = TABLE.iter().map(|row| format!("| `{}` | {} |", row.field, row.feature)).collect();
+    assert_eq!(documented, coded);
+}
