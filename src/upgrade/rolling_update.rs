@@ -4,6 +4,7 @@
 //! Three kinds of victims share one corridor: outdated instances, surplus ones
 //! when the largest size is lowered, and all of them when the group goes away.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -127,14 +128,28 @@ fn victims<'a>(input: &'a Input) -> Vec<&'a Member> {
     match input.victims {
         Victims::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
         Victims::Outdated => ordered(input.members.iter().filter(|m| going(m) && !m.outdated.is_empty()).collect()),
-        Victims::Surplus(n) => {
-            let mut candidates = ordered(input.members.iter().filter(going).collect());
-            // Who is on the way already stays on the way; then the outdated ones.
-            candidates.sort_by_key(|m| (m.mark(input.uid).is_none(), m.outdated.is_empty()));
-            candidates.truncate(n);
-            candidates
-        }
+        Victims::Surplus(n) => surplus(ordered(input.members.iter().filter(going).collect()), n, input.uid),
     }
+}
+
+/// Who is on the way already stays on the way; then the outdated ones, and from the fullest zone, so that AWS finds
+/// nothing to rebalance by taking nodes undrained.
+fn surplus<'a>(mut left: Vec<&'a Member>, n: usize, uid: &str) -> Vec<&'a Member> {
+    let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+    for member in &left {
+        *zones.entry(member.instance.zone.as_str()).or_default() += 1;
+    }
+    let mut gone = Vec::new();
+    while gone.len() < n {
+        let rank = |m: &Member| {
+            (m.mark(uid).is_none(), m.outdated.is_empty(), m.available(), Reverse(zones[m.instance.zone.as_str()]))
+        };
+        let Some(at) = (0..left.len()).min_by_key(|at| rank(left[*at])) else { break };
+        let member = left.remove(at);
+        zones.entry(member.instance.zone.as_str()).and_modify(|count| *count -= 1);
+        gone.push(member);
+    }
+    gone
 }
 
 /// Never joined and unhealthy first, then the oldest, taking zones in turn.
