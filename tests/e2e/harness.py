@@ -5,6 +5,7 @@ The judges read the simulator's log and the API server's audit log, never what t
 
 import base64
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -188,6 +189,19 @@ class Controller:
         """The text of /metrics."""
         return requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
 
+    def seen_config(self, patience=20):
+        """Waits until the ConfigMap as it is now is in force, so that a group made next is merged with it.
+
+        The two come through watches of their own. A controller that is down, or may not see it, is not waited for.
+        """
+        deadline = time.monotonic() + patience
+        while self.ready() and time.monotonic() < deadline:
+            revision = revision_of(self.cloud.get(CONFIG)["data"])
+            with contextlib.suppress(requests.ConnectionError):
+                if f'revision="{revision}"' in self.metrics():
+                    return
+            time.sleep(0.05)
+
     def stop(self):
         """Asks it to end, and waits; returns its exit code."""
         return self._end(signal.SIGTERM)
@@ -239,6 +253,7 @@ class Tenant:
             data["conditionals"] = yaml.safe_dump(kept, sort_keys=False)
 
         self.cloud.edit_config_map(change)
+        self.controller.seen_config()
 
     def apply(self, manifest):
         """Applies objects (a dict, or YAML text) in this namespace; returns the Group when it is one."""
@@ -459,6 +474,12 @@ class Group:
 def node_ready(node):
     """Whether the Node's condition Ready is True."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+
+
+def revision_of(data):
+    """The revision that the controller gives a ConfigMap with this data."""
+    known = [data.get(key) for key in ("boundaries", "defaults", "conditionals", "policy")]
+    return hashlib.sha256(json.dumps(known, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()[:16]
 
 
 def tags_of(asg):
