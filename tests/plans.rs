@@ -294,6 +294,10 @@ fn scenarios() -> Vec<(&'static str, World)> {
             plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE).with(|w| w.lock = Some("the annotation lock-upgrades")),
         ),
         (
+            "nodes-of-another-template",
+            plain().group(|g| g.instances[0].template.as_mut().expect("a pin").id = "lt-9".into()),
+        ),
+        (
             "revert-gives-nodes-back",
             plain().with(|w| {
                 let mark = Disruption { group: "uid-1".into(), template_version: "2".into(), since: at(LONG_AGO), cordoned_before: false };

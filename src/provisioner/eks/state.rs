@@ -168,8 +168,12 @@ fn outdated(
     instance: &crate::aws::Instance,
 ) -> Vec<Drift> {
     let wanted = &resolved.fingerprint.hash;
-    let mut because = match instance.template.as_ref().and_then(|pin| number(pin, state.template.as_ref())) {
-        None => vec![Drift::new("template", "(none)", "a launch template version")],
+    // A version of another template is another thing, whatever its number.
+    let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
+    let pin = instance.template.as_ref();
+    let found = pin.filter(|pin| !other(pin)).and_then(|pin| number(pin, state.template.as_ref()));
+    let mut because = match found {
+        None => vec![Drift::new("template", pin.map_or("", |p| p.id.as_str()), "a version of this group's own template")],
         Some(number) => match version_hash(state, status, number) {
             Some(hash) if hash == *wanted => Vec::new(),
             None if adopting(state, status, number) => Vec::new(),
