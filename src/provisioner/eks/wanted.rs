@@ -1,19 +1,27 @@
 //! The merged spec, parsed once. After this nothing re-checks a string.
 
+mod attributes;
+mod machine;
+mod strategy;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::names::{node_labels, reserved_tag};
+use super::names::node_labels;
 use super::user_data::{Mount, OsFamily, Stage, StageKind, Taint, effective_family};
 use crate::api::{
-    EksConfiguration, InstanceGroupSpec, IntOrString, LifecycleTransition, UserDataStage, Volume,
-    names::{annotation, label, tag},
+    EksConfiguration, InstanceGroupSpec, UserDataStage,
+    names::{annotation, label},
 };
 use crate::aws::{BlockDevice, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification};
 use crate::plan::Reason;
 use crate::provisioner::{GroupId, Problem, supported};
 use crate::redact::Redacted;
+pub use attributes::{METRICS, PROCESSES};
+use attributes::{hooks, names, tag_specifications, tags, with_autoscaler_tags};
+use machine::{devices, metadata, mounts, placement};
+use strategy::strategy;
 
 /// What a tenant and the defaults together ask for.
 #[derive(Clone, Debug)]
@@ -134,44 +142,6 @@ impl Amount {
         amount.clamp(1, desired.max(1))
     }
 }
-
-/// All processes of a scaling group that can be suspended (API reference, SuspendProcesses).
-pub const PROCESSES: &[&str] = &[
-    "AZRebalance",
-    "AddToLoadBalancer",
-    "AlarmNotification",
-    "HealthCheck",
-    "InstanceRefresh",
-    "Launch",
-    "ReplaceUnhealthy",
-    "ScheduledActions",
-    "Terminate",
-];
-
-/// All group metrics (API reference, EnableMetricsCollection).
-pub const METRICS: &[&str] = &[
-    "GroupAndWarmPoolDesiredCapacity",
-    "GroupAndWarmPoolTotalCapacity",
-    "GroupDesiredCapacity",
-    "GroupInServiceCapacity",
-    "GroupInServiceInstances",
-    "GroupMaxSize",
-    "GroupMinSize",
-    "GroupPendingCapacity",
-    "GroupPendingInstances",
-    "GroupStandbyCapacity",
-    "GroupStandbyInstances",
-    "GroupTerminatingCapacity",
-    "GroupTerminatingInstances",
-    "GroupTotalCapacity",
-    "GroupTotalInstances",
-    "WarmPoolDesiredCapacity",
-    "WarmPoolMinSize",
-    "WarmPoolPendingCapacity",
-    "WarmPoolTerminatingCapacity",
-    "WarmPoolTotalCapacity",
-    "WarmPoolWarmedCapacity",
-];
 
 const CONFIGURATION: &str = "spec.eks.configuration";
 
@@ -302,72 +272,6 @@ fn sizes(problems: &mut Problems, min: Option<i64>, max: Option<i64>) -> (i32, i
     (min.clamp(0, 10_000) as i32, max.clamp(0, 10_000) as i32)
 }
 
-fn strategy(
-    problems: &mut Problems,
-    annotations: &BTreeMap<String, String>,
-    spec: &InstanceGroupSpec,
-) -> RollingUpdate {
-    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
-    let mut duration = |field: &str, text: &Option<String>| {
-        let text = set(text)?;
-        match crate::duration::parse(&text) {
-            Some(d) => Some(d),
-            None => {
-                let path = format!("spec.strategy.rollingUpdate.{field}");
-                problems.0.push(Problem::invalid(&path, text, "is no duration", "write it as 90s, 15m or 1h30m"));
-                None
-            }
-        }
-    };
-    let drain_timeout = duration("drainTimeout", &rolling.drain_timeout);
-    let join_timeout = duration("joinTimeout", &rolling.join_timeout).unwrap_or(SignedDuration::from_mins(15));
-    let rotate_at = annotations.get(annotation::ROTATE_AT).filter(|t| !t.is_empty()).and_then(|text| {
-        match text.parse::<Timestamp>() {
-            Ok(at) => Some(at),
-            Err(_) => {
-                let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
-                problems.0.push(Problem::invalid(
-                    &path,
-                    text,
-                    "is no RFC 3339 time",
-                    "write it as 2026-01-31T08:00:00Z",
-                ));
-                None
-            }
-        }
-    });
-    RollingUpdate {
-        max_unavailable: amount(problems, rolling.max_unavailable.as_ref()),
-        drain_timeout,
-        drain_force: rolling.drain_force.unwrap_or(false),
-        join_timeout,
-        rotate_at,
-    }
-}
-
-fn amount(problems: &mut Problems, value: Option<&IntOrString>) -> Amount {
-    let text = match value {
-        None => return Amount::Count(1),
-        Some(IntOrString::Int(n)) => n.to_string(),
-        Some(IntOrString::String(text)) if text.is_empty() => return Amount::Count(1),
-        Some(IntOrString::String(text)) => text.clone(),
-    };
-    let parsed = match text.strip_suffix('%') {
-        Some(percent) => percent.parse().ok().filter(|p| *p <= 100).map(Amount::Percent),
-        None => text.parse().ok().map(Amount::Count),
-    };
-    parsed.unwrap_or_else(|| {
-        let path = "spec.strategy.rollingUpdate.maxUnavailable";
-        problems.0.push(Problem::invalid(
-            path,
-            text,
-            "is neither a number of nodes nor a percentage",
-            "use for example 1 or 30%",
-        ));
-        Amount::Count(1)
-    })
-}
-
 fn image(problems: &mut Problems, value: &Option<String>) -> Image {
     let text = problems.required("image", value);
     if text.eq_ignore_ascii_case("latest") {
@@ -460,271 +364,6 @@ fn stages(c: &EksConfiguration) -> Vec<Stage> {
             })
         })
         .collect()
-}
-
-fn mounts(problems: &mut Problems, c: &EksConfiguration) -> Vec<Mount> {
-    let mut mounts = Vec::new();
-    for (i, volume) in c.volumes.iter().flatten().enumerate() {
-        let Some(options) = volume.mount_options.as_ref() else { continue };
-        let path = format!("volumes[{i}].mountOptions");
-        let (file_system, mount) =
-            (options.file_system.clone().unwrap_or_default(), options.mount.clone().unwrap_or_default());
-        if !["xfs", "ext4"].contains(&file_system.as_str()) {
-            problems.push(
-                &format!("{path}.fileSystem"),
-                &file_system,
-                "is no supported file system",
-                "use xfs or ext4",
-            );
-        }
-        if !mount.starts_with('/') {
-            problems.push(&format!("{path}.mount"), &mount, "is no absolute path", "use a path such as /data");
-        }
-        mounts.push(Mount {
-            device: volume.name.clone().unwrap_or_default(),
-            file_system,
-            path: mount,
-            persist: options.persists(),
-        });
-    }
-    mounts
-}
-
-fn devices(problems: &mut Problems, c: &EksConfiguration) -> Vec<BlockDevice> {
-    let volumes = c.volumes.as_deref().unwrap_or_default();
-    if volumes.is_empty() {
-        return vec![BlockDevice {
-            name: "/dev/xvda".into(),
-            volume_type: Some("gp2".into()),
-            size: Some(32),
-            iops: None,
-            throughput: None,
-            delete_on_termination: true,
-            encrypted: None,
-            snapshot_id: None,
-        }];
-    }
-    volumes.iter().enumerate().map(|(i, volume)| device(problems, i, volume)).collect()
-}
-
-fn device(problems: &mut Problems, i: usize, v: &Volume) -> BlockDevice {
-    let path = |field: &str| format!("volumes[{i}].{field}");
-    let kind = set(&v.r#type).map(|t| t.to_ascii_lowercase());
-    let number = |n: Option<i64>| n.filter(|n| *n > 0).map(|n| n.min(i32::MAX.into()) as i32);
-    if set(&v.name).is_none() {
-        problems.push(&path("name"), "", "is required", "name the device, for example /dev/xvda");
-    }
-    if let Some(k) = &kind
-        && !["gp2", "gp3", "io1", "io2", "sc1", "st1"].contains(&k.as_str())
-    {
-        problems.push(&path("type"), k, "is no volume type", "use gp2, gp3, io1, io2, sc1 or st1");
-    }
-    let takes = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
-    if let Some(iops) = number(v.iops) {
-        if !takes(&["io1", "io2", "gp3"]) {
-            problems.push(
-                &path("iops"),
-                iops,
-                "does not go with this volume type",
-                "use io1, io2 or gp3, or remove iops",
-            );
-        } else if iops < 100 {
-            problems.push(&path("iops"), iops, "is below 100", "use 100 or more");
-        }
-    }
-    if let Some(throughput) = number(v.throughput)
-        && !takes(&["gp3"])
-    {
-        problems.push(&path("throughput"), throughput, "goes with gp3 only", "use gp3 or remove throughput");
-    }
-    if set(&v.snapshot_id).is_some() && number(v.size).is_some() {
-        problems.push(
-            &path("size"),
-            v.size.unwrap_or_default(),
-            "does not go with snapshotId",
-            "remove one of the two",
-        );
-    }
-    BlockDevice {
-        name: v.name.clone().unwrap_or_default(),
-        volume_type: kind,
-        size: number(v.size),
-        iops: number(v.iops),
-        throughput: number(v.throughput),
-        delete_on_termination: v.delete_on_termination.unwrap_or(true),
-        encrypted: v.encrypted,
-        snapshot_id: set(&v.snapshot_id),
-    }
-}
-
-fn tags(problems: &mut Problems, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
-    let mut tags = BTreeMap::new();
-    for (i, tag) in given.iter().enumerate() {
-        let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
-        let path = format!("{field}[{i}].key");
-        if key.is_empty() || key.chars().count() > 128 {
-            problems.push(&path, &key, "is no key of a tag", "use 1 to 128 characters");
-        }
-        if let Some(why) = reserved_tag(&key, cluster) {
-            problems.push(&path, &key, &format!("is a reserved tag: {why}"), "use another key");
-        }
-        if value.chars().count() > 256 {
-            problems.push(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
-        }
-        tags.insert(key, value);
-    }
-    if tags.len() > 40 {
-        problems.push(
-            field,
-            tags.len(),
-            "are more tags than a scaling group can hold beside the controller's",
-            "use at most 40",
-        );
-    }
-    tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
-}
-
-fn tag_specifications(problems: &mut Problems, c: &EksConfiguration) -> Vec<TagSpecification> {
-    let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
-        .map(|(i, s)| TagSpecification {
-            resource_type: s.resource_type.clone().unwrap_or_default(),
-            tags: tags(
-                problems,
-                c.cluster_name.as_deref().unwrap_or_default(),
-                &format!("tagSpecifications[{i}].tags"),
-                s.tags.as_deref().unwrap_or_default(),
-            ),
-        })
-        .filter(|s| !s.tags.is_empty())
-        .collect();
-    specifications.sort_by(|a, b| a.resource_type.cmp(&b.resource_type));
-    specifications
-}
-
-fn names(
-    problems: &mut Problems,
-    field: &str,
-    given: &Option<Vec<String>>,
-    known: &[&str],
-    all: &[&str],
-) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for name in given.iter().flatten() {
-        if name.eq_ignore_ascii_case("all") {
-            found.extend(all.iter().map(|n| (*n).to_owned()));
-        } else if let Some(known) = known.iter().find(|k| k.eq_ignore_ascii_case(name)) {
-            found.insert((*known).to_owned());
-        } else {
-            problems.push(
-                field,
-                name,
-                "is not known to Auto Scaling",
-                &format!("use all, or some of {}", known.join(", ")),
-            );
-        }
-    }
-    found
-}
-
-fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<LifecycleHook> {
-    let mut hooks = Vec::new();
-    for (i, hook) in c.lifecycle_hooks.iter().flatten().enumerate() {
-        let path = |field: &str| format!("lifecycleHooks[{i}].{field}");
-        let name = hook.name.clone().unwrap_or_default();
-        if name.is_empty() {
-            problems.push(&path("name"), "", "is required", "name the hook");
-        }
-        let lifecycle = hook.lifecycle.clone().unwrap_or_default();
-        let transition = match LifecycleTransition::parse(&lifecycle) {
-            Some(LifecycleTransition::Launch) => "autoscaling:EC2_INSTANCE_LAUNCHING",
-            Some(LifecycleTransition::Terminate) => "autoscaling:EC2_INSTANCE_TERMINATING",
-            None => {
-                problems.push(&path("lifecycle"), &lifecycle, "is no transition", "use launch or terminate");
-                ""
-            }
-        };
-        let timeout = hook.heartbeat_timeout.filter(|t| *t != 0).unwrap_or(300);
-        if !(30..=7200).contains(&timeout) {
-            problems.push(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
-        }
-        if set(&hook.role_arn).is_some() && set(&hook.notification_arn).is_none() {
-            problems.push(
-                &path("roleArn"),
-                hook.role_arn.clone().unwrap_or_default(),
-                "needs a notificationArn",
-                "set notificationArn or remove roleArn",
-            );
-        }
-        let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
-        hooks.push(LifecycleHook {
-            name,
-            transition: transition.into(),
-            default_result: if continues { "CONTINUE" } else { "ABANDON" }.into(),
-            heartbeat_timeout: timeout.clamp(30, 7200) as i32,
-            notification_arn: set(&hook.notification_arn),
-            metadata: set(&hook.metadata),
-            role_arn: set(&hook.role_arn),
-        });
-    }
-    hooks
-}
-
-fn word(problems: &mut Problems, field: &str, value: &Option<String>, allowed: &[&str]) -> Option<String> {
-    let text = set(value)?.to_ascii_lowercase();
-    if !allowed.contains(&text.as_str()) {
-        problems.push(field, &text, "is not allowed here", &format!("use {}", allowed.join(" or ")));
-    }
-    Some(text)
-}
-
-fn metadata(problems: &mut Problems, c: &EksConfiguration) -> Option<MetadataOptions> {
-    let m = c.metadata_options.as_ref()?;
-    let hop_limit = m.http_put_hop_limit.filter(|n| *n != 0);
-    if let Some(n) = hop_limit
-        && !(1..=64).contains(&n)
-    {
-        problems.push("metadataOptions.httpPutHopLimit", n, "is out of range", "use 1 to 64");
-    }
-    let options = MetadataOptions {
-        http_endpoint: word(problems, "metadataOptions.httpEndpoint", &m.http_endpoint, &["enabled", "disabled"]),
-        http_tokens: word(problems, "metadataOptions.httpTokens", &m.http_tokens, &["optional", "required"]),
-        hop_limit: hop_limit.map(|n| n.clamp(1, 64) as i32),
-    };
-    (options != MetadataOptions::default()).then_some(options)
-}
-
-fn placement(problems: &mut Problems, c: &EksConfiguration) -> Option<Placement> {
-    let p = c.placement.as_ref()?;
-    let placement = Placement {
-        availability_zone: set(&p.availability_zone),
-        tenancy: word(problems, "placement.tenancy", &p.tenancy, &["default", "dedicated", "host"]),
-    };
-    if placement == Placement::default() {
-        return None;
-    }
-    if placement.tenancy.is_none() {
-        problems.push("placement.tenancy", "", "is required with a placement", "use default, dedicated or host");
-    }
-    Some(placement)
-}
-
-fn with_autoscaler_tags(mut wanted: Wanted, annotations: &BTreeMap<String, String>) -> Wanted {
-    if !flag(annotations, annotation::CLUSTER_AUTOSCALER_ENABLED) {
-        return wanted;
-    }
-    let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
-    let mut add =
-        |key: String, value: &str| wanted.tags.push(Tag { key: format!("{prefix}{key}"), value: value.into() });
-    add(wanted.cluster.clone(), "owned");
-    add("enabled".into(), "true");
-    add("node-template/label/kubernetes.io/os".into(), "linux");
-    for (key, value) in &wanted.labels {
-        add(format!("node-template/label/{key}"), value);
-    }
-    for taint in &wanted.taints {
-        add(format!("node-template/taint/{}", taint.key), &format!("{}:{}", taint.value, taint.effect));
-    }
-    wanted
 }
 
 /// The reason that a list of problems gives its group.

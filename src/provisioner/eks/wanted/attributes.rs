@@ -1,0 +1,178 @@
+//! What stands on the scaling group: tags, hooks, suspended processes, metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Problems, Wanted, flag, set};
+use crate::api::names::{annotation, tag};
+use crate::api::{EksConfiguration, LifecycleTransition};
+use crate::aws::{LifecycleHook, Tag, TagSpecification};
+use crate::provisioner::eks::names::reserved_tag;
+
+/// All processes of a scaling group that can be suspended (API reference, SuspendProcesses).
+pub const PROCESSES: &[&str] = &[
+    "AZRebalance",
+    "AddToLoadBalancer",
+    "AlarmNotification",
+    "HealthCheck",
+    "InstanceRefresh",
+    "Launch",
+    "ReplaceUnhealthy",
+    "ScheduledActions",
+    "Terminate",
+];
+
+/// All group metrics (API reference, EnableMetricsCollection).
+pub const METRICS: &[&str] = &[
+    "GroupAndWarmPoolDesiredCapacity",
+    "GroupAndWarmPoolTotalCapacity",
+    "GroupDesiredCapacity",
+    "GroupInServiceCapacity",
+    "GroupInServiceInstances",
+    "GroupMaxSize",
+    "GroupMinSize",
+    "GroupPendingCapacity",
+    "GroupPendingInstances",
+    "GroupStandbyCapacity",
+    "GroupStandbyInstances",
+    "GroupTerminatingCapacity",
+    "GroupTerminatingInstances",
+    "GroupTotalCapacity",
+    "GroupTotalInstances",
+    "WarmPoolDesiredCapacity",
+    "WarmPoolMinSize",
+    "WarmPoolPendingCapacity",
+    "WarmPoolTerminatingCapacity",
+    "WarmPoolTotalCapacity",
+    "WarmPoolWarmedCapacity",
+];
+
+pub(super) fn tags(problems: &mut Problems, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
+    let mut tags = BTreeMap::new();
+    for (i, tag) in given.iter().enumerate() {
+        let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
+        let path = format!("{field}[{i}].key");
+        if key.is_empty() || key.chars().count() > 128 {
+            problems.push(&path, &key, "is no key of a tag", "use 1 to 128 characters");
+        }
+        if let Some(why) = reserved_tag(&key, cluster) {
+            problems.push(&path, &key, &format!("is a reserved tag: {why}"), "use another key");
+        }
+        if value.chars().count() > 256 {
+            problems.push(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
+        }
+        tags.insert(key, value);
+    }
+    if tags.len() > 40 {
+        problems.push(
+            field,
+            tags.len(),
+            "are more tags than a scaling group can hold beside the controller's",
+            "use at most 40",
+        );
+    }
+    tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
+}
+
+pub(super) fn tag_specifications(problems: &mut Problems, c: &EksConfiguration) -> Vec<TagSpecification> {
+    let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
+        .map(|(i, s)| TagSpecification {
+            resource_type: s.resource_type.clone().unwrap_or_default(),
+            tags: tags(
+                problems,
+                c.cluster_name.as_deref().unwrap_or_default(),
+                &format!("tagSpecifications[{i}].tags"),
+                s.tags.as_deref().unwrap_or_default(),
+            ),
+        })
+        .filter(|s| !s.tags.is_empty())
+        .collect();
+    specifications.sort_by(|a, b| a.resource_type.cmp(&b.resource_type));
+    specifications
+}
+
+pub(super) fn names(
+    problems: &mut Problems,
+    field: &str,
+    given: &Option<Vec<String>>,
+    known: &[&str],
+    all: &[&str],
+) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for name in given.iter().flatten() {
+        if name.eq_ignore_ascii_case("all") {
+            found.extend(all.iter().map(|n| (*n).to_owned()));
+        } else if let Some(known) = known.iter().find(|k| k.eq_ignore_ascii_case(name)) {
+            found.insert((*known).to_owned());
+        } else {
+            problems.push(
+                field,
+                name,
+                "is not known to Auto Scaling",
+                &format!("use all, or some of {}", known.join(", ")),
+            );
+        }
+    }
+    found
+}
+
+pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<LifecycleHook> {
+    let mut hooks = Vec::new();
+    for (i, hook) in c.lifecycle_hooks.iter().flatten().enumerate() {
+        let path = |field: &str| format!("lifecycleHooks[{i}].{field}");
+        let name = hook.name.clone().unwrap_or_default();
+        if name.is_empty() {
+            problems.push(&path("name"), "", "is required", "name the hook");
+        }
+        let lifecycle = hook.lifecycle.clone().unwrap_or_default();
+        let transition = match LifecycleTransition::parse(&lifecycle) {
+            Some(LifecycleTransition::Launch) => "autoscaling:EC2_INSTANCE_LAUNCHING",
+            Some(LifecycleTransition::Terminate) => "autoscaling:EC2_INSTANCE_TERMINATING",
+            None => {
+                problems.push(&path("lifecycle"), &lifecycle, "is no transition", "use launch or terminate");
+                ""
+            }
+        };
+        let timeout = hook.heartbeat_timeout.filter(|t| *t != 0).unwrap_or(300);
+        if !(30..=7200).contains(&timeout) {
+            problems.push(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
+        }
+        if set(&hook.role_arn).is_some() && set(&hook.notification_arn).is_none() {
+            problems.push(
+                &path("roleArn"),
+                hook.role_arn.clone().unwrap_or_default(),
+                "needs a notificationArn",
+                "set notificationArn or remove roleArn",
+            );
+        }
+        let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
+        hooks.push(LifecycleHook {
+            name,
+            transition: transition.into(),
+            default_result: if continues { "CONTINUE" } else { "ABANDON" }.into(),
+            heartbeat_timeout: timeout.clamp(30, 7200) as i32,
+            notification_arn: set(&hook.notification_arn),
+            metadata: set(&hook.metadata),
+            role_arn: set(&hook.role_arn),
+        });
+    }
+    hooks
+}
+
+pub(super) fn with_autoscaler_tags(mut wanted: Wanted, annotations: &BTreeMap<String, String>) -> Wanted {
+    if !flag(annotations, annotation::CLUSTER_AUTOSCALER_ENABLED) {
+        return wanted;
+    }
+    let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
+    let mut add =
+        |key: String, value: &str| wanted.tags.push(Tag { key: format!("{prefix}{key}"), value: value.into() });
+    add(wanted.cluster.clone(), "owned");
+    add("enabled".into(), "true");
+    add("node-template/label/kubernetes.io/os".into(), "linux");
+    for (key, value) in &wanted.labels {
+        add(format!("node-template/label/{key}"), value);
+    }
+    for taint in &wanted.taints {
+        add(format!("node-template/taint/{}", taint.key), &format!("{}:{}", taint.value, taint.effect));
+    }
+    wanted
+}
