@@ -46,7 +46,12 @@ fn wanted(group: &Merged) -> Wanted {
 /// A world in which everything that a group names is there.
 fn environment(wanted: &Wanted) -> Environment {
     let all = |names: &[String]| {
-        let one = |name: &String| NetworkObject { id: name.clone(), name: Some(name.clone()), vpc: "vpc-1".into(), zone: None };
+        let one = |name: &String| NetworkObject {
+            id: name.clone(),
+            name: Some(name.clone()),
+            vpc: "vpc-1".into(),
+            zone: None,
+        };
         names.iter().map(one).collect()
     };
     Environment {
@@ -68,7 +73,11 @@ fn environment(wanted: &Wanted) -> Environment {
             name: given.profile.clone(),
             arn: format!("arn:aws:iam::123456789012:instance-profile/{}", given.profile),
             created: None,
-            role: Some(Role { name: given.role.clone(), arn: format!("arn:aws:iam::123456789012:role/{}", given.role), tags: vec![] }),
+            role: Some(Role {
+                name: given.role.clone(),
+                arn: format!("arn:aws:iam::123456789012:role/{}", given.role),
+                tags: vec![],
+            }),
             tags: vec![],
         }),
     }

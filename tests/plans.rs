@@ -156,8 +156,7 @@ fn standing(resolved: Resolved) -> World {
         latest_version: 1,
         tags: r.ownership.clone(),
     });
-    state.versions =
-        [(1, Version { fingerprint: Some(r.fingerprint.clone()), data: Some(r.data.clone()) })].into();
+    state.versions = [(1, Version { fingerprint: Some(r.fingerprint.clone()), data: Some(r.data.clone()) })].into();
     let role = Role { name: r.names.role.clone(), arn: r.role_arn.clone(), tags: vec![] };
     state.profile = Some(InstanceProfile {
         name: r.names.role.clone(),
@@ -271,15 +270,19 @@ fn scenarios() -> Vec<(&'static str, World)> {
     vec![
         ("create-own-role", fresh(resolved("{}", &[])).with(|w| w.resolved.wanted.id.finalizer = false)),
         ("create-given-role", fresh(given())),
+        ("create-second-pass", plain().with(|w| w.state.group = None)),
         (
-            "create-second-pass",
-            plain().with(|w| w.state.group = None),
+            "create-auth-conflict",
+            fresh(given())
+                .with(|w| w.state.auth = EntryState::Conflict { detail: "another entry has this rolearn".into() }),
         ),
-        ("create-auth-conflict", fresh(given()).with(|w| w.state.auth = EntryState::Conflict { detail: "another entry has this rolearn".into() })),
         ("converged", plain()),
         ("sizes", plain().wants("eks: {minSize: 1, maxSize: 6}")),
         ("scale-in-is-paced", plain().group(|g| g.desired = 4).wants("eks: {minSize: 1, maxSize: 1}")),
-        ("scale-in-drains", plain().group(|g| (g.min, g.max, g.desired) = (1, 2, 2)).wants("eks: {minSize: 1, maxSize: 1}")),
+        (
+            "scale-in-drains",
+            plain().group(|g| (g.min, g.max, g.desired) = (1, 2, 2)).wants("eks: {minSize: 1, maxSize: 1}"),
+        ),
         ("subnets", plain().group(|g| g.subnets = vec!["subnet-9".into()])),
         ("tag-repaired", plain().group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),
         ("attributes-added", plain().with(|w| w.state.hooks = Some(vec![])).wants(ATTRIBUTES)),
@@ -288,10 +291,17 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ("auth-repaired", plain().with(|w| w.state.auth = EntryState::Absent)),
         ("new-version", plain().wants(NEW_IMAGE)),
         ("repin-a-retained-version", plain().with(second).wants(NEW_IMAGE)),
-        ("rotation-begins", plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE)),
+        (
+            "rotation-begins",
+            plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE),
+        ),
         (
             "rotation-locked",
-            plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE).with(|w| w.lock = Some("the annotation lock-upgrades")),
+            plain()
+                .with(second)
+                .group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .wants(NEW_IMAGE)
+                .with(|w| w.lock = Some("the annotation lock-upgrades")),
         ),
         (
             "nodes-of-another-template",
@@ -300,17 +310,25 @@ fn scenarios() -> Vec<(&'static str, World)> {
         (
             "revert-gives-nodes-back",
             plain().with(|w| {
-                let mark = Disruption { group: "uid-1".into(), template_version: "2".into(), since: at(LONG_AGO), cordoned_before: false };
+                let mark = Disruption {
+                    group: "uid-1".into(),
+                    template_version: "2".into(),
+                    since: at(LONG_AGO),
+                    cordoned_before: false,
+                };
                 w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
             }),
         ),
         (
             "adoption",
-            plain().wants(NEW_IMAGE).with(|w| {
-                w.status = InstanceGroupStatus::default();
-                w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
-                w.state.template.as_mut().expect("a template").tags.clear();
-            }).group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
+            plain()
+                .wants(NEW_IMAGE)
+                .with(|w| {
+                    w.status = InstanceGroupStatus::default();
+                    w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+                    w.state.template.as_mut().expect("a template").tags.clear();
+                })
+                .group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
         ),
         ("foreign-attributes-live-on", theirs(plain())),
         ("foreign-attributes-live-on-without-a-record", theirs(plain()).with(|w| w.status.managed = None)),
@@ -326,11 +344,22 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ),
         ("not-supported", plain().wants("eks: {maxSize: 5, configuration: {spotPrice: '0.1'}}")),
         ("not-supported-before-it-is-made", fresh(resolved("eks: {warmPool: {minSize: 1}}", &[]))),
-        ("name-collision", plain().group(|g| g.tags = vec![Tag { key: "instancegroups.keikoproj.io/Namespace".into(), value: "other".into() }])),
-        ("launch-suspended", plain().with(second).group(|g| {
-            g.template.as_mut().expect("a pin").version = "2".into();
-            g.suspended = vec!["Launch".into()];
-        }).wants(NEW_IMAGE)),
+        (
+            "name-collision",
+            plain().group(|g| {
+                g.tags = vec![Tag { key: "instancegroups.keikoproj.io/Namespace".into(), value: "other".into() }]
+            }),
+        ),
+        (
+            "launch-suspended",
+            plain()
+                .with(second)
+                .group(|g| {
+                    g.template.as_mut().expect("a pin").version = "2".into();
+                    g.suspended = vec!["Launch".into()];
+                })
+                .wants(NEW_IMAGE),
+        ),
     ]
 }
 

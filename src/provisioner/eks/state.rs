@@ -173,7 +173,9 @@ fn outdated(
     let pin = instance.template.as_ref();
     let found = pin.filter(|pin| !other(pin)).and_then(|pin| number(pin, state.template.as_ref()));
     let mut because = match found {
-        None => vec![Drift::new("template", pin.map_or("", |p| p.id.as_str()), "a version of this group's own template")],
+        None => {
+            vec![Drift::new("template", pin.map_or("", |p| p.id.as_str()), "a version of this group's own template")]
+        }
         Some(number) => match version_hash(state, status, number) {
             Some(hash) if hash == *wanted => Vec::new(),
             None if adopting(state, status, number) => Vec::new(),
