@@ -65,7 +65,7 @@ def new_config(cloud, path, change):
 @pytest.mark.private
 def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_tenant, tmp_path):
     cloud = own_cloud()
-    tenant = make_tenant(cloud=cloud, controller=None)
+    tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]
     tenant.defaults(image=old)
     group = tenant.group("web", size=(2, 3), tags=[{"key": "team", "value": "a"}], suspendProcesses=["AZRebalance"])
