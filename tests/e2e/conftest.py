@@ -36,11 +36,16 @@ def controller(shared):
 
 
 @pytest.fixture
-def make_tenant(shared, controller):
-    """Makes tenants: `make_tenant(namespace=..., annotations=...)`, in the shared cloud unless `cloud` is given."""
+def make_tenant(request):
+    """Makes tenants: `make_tenant(namespace=..., annotations=...)`, in the shared cloud unless `cloud` is given.
+
+    The shared cloud is not asked for, and so not started, where every tenant is in a cloud of the test's own.
+    """
     made = []
 
-    def make(namespace=None, annotations=None, cloud=shared, controller=controller):
+    def make(namespace=None, annotations=None, cloud=None, controller=None):
+        if cloud is None:
+            cloud, controller = request.getfixturevalue("shared"), request.getfixturevalue("controller")
         made.append(harness.Tenant(cloud, controller, namespace, annotations))
         return made[-1]
 

@@ -253,7 +253,8 @@ class Tenant:
             data["conditionals"] = yaml.safe_dump(kept, sort_keys=False)
 
         self.cloud.edit_config_map(change)
-        self.controller.seen_config()
+        if self.controller is not None:
+            self.controller.seen_config()
 
     def apply(self, manifest):
         """Applies objects (a dict, or YAML text) in this namespace; returns the Group when it is one."""
