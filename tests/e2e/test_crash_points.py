@@ -177,6 +177,9 @@ def objects(stage, tenant, group):
     """The InstanceGroup's status, its nodes and its entry in aws-auth."""
     status = group.status()
     status["conditions"] = sorted(status["conditions"], key=lambda c: c["type"])
+    # Kubernetes takes the taint of a node that was not ready away in its own time.
+    settled = lambda: not any(t["key"].startswith("node.kubernetes.io/") for n in group.nodes() for t in n["spec"].get("taints", []))  # noqa: E731
+    harness.support.eventually(settled, harness.WAIT, "nodes without Kubernetes' own taints")
     nodes = [{"labels": n["metadata"]["labels"], "spec": n["spec"]} for n in group.nodes()]
     entries = [line for line in stage.cloud.map_roles().splitlines() if tenant.namespace in line]
     finalizers = group.get()["metadata"].get("finalizers")
