@@ -49,8 +49,11 @@ def calls(answer):
 
 
 def made(group, after):
-    """The calls that the controller made of AWS for a group, in order."""
-    return [event["operation"] for event in group.writes(after)]
+    """The calls that the controller made of AWS for a group and that AWS accepted, in order.
+
+    A new instance profile may be refused until IAM knows it everywhere; the call is then made again.
+    """
+    return [event["operation"] for event in group.writes(after) if event["status"] < 300]
 
 
 def new_config(cloud, path, change):
