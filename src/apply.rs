@@ -4,12 +4,14 @@
 //! brake and the lease are looked at again before every act that takes nodes
 //! away, and a create that finds its name taken looks whose it is.
 
+mod join;
+
 use std::collections::HashMap;
 
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::auth::aws_auth::{self, AuthEntry};
+use crate::auth::aws_auth;
 use crate::aws::inventory::Inventory;
 use crate::aws::{
     AwsError, AwsErrorKind, InstanceProfile, LaunchTemplate, NewRole, NewScalingGroup, NewTemplate, Role, Tag,
@@ -21,6 +23,7 @@ use crate::plan::{Pin, Plan, Planned, PodRef, Reason, Step};
 use crate::provisioner::GroupId;
 use crate::provisioner::eks::state::owned;
 use crate::upgrade::Disruption;
+pub use join::{Edit, Joining};
 
 /// What an apply needs.
 pub struct Applier<'a> {
@@ -31,7 +34,7 @@ pub struct Applier<'a> {
     /// Clocks of drains.
     pub memory: &'a Memory,
     /// The only writer of aws-auth.
-    pub auth: &'a tokio::sync::Mutex<()>,
+    pub joining: &'a Joining,
     /// Whether this process may write, asked again at every step.
     pub leading: &'a (dyn Fn() -> bool + Sync),
     /// Where the ConfigMap with the brake is.
@@ -127,6 +130,12 @@ pub async fn apply(
                 break;
             }
         }
+        let refused = applied.refusals.last().filter(|r| matches!(step, Step::Evict { pod, .. } if *pod == r.pod));
+        if let Some(refusal) = refused {
+            tracing::info!(group = %id.key(), step = step.name(), budgets = ?refusal.budgets, "refused");
+            applied.done = index + 1;
+            continue;
+        }
         let why: Vec<_> = because.iter().map(ToString::to_string).collect();
         tracing::info!(group = %id.key(), step = step.name(), because = %why.join("; "), "done");
         applied.done = index + 1;
@@ -192,8 +201,8 @@ impl Run<'_> {
             | Step::DeleteHook { .. }
             | Step::DeleteGroup { .. }
             | Step::Terminate { .. } => self.scaling_group(step).await,
-            Step::PutAuthEntry(entry) => self.put_auth(entry).await,
-            Step::RemoveAuthEntry(entry) => self.remove_auth(entry).await,
+            Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
+            Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,
             Step::MarkNode { .. } | Step::UnmarkNode { .. } | Step::Evict { .. } | Step::ForceDelete { .. } => {
                 self.node(step).await
             }
@@ -426,33 +435,8 @@ impl Run<'_> {
         if ends { gone(answer) } else { ok(answer) }
     }
 
-    /// One writer in the process; a fresh read, and a write of exactly that version.
-    async fn put_auth(&self, entry: &AuthEntry) -> Step_ {
-        let _one = self.a.auth.lock().await;
-        let cluster = self.a.cluster;
-        let map = cluster.aws_auth().await.map_err(Stopped::Cluster)?;
-        let edited = aws_auth::put(map.as_ref().and_then(|m| m.map_roles.as_deref()), std::slice::from_ref(entry))
-            .map_err(Stopped::Auth)?;
-        let result = match (&map, edited) {
-            (_, None) => Ok(()),
-            (Some(map), Some(text)) => cluster.put_aws_auth(&map.resource_version, &text).await,
-            (None, Some(text)) => cluster.create_aws_auth(&text).await,
-        };
-        result.map(|()| Done::Yes).map_err(Stopped::Cluster)
-    }
-
-    async fn remove_auth(&self, entry: &AuthEntry) -> Step_ {
-        let _one = self.a.auth.lock().await;
-        let cluster = self.a.cluster;
-        let Some(map) = cluster.aws_auth().await.map_err(Stopped::Cluster)? else { return Ok(Done::Yes) };
-        let edited =
-            aws_auth::remove(map.map_roles.as_deref(), std::slice::from_ref(&entry.role_arn)).map_err(Stopped::Auth)?;
-        match edited {
-            None => Ok(Done::Yes),
-            Some(text) => {
-                cluster.put_aws_auth(&map.resource_version, &text).await.map(|()| Done::Yes).map_err(Stopped::Cluster)
-            }
-        }
+    async fn join(&self, edit: Edit) -> Step_ {
+        self.a.joining.submit(self.a.cluster, edit).await.map(|()| Done::Yes)
     }
 
     async fn node(&self, step: &Step) -> Step_ {

@@ -14,7 +14,7 @@ use kube::{Resource, ResourceExt};
 
 use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupStatus};
-use crate::apply::{Applied, Applier, Stopped, apply};
+use crate::apply::{Applied, Applier, Joining, Stopped, apply};
 use crate::aws::AwsErrorKind;
 use crate::cluster::{ClusterError, EventKind, EventRecord, Regarding};
 use crate::corridor::{Corridor, ObserveError, Walked, identity};
@@ -38,7 +38,7 @@ pub struct Shared {
     /// Whether this process may write.
     pub leadership: tokio::sync::watch::Receiver<Leadership>,
     /// The only writer of aws-auth.
-    pub auth: tokio::sync::Mutex<()>,
+    pub joining: Joining,
     /// Where the ConfigMap is.
     pub config_namespace: String,
     /// When this process began; polls keep step with it.
@@ -119,7 +119,7 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
         inventory: &shared.corridor.inventory,
         cluster: shared.corridor.cluster.as_ref(),
         memory: &shared.corridor.memory,
-        auth: &shared.auth,
+        joining: &shared.joining,
         leading: &leading,
         config_namespace: &shared.config_namespace,
         rest: shared.corridor.timing.rest,

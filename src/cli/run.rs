@@ -70,7 +70,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),
         leadership: leadership.clone(),
-        auth: tokio::sync::Mutex::new(()),
+        joining: Default::default(),
         config_namespace: args.cluster.config_namespace.clone(),
         began: tokio::time::Instant::now(),
     });
