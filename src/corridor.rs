@@ -415,6 +415,7 @@ fn blocked(
         facts: Facts::default(),
         notes: Vec::new(),
         events: Vec::new(),
+        wake: None,
     };
     Walked { plan, bounds, effective: None, failed, seen: None }
 }

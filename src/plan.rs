@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -56,6 +56,9 @@ pub struct Plan {
     pub notes: Vec<Note>,
     /// Events to be told when the plan has been applied.
     pub events: Vec<Told>,
+    /// A moment at which there is more to do, however quiet the group is until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake: Option<Timestamp>,
 }
 
 /// A step with its reasons.

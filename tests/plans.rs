@@ -330,6 +330,21 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 })
                 .group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
         ),
+        (
+            "rotate-at-brings-what-a-takeover-left",
+            plain().with(|w| {
+                w.resolved = resolved(NEW_IMAGE, &[("rotate-at", NOW)]);
+                w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+                w.state.launched = ["i-1", "i-2"].map(|id| (id.to_owned(), at(LONG_AGO))).into();
+                let template = w.status.template.as_mut().expect("a record");
+                template.adopted_hash = Some(w.resolved.fingerprint.hash.clone());
+                template.adopted_version = Some("1".into());
+            }),
+        ),
+        (
+            "rotate-at-is-waited-for",
+            plain().with(|w| w.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
+        ),
         ("foreign-attributes-live-on", theirs(plain())),
         ("foreign-attributes-live-on-without-a-record", theirs(plain()).with(|w| w.status.managed = None)),
         (

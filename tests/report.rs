@@ -21,6 +21,7 @@ fn plan(outcome: Outcome) -> Plan {
         facts: Facts { status: BTreeMap::from([("nodes".to_owned(), nodes)]), nodes_ready: None },
         notes: vec![],
         events: vec![],
+        wake: None,
     }
 }
 

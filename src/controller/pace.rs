@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 
 use super::Shared;
@@ -38,7 +38,7 @@ pub fn unsettled(group: &InstanceGroup) -> bool {
 pub fn next(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Shared) -> Action {
     let corridor = &shared.corridor;
     let memory = &corridor.memory;
-    let resync = || Action::requeue(jitter(corridor.resync));
+    let resync = || Action::requeue(quiet(corridor.resync, applied.plan.wake, Timestamp::now()));
     if let Some(stopped) = &applied.stopped {
         memory.set_in_flux(key, true);
         return match stopped {
@@ -68,6 +68,12 @@ pub fn next(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Sh
     };
     memory.set_in_flux(key, flux);
     action
+}
+
+/// A resync period, or less when there is more to do before.
+fn quiet(resync: Duration, wake: Option<Timestamp>, now: Timestamp) -> Duration {
+    let until = wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
+    jitter(resync).min(until.map_or(Duration::MAX, |u| u + Duration::from_millis(500)))
 }
 
 /// Groups in flux look together, so that one call answers for many.
@@ -106,6 +112,15 @@ fn recovers(reason: Reason) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quiet_group_wakes_for_what_is_due() {
+        let now = Timestamp::UNIX_EPOCH;
+        let resync = Duration::from_secs(300);
+        assert!(quiet(resync, None, now) >= Duration::from_secs(240));
+        assert!(quiet(resync, Some(now + SignedDuration::from_secs(9)), now) <= Duration::from_secs(10));
+        assert!(quiet(resync, Some(now - SignedDuration::from_secs(9)), now) <= Duration::from_secs(1));
+    }
 
     #[test]
     fn backoff_grows_to_the_resync_period_and_not_beyond() {

@@ -70,6 +70,7 @@ pub fn plan(input: &Input) -> Plan {
         facts: Facts { status: draft.facts.status, nodes_ready: None },
         notes: draft.notes,
         events: draft.events,
+        wake: None,
     }
 }
 

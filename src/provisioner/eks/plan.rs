@@ -75,6 +75,7 @@ impl Draft {
             facts: self.facts,
             notes: self.notes.into_iter().filter(|n| n.condition != AUTH).collect(),
             events: self.events,
+            wake: input.resolved.wanted.strategy.rotate_at.filter(|at| *at > input.now),
         }
     }
 }

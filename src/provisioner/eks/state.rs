@@ -139,6 +139,9 @@ pub fn pinned(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, 
         None => adopting(state, status, current),
     };
     if same {
+        if let Some(because) = asked_for(resolved, state, current) {
+            return Pinned::New { because };
+        }
         return Pinned::Current { number: current, floating: pin.number().is_none() };
     }
     let because = super::drift::versions(state.versions.get(&current), resolved);
@@ -147,6 +150,17 @@ pub fn pinned(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, 
         Some(number) => Pinned::Repin { number: *number, because },
         None => Pinned::New { because },
     }
+}
+
+/// `rotate-at` replaces nodes of a version that was taken over: what differs in it arrives with the replacements.
+fn asked_for(resolved: &Resolved, state: &State, current: i64) -> Option<Vec<Drift>> {
+    let at = resolved.wanted.strategy.rotate_at?;
+    let version = state.versions.get(&current).filter(|v| v.fingerprint.is_none())?;
+    let data = version.data.as_ref().filter(|d| **d != resolved.data)?;
+    state.launched.values().find(|launched| **launched < at)?;
+    let mut because = vec![Drift::new("rotate-at", "", at)];
+    because.extend(super::drift::data_fields(data, &resolved.data));
+    Some(because)
 }
 
 /// The group's instances with their nodes and what is outdated about them.
