@@ -39,6 +39,7 @@ const PURE: [&str; 21] = [
     "src/provisioner/eks/state.rs",
     "src/provisioner/eks/user_data",
     "src/provisioner/eks/wanted.rs",
+    "src/provisioner/eks/wanted",
 ];
 
 /// What talks, tells the time, looks around or writes a log.

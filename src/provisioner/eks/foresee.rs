@@ -164,7 +164,33 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         Step::ResumeProcesses { processes, .. } => group.suspended.retain(|p| !processes.contains(p)),
         Step::EnableMetrics { metrics, .. } => group.metrics.extend(metrics.iter().cloned()),
         Step::DisableMetrics { metrics, .. } => group.metrics.retain(|m| !metrics.contains(m)),
-        _ => return false,
+        Step::AddFinalizer
+        | Step::RemoveFinalizer
+        | Step::Record { .. }
+        | Step::CreateRole(_)
+        | Step::AttachPolicy { .. }
+        | Step::DetachPolicy { .. }
+        | Step::CreateProfile { .. }
+        | Step::AddRoleToProfile { .. }
+        | Step::RemoveRoleFromProfile { .. }
+        | Step::DeleteProfile { .. }
+        | Step::DeleteRole { .. }
+        | Step::CreateTemplate(_)
+        | Step::PutTemplateVersion { .. }
+        | Step::DeleteTemplateVersions { .. }
+        | Step::DeleteTemplate { .. }
+        | Step::TagTemplate { .. }
+        | Step::CreateGroup { .. }
+        | Step::PutHook { .. }
+        | Step::DeleteHook { .. }
+        | Step::DeleteGroup { .. }
+        | Step::PutAuthEntry(_)
+        | Step::RemoveAuthEntry(_)
+        | Step::MarkNode { .. }
+        | Step::UnmarkNode { .. }
+        | Step::Evict { .. }
+        | Step::ForceDelete { .. }
+        | Step::Terminate { .. } => return false,
     }
     true
 }
