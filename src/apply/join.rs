@@ -112,7 +112,10 @@ mod tests {
                 state.1 += 1;
                 if state.2 > 0 {
                     state.2 -= 1;
-                    return (409, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409, "message": "changed"}));
+                    return (
+                        409,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409, "message": "changed"}),
+                    );
                 }
                 state.0 = call.body["data"].clone();
             }

@@ -1,7 +1,8 @@
 //! Differences, named: `field, from, to`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::hash::fields;
 use super::resolve::Resolved;
 use super::state::Version;
 use crate::aws::{LifecycleHook, TemplateData};
@@ -34,31 +35,6 @@ fn digest(part: Option<&String>) -> String {
 
 /// Field by field, everything but user data.
 pub fn data_fields(from: &TemplateData, to: &TemplateData) -> Vec<Drift> {
-    let fields = |d: &TemplateData| {
-        let TemplateData {
-            image_id,
-            instance_type,
-            key_name,
-            profile_arn,
-            security_groups,
-            user_data: _,
-            devices,
-            metadata,
-            placement,
-            tag_specifications,
-        } = d;
-        [
-            ("image", json!(image_id)),
-            ("instanceType", json!(instance_type)),
-            ("keyPairName", json!(key_name)),
-            ("instanceProfile", json!(profile_arn)),
-            ("securityGroups", json!(security_groups)),
-            ("volumes", json!(devices)),
-            ("metadataOptions", json!(metadata)),
-            ("placement", json!(placement)),
-            ("tagSpecifications", json!(tag_specifications)),
-        ]
-    };
     let pairs = fields(from).into_iter().zip(fields(to));
     pairs.filter(|((_, a), (_, b))| a != b).map(|((name, a), (_, b))| Drift::new(name, shown(&a), shown(&b))).collect()
 }

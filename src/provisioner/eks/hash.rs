@@ -30,7 +30,7 @@ impl Fingerprint {
     /// its inputs stand for. The image label follows the image and is left out.
     pub fn of(family: &str, data: &TemplateData, boot: &BootstrapInput) -> Self {
         let boot = boot_inputs(family, boot);
-        let mut all = data_inputs(data);
+        let mut all = present(fields(data));
         all.extend(boot.iter().map(|(k, v)| (*k, v.clone())));
         let hash = hex(&canonical(&all));
         let parts = boot.iter().map(|(k, v)| ((*k).to_owned(), hex(&canonical(v))[..6].to_owned())).collect();
@@ -71,7 +71,8 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-fn data_inputs(data: &TemplateData) -> BTreeMap<&'static str, Value> {
+/// What a version holds, by the names of the spec, without user data.
+pub fn fields(data: &TemplateData) -> [(&'static str, Value); 9] {
     let TemplateData {
         image_id,
         instance_type,
@@ -84,7 +85,7 @@ fn data_inputs(data: &TemplateData) -> BTreeMap<&'static str, Value> {
         placement,
         tag_specifications,
     } = data;
-    present([
+    [
         ("image", json!(image_id)),
         ("instanceType", json!(instance_type)),
         ("keyPairName", json!(key_name)),
@@ -94,7 +95,7 @@ fn data_inputs(data: &TemplateData) -> BTreeMap<&'static str, Value> {
         ("metadataOptions", json!(metadata)),
         ("placement", json!(placement)),
         ("tagSpecifications", json!(tag_specifications)),
-    ])
+    ]
 }
 
 fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Value> {
