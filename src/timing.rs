@@ -19,6 +19,8 @@ pub struct Timing {
     pub deletion_drain: SignedDuration,
     /// How long a drain that ran into its timeout is left alone.
     pub rest: SignedDuration,
+    /// How long a replacement must have been Ready before the next batch: one that dies at once must not cost another node.
+    pub settle: SignedDuration,
 }
 
 impl Default for Timing {
@@ -31,6 +33,7 @@ impl Default for Timing {
             volumes: SignedDuration::from_mins(2),
             deletion_drain: SignedDuration::from_mins(15),
             rest: SignedDuration::from_mins(5),
+            settle: SignedDuration::from_secs(30),
         }
     }
 }
@@ -39,7 +42,7 @@ impl Timing {
     /// The same clocks in a world that runs faster, for tests and the demo.
     pub fn scaled(self, factor: f64) -> Self {
         let scale = |d: SignedDuration| SignedDuration::try_from_secs_f64(d.as_secs_f64() * factor).unwrap_or(d);
-        let Timing { poll, propagation, shortfall, dead_kubelet, volumes, deletion_drain, rest } = self;
+        let Timing { poll, propagation, shortfall, dead_kubelet, volumes, deletion_drain, rest, settle } = self;
         Timing {
             poll: scale(poll),
             propagation: scale(propagation),
@@ -48,6 +51,7 @@ impl Timing {
             volumes: scale(volumes),
             deletion_drain: scale(deletion_drain),
             rest: scale(rest),
+            settle: scale(settle),
         }
     }
 }

@@ -78,6 +78,12 @@ impl Member {
         self.node.as_ref()?.disruption.as_ref().filter(|d| d.group == group_uid)
     }
 
+    /// How long its node has been Ready.
+    pub fn ready_for(&self, now: Timestamp) -> Option<SignedDuration> {
+        let node = self.node.as_ref().filter(|n| n.ready)?;
+        node.ready_since.map(|since| now.duration_since(since))
+    }
+
     /// How long its node has been NotReady.
     pub fn not_ready_for(&self, now: Timestamp) -> Option<SignedDuration> {
         let node = self.node.as_ref().filter(|n| !n.ready)?;

@@ -38,6 +38,8 @@ pub struct Input<'a> {
     pub was_halted: bool,
     /// How long a replacement may take from InService to Ready.
     pub join_timeout: SignedDuration,
+    /// How long a replacement must have been Ready before a healthy node goes.
+    pub settle: SignedDuration,
     /// How a drain behaves.
     pub drain: DrainPolicy,
     /// What is on the nodes that carry our record.
@@ -335,7 +337,9 @@ fn terminate(input: &Input, member: &Member) -> Step {
 
 /// Takes the next victims, as many as may be unavailable.
 fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut Decision) {
-    let available = input.members.iter().filter(|m| m.available()).count();
+    let settling = |m: &&Member| m.outdated.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.settle);
+    let settled = |m: &&Member| m.available() && !(input.victims == Victims::Outdated && settling(m));
+    let available = input.members.iter().filter(settled).count();
     let mut unavailable = input.desired.saturating_sub(available);
     let terminating = input.members.iter().filter(|m| m.instance.state == InstanceState::Terminating).count();
     let marked = victims.iter().filter(|m| m.mark(input.uid).is_some()).count();
@@ -347,7 +351,7 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
         if !all && (in_flight >= input.max_unavailable || (healthy && replaced && unavailable >= input.max_unavailable))
         {
             let wait = format!(
-                "at most {} unavailable at once: {unavailable} of {} are",
+                "at most {} unavailable at once: {unavailable} of {} are, or have only just become Ready",
                 input.max_unavailable, input.desired
             );
             if decision.waiting.is_empty() && leaving == 0 {

@@ -127,6 +127,7 @@ fn input<'a>(members: &'a [Member], drains: &'a Drains, max_unavailable: usize) 
         obstacle: None,
         was_halted: false,
         join_timeout: SignedDuration::from_mins(15),
+        settle: SignedDuration::from_secs(30),
         drain: policy(),
         drains,
         fleet: Fleet { known: 100, not_ready: 0 },
@@ -165,6 +166,18 @@ fn as_many_are_taken_as_may_be_unavailable() {
         ("one of three", 1, vec![old("a"), old("b"), old("c")], vec!["mark a"]),
         ("two of three", 2, vec![old("a"), old("b"), old("c")], vec!["mark a", "mark b"]),
         ("a replacement that is not Ready counts", 1, vec![old("a"), member("n").since(9).unready()], vec![]),
+        (
+            "a replacement that has only just become Ready counts",
+            1,
+            vec![old("a"), member("n").node(|n| n.ready_since = Some(ago(9)))],
+            vec![],
+        ),
+        (
+            "a replacement that has settled does not",
+            1,
+            vec![old("a"), member("n").node(|n| n.ready_since = Some(ago(31)))],
+            vec!["mark a"],
+        ),
         ("a replacement that has not joined counts", 1, vec![old("a"), member("n").since(9).never_joined()], vec![]),
         ("a person's cordon elsewhere counts", 1, vec![old("a"), member("n").node(|n| n.cordoned = true)], vec![]),
         (
@@ -460,7 +473,9 @@ proptest! {
         while members.iter().any(|m| !m.outdated.is_empty()) {
             let Some(event) = luck.next() else { prop_assert!(false, "no end in sight: {members:?}"); unreachable!() };
             let views: Drains = members.iter().filter(|m| m.mark(UID).is_some()).map(|m| (format!("node-{}", m.instance.id), DrainView::default())).collect();
-            for step in decide(&Input { desired: size, ..input(&members, &views, max) }).steps {
+            // Time stands still in this world, so nothing would ever settle.
+            let settle = SignedDuration::ZERO;
+            for step in decide(&Input { desired: size, settle, ..input(&members, &views, max) }).steps {
                 match step {
                     Step::MarkNode { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| *m = m.clone().marked()),
                     Step::Terminate { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| m.instance.state = InstanceState::Terminating),

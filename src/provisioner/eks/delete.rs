@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::plan::{Draft, waiting};
@@ -125,6 +125,7 @@ fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
         obstacle: None,
         was_halted: false,
         join_timeout: input.timing.deletion_drain,
+        settle: SignedDuration::ZERO,
         drain: DrainPolicy {
             timeout: Some(input.timing.deletion_drain),
             at_timeout: AtTimeout::GoOn,

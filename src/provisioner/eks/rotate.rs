@@ -32,6 +32,7 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         obstacle: obstacle(input, group),
         was_halted: was_halted(input),
         join_timeout: strategy.join_timeout,
+        settle: input.timing.settle,
         drain: DrainPolicy {
             timeout: strategy.drain_timeout,
             at_timeout: if strategy.drain_force { AtTimeout::Delete } else { AtTimeout::GiveUp },
