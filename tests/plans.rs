@@ -345,6 +345,13 @@ fn scenarios() -> Vec<(&'static str, World)> {
             "rotate-at-is-waited-for",
             plain().with(|w| w.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
         ),
+        (
+            "launched-in-the-second-of-rotate-at",
+            plain().with(|w| {
+                w.resolved = resolved("{}", &[("rotate-at", "2026-01-01T00:00:00.9Z")]);
+                w.state.launched = ["i-1", "i-2"].map(|id| (id.to_owned(), at(LONG_AGO))).into();
+            }),
+        ),
         ("foreign-attributes-live-on", theirs(plain())),
         ("foreign-attributes-live-on-without-a-record", theirs(plain()).with(|w| w.status.managed = None)),
         (

@@ -30,7 +30,8 @@ pub(super) fn strategy(
     let join_timeout = duration("joinTimeout", &rolling.join_timeout).unwrap_or(SignedDuration::from_mins(15));
     let rotate_at = annotations.get(annotation::ROTATE_AT).filter(|t| !t.is_empty()).and_then(|text| {
         match text.parse::<Timestamp>() {
-            Ok(at) => Some(at),
+            // EC2 tells launch times in whole seconds: a finer moment would make a node of that second outdated for ever.
+            Ok(at) => Some(Timestamp::from_second(at.as_second()).unwrap_or(at)),
             Err(_) => {
                 let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
                 problems.0.push(Problem::invalid(
