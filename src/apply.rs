@@ -168,11 +168,12 @@ fn gone<T>(result: Result<T, AwsError>) -> Step_ {
 
 impl Run<'_> {
     async fn step(&mut self, step: &Step) -> Step_ {
-        if !(self.a.leading)() {
-            return Err(Stopped::NotLeading);
-        }
         if step.disrupts() && !self.id.deleting {
             self.brake().await?;
+        }
+        // Last, so that nothing is waited for between the answer and the act.
+        if !(self.a.leading)() {
+            return Err(Stopped::NotLeading);
         }
         match step {
             Step::AddFinalizer | Step::RemoveFinalizer | Step::Record { .. } => self.group_object(step).await,

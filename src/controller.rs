@@ -127,6 +127,10 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
     };
     let finalizers = group.metadata.finalizers.clone().unwrap_or_default();
     let applied = apply(&applier, &identity(group), version.as_deref().unwrap_or_default(), &finalizers, plan).await;
+    // Whoever leads now tells how the group stands; a process that was paused on the way writes nothing.
+    if !shared.leads() {
+        return Ok(Action::await_change());
+    }
     let old = group.status.clone().unwrap_or_default();
     let report = report(&old, &applied, bounds.as_ref(), &stamp(now));
     write(group, &key, version, &applied, &report, shared).await?;

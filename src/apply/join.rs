@@ -102,8 +102,11 @@ mod tests {
         AuthEntry::for_nodes(&format!("arn:aws:iam::1:role/{name}"), false)
     }
 
+    /// The map's data, the writes so far, and how many of the next ones are conflicts.
+    type Server = Arc<Mutex<(Value, usize, usize)>>;
+
     /// An API server with one ConfigMap; the `failing` first writes are conflicts.
-    fn server(failing: usize) -> (Arc<KubeCluster>, Arc<Mutex<(Value, usize, usize)>>) {
+    fn server(failing: usize) -> (Arc<KubeCluster>, Server) {
         let state = Arc::new(Mutex::new((json!({"mapRoles": "# ours\n"}), 0, failing)));
         let seen = state.clone();
         let client = fake::client(move |call| {
