@@ -14,7 +14,7 @@
     before: for lose and hold: the call is not performed (lose), or only when it is released (hold)
     stale: groups and templates are shown as they were when the fault was set; other services repeat their last answer
 `GET  /_local/held` lists held calls; `POST /_local/release` `{"id": n or absent for all, "lose": false}` lets them go.
-`POST /_local/ami` `{"id", "behaviour": ok|never-joins|not-ready|dies, "after_s": 2, "family": optional}`
+`POST /_local/ami` `{"id", "behaviour": ok|never-joins|not-ready|dies, "after_s": 2, "family": optional, "architecture": x86_64}`
     Changes an AMI, or makes it; `after_s` says when a node that dies does so. Instances that run already keep their behaviour.
 `POST /_local/instance` `{"id" or "ids": instance ids or node names, "action": kubelet-dies|kubelet-recovers|unhealthy|terminate}`
     The kubelet stops or comes back; EC2's status check fails; EC2 terminates the instance behind its group's back.
@@ -22,6 +22,9 @@
 `POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity|VcpuLimitExceeded|..., "message": optional}`
     Launches of the group fail so; a code of null ends it.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes what DescribeCluster shows.
+`POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
+`POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
+    AWS launches an instance type with the facts of another, offered in these zones of the region, or in all.
 `GET  /_local/instances` what became of each kubelet: `{"i-...": {"state": ..., "reason": ...}}`.
 """
 
@@ -85,7 +88,7 @@ def set_ami(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     with world.lock:
         image = world.images.get(fields["id"])
         if image is None:
-            image = images.Image(fields["id"], None)
+            image = images.Image(fields["id"], None, fields.get("architecture", "x86_64"))
             images.add_image(world, image, fields["id"])
         image.behaviour = fields.get("behaviour", image.behaviour)
         image.after = float(fields.get("after_s", image.after))
@@ -144,6 +147,18 @@ def set_cluster(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     return {"version": cluster.version, "authentication_mode": world.authentication_mode}
 
 
+def set_offering(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    with world.lock:
+        world.catalogue.offer(fields["type"], fields["zone"], bool(fields["offered"]))
+    return {}
+
+
+def launch_type(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    with world.lock:
+        world.catalogue.launch(fields["name"], fields["like"], fields.get("zones"))
+    return {}
+
+
 ROUTES = {
     ("GET", "calls"): lambda world, _: world.log.counts(),
     ("POST", "reset-log"): lambda world, _: {"seq": world.log.reset()},
@@ -158,5 +173,7 @@ ROUTES = {
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "cluster"): set_cluster,
+    ("POST", "offering"): set_offering,
+    ("POST", "instance-type"): launch_type,
     ("GET", "instances"): lambda world, _: world.kubelets.describe(),
 }

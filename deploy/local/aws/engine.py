@@ -106,11 +106,20 @@ class Engine:
         """Move one instance from the fullest zone to the emptiest: launch first, then terminate."""
         if {"AZRebalance", "Launch", "Terminate"} & set(group.suspended) or len(group.zones) < 2:
             return
-        counts = group.per_zone()
+        served = self.served(group)
+        counts = {zone: count for zone, count in group.per_zone().items() if count or zone in served}
         settled = all(member.state == "InService" for member in group.members.values())
-        if settled and max(counts.values()) - min(counts.values()) > 1:
+        if settled and counts and max(counts.values()) - min(counts.values()) > 1:
             self.launch(group, "rebalancing the Availability Zones")
             group.surplus = next(reversed(group.members), None)
+
+    def served(self, group: Group) -> list[str]:
+        """The zones that offer what the group launches now."""
+        try:
+            _, version = launch.resolve(self.world, group.pin)
+        except Refused:
+            return []
+        return [zone for zone in group.zones if not self.world.catalogue.problem(launch.kind_of(version.data), zone)]
 
     def victims(self, group: Group, count: int) -> list[Member]:
         """Whom a scale-in terminates."""
@@ -142,11 +151,22 @@ class Engine:
             return "", ""
 
     def launch(self, group: Group, why: str) -> bool:
-        """Launch one instance, or record why that failed and try again later."""
+        """Launch one instance in the emptiest zone that offers its type; else try again later."""
+        counts = group.per_zone()
+        for zone in sorted(group.zones, key=lambda z: (counts[z], z)):
+            refused = self.launch_in(group, zone, why)
+            if refused is None:
+                return True
+            if refused != "Unsupported":
+                break
+        group.relaunch_due = True
+        self.world.timers.after(self.world.settings.delays.relaunch, lambda: self.relaunch(group))
+        return False
+
+    def launch_in(self, group: Group, zone: str, why: str) -> str | None:
+        """Launch one instance in a zone, or record why that failed and return the error's code."""
         cause = f"an instance was started in response to a difference between desired and actual capacity, {why}."
         activity = self.activity(group, "Launching a new EC2 instance", cause)
-        counts = group.per_zone()
-        zone = min(group.zones, key=lambda z: (counts[z], z))
         try:
             subnet = next(s for s in group.subnets if self.world.ec2.get_subnet(s).availability_zone == zone)
             activity["Details"] = f'{{"Subnet ID":"{subnet}","Availability Zone":"{zone}"}}'
@@ -154,7 +174,7 @@ class Engine:
             instance = launch.run(self.world, group, template, version, subnet)
         except ServiceException as refused:
             self.launch_failed(group, activity, refused.message)
-            return False
+            return refused.code
         specification = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
         kind = instance.instance_type
         member = Member(instance.id, zone, subnet, kind, specification, now(), protected=group.protect_new, activity=activity)
@@ -162,7 +182,7 @@ class Engine:
         activity["Description"] = f"Launching a new EC2 instance: {instance.id}"
         self.show(group, member)
         self.world.timers.after(self.world.settings.delays.pending, lambda: self.running(group, member, instance))
-        return True
+        return None
 
     def launchable(self, group: Group) -> tuple[Template, Version]:
         """The template and version to launch now, unless EC2 would refuse them."""
@@ -172,16 +192,14 @@ class Engine:
             raise Refused(*failure)
         reason = launch.problem(self.world, version.data, group.subnets)
         if reason:
-            raise Refused("ValidationError", f"{reason}. Launching EC2 instance failed.")
+            raise Refused("ValidationError", f"{reason.rstrip('.')}. Launching EC2 instance failed.")
         return template, version
 
     def launch_failed(self, group: Group, activity: dict[str, Any], reason: str) -> None:
-        """Record why a launch failed; the next attempt comes after a while."""
+        """Record why a launch failed."""
         activity["Description"] += f".  Status Reason: {reason}"
         self.finish(activity, "Failed", reason)
         self.world.log.state("group", group.name, state="launch-failed", reason=reason)
-        group.relaunch_due = True
-        self.world.timers.after(self.world.settings.delays.relaunch, lambda: self.relaunch(group))
 
     def relaunch(self, group: Group) -> None:
         """Try again after a failed launch."""

@@ -30,7 +30,7 @@ class Image:
 
 def add_image(world: Any, image: Image, name: str) -> str:
     """Register an AMI in moto under a given id."""
-    world.ec2.amis[image.id] = Ami(
+    ami = Ami(
         world.ec2,
         image.id,
         name=name,
@@ -45,6 +45,8 @@ def add_image(world: Any, image: Image, name: str) -> str:
         creation_date=datetime.now(UTC),
         region_name=world.settings.region,
     )
+    ami.platform_details, ami.usage_operation = "Linux/UNIX", "RunInstances"
+    world.ec2.amis[image.id] = ami
     world.images[image.id] = image
     return image.id
 

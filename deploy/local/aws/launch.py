@@ -33,6 +33,11 @@ def resolve(world: Any, specification: dict[str, Any]) -> tuple[Template, Versio
     return template, version
 
 
+def kind_of(data: dict[str, Any]) -> str:
+    """The instance type that template data launches; m1.small is EC2's own default."""
+    return data.get("InstanceType") or "m1.small"
+
+
 def problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
     """Why EC2 would not run an instance from this template data in these subnets."""
     image = world.ec2.amis.get(data.get("ImageId", ""))
@@ -40,7 +45,7 @@ def problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
         return "The request must contain the parameter ImageId"
     if image is None:
         return f"The image id '[{data['ImageId']}]' does not exist"
-    kind = INSTANCE_TYPES.get(data.get("InstanceType") or "m1.small")
+    kind = INSTANCE_TYPES.get(kind_of(data))
     if kind is None:
         return f"Invalid value '{data['InstanceType']}' for InstanceType."
     architectures = kind["ProcessorInfo"]["SupportedArchitectures"]
@@ -50,7 +55,8 @@ def problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
             f"'{image.architecture}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again."
         )
     return (
-        key_problem(world, data)
+        zone_problem(world, data, subnets)
+        or key_problem(world, data)
         or group_problem(world, data, subnets)
         or device_problem(world, data.get("BlockDeviceMappings", []))
         or option_problem(data)
@@ -94,6 +100,12 @@ def profile_problem(world: Any, wanted: dict[str, str] | None) -> str | None:
     return None
 
 
+def zone_problem(world: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
+    """Why no zone of these subnets could run the instance type: EC2's reason for the first."""
+    reasons = [world.catalogue.problem(kind_of(data), world.ec2.get_subnet(subnet).availability_zone) for subnet in subnets]
+    return reasons[0] if reasons and all(reasons) else None
+
+
 def find_profile(world: Any, wanted: dict[str, str]) -> Any:
     """The instance profile of an ARN or a name."""
     for profile in world.iam.instance_profiles.values():
@@ -119,6 +131,9 @@ def check_subnets(world: Any, text: str) -> tuple[list[str], list[str]]:
 def run(world: Any, group: Group, template: Template, version: Version, subnet: str) -> Any:
     """Make the EC2 instance, in the state `pending`."""
     data = version.data
+    reason = zone_problem(world, data, [subnet])
+    if reason:
+        raise Refused("Unsupported", f"{reason} Launching EC2 instance failed.")
     tags = {"aws:autoscaling:groupName": group.name, "aws:ec2launchtemplate:id": template.id}
     tags["aws:ec2launchtemplate:version"] = str(version.number)
     tags |= specified_tags(data, "instance")
@@ -133,7 +148,7 @@ def run(world: Any, group: Group, template: Template, version: Version, subnet: 
         1,
         Base64EncodedString(user_data) if user_data else None,
         [],
-        instance_type=data.get("InstanceType") or "m1.small",
+        instance_type=kind_of(data),
         is_instance_type_default=False,
         security_group_ids=groups,
         key_name=data.get("KeyName"),

@@ -14,7 +14,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
-from . import autoscaling, ec2, eks, iam, images
+from . import autoscaling, catalogue, ec2, eks, iam, images
 from .clock import Timers
 from .engine import Engine
 from .faults import Faults
@@ -44,6 +44,7 @@ class World:
         self.endpoint = kube["url"] if kube else "https://eks.invalid"
         self.ca_data = base64.b64encode(Path(kube["ca"]).read_bytes()).decode() if kube else NO_CA
         self.authentication_mode = "CONFIG_MAP"
+        self.catalogue = catalogue.Catalogue(settings.region)
         self.templates = Templates(self.ec2.launch_templates)
         if mended:
             self.timers = Timers("aws-timers", self.lock)
@@ -54,7 +55,7 @@ class World:
 
     def _mend(self) -> None:
         self.ec2.local_templates = self.templates
-        for module in (autoscaling, ec2, eks, iam):
+        for module in (autoscaling, catalogue, ec2, eks, iam):
             module.mend(self)
         iam.load_policies(self.iam)
 
