@@ -15,6 +15,7 @@ use crate::aws::inventory::Inventory;
 use crate::boundaries::{Boundaries, Counts, Effective, merge};
 use crate::cluster::ClusterWrites;
 use crate::config::{InForce, Source};
+use crate::groups::GroupIndex;
 use crate::memory::Memory;
 use crate::nodes::NodeIndex;
 use crate::plan::{Facts, Outcome, Plan, Reason};
@@ -56,12 +57,8 @@ pub struct Surroundings {
     pub in_force: Arc<InForce>,
     /// `mapRoles` of kube-system/aws-auth.
     pub map_roles: Option<String>,
-    /// Roles whose entry in aws-auth groups of ours have recorded as theirs.
-    pub auth_entries: Vec<String>,
-    /// The roles that other groups use.
-    pub roles_in_use: Vec<String>,
-    /// Other groups that nobody has looked at yet, when this one is new too.
-    pub new_ones: Vec<GroupId>,
+    /// What it shares with other groups.
+    pub groups: Arc<GroupIndex>,
     /// What the namespace holds, for its quota.
     pub counts: Counts,
     /// Who holds the brake.
@@ -222,7 +219,9 @@ impl Corridor {
     ) -> Result<Walked, ObserveError> {
         let status = group.status.clone().unwrap_or_default();
         let observer = self.observer(around, max_age, now);
-        self.expect(&wanted.cluster, &around.new_ones);
+        if group.status.is_none() {
+            self.expect(&wanted.cluster, &around.groups.new_ones(&wanted.id.key()));
+        }
         let environment = observe::environment(&observer, &wanted).await?;
         let mut distinct = self.distinct(&wanted, &status);
         let id = wanted.id.clone();
@@ -277,7 +276,7 @@ impl Corridor {
             nodes: &self.nodes,
             memory: &self.memory,
             map_roles: around.map_roles.as_deref(),
-            auth_entries: &around.auth_entries,
+            groups: &around.groups,
             max_age,
             resync: self.resync.mul_f64(0.5),
             now,
@@ -306,7 +305,7 @@ impl Corridor {
         let role_arn = status.nodes_instance_role_arn.as_deref();
         let mut left = observe::remains(&observer, &traces.names, &id.uid, &traces.ownership, role_arn).await?;
         let managed = status.managed.clone().unwrap_or_default();
-        let shared = role_arn.is_some_and(|arn| around.roles_in_use.iter().any(|r| r == arn));
+        let shared = role_arn.is_some_and(|arn| around.groups.shares_role(arn, &id.key()));
         let own =
             left.role.is_some() || role_arn.is_some_and(|arn| arn.ends_with(&format!("role/{}", traces.names.role)));
         let ours = own || role_arn.is_some_and(|arn| managed.auth_entries.iter().any(|e| e == arn));

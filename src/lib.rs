@@ -15,6 +15,7 @@ pub mod config;
 pub mod controller;
 pub mod corridor;
 pub mod duration;
+pub mod groups;
 pub mod http;
 pub mod leader;
 pub mod memory;

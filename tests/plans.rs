@@ -104,6 +104,7 @@ fn fresh(resolved: Resolved) -> World {
     let state = State {
         group: None,
         template: None,
+        leftover: None,
         versions: BTreeMap::new(),
         profile: None,
         attached: vec![],
@@ -270,6 +271,19 @@ fn scenarios() -> Vec<(&'static str, World)> {
     vec![
         ("create-own-role", fresh(resolved("{}", &[])).with(|w| w.resolved.wanted.id.finalizer = false)),
         ("create-given-role", fresh(given())),
+        (
+            "create-after-a-collision",
+            fresh(given()).with(|w| {
+                let ours = w.resolved.ownership.clone();
+                w.state.leftover = Some(LaunchTemplate {
+                    id: "lt-0".into(),
+                    name: "taken-by-another".into(),
+                    default_version: 1,
+                    latest_version: 1,
+                    tags: ours,
+                });
+            }),
+        ),
         ("create-second-pass", plain().with(|w| w.state.group = None)),
         (
             "create-auth-conflict",
@@ -282,6 +296,15 @@ fn scenarios() -> Vec<(&'static str, World)> {
         (
             "scale-in-drains",
             plain().group(|g| (g.min, g.max, g.desired) = (1, 2, 2)).wants("eks: {minSize: 1, maxSize: 1}"),
+        ),
+        (
+            "scale-in-ends",
+            plain()
+                .group(|g| {
+                    (g.min, g.max, g.desired) = (1, 2, 1);
+                    g.instances.truncate(1);
+                })
+                .wants("eks: {minSize: 1, maxSize: 1}"),
         ),
         ("subnets", plain().group(|g| g.subnets = vec!["subnet-9".into()])),
         ("tag-repaired", plain().group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),

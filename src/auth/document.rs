@@ -41,6 +41,10 @@ impl<'a> Document<'a> {
         if values.len() != items.len() {
             return Err("two YAML readers do not agree about its entries".to_owned());
         }
+        if let Some(at) = values.iter().position(|value| !value.is_mapping() && !value.is_null()) {
+            let line = text[..items[at].start].matches('\n').count() + 1;
+            return Err(format!("line {line}: it is no mapping, and with it in the list no entry counts: remove it"));
+        }
         Ok(Self { text, style, items, values, end })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::ResourceExt;
@@ -12,8 +12,10 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use super::Stored;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
+use crate::boundaries::Counts;
 use crate::config::Current;
-use crate::corridor::{Corridor, Surroundings, identity};
+use crate::corridor::{Corridor, Surroundings};
+use crate::groups::GroupIndex;
 use crate::metrics::Metrics;
 
 /// Quotas go to the groups that came first.
@@ -25,6 +27,8 @@ fn older(one: &InstanceGroup, other: &InstanceGroup) -> bool {
 pub struct Stores {
     /// All InstanceGroups.
     pub groups: Store<Stored>,
+    /// What the groups share with each other.
+    pub index: Arc<GroupIndex>,
     /// Metadata of all Namespaces.
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
     /// The boundaries in force.
@@ -50,6 +54,7 @@ impl Stores {
     pub fn new(groups: Store<Stored>, namespaces: Store<PartialObjectMeta<Namespace>>) -> Self {
         Stores {
             groups,
+            index: Arc::default(),
             namespaces,
             current: Current::default(),
             config: tokio::sync::Mutex::default(),
@@ -82,40 +87,34 @@ impl Stores {
     /// What stands around one group.
     pub fn around(&self, group: &InstanceGroup, corridor: &Corridor) -> Surroundings {
         let namespace = group.namespace().unwrap_or_default();
-        let name = group.name_any();
         let annotations = self.namespaces.get(&ObjectRef::new(&namespace)).map(|n| n.annotations().clone());
         let mut around = Surroundings {
             lock: self.lock(group, annotations.as_ref()),
             namespace: annotations,
             in_force: self.current.get(),
             map_roles: self.map_roles.read().expect("nobody panics holding it").clone().flatten(),
-            ..Surroundings::default()
+            groups: self.index.clone(),
+            counts: Counts::default(),
         };
-        let quotas = around.in_force.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas());
-        for stored in self.groups.state() {
-            let Ok(other) = &stored.0 else { continue };
-            let status = other.status.as_ref();
-            around
-                .auth_entries
-                .extend(status.and_then(|s| s.managed.as_ref()).into_iter().flat_map(|m| m.auth_entries.clone()));
-            let same_namespace = other.namespace().as_ref() == Some(&namespace);
-            if same_namespace && other.name_any() == name {
-                continue;
-            }
-            around.roles_in_use.extend(status.and_then(|s| s.nodes_instance_role_arn.clone()));
-            if status.is_none() && group.status.is_none() {
-                around.new_ones.push(identity(other));
-            }
-            if same_namespace && quotas && older(other, group) {
-                around.counts.groups += 1;
-                around.counts.nodes += corridor.most_nodes(other, &around);
-            }
-        }
-        if quotas {
-            around.counts.groups += 1;
-            around.counts.nodes += corridor.most_nodes(group, &around);
+        if around.in_force.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas()) {
+            around.counts = self.counts(group, &namespace, corridor, &around);
         }
         around
+    }
+
+    /// The group itself and those of its namespace that came before it.
+    fn counts(&self, group: &InstanceGroup, namespace: &str, corridor: &Corridor, around: &Surroundings) -> Counts {
+        let mut counts = Counts { groups: 1, nodes: corridor.most_nodes(group, around) };
+        for key in self.index.in_namespace(namespace) {
+            let name = key.rsplit('/').next().unwrap_or_default();
+            let Some(stored) = self.groups.get(&ObjectRef::new(name).within(namespace)) else { continue };
+            let Ok(other) = &stored.0 else { continue };
+            if name != group.name_any() && older(other, group) {
+                counts.groups += 1;
+                counts.nodes += corridor.most_nodes(other, around);
+            }
+        }
+        counts
     }
 
     /// Who holds the brake, in words.

@@ -51,6 +51,14 @@ impl Bell {
         self.some(|_| true);
     }
 
+    /// Wakes groups by `namespace/name`.
+    fn keys(&self, keys: impl IntoIterator<Item = String>) {
+        for key in keys {
+            let (namespace, name) = key.split_once('/').unwrap_or_default();
+            self.ring(ObjectRef::new(name).within(namespace));
+        }
+    }
+
     fn some(&self, which: impl Fn(&Stored) -> bool) {
         for stored in self.shared.stores.groups.state() {
             if which(&stored) {
@@ -92,24 +100,36 @@ pub async fn groups(client: Client, writer: Writer<Stored>, bell: Bell) {
         stored.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
     });
     let mut stream = std::pin::pin!(reflector(writer, stream));
+    let mut listed = std::collections::BTreeSet::new();
     while let Some(event) = next(&mut stream, "instancegroups").await {
+        let index = &bell.shared.stores.index;
         match event {
+            Event::Init => listed.clear(),
             Event::Apply(stored) | Event::InitApply(stored) => {
+                index.put(&stored);
+                listed.insert(key(&stored));
                 let cause = cause(&stored);
                 if known.insert(key(&stored), cause.clone()) != Some(cause) {
                     bell.ring(ObjectRef::from_obj(&stored));
                 }
             }
             Event::Delete(stored) => {
-                let key = key(&stored);
-                known.remove(&key);
-                bell.shared.corridor.memory.forget_group(&key);
-                bell.shared.metrics.forget_group(&key);
+                index.remove(&key(&stored));
+                forget(&key(&stored), &mut known, &bell.shared);
             }
-            Event::InitDone => bell.shared.stores.groups_seen.store(true, Ordering::Release),
-            Event::Init => {}
+            Event::InitDone => {
+                index.retain(&listed).iter().for_each(|key| forget(key, &mut known, &bell.shared));
+                bell.shared.stores.groups_seen.store(true, Ordering::Release);
+            }
         }
     }
+}
+
+/// A group is gone, and so is everything that was remembered of it.
+fn forget(key: &str, known: &mut std::collections::HashMap<String, Cause>, shared: &Shared) {
+    known.remove(key);
+    shared.corridor.memory.forget_group(key);
+    shared.metrics.forget_group(key);
 }
 
 /// Namespaces: their annotations exclude and lock.
@@ -128,7 +148,7 @@ pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespa
         let seen = (ours(annotation::CONFIG_EXCLUDED), ours(annotation::LOCK_UPGRADES));
         let name = namespace.name_any();
         if known.insert(name.clone(), seen.clone()).is_some_and(|old| old != seen) {
-            bell.some(|stored| stored.namespace().as_ref() == Some(&name));
+            bell.keys(bell.shared.stores.index.in_namespace(&name));
         }
     }
 }
@@ -142,10 +162,7 @@ pub async fn nodes(client: Client, bell: Bell, relabel: bool) {
         let changed = shared.corridor.nodes.apply(&event);
         let groups: std::collections::BTreeSet<_> =
             changed.iter().filter_map(|i| shared.corridor.inventory.group_of_instance(i)).collect();
-        if !groups.is_empty() {
-            let active = |stored: &Stored| stored.0.as_ref().ok()?.status.as_ref()?.active_scaling_group_name.clone();
-            bell.some(|stored| active(stored).is_some_and(|name| groups.contains(&name)));
-        }
+        bell.keys(groups.iter().flat_map(|name| shared.stores.index.with_scaling_group(name)));
         if let (true, Event::Apply(node) | Event::InitApply(node)) = (relabel, &event) {
             label_role(node, &shared).await;
         }

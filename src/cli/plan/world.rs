@@ -80,6 +80,7 @@ impl World {
             corridor.nodes.apply(&event);
         }
         let world = World { corridor, stores: Stores::new(groups, namespaces) };
+        world.stores.groups.state().iter().for_each(|stored| world.stores.index.put(stored));
         let roles = map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
         *world.stores.map_roles.write().expect("nobody panics holding it") = Some(roles);
         world.boundaries(&client, &args.config_namespace, config).await?;

@@ -21,6 +21,10 @@ pub fn group(input: &Input, draft: &mut Draft) {
             deleting: false,
         });
     }
+    // While the status still has its name.
+    if let Some(leftover) = &input.state.leftover {
+        draft.step(Step::DeleteTemplate { template: leftover.id.clone() });
+    }
     record(input, draft);
     let fresh = r.own_role && role(input, draft);
     authorise(input, draft);

@@ -19,6 +19,7 @@ use crate::aws::{
     TemplatePin,
 };
 use crate::cluster::{ClusterError, ClusterWrites, PodKind};
+use crate::groups::GroupIndex;
 use crate::memory::Memory;
 use crate::nodes::NodeIndex;
 use crate::plan::PodRef;
@@ -47,8 +48,8 @@ pub struct Observer<'a> {
     pub memory: &'a Memory,
     /// `mapRoles` as the watch shows it; the outer `None` before it has.
     pub map_roles: Option<&'a str>,
-    /// Roles whose entry some group of ours has recorded as put by us.
-    pub auth_entries: &'a [String],
+    /// What groups share: roles, and whose entry in aws-auth is ours.
+    pub groups: &'a GroupIndex,
     /// How old a cached read may be.
     pub max_age: Duration,
     /// How old a shared read may be in any case.
@@ -145,6 +146,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         tokio::try_join!(o.inventory.group(&names.group, o.max_age), o.inventory.template(&names.template, o.resync))
             .map_err(aws)?;
     let template = referred(o, group.as_ref(), template, status).await?;
+    let leftover = if group.is_none() { leftover(o, resolved, status).await? } else { None };
     let role = &resolved.names.role;
     let (profile, attached) = if resolved.own_role {
         let mut asked = resolved.policies.clone();
@@ -165,6 +167,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     let mut state = State {
         versions,
         template,
+        leftover,
         profile,
         attached,
         hooks,
@@ -173,7 +176,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         short_for: Default::default(),
         launched: BTreeMap::new(),
         auth: aws_auth::state(o.map_roles, &resolved.auth),
-        auth_is_ours: o.auth_entries.contains(&resolved.auth.role_arn),
+        auth_is_ours: o.groups.authorised(&resolved.auth.role_arn),
         nodes: nodes(o, group.as_ref()),
         fleet: o.nodes.fleet(),
         drains: Drains::new(),
@@ -198,6 +201,18 @@ async fn referred(
     let Some(name) = &status.active_launch_template_name else { return Ok(derived) };
     let named = o.inventory.template(name, o.resync).await.map_err(ObserveError::Aws)?;
     Ok(named.filter(|t| t.id == pin.id).or(derived))
+}
+
+/// What an attempt under names that another group took first has left behind; the status still has its name.
+async fn leftover(
+    o: &Observer<'_>,
+    resolved: &Resolved,
+    status: &InstanceGroupStatus,
+) -> Observed<Option<LaunchTemplate>> {
+    let old = status.active_launch_template_name.as_ref().filter(|n| !n.is_empty() && **n != resolved.names.template);
+    let Some(old) = old else { return Ok(None) };
+    let found = o.inventory.template(old, o.resync).await.map_err(ObserveError::Aws)?;
+    Ok(found.filter(|t| owned(&t.tags, &resolved.ownership)))
 }
 
 /// Only what something changed for is looked at closer.

@@ -31,6 +31,8 @@ pub struct State {
     pub group: Option<ScalingGroup>,
     /// The launch template.
     pub template: Option<LaunchTemplate>,
+    /// A template that was made under a name which turned out to be another group's; nothing refers to it.
+    pub leftover: Option<LaunchTemplate>,
     /// Versions by number: those that are referred to, or all when something changed.
     pub versions: BTreeMap<i64, Version>,
     /// Our own instance profile.

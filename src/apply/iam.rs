@@ -1,0 +1,69 @@
+//! Roles, their policies and their instance profiles.
+
+use super::{Done, Run, Step_, Stopped, gone, ok};
+use crate::aws::{AwsErrorKind, InstanceProfile, NewRole, Tag};
+use crate::plan::Step;
+
+impl Run<'_> {
+    pub(super) async fn iam(&mut self, step: &Step) -> Step_ {
+        let inventory = self.a.inventory;
+        let iam = &inventory.aws().iam;
+        match step {
+            Step::CreateRole(input) => self.create_role(input).await,
+            Step::AttachPolicy { role, policy } => {
+                ok(iam.attach_policy(role, policy).await.inspect(|()| inventory.attached_policy(role, policy)))
+            }
+            Step::DetachPolicy { role, policy } => {
+                gone(iam.detach_policy(role, policy).await.inspect(|()| inventory.detached_policy(role, policy)))
+            }
+            Step::CreateProfile { profile, tags } => self.create_profile(profile, tags).await,
+            Step::AddRoleToProfile { profile, role } => {
+                iam.add_role_to_profile(profile, role).await.map_err(Stopped::Aws)?;
+                match self.roles.get(role) {
+                    Some(role) => inventory.role_added(profile, role),
+                    None => inventory.wrote_profile(profile),
+                }
+                Ok(Done::Yes)
+            }
+            Step::RemoveRoleFromProfile { profile, role } => {
+                gone(iam.remove_role_from_profile(profile, role).await.inspect(|()| inventory.role_removed(profile)))
+            }
+            Step::DeleteProfile { profile } => {
+                gone(iam.delete_profile(profile).await.inspect(|()| inventory.gone_profile(profile)))
+            }
+            Step::DeleteRole { role } => gone(iam.delete_role(role).await),
+            other => unreachable!("{} is no step of IAM", other.name()),
+        }
+    }
+
+    /// A role that is there already is adopted when its tags are ours: a create whose answer was lost.
+    async fn create_role(&mut self, input: &NewRole) -> Step_ {
+        let iam = self.a.inventory.aws().iam.clone();
+        let role = match iam.create_role(input).await {
+            Ok(role) => role,
+            Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+                let found = iam.get_role(&input.name).await.map_err(Stopped::Aws)?;
+                self.ours(&input.name, error.clone(), found.as_ref().map(|r| r.tags.clone()), &input.tags)?;
+                found.ok_or(Stopped::Aws(error))?
+            }
+            Err(error) => return Err(Stopped::Aws(error)),
+        };
+        self.roles.insert(role.name.clone(), role);
+        Ok(Done::Yes)
+    }
+
+    async fn create_profile(&self, name: &str, tags: &[Tag]) -> Step_ {
+        let inventory = self.a.inventory;
+        match inventory.aws().iam.create_profile(name, tags).await {
+            Ok(profile) => inventory.made_profile(profile),
+            Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+                let found: Option<InstanceProfile> =
+                    inventory.aws().iam.get_profile(name).await.map_err(Stopped::Aws)?;
+                self.ours(name, error, found.as_ref().map(|p| p.tags.clone()), tags)?;
+                found.into_iter().for_each(|p| inventory.made_profile(p));
+            }
+            Err(error) => return Err(Stopped::Aws(error)),
+        }
+        Ok(Done::Yes)
+    }
+}

@@ -1,0 +1,212 @@
+//! What one reconcile asks about all groups, kept up by the watch of the groups:
+//! the answer costs the same for ten groups and for ten thousand.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kube::ResourceExt;
+use kube::core::DeserializeGuard;
+
+use crate::api::InstanceGroup;
+use crate::corridor::identity;
+use crate::provisioner::GroupId;
+
+/// A stored object, decoded or not.
+type Stored = DeserializeGuard<InstanceGroup>;
+
+/// Which groups share something, by what they share.
+#[derive(Default)]
+pub struct GroupIndex(RwLock<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    entries: HashMap<String, Entry>,
+    auth: Relation,
+    roles: Relation,
+    scaling_groups: Relation,
+    namespaces: Relation,
+    new_ones: BTreeMap<String, GroupId>,
+}
+
+/// What of one group stands in the index; it is taken out by it again.
+#[derive(Default)]
+struct Entry {
+    auth: Vec<String>,
+    role: Option<String>,
+    scaling_group: Option<String>,
+    namespace: String,
+}
+
+/// Keys of groups (`namespace/name`) by what they share.
+#[derive(Default)]
+struct Relation(HashMap<String, BTreeSet<String>>);
+
+impl Relation {
+    fn insert(&mut self, shared: &str, key: &str) {
+        self.0.entry(shared.to_owned()).or_default().insert(key.to_owned());
+    }
+
+    fn remove(&mut self, shared: &str, key: &str) {
+        if let Some(keys) = self.0.get_mut(shared) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(shared);
+            }
+        }
+    }
+
+    fn of(&self, shared: &str) -> BTreeSet<String> {
+        self.0.get(shared).cloned().unwrap_or_default()
+    }
+}
+
+impl GroupIndex {
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.0.read().expect("nobody panics holding it")
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.0.write().expect("nobody panics holding it")
+    }
+
+    /// The watch showed a group. One that cannot be decoded keeps only its namespace.
+    pub fn put(&self, stored: &Stored) {
+        let namespace = stored.namespace().unwrap_or_default();
+        let key = format!("{namespace}/{}", stored.name_any());
+        let mut inner = self.write();
+        inner.take_out(&key);
+        let mut entry = Entry { namespace, ..Entry::default() };
+        if let Ok(group) = &stored.0 {
+            match &group.status {
+                Some(status) => {
+                    entry.auth = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
+                    entry.role = status.nodes_instance_role_arn.clone();
+                    entry.scaling_group = status.active_scaling_group_name.clone();
+                }
+                None => {
+                    inner.new_ones.insert(key.clone(), identity(group));
+                }
+            }
+        }
+        inner.put_in(key, entry);
+    }
+
+    /// The watch showed that a group is gone.
+    pub fn remove(&self, key: &str) {
+        self.write().take_out(key);
+    }
+
+    /// Drops what a complete new list does not hold, and tells which groups these were.
+    pub fn retain(&self, listed: &BTreeSet<String>) -> Vec<String> {
+        let mut inner = self.write();
+        let gone: Vec<_> = inner.entries.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        gone.iter().for_each(|key| inner.take_out(key));
+        gone
+    }
+
+    /// Whether some group has recorded that it put the role's entry into aws-auth.
+    pub fn authorised(&self, role_arn: &str) -> bool {
+        self.read().auth.0.contains_key(role_arn)
+    }
+
+    /// Whether a group other than `key` uses a role.
+    pub fn shares_role(&self, role_arn: &str, key: &str) -> bool {
+        self.read().roles.0.get(role_arn).is_some_and(|keys| keys.iter().any(|other| other != key))
+    }
+
+    /// The groups that a scaling group belongs to: one, or none.
+    pub fn with_scaling_group(&self, name: &str) -> BTreeSet<String> {
+        self.read().scaling_groups.of(name)
+    }
+
+    /// The groups of a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> BTreeSet<String> {
+        self.read().namespaces.of(namespace)
+    }
+
+    /// Groups other than `key` that nobody has looked at yet.
+    pub fn new_ones(&self, key: &str) -> Vec<GroupId> {
+        self.read().new_ones.iter().filter(|(other, _)| *other != key).map(|(_, id)| id.clone()).collect()
+    }
+}
+
+impl Inner {
+    fn put_in(&mut self, key: String, entry: Entry) {
+        entry.auth.iter().for_each(|role| self.auth.insert(role, &key));
+        entry.role.iter().for_each(|role| self.roles.insert(role, &key));
+        entry.scaling_group.iter().for_each(|name| self.scaling_groups.insert(name, &key));
+        self.namespaces.insert(&entry.namespace, &key);
+        self.entries.insert(key, entry);
+    }
+
+    fn take_out(&mut self, key: &str) {
+        self.new_ones.remove(key);
+        let Some(entry) = self.entries.remove(key) else { return };
+        entry.auth.iter().for_each(|role| self.auth.remove(role, key));
+        entry.role.iter().for_each(|role| self.roles.remove(role, key));
+        entry.scaling_group.iter().for_each(|name| self.scaling_groups.remove(name, key));
+        self.namespaces.remove(&entry.namespace, key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stored(name: &str, status: Value) -> Stored {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": { "namespace": "team", "name": name },
+            "spec": {}, "status": status,
+        });
+        DeserializeGuard(serde_json::from_value(object).map_err(|error| panic!("{error}")))
+    }
+
+    fn made(name: &str, role: &str, auth: &[&str]) -> Stored {
+        stored(
+            name,
+            json!({ "nodesInstanceRoleArn": role, "activeScalingGroupName": format!("c-team-{name}"), "managed": { "authEntries": auth } }),
+        )
+    }
+
+    fn names(keys: &BTreeSet<String>) -> Vec<&str> {
+        keys.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_role_is_shared_exactly_while_another_group_uses_it() {
+        let index = GroupIndex::default();
+        index.put(&made("a", "arn:r", &["arn:r"]));
+        assert!(!index.shares_role("arn:r", "team/a"));
+        index.put(&made("b", "arn:r", &[]));
+        assert!(index.shares_role("arn:r", "team/a") && index.authorised("arn:r"));
+        index.put(&made("b", "arn:other", &[]));
+        assert!(!index.shares_role("arn:r", "team/a"));
+        index.remove("team/a");
+        assert!(!index.authorised("arn:r"));
+    }
+
+    #[test]
+    fn a_group_is_new_until_it_has_a_status() {
+        let index = GroupIndex::default();
+        index.put(&stored("a", Value::Null));
+        assert_eq!(index.new_ones("team/b").len(), 1);
+        assert!(index.new_ones("team/a").is_empty());
+        index.put(&made("a", "arn:r", &[]));
+        assert!(index.new_ones("team/b").is_empty());
+        assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_hold_is_gone() {
+        let index = GroupIndex::default();
+        for name in ["a", "b"] {
+            index.put(&made(name, "arn:r", &["arn:r"]));
+        }
+        assert_eq!(index.retain(&["team/b".to_owned()].into()), ["team/a"]);
+        assert_eq!(names(&index.in_namespace("team")), ["team/b"]);
+        assert!(!index.shares_role("arn:r", "team/b"));
+    }
+}
