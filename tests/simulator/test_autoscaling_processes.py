@@ -1,4 +1,4 @@
-"""Scaling groups: processes, hooks, health, activities, refreshes, standby, tags and metrics."""
+"""Scaling groups: processes, hooks, health, activities, refreshes, tags and metrics."""
 
 import pytest
 
@@ -153,18 +153,6 @@ def test_one_instance_refresh_runs_at_a_time_and_can_be_cancelled(aws, groups):
     assert [(r["InstanceRefreshId"], r["Status"]) for r in shown] == [(started, "InProgress")]
     aws.autoscaling.cancel_instance_refresh(AutoScalingGroupName=name)
     assert refusal(aws.autoscaling.cancel_instance_refresh, AutoScalingGroupName=name)[0] == "ActiveInstanceRefreshNotFound"
-
-
-@pytest.mark.moto_too
-def test_standby_without_decrement_brings_a_replacement(aws, groups):
-    """Amazon EC2 Auto Scaling API Reference, EnterStandby and ExitStandby."""
-    name = groups.make(1, MaxSize=2)
-    (old,) = groups.settle(name, 1)
-    aws.autoscaling.enter_standby(AutoScalingGroupName=name, InstanceIds=[old], ShouldDecrementDesiredCapacity=False)
-    until(lambda: groups.states(name) == ["InService", "Standby"], "a replacement beside the one in standby")
-    aws.autoscaling.exit_standby(AutoScalingGroupName=name, InstanceIds=[old])
-    assert groups.show(name)["DesiredCapacity"] == 2
-    groups.settle(name, 2)
 
 
 def test_metrics_have_known_names_and_one_granularity(aws, groups):

@@ -10,17 +10,18 @@ from moto.core.responses import ActionResult, EmptyResult
 
 from . import launch
 from .autoscaling_processes import ProcessActions
-from .engine import hook_from
+from .autoscaling_standby import StandbyActions
 from .errors import Refused, invalid
 from .group_input import check_common, check_hook, check_name, check_sizes, put_tags
 from .group_lookup import engine, group_of, member_of, members_of, params_of
 from .group_output import describe_group, describe_member, group_matches, page
-from .groups import GONE_OR_GOING, Group, Member, now
+from .groups import GONE_OR_GOING, STANDBY, Group, Member, now
+from .lifecycle import hook_from
 
 
 def mend(world: Any) -> None:
     """Put these actions into moto."""
-    for actions in (GroupActions, ProcessActions):
+    for actions in (GroupActions, ProcessActions, StandbyActions):
         for name, method in vars(actions).items():
             if not name.startswith("_"):
                 setattr(AutoScalingResponse, name, method)
@@ -174,35 +175,13 @@ class GroupActions:
     def set_instance_protection(self) -> ActionResult:
         params = params_of(self)
         group = group_of(self, params.get("AutoScalingGroupName"))
-        for member in members_of(group, params.get("InstanceIds", [])):
-            member.protected = params["ProtectedFromScaleIn"]
-        return EmptyResult()
-
-    def enter_standby(self) -> ActionResult:
-        params = params_of(self)
-        group = group_of(self, params.get("AutoScalingGroupName"))
         members = members_of(group, params.get("InstanceIds", []))
         for member in members:
-            if member.state != "InService":
-                raise invalid(f"The instance {member.id} is not in InService or Standby.")
-        if params.get("ShouldDecrementDesiredCapacity"):
-            shrink(group, members, "Moving instances to Standby")
-        activities = [move(self, group, member, "Standby", "Moving EC2 instance to Standby") for member in members]
-        return ActionResult({"Activities": activities})
-
-    def exit_standby(self) -> ActionResult:
-        params = params_of(self)
-        group = group_of(self, params.get("AutoScalingGroupName"))
-        members = members_of(group, params.get("InstanceIds", []))
-        if any(member.state != "Standby" for member in members):
-            raise invalid("The instances must be in Standby")
-        if group.desired + len(members) > group.max_size:
-            raise invalid(
-                f"Currently, desiredSize equals maxSize ({group.max_size}). Exiting Standby would violate the group's max size constraint."
-            )
-        group.desired += len(members)
-        activities = [move(self, group, member, "InService", "Moving EC2 instance out of Standby") for member in members]
-        return ActionResult({"Activities": activities})
+            if member.state not in ("InService", *STANDBY):
+                raise invalid(f"The instance {member.id} is not in InService or EnteringStandby or Standby.")
+        for member in members:
+            member.protected = params["ProtectedFromScaleIn"]
+        return EmptyResult()
 
 
 def set_options(group: Group, params: dict[str, Any]) -> None:
@@ -229,15 +208,3 @@ def shrink(group: Group, members: list[Member], doing: str) -> None:
             "Either set shouldDecrementDesiredCapacity flag to false or lower group's min size."
         )
     group.desired -= len(members)
-
-
-def move(response: Any, group: Group, member: Member, state: str, description: str) -> dict[str, Any]:
-    """Move a member into or out of Standby."""
-    member.state = state
-    activity = engine(response).activity(
-        group, f"{description}: {member.id}", f"instance {member.id} was moved in response to a user request."
-    )
-    engine(response).finish(activity, "Successful")
-    engine(response).show(group, member)
-    engine(response).poke(group)
-    return activity

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 from moto.core.responses import ActionResult, EmptyResult
 
-from .engine import hook_from
 from .errors import Refused, invalid
 from .group_input import check_hook, check_metrics, check_processes, put_tags
 from .group_lookup import engine, group_of, params_of
 from .group_output import describe_hook, page, tag_matches
 from .groups import Group, Member, Refresh, now
+from .lifecycle import hook_from
 
 ACTIVE_REFRESH = ("Pending", "InProgress", "Cancelling")
 

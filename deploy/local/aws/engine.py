@@ -2,36 +2,23 @@
 
 Every method runs under the world's lock; time passes only through the world's timers.
 Follows the Amazon EC2 Auto Scaling User Guide: "Amazon EC2 Auto Scaling instance lifecycle",
-"Suspend and resume processes", "Lifecycle hooks", "Control which instances terminate".
+"Suspend and resume processes", "Control which instances terminate".
 """
 
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 from moto.core.exceptions import ServiceException
 
 from . import launch
 from .errors import Refused
-from .groups import (
-    GONE_OR_GOING,
-    LAUNCHING,
-    TERMINATING,
-    Group,
-    Hook,
-    Member,
-    Waiting,
-    now,
-)
+from .groups import Group, Member, now
+from .lifecycle import Lifecycle
 from .templates import Template, Version
 
-KEPT_ACTIVITIES = 500
-SHOWN_TERMINATED = 600.0
-"""For so many seconds EC2 still shows a terminated instance."""
 
-
-class Engine:
+class Engine(Lifecycle):
     """The scaling groups of the region and what drives them."""
 
     def __init__(self, world: Any) -> None:
@@ -108,7 +95,7 @@ class Engine:
             return
         served = self.served(group)
         counts = {zone: count for zone, count in group.per_zone().items() if count or zone in served}
-        settled = all(member.state == "InService" for member in group.members.values())
+        settled = all(member.state in ("InService", "Standby") for member in group.members.values())
         if settled and counts and max(counts.values()) - min(counts.values()) > 1:
             self.launch(group, "rebalancing the Availability Zones")
             group.surplus = next(reversed(group.members), None)
@@ -205,166 +192,3 @@ class Engine:
         """Try again after a failed launch."""
         group.relaunch_due = False
         self.look(group)
-
-    def running(self, group: Group, member: Member, instance: Any) -> None:
-        """The EC2 instance runs: it boots while lifecycle hooks may hold it back."""
-        if instance.state != "pending":
-            return
-        instance._state.name, instance._state.code = "running", 16
-        self.world.kubelets.boot(instance.id, group.name, member.template)
-        if member.state != "Pending":
-            return
-        member.hooks_left = list(group.hooks_for(LAUNCHING))
-        self.next_hook(group, member)
-
-    def next_hook(self, group: Group, member: Member) -> None:
-        """Wait for the next hook, or go on when there is none."""
-        launching = member.state.startswith("Pending")
-        if not member.hooks_left:
-            member.waiting = None
-            self.in_service(group, member) if launching else self.shut_down(group, member)
-            return
-        hook = member.hooks_left.pop(0)
-        member.waiting = waiting = Waiting(hook, str(uuid4()))
-        member.state = "Pending:Wait" if launching else "Terminating:Wait"
-        member.activity["StatusCode"] = "MidLifecycleAction"
-        self.show(group, member, hook=hook.name)
-        self.time_hook(group, member, waiting)
-
-    def time_hook(self, group: Group, member: Member, waiting: Waiting) -> None:
-        """End the wait with the hook's default when its heartbeat stops."""
-        beats = waiting.beats
-        seconds = waiting.hook.heartbeat * self.world.settings.delays.heartbeat_scale
-
-        def expire() -> None:
-            if member.waiting is waiting and waiting.beats == beats:
-                self.complete(group, member, waiting.hook.default_result)
-
-        self.world.timers.after(seconds, expire)
-
-    def complete(self, group: Group, member: Member, result: str) -> None:
-        """End the wait for a hook: ABANDON ends a launch, and skips what hooks a termination has left."""
-        member.waiting = None
-        if member.state == "Pending:Wait":
-            if result == "ABANDON":
-                self.finish(member.activity, "Cancelled", "Instance failed to complete user's Lifecycle Action: the launch was abandoned")
-                self.terminate(group, member, "in response to a lifecycle action that was abandoned")
-                return
-            if not member.hooks_left:
-                member.state = "Pending:Proceed"
-        elif result == "ABANDON":
-            member.hooks_left = []
-        self.next_hook(group, member)
-
-    def in_service(self, group: Group, member: Member) -> None:
-        """The instance takes up its service."""
-        member.state = "InService"
-        self.finish(member.activity, "Successful")
-        self.show(group, member)
-        self.poke(group)
-
-    def terminate(self, group: Group, member: Member, why: str) -> dict[str, Any]:
-        """Begin to terminate an instance; its replacement does not wait for the end."""
-        if member.state in GONE_OR_GOING:
-            return member.activity
-        if member.activity and "EndTime" not in member.activity:
-            self.finish(member.activity, "Cancelled")
-        activity = self.activity(group, f"Terminating EC2 instance: {member.id}", f"instance {member.id} was taken out of service {why}.")
-        was_running = member.state != "Pending"
-        member.state, member.activity, member.waiting = "Terminating", activity, None
-        self.show(group, member, why=why)
-        member.hooks_left = list(group.hooks_for(TERMINATING)) if was_running and not group.deleting else []
-        self.next_hook(group, member)
-        self.poke(group)
-        return activity
-
-    def shut_down(self, group: Group, member: Member) -> None:
-        """EC2 takes the instance down."""
-        if member.state == "Terminating:Wait":
-            member.state = "Terminating:Proceed"
-            self.show(group, member)
-        instance = self.world.ec2.get_instance(member.id)
-        if instance.state in ("pending", "running"):
-            instance._state.name, instance._state.code = "shutting-down", 32
-        self.world.kubelets.stop(member.id)
-        self.world.timers.after(self.world.settings.delays.terminate, lambda: self.gone(group, member, instance))
-
-    def gone(self, group: Group, member: Member, instance: Any) -> None:
-        """EC2 has terminated the instance."""
-        if instance.state != "terminated":
-            instance.terminate()
-        group.members.pop(member.id, None)
-        self.finish(member.activity, "Successful")
-        self.world.log.state("instance", member.id, group=group.name, state="gone", version=member.template["Version"])
-        self.world.kubelets.gone(member.id)
-        self.world.timers.after(SHOWN_TERMINATED, lambda: launch.forget(self.world, instance))
-        self.poke(group)
-
-    def terminated_behind(self, identifier: str) -> None:
-        """EC2's TerminateInstances on a member: the group sees it at its next health check."""
-        group, member = self.member(identifier)
-        instance = self.world.ec2.get_instance(identifier)
-        if instance.state in ("pending", "running"):
-            instance._state.name, instance._state.code = "shutting-down", 32
-            self.world.kubelets.stop(identifier)
-        member.health = "Unhealthy"
-        self.poke(group)
-        if "ReplaceUnhealthy" in group.suspended or "Terminate" in group.suspended:
-            self.world.timers.after(self.world.settings.delays.terminate, lambda: self.ended_behind(instance))
-
-    def ended_behind(self, instance: Any) -> None:
-        """End an instance that its group may not replace; it stays a member, unhealthy."""
-        if instance.state != "terminated":
-            instance.terminate()
-            self.world.kubelets.gone(instance.id)
-
-    def activity(self, group: Group, description: str, cause: str) -> dict[str, Any]:
-        """Begin an activity."""
-        started = now()
-        activity = {
-            "ActivityId": str(uuid4()),
-            "AutoScalingGroupName": group.name,
-            "AutoScalingGroupARN": group.arn,
-            "Description": description,
-            "Cause": f"At {started:%Y-%m-%dT%H:%M:%SZ} {cause}",
-            "StartTime": started,
-            "StatusCode": "InProgress",
-            "Progress": 0,
-            "Details": "{}",
-        }
-        group.activities.insert(0, activity)
-        del group.activities[KEPT_ACTIVITIES:]
-        return activity
-
-    def finish(self, activity: dict[str, Any], code: str, message: str | None = None) -> None:
-        """End an activity."""
-        activity |= {"StatusCode": code, "EndTime": now(), "Progress": 100}
-        if message:
-            activity["StatusMessage"] = message
-
-    def show(self, group: Group, member: Member, **more: Any) -> None:
-        """Write an instance's state into the event log."""
-        self.world.log.state(
-            "instance",
-            member.id,
-            group=group.name,
-            zone=member.zone,
-            state=member.state,
-            template=member.template["LaunchTemplateName"],
-            version=member.template["Version"],
-            desired=group.desired,
-            **more,
-        )
-
-
-def hook_from(params: dict[str, Any]) -> Hook:
-    """A hook from the parameters of PutLifecycleHook or of a LifecycleHookSpecification."""
-    return Hook(
-        name=params["LifecycleHookName"],
-        transition=params.get("LifecycleTransition", LAUNCHING),
-        heartbeat=params.get("HeartbeatTimeout", 3600),
-        default_result=params.get("DefaultResult", "ABANDON"),
-        metadata=params.get("NotificationMetadata"),
-        target_arn=params.get("NotificationTargetARN"),
-        role_arn=params.get("RoleARN"),
-    )

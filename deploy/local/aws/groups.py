@@ -30,6 +30,7 @@ METRICS = tuple(
 LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 GONE_OR_GOING = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated")
+STANDBY = ("EnteringStandby", "Standby")
 
 
 def now() -> datetime:
@@ -79,7 +80,7 @@ class Member:
     @property
     def counts(self) -> bool:
         """Whether it counts towards the desired capacity."""
-        return self.state not in GONE_OR_GOING and not self.state.startswith(("Standby", "EnteringStandby", "Detach"))
+        return self.state not in GONE_OR_GOING + STANDBY
 
 
 @dataclass

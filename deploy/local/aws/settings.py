@@ -25,12 +25,14 @@ class Delays:
     """How long a group waits after a failed launch before it tries again."""
     notice: float
     """From a kubelet's silence to the node's condition Unknown."""
+    move: float
+    """Into Standby, out of it, and from running to stopped."""
     heartbeat_scale: float
     """A lifecycle hook's heartbeat timeout is multiplied by this."""
 
 
-SHORT = Delays(pending=0.5, join=1.0, ready=0.5, terminate=1.0, propagation=2.0, relaunch=1.0, notice=0.2, heartbeat_scale=0.01)
-REALISTIC = Delays(pending=20.0, join=30.0, ready=15.0, terminate=30.0, propagation=10.0, relaunch=30.0, notice=40.0, heartbeat_scale=1.0)
+SHORT = Delays(pending=0.5, join=1.0, ready=0.5, terminate=1.0, propagation=2.0, relaunch=1.0, notice=0.2, move=0.3, heartbeat_scale=0.01)
+REALISTIC = Delays(pending=20.0, join=30.0, ready=15.0, terminate=30.0, propagation=10.0, relaunch=30.0, notice=40.0, move=5.0, heartbeat_scale=1.0)
 
 
 def parse_delays(text: str) -> Delays:
