@@ -118,10 +118,11 @@ def test_the_cluster_can_be_upgraded_from_outside(aws, simulator, control):
         ("/aws/service/eks/optimized-ami/{v}/amazon-linux-2023/arm64/standard/recommended/image_id", "amazonlinux2023-arm64"),
         ("/aws/service/bottlerocket/aws-k8s-{v}/x86_64/latest/image_id", "bottlerocket"),
         ("/aws/service/bottlerocket/aws-k8s-{v}/arm64/latest/image_id", "bottlerocket-arm64"),
+        ("/aws/service/ami-windows-latest/Windows_Server-2019-English-Core-EKS_Optimized-{v}/image_id", "windows"),
     ],
 )
 def test_public_parameters_name_amis_of_the_right_architecture(aws, simulator, parameter, family):
-    """Amazon EKS User Guide, "Retrieve recommended Amazon Linux AMI IDs" and "Retrieve recommended Bottlerocket AMI IDs"."""
+    """Amazon EKS User Guide, "Retrieve recommended ... AMI IDs" for Amazon Linux, Bottlerocket and Microsoft Windows."""
     value = aws.ssm.get_parameter(Name=parameter.format(v=simulator.cluster_version))["Parameter"]["Value"]
     assert value == simulator.amis[family][0]
     (image,) = aws.ec2.describe_images(ImageIds=[value])["Images"]

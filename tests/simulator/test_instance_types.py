@@ -146,6 +146,8 @@ def test_an_image_tells_architecture_state_and_platform(aws, simulator, control)
     for family, architecture in (("amazonlinux2023", "x86_64"), ("bottlerocket-arm64", "arm64")):
         (image,) = aws.ec2.describe_images(ImageIds=[simulator.amis[family][0]])["Images"]
         assert (image["Architecture"], image["State"], image["PlatformDetails"]) == (architecture, "available", "Linux/UNIX")
+    (image,) = aws.ec2.describe_images(ImageIds=[simulator.amis["windows"][0]])["Images"]
+    assert (image["Platform"], image["PlatformDetails"]) == ("windows", "Windows")
     made = control.post("ami", id="ami-0aaaaaaaaaaaaaaaa", architecture="arm64")["id"]
     (image,) = aws.ec2.describe_images(ImageIds=[made])["Images"]
     assert image["Architecture"] == "arm64"

@@ -51,9 +51,17 @@ max-pods = 42
 [settings.kubernetes.node-taints]
 "team" = "a:NoSchedule"
 """
-USER_DATA = {"amazonlinux2": AL2, "amazonlinux2023": AL2023, "bottlerocket": BOTTLEROCKET}
+WINDOWS = """<powershell>
+  [string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"
+  & $EKSBootstrapScriptFile -EKSClusterName '{cluster}' -Base64ClusterCA {ca} -APIServerEndpoint '{endpoint}' `
+    -KubeletExtraArgs '--node-labels={labels} --register-with-taints=team=a:NoSchedule --max-pods=42' 3>&1 4>&1 5>&1 6>&1
+</powershell>
+"""
+USER_DATA = {"amazonlinux2": AL2, "amazonlinux2023": AL2023, "bottlerocket": BOTTLEROCKET, "windows": WINDOWS}
 POLICY = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
 LABELS = "team=a,node.kubernetes.io/role=web"
+MEMBERS = ("system:bootstrappers", "system:nodes")
+PROXY = "eks:kube-proxy-windows"
 
 
 class Site:
@@ -137,7 +145,7 @@ class Site:
         config["data"] = {**config.get("data", {}), "mapRoles": roles}
         return self.cloud.api("PUT", f"{path}/aws-auth", config).ok
 
-    def allow(self, role, username="system:node:{{EC2PrivateDNSName}}", groups=("system:bootstrappers", "system:nodes")):
+    def allow(self, role, username="system:node:{{EC2PrivateDNSName}}", groups=(*MEMBERS, PROXY)):
         """Give a role an entry."""
         entry = {"rolearn": role, "username": username, "groups": list(groups)}
         self.entries(lambda entries: [e for e in entries if e["rolearn"] != role] + [entry])
@@ -179,6 +187,10 @@ def test_an_instance_with_proper_user_data_becomes_the_node_that_it_describes(si
     assert {"key": "team", "value": "a", "effect": "NoSchedule"} in node["spec"]["taints"]
     assert node["status"]["capacity"]["pods"] == "42"
     assert site.condition(node["metadata"]["name"]) == "True"
+    system = "windows" if family == "windows" else "linux"
+    assert (labels["kubernetes.io/os"], labels["kubernetes.io/arch"]) == (system, "amd64")
+    assert ("node.kubernetes.io/windows-build" in labels) == (family == "windows")
+    assert ("Windows" in node["status"]["nodeInfo"]["osImage"]) == (family == "windows")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +202,8 @@ def test_an_instance_with_proper_user_data_becomes_the_node_that_it_describes(si
         ("bottlerocket", {"cluster": ""}, "cluster-name is missing"),
         ("amazonlinux2", {"labels": "kubernetes.io/role=web"}, "unknown 'kubernetes.io'"),
         ("amazonlinux2023", {"labels": "a=b --no-such-flag=1"}, "not a valid label"),
+        ("windows", {"cluster": "other"}, "names cluster 'other'"),
+        ("windows", {"labels": "a=b' -Verbose '"}, "matches parameter name 'Verbose'"),
     ],
 )
 def test_an_instance_whose_user_data_is_wrong_does_not_join(site, joined, family, changes, reason):
@@ -229,6 +243,21 @@ def test_an_instance_waits_for_the_policy_that_its_role_lacks(site):
     assert "lacks AmazonEKSWorkerNodePolicy" in site.reason(group)
     site.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
     site.ready(group)
+
+
+def test_a_windows_instance_waits_for_the_group_of_its_proxy(site):
+    """Amazon EKS User Guide, "Deploy Windows nodes on EKS clusters": eks:kube-proxy-windows in the role's entry; pods run there."""
+    role, profile = site.role()
+    site.allow(role, groups=MEMBERS)
+    group = site.launch(site.user_data("windows"), profile, site.cloud["amis"]["windows"][0])
+    assert PROXY in site.reason(group)
+    site.allow(role)
+    (node,) = site.ready(group)
+    pod = {"metadata": {"name": group}, "spec": {"nodeName": node["metadata"]["name"], "containers": [{"name": "c", "image": "i"}]}}
+    pods = "/api/v1/namespaces/default/pods"
+    site.cloud.create(pods, pod)
+    until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
+    site.cloud.api("DELETE", f"{pods}/{group}", {"gracePeriodSeconds": 0})
 
 
 def test_broken_amis_never_join_stay_not_ready_or_die(site, joined):

@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from aws import auth
+from aws.powershell import Script
 from aws.userdata import parse
 from aws.userdata_error import Unusable
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "user_data"
-FAMILIES = {"al2": "amazonlinux2", "al2023": "amazonlinux2023", "bottlerocket": "bottlerocket"}
+FAMILIES = {"al2": "amazonlinux2", "al2023": "amazonlinux2023", "bottlerocket": "bottlerocket", "windows": "windows"}
 CALL = "#!/bin/bash\n/etc/eks/bootstrap.sh "
+START = "& 'C:\\Program Files\\Amazon\\EKS\\Start-EKSBootstrap.ps1' "
 CLUSTER = "cluster: {name: c, apiServerEndpoint: e, certificateAuthority: a, cidr: 10.0.0.0/16}"
 
 
@@ -59,6 +61,51 @@ def test_node_configs_are_merged_and_their_flags_appended():
     assert (spec.cluster, spec.labels, spec.max_pods) == ("c", {"a": "1", "b": "2"}, 9)
 
 
+def powershell(script):
+    """User data that EC2Launch runs."""
+    return f"<powershell>\n{script}\n</powershell>\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("plain", "plain"),
+        ("''", ""),
+        ("'it''s'", "it's"),
+        ("'a\u2019\u2019b'", "a\u2019b"),
+        ("\u2018a b\u2019", "a b"),
+        ("'$x `n \"q\" ; & | { #'", '$x `n "q" ; & | { #'),
+        ('"two ""words"" `"more`" `$x"', 'two "words" "more" $x'),
+        ('"\u201d\u201d"', "\u201d"),
+        ('"$name-$env:ProgramFiles $(1 + 1)!"', "web-C:\\Program Files !"),
+        ("$name", "web"),
+        ("${name}", "web"),
+        ("a`;b", "a;b"),
+        ("@'\nit's\nraw $x\n'@", "it's\nraw $x"),
+    ],
+)
+def test_powershell_words_stand_for_what_powershell_makes_of_them(word, value):
+    """PowerShell, "about_Quoting_Rules" and "about_Special_Characters"; typographic quotes are quotes."""
+    commands = Script(f"$name = 'web'\n  Call {word} -Next 3>&1 # not 'this\n").read()
+    assert [[w.value for w in words] for words in commands] == [["Call", value, "-Next"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "pods"),
+    [
+        ("-EKSClusterName c", {}, None),
+        ("-eksclustername 'c' `\n  -KubeletExtraArgs '--node-labels=a=b --max-pods=7' 3>&1 4>&1", {"a": "b"}, 7),
+        ("-EKSClusterName c -ContainerRuntime containerd; Restart-Computer", {}, None),
+        ('-KubeletExtraArgs "--node-labels=a=$env:nothing,c=d" -EKSClusterName c', {"a": "", "c": "d"}, None),
+    ],
+)
+def test_windows_arguments_are_read_as_powershell_does(arguments, labels, pods):
+    """Amazon EKS User Guide, "Bootstrap script configuration parameters"."""
+    for script in (START + arguments, f"if ($x) {{ Write-Host 'no' }} else {{ {START}{arguments} }}"):
+        spec = parse(powershell(script), "windows")
+        assert (spec.cluster, spec.labels, spec.max_pods) == ("c", labels, pods)
+
+
 @pytest.mark.parametrize(
     ("family", "text", "reason"),
     [
@@ -79,6 +126,18 @@ def test_node_configs_are_merged_and_their_flags_appended():
         ("amazonlinux2023", mime(config("cluster: {name: c}")), "Apiserver endpoint is missing"),
         ("amazonlinux2023", mime(config(CLUSTER.replace(", cidr: 10.0.0.0/16", ""))), "CIDR is missing"),
         ("amazonlinux2023", mime("{"), "not YAML"),
+        ("windows", START + "-EKSClusterName c", "no <powershell>"),
+        ("windows", powershell("# " + START + "-EKSClusterName c"), "does not call"),
+        ("windows", powershell("Write-Host '" + START.replace("'", "''") + "'"), "does not call"),
+        ("windows", powershell("<# " + START + "-EKSClusterName c #>"), "does not call"),
+        ("windows", powershell("@'\n" + START + "-EKSClusterName c\n'@"), "does not call"),
+        ("windows", powershell(START + "-EKSClusterName 'c"), "missing the terminator"),
+        ("windows", powershell("if ($x) { " + START + "-EKSClusterName c"), "missing closing '}'"),
+        ("windows", powershell(START + "-KubeletExtraArgs '--max-pods=7'"), "EKSClusterName is missing"),
+        ("windows", powershell(START + "-EKSClusterName"), "missing an argument"),
+        ("windows", powershell(START + "-EKSClusterName c d"), "positional"),
+        ("windows", powershell(START + "-EKSClusterName c -Colour red"), "matches parameter name 'Colour'"),
+        ("windows", powershell(START + "-EKSClusterName c -KubeletExtraArgs '--colour=red'"), "unknown flag"),
         ("bottlerocket", "settings", "not TOML"),
         ("bottlerocket", "[settings.motd]\n", "[settings.kubernetes] is missing"),
         ("bottlerocket", '[settings.kubernetes]\ncluster-name="c"\n', "api-server is missing"),
@@ -115,3 +174,4 @@ def test_aws_auth_lets_in_whom_it_names_in_full(map_roles, part):
     """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap"."""
     reason = auth.refusal(map_roles, "arn:aws:iam::1:role/path/r")
     assert (reason is None) if part is None else (part in reason)
+    assert reason or "eks:kube-proxy-windows" in auth.refusal(map_roles, "arn:aws:iam::1:role/path/r", windows=True)

@@ -1,6 +1,7 @@
 """Whether a role may make nodes: by what IAM gives it, and by aws-auth.
 
-Follows "Amazon EKS node IAM role" and "Grant IAM users access to Kubernetes with a ConfigMap" (Amazon EKS User Guide).
+Follows "Amazon EKS node IAM role", "Grant IAM users access to Kubernetes with a ConfigMap" and "Deploy Windows nodes on
+EKS clusters" (Amazon EKS User Guide).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import yaml
 
 USERNAME = "system:node:{{EC2PrivateDNSName}}"
 GROUPS = {"system:bootstrappers", "system:nodes"}
+WINDOWS_GROUP = "eks:kube-proxy-windows"
+"""What kube-proxy needs on a Windows node beside these: its node's network works only with it."""
 
 
 WORKER_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy")
@@ -28,8 +31,8 @@ def role_problem(role: Any) -> str | None:
     return None
 
 
-def refusal(map_roles: str | None, role_arn: str) -> str | None:
-    """Why a role is not let in; None lets it in. The role's path does not count, and is not to be in the entry."""
+def refusal(map_roles: str | None, role_arn: str, windows: bool = False) -> str | None:
+    """Why a role is not let in, with a Windows node or another; None lets it in. The role's path does not count, and is not to be in the entry."""
     if map_roles is None:
         return "kube-system/aws-auth does not exist"
     try:
@@ -44,7 +47,7 @@ def refusal(map_roles: str | None, role_arn: str) -> str | None:
     for entry in entries:
         if str(entry.get("rolearn", "")).lower() != bare.lower():
             continue
-        missing = GROUPS - set(entry.get("groups") or [])
+        missing = (GROUPS | {WINDOWS_GROUP} if windows else GROUPS) - set(entry.get("groups") or [])
         if entry.get("username") != USERNAME:
             reason = f"the entry for {bare} has username {entry.get('username')!r}, not {USERNAME!r}"
         elif missing:

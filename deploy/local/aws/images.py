@@ -1,6 +1,7 @@
 """AMIs, how they behave, and the public SSM parameters that name them.
 
-Follows "Retrieve recommended Amazon Linux AMI IDs" (Amazon EKS User Guide) and "Retrieve AMI IDs" (Bottlerocket).
+Follows "Retrieve recommended Amazon Linux AMI IDs" and "Retrieve recommended Microsoft Windows AMI IDs" (Amazon EKS User
+Guide) and "Retrieve AMI IDs" (Bottlerocket).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from moto.ec2.models.amis import Ami
 from moto.ssm.models import Parameter, ssm_backends
 
 BEHAVIOURS = ("ok", "never-joins", "not-ready", "dies")
-FAMILIES = ("amazonlinux2", "amazonlinux2023", "bottlerocket")
+FAMILIES = ("amazonlinux2", "amazonlinux2023", "bottlerocket", "windows")
 DATES = ("20250101", "20250601", "20251001")
 
 
@@ -40,22 +41,24 @@ def add_image(world: Any, image: Image, name: str) -> str:
         architecture=image.architecture,
         virtualization_type="hvm",
         root_device_type="ebs",
-        root_device_name="/dev/xvda",
+        root_device_name="/dev/sda1" if image.family == "windows" else "/dev/xvda",
         hypervisor="xen",
         creation_date=datetime.now(UTC),
         region_name=world.settings.region,
     )
-    ami.platform_details, ami.usage_operation = "Linux/UNIX", "RunInstances"
+    windows = image.family == "windows"
+    ami.platform = "windows" if windows else None
+    ami.platform_details, ami.usage_operation = ("Windows", "RunInstances:0002") if windows else ("Linux/UNIX", "RunInstances")
     world.ec2.amis[image.id] = ami
     world.images[image.id] = image
     return image.id
 
 
 def create_images(world: Any) -> dict[str, Any]:
-    """Three releases of each family and architecture, and three broken AMIs."""
+    """Three releases of each family and architecture (Windows has one), and three broken AMIs."""
     result: dict[str, Any] = {}
     for f, family in enumerate(FAMILIES, 1):
-        for a, architecture in enumerate(("x86_64", "arm64"), 1):
+        for a, architecture in enumerate(("x86_64",) if family == "windows" else ("x86_64", "arm64"), 1):
             name = family if architecture == "x86_64" else f"{family}-arm64"
             result[name] = []
             for r, date in enumerate(DATES, 1):
@@ -93,6 +96,9 @@ def create_parameters(world: Any, amis: dict[str, Any]) -> None:
     for version in (f"1.{minor - 1}", f"1.{minor}", f"1.{minor + 1}"):
         if int(version.split(".")[1]) <= 32:
             fill_amazon_linux_2(world, amis, version)
+        for edition in ("2019-English-Core", "2019-English-Full", "2022-English-Core", "2022-English-Full"):
+            name = f"/aws/service/ami-windows-latest/Windows_Server-{edition}-EKS_Optimized-{version}/image_id"
+            set_parameter(world, name, amis["windows"][0])
         for architecture, suffix in (("x86_64", ""), ("arm64", "-arm64")):
             path = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/standard"
             releases = amis["amazonlinux2023" + suffix]

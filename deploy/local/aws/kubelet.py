@@ -36,6 +36,11 @@ class Kubelet:
     reason: str = ""
     told: list[str] = field(default_factory=list)
 
+    @property
+    def windows(self) -> bool:
+        """Whether its user data makes a Windows node."""
+        return self.spec is not None and self.spec.family == "windows"
+
 
 class Kubelets:
     """All kubelets, by instance id."""
@@ -107,7 +112,7 @@ class Kubelets:
     def refusal(self, kubelet: Kubelet) -> str | None:
         """Why the instance's role cannot join now."""
         role = self.role_of(kubelet)
-        return auth.role_problem(role) or auth.refusal(self.map_roles, role.arn)
+        return auth.role_problem(role) or auth.refusal(self.map_roles, role.arn, kubelet.windows)
 
     def join(self, kubelet: Kubelet) -> None:
         """Register the node, if aws-auth lets it in; else try again, as a kubelet does."""
@@ -221,10 +226,10 @@ class Kubelets:
                 if kubelet.state == "waiting" and not self.refusal(kubelet):
                     self.join(kubelet)
                 elif kubelet.state in ("joined", "ready"):
-                    reason = auth.refusal(map_roles, kubelet.role)
+                    reason = auth.refusal(map_roles, kubelet.role, kubelet.windows)
                     if reason:
                         self.worker.after(0, lambda k=kubelet, r=reason: self.dead(k, r))
-                elif kubelet.state == "dead" and not auth.refusal(map_roles, kubelet.role):
+                elif kubelet.state == "dead" and not auth.refusal(map_roles, kubelet.role, kubelet.windows):
                     self.let_in_again(kubelet)
 
     def let_in_again(self, kubelet: Kubelet) -> None:

@@ -9,7 +9,14 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from .userdata import NodeSpec
 
 KUBELET = "local.instance-manager/kubelet"
-OS_IMAGE = {"amazonlinux2": "Amazon Linux 2", "amazonlinux2023": "Amazon Linux 2023", "bottlerocket": "Bottlerocket OS 1.40.0 (aws-k8s)"}
+OS_IMAGE = {
+    "amazonlinux2": "Amazon Linux 2",
+    "amazonlinux2023": "Amazon Linux 2023",
+    "bottlerocket": "Bottlerocket OS 1.40.0 (aws-k8s)",
+    "windows": "Windows Server 2019 Datacenter",
+}
+WINDOWS_BUILD = "10.0.17763"
+WINDOWS_PODS = 110
 ARCHITECTURE = {"x86_64": "amd64", "arm64": "arm64"}
 
 
@@ -28,9 +35,14 @@ def default_pods(kind: dict[str, Any]) -> int:
 def capacity(kind: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, str], dict[str, str]]:
     """Capacity and allocatable resources."""
     cpus, memory = kind["VCpuInfo"]["DefaultVCpus"], kind["MemoryInfo"]["SizeInMiB"]
-    pods = str(spec.max_pods or default_pods(kind))
+    windows = spec.family == "windows"
+    pods = str(spec.max_pods or (WINDOWS_PODS if windows else default_pods(kind)))
     whole = {"cpu": str(cpus), "memory": f"{memory}Mi", "pods": pods, "ephemeral-storage": "32Gi"}
     left = {"cpu": f"{cpus * 1000 - 80}m", "memory": f"{max(memory - 600, memory // 2)}Mi", "pods": pods, "ephemeral-storage": "28Gi"}
+    if windows:
+        # The VPC resource controller gives pods the secondary addresses of the first interface.
+        addresses = {"vpc.amazonaws.com/PrivateIPv4Address": str(kind["NetworkInfo"]["Ipv4AddressesPerInterface"] - 1)}
+        whole, left = whole | addresses, left | addresses
     return whole, left
 
 
@@ -38,12 +50,13 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
     """The Node, not ready yet."""
     zone, name = instance.placement.zone, name_of(instance, region)
     kind = INSTANCE_TYPES[instance.instance_type]
-    arch = ARCHITECTURE[architecture]
+    arch, windows = ARCHITECTURE[architecture], spec.family == "windows"
+    system = "windows" if windows else "linux"
     known = {
         "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux",
+        "kubernetes.io/os": system,
         "kubernetes.io/arch": arch,
-        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": system,
         "beta.kubernetes.io/arch": arch,
         "node.kubernetes.io/instance-type": instance.instance_type,
         "beta.kubernetes.io/instance-type": instance.instance_type,
@@ -52,6 +65,7 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
         "failure-domain.beta.kubernetes.io/region": region,
         "failure-domain.beta.kubernetes.io/zone": zone,
         KUBELET: "starting",
+        **({"node.kubernetes.io/windows-build": WINDOWS_BUILD} if windows else {}),
     }
     whole, left = capacity(kind, spec)
     return {
@@ -77,12 +91,12 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
             ],
             "nodeInfo": {
                 "architecture": arch,
-                "operatingSystem": "linux",
+                "operatingSystem": system,
                 "osImage": OS_IMAGE[spec.family],
                 "kubeletVersion": f"v{version}.0-eks-local",
                 "kubeProxyVersion": "",
                 "containerRuntimeVersion": "containerd://1.7.27",
-                "kernelVersion": "5.10.0",
+                "kernelVersion": f"{WINDOWS_BUILD}.6893" if windows else "5.10.0",
                 "machineID": instance.id,
                 "systemUUID": instance.id,
                 "bootID": instance.id,

@@ -1,8 +1,8 @@
 """What a node would make of its user data: who it joins, and as what.
 
 Pure: text in, :class:`NodeSpec` or :class:`Unusable` out. Follows the documents of
-amazon-eks-ami (bootstrap.sh, nodeadm's NodeConfig), "Bottlerocket settings reference: kubernetes", and
-the kubelet's own rules for labels and taints.
+amazon-eks-ami (bootstrap.sh, nodeadm's NodeConfig), "Bottlerocket settings reference: kubernetes", "Bootstrap script
+configuration parameters" for Windows (Amazon EKS User Guide), and the kubelet's own rules for labels and taints.
 """
 
 from __future__ import annotations
@@ -16,10 +16,19 @@ from typing import Any
 
 import yaml
 
+from . import powershell
 from .kubelet_flags import KUBELET_FLAGS, check_label, parse_taint
 from .userdata_error import Unusable
 
 BOOTSTRAP = "/etc/eks/bootstrap.sh"
+WINDOWS_BOOTSTRAP = "Start-EKSBootstrap.ps1"
+WINDOWS_PARAMETERS = {
+    name.lower(): name
+    for name in """
+    EKSClusterName KubeletExtraArgs KubeProxyExtraArgs APIServerEndpoint Base64ClusterCA DNSClusterIP ContainerRuntime
+    ServiceCIDR ExcludedSnatCIDRs
+    """.split()
+}
 NODE_CONFIG = "application/node.eks.aws"
 BOTTLEROCKET_KEYS = frozenset(
     """
@@ -61,6 +70,8 @@ def parse(text: str, family: str | None) -> NodeSpec:
             spec = amazon_linux_2023(text)
         case "amazonlinux2":
             spec = amazon_linux_2(text)
+        case "windows":
+            spec = windows(text)
         case _:
             raise Unusable(f"an AMI of family {family} is not simulated")
     for key, value in spec.labels.items():
@@ -72,6 +83,8 @@ def guess(text: str) -> str:
     """Which family user data is written for."""
     if is_mime(text) and NODE_CONFIG in text:
         return "amazonlinux2023"
+    if "<powershell>" in text.lower():
+        return "windows"
     return "amazonlinux2" if text.startswith("#!") or is_mime(text) else "bottlerocket"
 
 
@@ -266,4 +279,30 @@ def bottlerocket(text: str) -> NodeSpec:
         if not isinstance(kubernetes["max-pods"], int):
             raise Unusable("bottlerocket: settings.kubernetes.max-pods must be a number")
         spec.max_pods = number(kubernetes["max-pods"], "max-pods")
+    return spec
+
+
+def windows(text: str) -> NodeSpec:
+    """The arguments of Start-EKSBootstrap.ps1 in the PowerShell script that EC2Launch runs."""
+    script = re.search(r"<powershell>(.*?)</powershell>", text, re.DOTALL | re.IGNORECASE)
+    if not script:
+        raise Unusable("EC2Launch: the user data has no <powershell> with its end")
+    words = powershell.arguments_of(script[1], WINDOWS_BOOTSTRAP)
+    if words is None:
+        raise Unusable(f"the user data does not call {WINDOWS_BOOTSTRAP}")
+    given: dict[str, str] = {}
+    while words:
+        name = words.pop(0)
+        if not name.raw.startswith("-"):
+            raise Unusable(f"{WINDOWS_BOOTSTRAP}: a positional parameter cannot be found that accepts argument {name.value!r}")
+        known = WINDOWS_PARAMETERS.get(name.raw[1:].lower())
+        if not known:
+            raise Unusable(f"{WINDOWS_BOOTSTRAP}: a parameter cannot be found that matches parameter name {name.raw[1:]!r}")
+        if not words or words[0].raw.startswith("-"):
+            raise Unusable(f"{WINDOWS_BOOTSTRAP}: missing an argument for parameter {known!r}")
+        given[known] = words.pop(0).value
+    if not given.get("EKSClusterName"):
+        raise Unusable(f"{WINDOWS_BOOTSTRAP}: EKSClusterName is missing")
+    spec = NodeSpec("windows", given["EKSClusterName"], given.get("APIServerEndpoint"), given.get("Base64ClusterCA"))
+    apply_flags(spec, given.get("KubeletExtraArgs", "").split())
     return spec
