@@ -4,6 +4,9 @@ import pytest
 
 from simulator.simulation import refusal
 
+HOSTS = "arn:aws:resource-groups:us-west-2:123456789012:group/hosts"
+LICENSE = f"arn:aws:license-manager:us-west-2:123456789012:license-configuration:lic-{'0123456789abcdef' * 2}"
+
 
 def device(**ebs):
     """A block device mapping."""
@@ -25,10 +28,13 @@ def device(**ebs):
         ({"MetadataOptions": {"HttpTokens": "maybe"}}, "HttpTokens"),
         ({"MetadataOptions": {"HttpPutResponseHopLimit": 65}}, "HttpPutResponseHopLimit"),
         ({"Placement": {"Tenancy": "shared"}}, "tenancy"),
+        ({"Placement": {"Tenancy": "dedicated", "HostResourceGroupArn": HOSTS}}, "tenancy other than host"),
+        ({"Placement": {"HostResourceGroupArn": "hosts"}}, "hostResourceGroupArn"),
+        ({"LicenseSpecifications": [{"LicenseConfigurationArn": "windows"}]}, "licenseConfigurationArn"),
     ],
 )
 def test_launch_data_that_ec2_would_refuse_is_refused_by_the_group(aws, groups, data, name, change, part):
-    """Amazon EBS User Guide, "Amazon EBS volume types"; Amazon EC2 API Reference, InstanceMetadataOptionsRequest and Placement."""
+    """Amazon EBS User Guide, "Amazon EBS volume types"; Amazon EC2 API Reference, the data types that aws.devices names."""
     aws.ec2.create_launch_template(LaunchTemplateName=f"bad-{name}", LaunchTemplateData=data | change)
     wanted = {"LaunchTemplateName": f"bad-{name}", "Version": "1"}
     code, message = refusal(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, LaunchTemplate=wanted))
@@ -92,3 +98,32 @@ def test_more_than_two_hundred_filter_values_are_refused(aws, call):
     """Amazon EC2 User Guide, "Find your Amazon EC2 resources": at most 200 filter values in a call (FilterLimitExceeded)."""
     condition = {"Name": "tag:Name", "Values": [f"n{i}" for i in range(201)]}
     assert refusal(getattr(aws.ec2, call), Filters=[condition])[0] == "FilterLimitExceeded"
+
+
+@pytest.mark.mended
+def test_an_instance_runs_on_the_hosts_and_under_the_licences_of_its_template(aws, groups, data, name):
+    """Amazon EC2 API Reference, Placement (HostResourceGroupArn: tenancy host, or none) and LicenseConfiguration."""
+    more = {"Placement": {"Tenancy": "host", "HostResourceGroupArn": HOSTS}, "LicenseSpecifications": [{"LicenseConfigurationArn": LICENSE}]}
+    aws.ec2.create_launch_template(LaunchTemplateName=f"hosts-{name}", LaunchTemplateData=data | more)
+    group = groups.make(1, LaunchTemplate={"LaunchTemplateName": f"hosts-{name}", "Version": "1"})
+    (identifier,) = groups.settle(group, 1)
+    instance = aws.ec2.describe_instances(InstanceIds=[identifier])["Reservations"][0]["Instances"][0]
+    assert (instance["Placement"]["Tenancy"], instance["Placement"]["HostResourceGroupArn"]) == ("host", HOSTS)
+    assert instance["Licenses"] == [{"LicenseConfigurationArn": LICENSE}]
+
+
+def test_a_template_keeps_what_it_was_given(aws, data, name):
+    """Amazon EC2 API Reference, ResponseLaunchTemplateData: each member as it was in the request."""
+    spot = {"MaxPrice": "0.05", "SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+    given = data | device(VolumeType="gp3", VolumeSize=40, Iops=4000, Throughput=250, Encrypted=True, DeleteOnTermination=True)
+    given |= {
+        "Placement": {"Tenancy": "host", "HostResourceGroupArn": HOSTS, "AvailabilityZone": "us-west-2a"},
+        "LicenseSpecifications": [{"LicenseConfigurationArn": LICENSE}],
+        "InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": spot},
+        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": 2, "InstanceMetadataTags": "disabled"},
+        "TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "a", "Value": "b"}]}],
+        "EbsOptimized": True,
+    }
+    aws.ec2.create_launch_template(LaunchTemplateName=f"whole-{name}", LaunchTemplateData=given)
+    (version,) = aws.ec2.describe_launch_template_versions(LaunchTemplateName=f"whole-{name}")["LaunchTemplateVersions"]
+    assert version["LaunchTemplateData"] == given

@@ -1,11 +1,12 @@
 """What EC2 refuses in block devices, metadata options and placement when an instance is to run.
 
 Follows the Amazon EBS User Guide, "Amazon EBS volume types", and the Amazon EC2 API Reference,
-EbsBlockDevice, InstanceMetadataOptionsRequest and Placement.
+EbsBlockDevice, InstanceMetadataOptionsRequest, Placement and LicenseConfigurationRequest.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 SIZES = {
@@ -24,6 +25,8 @@ CHOICES = {
     "HttpEndpoint": ("enabled", "disabled"),
     "InstanceMetadataTags": ("enabled", "disabled"),
 }
+HOST_GROUP = re.compile(r"arn:aws[\w-]*:resource-groups:[\w-]+:\d{12}:group/\S+")
+LICENSE = re.compile(r"arn:aws[\w-]*:license-manager:[\w-]+:\d{12}:license-configuration[:/]lic-[0-9a-f]{32}")
 TENANCIES = ("default", "dedicated", "host")
 
 
@@ -67,7 +70,7 @@ def volume_problem(world: Any, ebs: dict[str, Any], device: str | None) -> str |
 
 
 def option_problem(data: dict[str, Any]) -> str | None:
-    """Why these metadata options or this placement cannot be."""
+    """Why these metadata options, this placement or these licences cannot be."""
     options = data.get("MetadataOptions") or {}
     for name, allowed in CHOICES.items():
         if options.get(name) not in (None, *allowed):
@@ -75,7 +78,25 @@ def option_problem(data: dict[str, Any]) -> str | None:
     limit = options.get("HttpPutResponseHopLimit")
     if limit is not None and not 1 <= limit <= 64:
         return f"Value ({limit}) for parameter HttpPutResponseHopLimit is invalid. Valid values: 1 to 64"
-    tenancy = (data.get("Placement") or {}).get("Tenancy")
+    return placement_problem(data.get("Placement") or {}) or license_problem(data.get("LicenseSpecifications") or [])
+
+
+def placement_problem(placement: dict[str, Any]) -> str | None:
+    """Why an instance cannot be placed so: a host resource group takes instances of tenancy host only."""
+    tenancy, group = placement.get("Tenancy"), placement.get("HostResourceGroupArn")
     if tenancy not in (None, *TENANCIES):
         return f"Value ({tenancy}) for parameter tenancy is invalid."
+    if group and tenancy not in (None, "host"):
+        return "The parameter hostResourceGroupArn cannot be used with a tenancy other than host"
+    if group and not HOST_GROUP.fullmatch(group):
+        return f"Value ({group}) for parameter hostResourceGroupArn is invalid."
+    return None
+
+
+def license_problem(specifications: list[dict[str, Any]]) -> str | None:
+    """Why these licence configurations cannot be used."""
+    for specification in specifications:
+        arn = specification.get("LicenseConfigurationArn") or ""
+        if not LICENSE.fullmatch(arn):
+            return f"Value ({arn}) for parameter licenseConfigurationArn is invalid."
     return None

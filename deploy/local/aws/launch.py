@@ -139,7 +139,7 @@ def run(world: Any, group: Group, template: Template, version: Version, subnet: 
     tags |= specified_tags(data, "instance")
     tags |= {key: tag["Value"] for key, tag in group.tags.items() if tag["PropagateAtLaunch"]}
     devices = [mapping for mapping in data.get("BlockDeviceMappings", []) if mapping.get("Ebs", {}).get("VolumeSize")]
-    user_data = data.get("UserData")
+    user_data, placement = data.get("UserData"), data.get("Placement") or {}
     groups = list(data.get("SecurityGroupIds", []))
     for nic in data.get("NetworkInterfaces", []):
         groups += nic.get("Groups", [])
@@ -160,6 +160,9 @@ def run(world: Any, group: Group, template: Template, version: Version, subnet: 
         metadata_options=data.get("MetadataOptions", {}),
     )
     instance = reservation.instances[0]
+    instance.placement.tenancy = placement.get("Tenancy") or ("host" if placement.get("HostResourceGroupArn") else "default")
+    instance.placement.host_resource_group_arn = placement.get("HostResourceGroupArn")
+    instance.licenses = data.get("LicenseSpecifications", [])
     instance._state.name, instance._state.code = "pending", 0
     return instance
 
