@@ -67,7 +67,7 @@ impl Inventory {
 
     /// The same with other windows and ages.
     pub fn with_ages(aws: Aws, ages: Ages) -> Arc<Self> {
-        use ages::limits::{GROUPS, INSTANCES, PARAMETERS, TEMPLATES, VERSIONS};
+        use ages::limits::{GROUPS, INSTANCES, PARAMETERS, TEMPLATES, TYPES, VERSIONS};
         let instances = Arc::new(Mutex::default());
         let launches = Batched::new(INSTANCES, ages, reads::launches(&aws));
         Arc::new(Inventory {
@@ -83,7 +83,7 @@ impl Inventory {
             clusters: Batched::new(1, ages, reads::clusters(&aws)),
             subnets: Batched::new(1, ages, reads::subnets(&aws)),
             security_groups: Batched::new(1, ages, reads::security_groups(&aws)),
-            instance_types: Batched::new(1, ages, reads::instance_types(&aws)),
+            instance_types: Batched::new(TYPES, ages, reads::instance_types(&aws)),
             images: Batched::new(PARAMETERS, ages, reads::images(&aws)),
             instances,
             ages,
@@ -210,7 +210,7 @@ impl Inventory {
         self.images.get(parameter, max_age).await
     }
 
-    /// An instance type.
+    /// An instance type, which never changes; several asked for together are one call.
     pub async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
         self.instance_types.get(name, MaxAge { present: FOR_EVER, absent: self.ages.absent }).await
     }

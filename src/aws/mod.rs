@@ -81,8 +81,8 @@ pub trait Ec2: Send + Sync {
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeSecurityGroups of a VPC.
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
-    /// DescribeInstanceTypes for one type; `None` when AWS does not know it.
-    async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>>;
+    /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.
+    async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>>;
     /// DescribeInstances: the launch times of at most 100 instances.
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
 }

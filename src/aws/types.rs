@@ -328,12 +328,27 @@ pub struct NetworkObject {
 }
 
 /// What we need to know of an instance type.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InstanceType {
     /// For example `m5.large`.
     pub name: String,
     /// In AWS's order: `x86_64`, `arm64`, ...
     pub architectures: Vec<String>,
+    /// Virtual CPUs.
+    pub vcpus: i32,
+    /// Memory in MiB.
+    pub memory: i64,
+    /// Network interfaces, at most.
+    pub interfaces: i32,
+    /// IPv4 addresses for each of them, its own one included.
+    pub addresses: i32,
+}
+
+impl InstanceType {
+    /// The first architecture that nodes can have: `x86_64` or `arm64`.
+    pub fn architecture(&self) -> Option<&str> {
+        self.architectures.iter().map(String::as_str).find(|a| ["x86_64", "arm64"].contains(a))
+    }
 }
 
 /// An IAM role.

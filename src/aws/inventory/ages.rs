@@ -54,6 +54,7 @@ pub(super) mod limits {
     pub const VERSIONS: usize = 200;
     pub const PARAMETERS: usize = 10;
     pub const INSTANCES: usize = 100;
+    pub const TYPES: usize = 100;
     /// From this many templates on, one listing of every default version is cheaper than a call for each.
     pub const LIST_DEFAULTS: usize = 4;
     /// Enough to reach past the repetitions of one failure.

@@ -196,7 +196,10 @@ pub(super) fn security_groups(aws: &Aws) -> Read<Arc<Vec<NetworkObject>>> {
 }
 
 pub(super) fn instance_types(aws: &Aws) -> Read<InstanceType> {
-    one(aws, |aws, name| async move { aws.ec2.instance_type(&name).await }.boxed())
+    many(aws, |aws, names| {
+        async move { Ok(aws.ec2.instance_types(&names).await?.into_iter().map(|t| (t.name.clone(), t)).collect()) }
+            .boxed()
+    })
 }
 
 pub(super) fn images(aws: &Aws) -> Read<String> {

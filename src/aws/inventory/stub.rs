@@ -159,10 +159,11 @@ impl Ec2 for Stub {
     async fn describe_security_groups(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
         self.read("security groups", &[], |_| Vec::new()).await
     }
-    async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
-        let known =
-            (name == "m5.large").then(|| InstanceType { name: name.into(), architectures: vec!["x86_64".into()] });
-        self.read("instance types", &[], |_| known).await
+    async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
+        assert!(names.len() <= 100);
+        let known = names.iter().filter(|n| n.starts_with("m5."));
+        let known = known.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() }).collect();
+        self.read("instance types", names, |_| known).await
     }
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
         self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await

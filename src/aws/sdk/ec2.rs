@@ -151,19 +151,13 @@ impl Ec2 for Sdk {
         Ok(found.iter().map(object).collect())
     }
 
-    async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
-        let request = self.0.describe_instance_types().filters(filter("instance-type", &[name.to_owned()]));
+    async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
+        // A filter, because one unknown name fails the whole call when names are given as such.
+        let request = self.0.describe_instance_types().filters(filter("instance-type", names));
         let found = request.into_paginator().items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypes"))?;
         // The filter takes wildcards; a type's name has none.
-        let found = found.into_iter().find(|t| t.instance_type().is_some_and(|t| t.as_str() == name));
-        Ok(found.map(|found| InstanceType {
-            name: name.to_owned(),
-            architectures: found
-                .processor_info()
-                .map(|p| p.supported_architectures().iter().map(|a| a.as_str().to_owned()).collect())
-                .unwrap_or_default(),
-        }))
+        Ok(found.iter().map(instance_type).filter(|t| names.contains(&t.name)).collect())
     }
 
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {
@@ -192,6 +186,21 @@ pub(super) fn plain_tags(tags: &[sdk::Tag]) -> Vec<Tag> {
 
 fn name_tag(tags: &[sdk::Tag]) -> Option<String> {
     tags.iter().find(|t| t.key() == Some("Name")).and_then(|t| t.value()).map(str::to_owned)
+}
+
+fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
+    let network = found.network_info();
+    InstanceType {
+        name: text(found.instance_type().map(|t| t.as_str())),
+        architectures: (found.processor_info().into_iter())
+            .flat_map(|p| p.supported_architectures())
+            .map(|a| a.as_str().to_owned())
+            .collect(),
+        vcpus: found.v_cpu_info().and_then(|v| v.default_v_cpus()).unwrap_or_default(),
+        memory: found.memory_info().and_then(|m| m.size_in_mib()).unwrap_or_default(),
+        interfaces: network.and_then(|n| n.maximum_network_interfaces()).unwrap_or_default(),
+        addresses: network.and_then(|n| n.ipv4_addresses_per_interface()).unwrap_or_default(),
+    }
 }
 
 fn template(template: &sdk::LaunchTemplate) -> LaunchTemplate {

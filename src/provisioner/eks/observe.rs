@@ -95,7 +95,7 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
     };
     if !matches!(wanted.image, Image::Id(_)) {
         let kind = o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?;
-        let architecture = kind.and_then(|t| t.architectures.into_iter().find(|a| a == "x86_64" || a == "arm64"));
+        let architecture = kind.as_ref().and_then(|t| t.architecture()).map(str::to_owned);
         if let Some(parameter) = architecture.as_deref().and_then(|a| image_parameter(wanted, a, &cluster.version)) {
             let image = o.inventory.image(&parameter, o.resync).await.map_err(aws)?;
             environment.image = Some((parameter, image));
