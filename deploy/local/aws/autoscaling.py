@@ -8,7 +8,8 @@ from uuid import uuid4
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult, EmptyResult
 
-from . import launch
+from . import launch, source
+from .autoscaling_configurations import ConfigurationActions
 from .autoscaling_processes import ProcessActions
 from .autoscaling_standby import StandbyActions
 from .errors import Refused, invalid
@@ -19,23 +20,16 @@ from .groups import GONE_OR_GOING, STANDBY, Group, Member, now
 from .lifecycle import hook_from
 
 
+SOURCES = ("LaunchTemplate", "LaunchConfigurationName", "MixedInstancesPolicy")
+
+
 def mend(world: Any) -> None:
     """Put these actions into moto."""
-    for actions in (GroupActions, ProcessActions, StandbyActions):
+    for actions in (GroupActions, ProcessActions, StandbyActions, ConfigurationActions):
         for name, method in vars(actions).items():
             if not name.startswith("_"):
                 setattr(AutoScalingResponse, name, method)
     AutoScalingResponse.world = world
-
-
-def checked_template(world: Any, specification: dict[str, Any], subnets: list[str]) -> dict[str, str]:
-    """Check a launch template as Auto Scaling does when a group refers to it."""
-    template, version = launch.resolve(world, specification)
-    reason = launch.problem(world, version.data, subnets)
-    if reason:
-        raise invalid(launch.PREFIX + reason)
-    result = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name}
-    return result | ({"Version": str(specification["Version"])} if specification.get("Version") else {})
 
 
 class GroupActions:
@@ -48,20 +42,16 @@ class GroupActions:
         if name in engine(self).groups:
             raise Refused("AlreadyExists", f"AutoScalingGroup by this name already exists - A group with the name {name} already exists")
         check_sizes(params.get("MinSize"), params.get("MaxSize"), params.get("DesiredCapacity"))
-        if not params.get("LaunchTemplate"):
-            raise invalid(
-                "Valid requests must contain either LaunchTemplate, LaunchConfigurationName, InstanceId or MixedInstancesPolicy parameter."
-            )
         if not params.get("VPCZoneIdentifier"):
             raise invalid("At least one Availability Zone or VPC Subnet is required.")
         subnets, zones = launch.check_subnets(world, params["VPCZoneIdentifier"])
-        template = checked_template(world, params["LaunchTemplate"], subnets)
         hooks = params.get("LifecycleHookSpecificationList", [])
         for hook in hooks:
             check_hook(hook, None)
         low, desired = params["MinSize"], params.get("DesiredCapacity")
         arn = f"arn:aws:autoscaling:{world.settings.region}:{world.settings.account}:autoScalingGroup:{uuid4()}:autoScalingGroupName/{name}"
-        group = Group(name, arn, low, params["MaxSize"], low if desired is None else desired, subnets, zones, template, now())
+        group = Group(name, arn, low, params["MaxSize"], low if desired is None else desired, subnets, zones, now())
+        source.take(world, group, params, subnets)
         put_tags(group, params.get("Tags", []))
         set_options(group, params)
         group.hooks = {hook["LifecycleHookName"]: hook_from(hook) for hook in hooks}
@@ -78,8 +68,8 @@ class GroupActions:
         subnets, zones = group.subnets, group.zones
         if params.get("VPCZoneIdentifier"):
             subnets, zones = launch.check_subnets(self.world, params["VPCZoneIdentifier"])
-        if params.get("LaunchTemplate"):
-            group.template = checked_template(self.world, params["LaunchTemplate"], subnets)
+        if any(params.get(name) for name in SOURCES):
+            source.take(self.world, group, params, subnets)
         group.subnets, group.zones = subnets, zones
         group.min_size, group.max_size = low, high
         group.desired = params.get("DesiredCapacity", min(max(group.desired, low), high))

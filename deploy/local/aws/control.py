@@ -19,8 +19,10 @@
 `POST /_local/instance` `{"id" or "ids": instance ids or node names, "action": kubelet-dies|kubelet-recovers|unhealthy|terminate}`
     The kubelet stops or comes back; EC2's status check fails; EC2 terminates the instance behind its group's back.
 `POST /_local/ssm` `{"name", "value"}` sets a public parameter; a value of null removes it.
-`POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity|VcpuLimitExceeded|..., "message": optional}`
-    Launches of the group fail so; a code of null ends it.
+`POST /_local/launch-failure` `{"group": name or "*", "instance_type": optional, "code": InsufficientInstanceCapacity|..., "message": optional}`
+    Launches of the group fail so, or those of one instance type; a code of null ends it.
+`POST /_local/allow-launch-configurations` `{"allowed": true}`
+    Whether CreateLaunchConfiguration works, as in old accounts; at the start it is refused, as in new ones.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes what DescribeCluster shows.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
@@ -129,13 +131,13 @@ def set_ssm(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def set_launch_failure(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    failures, group = world.engine.launch_failures, fields["group"]
+    failures, key = world.engine.launch_failures, (fields["group"], fields.get("instance_type"))
     with world.lock:
         if fields.get("code") is None:
-            failures.pop(group, None)
+            failures.pop(key, None)
         else:
             code = fields["code"]
-            failures[group] = (code, fields.get("message") or MESSAGES.get(code, f"{code}. Launching EC2 instance failed."))
+            failures[key] = (code, fields.get("message") or MESSAGES.get(code, f"{code}. Launching EC2 instance failed."))
     return {}
 
 
@@ -145,6 +147,12 @@ def set_cluster(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
         cluster.version = fields.get("version", cluster.version)
         world.authentication_mode = fields.get("authentication_mode", world.authentication_mode)
     return {"version": cluster.version, "authentication_mode": world.authentication_mode}
+
+
+def allow_configurations(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    with world.lock:
+        world.configurations.open = bool(fields.get("allowed", True))
+    return {"allowed": world.configurations.open}
 
 
 def set_offering(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
@@ -173,6 +181,7 @@ ROUTES = {
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "cluster"): set_cluster,
+    ("POST", "allow-launch-configurations"): allow_configurations,
     ("POST", "offering"): set_offering,
     ("POST", "instance-type"): launch_type,
     ("GET", "instances"): lambda world, _: world.kubelets.describe(),

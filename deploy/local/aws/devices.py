@@ -1,4 +1,4 @@
-"""What EC2 refuses in block devices, metadata options and placement when an instance is to run.
+"""What EC2 refuses in block devices, metadata options, placement and licences when an instance is to run.
 
 Follows the Amazon EBS User Guide, "Amazon EBS volume types", and the Amazon EC2 API Reference,
 EbsBlockDevice, InstanceMetadataOptionsRequest, Placement and LicenseConfigurationRequest.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from typing import Any
+
+from .market import market_problem
 
 SIZES = {
     "gp2": (1, 16384),
@@ -78,7 +80,11 @@ def option_problem(data: dict[str, Any]) -> str | None:
     limit = options.get("HttpPutResponseHopLimit")
     if limit is not None and not 1 <= limit <= 64:
         return f"Value ({limit}) for parameter HttpPutResponseHopLimit is invalid. Valid values: 1 to 64"
-    return placement_problem(data.get("Placement") or {}) or license_problem(data.get("LicenseSpecifications") or [])
+    return (
+        placement_problem(data.get("Placement") or {})
+        or license_problem(data.get("LicenseSpecifications") or [])
+        or market_problem(data.get("InstanceMarketOptions") or {})
+    )
 
 
 def placement_problem(placement: dict[str, Any]) -> str | None:

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from moto.core.exceptions import ServiceException
-
-from . import launch
 from .errors import Refused
-from .groups import Group, Member, now
-from .lifecycle import Lifecycle
-from .templates import Template, Version
+from .groups import Group, Member
+from .launching import Launching
+from .purchase import capacity, unfit, weights
+from .source import Source, current, served
+from .victims import victims
 
 
-class Engine(Lifecycle):
+class Engine(Launching):
     """The scaling groups of the region and what drives them."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
         self.groups: dict[str, Group] = {}
         self.deleted_activities: list[dict[str, Any]] = []
-        self.launch_failures: dict[str, tuple[str, str]] = {}
+        self.launch_failures: dict[tuple[str, str | None], tuple[str, str]] = {}
         self._queued: set[str] = set()
 
     def member(self, identifier: str) -> tuple[Group, Member] | None:
@@ -55,17 +54,36 @@ class Engine(Lifecycle):
                 self.remove(group)
             return
         self.replace_unhealthy(group)
-        counted = group.counted()
-        missing = group.desired - len(counted)
-        if missing > 0 and "Launch" not in group.suspended and not group.relaunch_due:
-            for _ in range(missing):
-                if not self.launch(group, f"increasing the capacity from {len(counted)} to {group.desired}"):
-                    break
-        elif missing < 0 and "Terminate" not in group.suspended and not self.surplus_pending(group):
-            for member in self.victims(group, -missing):
-                self.terminate(group, member, f"shrinking the capacity from {len(counted)} to {group.desired}")
-        elif missing == 0:
-            self.rebalance(group)
+        have = capacity(group, group.counted())
+        if have < group.desired:
+            self.grow(group, have)
+        elif not self.surplus_pending(group) and not (have > group.desired and self.shrink(group, have)):
+            if have == group.desired or weights(group):
+                self.rebalance(group)
+
+    def grow(self, group: Group, have: int) -> None:
+        """Launch until the desired capacity is there, or until a launch fails."""
+        if "Launch" in group.suspended or group.relaunch_due:
+            return
+        while capacity(group, group.counted()) < group.desired:
+            if not self.launch(group, f"increasing the capacity from {have} to {group.desired}"):
+                return
+
+    def shrink(self, group: Group, have: int) -> bool:
+        """Terminate what is too much; whether there was something."""
+        if "Terminate" in group.suspended:
+            return False
+        chosen = victims(group, self.source(group))
+        for member in chosen:
+            self.terminate(group, member, f"shrinking the capacity from {have} to {group.desired}")
+        return bool(chosen)
+
+    def source(self, group: Group) -> Source | None:
+        """What the group launches now, if that can be found."""
+        try:
+            return current(self.world, group)
+        except Refused:
+            return None
 
     def remove(self, group: Group) -> None:
         """Forget a group."""
@@ -90,105 +108,25 @@ class Engine(Lifecycle):
         return True
 
     def rebalance(self, group: Group) -> None:
-        """Move one instance from the fullest zone to the emptiest: launch first, then terminate."""
-        if {"AZRebalance", "Launch", "Terminate"} & set(group.suspended) or len(group.zones) < 2:
+        """Move one instance to where it is due: launch first, then terminate.
+
+        That is from the fullest zone to the emptiest, or to the purchase option that the policy wants more of.
+        """
+        if {"Launch", "Terminate"} & set(group.suspended) or group.relaunch_due or self.source(group) is None:
             return
-        served = self.served(group)
-        counts = {zone: count for zone, count in group.per_zone().items() if count or zone in served}
-        settled = all(member.state in ("InService", "Standby") for member in group.members.values())
-        if settled and counts and max(counts.values()) - min(counts.values()) > 1:
-            self.launch(group, "rebalancing the Availability Zones")
-            group.surplus = next(reversed(group.members), None)
+        if not all(member.state in ("InService", "Standby") for member in group.members.values()):
+            return
+        if "AZRebalance" not in group.suspended and self.lopsided(group):
+            why = "rebalancing the Availability Zones"
+        elif unfit(group):
+            why = "rebalancing the purchase options"
+        else:
+            return
+        made = self.launch(group, why)
+        group.surplus = made.id if made else None
 
-    def served(self, group: Group) -> list[str]:
-        """The zones that offer what the group launches now."""
-        try:
-            _, version = launch.resolve(self.world, group.pin)
-        except Refused:
-            return []
-        return [zone for zone in group.zones if not self.world.catalogue.problem(launch.kind_of(version.data), zone)]
-
-    def victims(self, group: Group, count: int) -> list[Member]:
-        """Whom a scale-in terminates."""
-        chosen: list[Member] = []
-        policy = group.termination_policies[0]
-        template, version = self.current(group)
-        for _ in range(count):
-            left = [m for m in group.counted() if not m.protected and m not in chosen]
-            if not left:
-                break
-            zones = group.per_zone()
-            for member in chosen:
-                zones[member.zone] -= 1
-            fullest = max(zones[m.zone] for m in left)
-            left = [m for m in left if zones[m.zone] == fullest]
-            if policy == "NewestInstance":
-                chosen.append(max(left, key=lambda m: m.launched))
-                continue
-            old = [m for m in left if (m.template["LaunchTemplateId"], m.template["Version"]) != (template, version)]
-            chosen.append(min(old if policy == "Default" and old else left, key=lambda m: m.launched))
-        return chosen
-
-    def current(self, group: Group) -> tuple[str, str]:
-        """Template id and version that the group launches now."""
-        try:
-            template, version = launch.resolve(self.world, group.pin)
-            return template.id, str(version.number)
-        except Refused:
-            return "", ""
-
-    def launch(self, group: Group, why: str) -> bool:
-        """Launch one instance in the emptiest zone that offers its type; else try again later."""
-        counts = group.per_zone()
-        for zone in sorted(group.zones, key=lambda z: (counts[z], z)):
-            refused = self.launch_in(group, zone, why)
-            if refused is None:
-                return True
-            if refused != "Unsupported":
-                break
-        group.relaunch_due = True
-        self.world.timers.after(self.world.settings.delays.relaunch, lambda: self.relaunch(group))
-        return False
-
-    def launch_in(self, group: Group, zone: str, why: str) -> str | None:
-        """Launch one instance in a zone, or record why that failed and return the error's code."""
-        cause = f"an instance was started in response to a difference between desired and actual capacity, {why}."
-        activity = self.activity(group, "Launching a new EC2 instance", cause)
-        try:
-            subnet = next(s for s in group.subnets if self.world.ec2.get_subnet(s).availability_zone == zone)
-            activity["Details"] = f'{{"Subnet ID":"{subnet}","Availability Zone":"{zone}"}}'
-            template, version = self.launchable(group)
-            instance = launch.run(self.world, group, template, version, subnet)
-        except ServiceException as refused:
-            self.launch_failed(group, activity, refused.message)
-            return refused.code
-        specification = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
-        kind = instance.instance_type
-        member = Member(instance.id, zone, subnet, kind, specification, now(), protected=group.protect_new, activity=activity)
-        group.members[instance.id] = member
-        activity["Description"] = f"Launching a new EC2 instance: {instance.id}"
-        self.show(group, member)
-        self.world.timers.after(self.world.settings.delays.pending, lambda: self.running(group, member, instance))
-        return None
-
-    def launchable(self, group: Group) -> tuple[Template, Version]:
-        """The template and version to launch now, unless EC2 would refuse them."""
-        template, version = launch.resolve(self.world, group.pin)
-        failure = self.launch_failures.get(group.name) or self.launch_failures.get("*")
-        if failure:
-            raise Refused(*failure)
-        reason = launch.problem(self.world, version.data, group.subnets)
-        if reason:
-            raise Refused("ValidationError", f"{reason.rstrip('.')}. Launching EC2 instance failed.")
-        return template, version
-
-    def launch_failed(self, group: Group, activity: dict[str, Any], reason: str) -> None:
-        """Record why a launch failed."""
-        activity["Description"] += f".  Status Reason: {reason}"
-        self.finish(activity, "Failed", reason)
-        self.world.log.state("group", group.name, state="launch-failed", reason=reason)
-
-    def relaunch(self, group: Group) -> None:
-        """Try again after a failed launch."""
-        group.relaunch_due = False
-        self.look(group)
+    def lopsided(self, group: Group) -> bool:
+        """Whether one zone has two instances more than another that could have one."""
+        zones = served(self.world, group)
+        counts = [count for zone, count in group.per_zone().items() if count or zone in zones]
+        return len(counts) > 1 and max(counts) - min(counts) > 1

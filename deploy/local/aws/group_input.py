@@ -52,9 +52,8 @@ def check_sizes(low: int | None, high: int | None, desired: int | None) -> None:
 
 def check_common(params: dict[str, Any]) -> None:
     """What CreateAutoScalingGroup and UpdateAutoScalingGroup check alike."""
-    for name in ("MixedInstancesPolicy", "LaunchConfigurationName", "InstanceId"):
-        if params.get(name):
-            raise Refused("NotSimulated", f"{name} is not simulated yet: use LaunchTemplate")
+    if params.get("InstanceId"):
+        raise Refused("NotSimulated", "InstanceId is not simulated: use LaunchTemplate")
     kinds = set((params.get("HealthCheckType") or "EC2").split(","))
     if not kinds <= HEALTH_CHECKS:
         raise invalid(f"Invalid HealthCheckType: {params['HealthCheckType']}")

@@ -21,8 +21,10 @@ def describe_member(member: Member) -> dict[str, Any]:
         "AvailabilityZone": member.zone,
         "LifecycleState": member.state,
         "HealthStatus": member.health,
-        "LaunchTemplate": dict(member.template),
+        "LaunchTemplate": dict(member.template) or None,
+        "LaunchConfigurationName": member.configuration,
         "ProtectedFromScaleIn": member.protected,
+        "WeightedCapacity": None if member.weight is None else str(member.weight),
     }
 
 
@@ -31,7 +33,9 @@ def describe_group(group: Group, account: str) -> dict[str, Any]:
     return {
         "AutoScalingGroupName": group.name,
         "AutoScalingGroupARN": group.arn,
-        "LaunchTemplate": dict(group.template),
+        "LaunchTemplate": dict(group.template) or None,
+        "MixedInstancesPolicy": group.policy,
+        "LaunchConfigurationName": group.configuration,
         "MinSize": group.min_size,
         "MaxSize": group.max_size,
         "DesiredCapacity": group.desired,

@@ -62,7 +62,7 @@ class Waiting:
 
 @dataclass
 class Member:
-    """An instance of a group."""
+    """An instance of a group; `template` is empty when it was launched from a launch configuration."""
 
     id: str
     zone: str
@@ -76,6 +76,9 @@ class Member:
     waiting: Waiting | None = None
     hooks_left: list[Hook] = field(default_factory=list)
     activity: dict[str, Any] | None = None
+    configuration: str | None = None
+    spot: bool = False
+    weight: int | None = None
 
     @property
     def counts(self) -> bool:
@@ -96,7 +99,10 @@ class Refresh:
 
 @dataclass
 class Group:
-    """A scaling group; sizes and names as the API calls them, in Python's spelling."""
+    """A scaling group; sizes and names as the API calls them, in Python's spelling.
+
+    It launches from one of `template`, `policy` and `configuration`; the others are empty.
+    """
 
     name: str
     arn: str
@@ -105,8 +111,10 @@ class Group:
     desired: int
     subnets: list[str]
     zones: list[str]
-    template: dict[str, str]
     created: datetime
+    template: dict[str, str] = field(default_factory=dict)
+    policy: dict[str, Any] | None = None
+    configuration: str | None = None
     health_check_type: str = "EC2"
     health_check_grace: int = 0
     cooldown: int = 300
@@ -128,7 +136,18 @@ class Group:
     @property
     def pin(self) -> dict[str, str]:
         """The specification of its launch template, by id."""
-        return {key: value for key, value in self.template.items() if key != "LaunchTemplateName"}
+        specification = self.policy["LaunchTemplate"]["LaunchTemplateSpecification"] if self.policy else self.template
+        return {key: value for key, value in specification.items() if key != "LaunchTemplateName"}
+
+    @property
+    def overrides(self) -> list[dict[str, Any]]:
+        """The overrides of its mixed instances policy."""
+        return self.policy["LaunchTemplate"]["Overrides"] if self.policy else []
+
+    @property
+    def distribution(self) -> dict[str, Any]:
+        """The instances distribution of its mixed instances policy."""
+        return self.policy["InstancesDistribution"] if self.policy else {}
 
     def counted(self) -> list[Member]:
         """The members that count towards the desired capacity, oldest first."""

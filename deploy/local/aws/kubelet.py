@@ -249,5 +249,5 @@ class Kubelets:
         name = kubelet.node or nodes.name_of(kubelet.instance, self.world.settings.region)
         self.world.console[kubelet.instance.id].append(f"kubelet: {state} {more.get('reason', '')}".rstrip())
         self.world.log.state(
-            "node", name, instance=kubelet.instance.id, group=kubelet.group, state=state, version=kubelet.template["Version"], **more
+            "node", name, instance=kubelet.instance.id, group=kubelet.group, state=state, version=kubelet.template.get("Version"), **more
         )

@@ -128,14 +128,16 @@ def check_subnets(world: Any, text: str) -> tuple[list[str], list[str]]:
     return subnets, sorted(set(zones))
 
 
-def run(world: Any, group: Group, template: Template, version: Version, subnet: str) -> Any:
-    """Make the EC2 instance, in the state `pending`."""
-    data = version.data
+def run(world: Any, group: Group, source: Any, subnet: str) -> Any:
+    """Make the EC2 instance of an :class:`aws.source.Source`, in the state `pending`."""
+    data = source.data
     reason = zone_problem(world, data, [subnet])
     if reason:
         raise Refused("Unsupported", f"{reason} Launching EC2 instance failed.")
-    tags = {"aws:autoscaling:groupName": group.name, "aws:ec2launchtemplate:id": template.id}
-    tags["aws:ec2launchtemplate:version"] = str(version.number)
+    tags = {"aws:autoscaling:groupName": group.name}
+    if source.template:
+        tags["aws:ec2launchtemplate:id"] = source.template["LaunchTemplateId"]
+        tags["aws:ec2launchtemplate:version"] = source.template["Version"]
     tags |= specified_tags(data, "instance")
     tags |= {key: tag["Value"] for key, tag in group.tags.items() if tag["PropagateAtLaunch"]}
     devices = [mapping for mapping in data.get("BlockDeviceMappings", []) if mapping.get("Ebs", {}).get("VolumeSize")]
@@ -163,6 +165,8 @@ def run(world: Any, group: Group, template: Template, version: Version, subnet: 
     instance.placement.tenancy = placement.get("Tenancy") or ("host" if placement.get("HostResourceGroupArn") else "default")
     instance.placement.host_resource_group_arn = placement.get("HostResourceGroupArn")
     instance.licenses = data.get("LicenseSpecifications", [])
+    if source.spot:
+        instance.instance_lifecycle, instance.spot_instance_request_id = "spot", f"sir-{instance.id[-8:]}"
     instance._state.name, instance._state.code = "pending", 0
     return instance
 

@@ -155,7 +155,7 @@ class Lifecycle:
             instance.terminate()
         group.members.pop(member.id, None)
         self.finish(member.activity, "Successful")
-        self.world.log.state("instance", member.id, group=group.name, state="gone", version=member.template["Version"])
+        self.world.log.state("instance", member.id, group=group.name, state="gone", version=member.template.get("Version"))
         self.world.kubelets.gone(member.id)
         self.world.timers.after(SHOWN_TERMINATED, lambda: launch.forget(self.world, instance))
         self.poke(group)
@@ -211,9 +211,11 @@ class Lifecycle:
             group=group.name,
             zone=member.zone,
             state=member.state,
-            template=member.template["LaunchTemplateName"],
-            version=member.template["Version"],
+            template=member.template.get("LaunchTemplateName"),
+            version=member.template.get("Version"),
             desired=group.desired,
+            **({"configuration": member.configuration} if member.configuration else {}),
+            **({"lifecycle": "spot"} if member.spot else {}),
             **more,
         )
 

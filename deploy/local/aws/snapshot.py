@@ -14,6 +14,7 @@ def snapshot(world: Any) -> dict[str, Any]:
         return {
             "groups": {name: group(world, g) for name, g in sorted(world.engine.groups.items())},
             "templates": {t.name: template(world, t) for t in sorted(world.templates.by_id.values(), key=lambda t: t.name)},
+            "configurations": {name: redacted(c.given) for name, c in sorted(world.configurations.by_name.items())},
             "roles": {r.name: role(r) for r in sorted(world.iam.roles.values(), key=lambda r: r.name)},
             "profiles": {p.name: profile(p) for p in sorted(world.iam.instance_profiles.values(), key=lambda p: p.name)},
         }

@@ -16,6 +16,7 @@ from moto.iam.models import iam_backends
 
 from . import autoscaling, catalogue, ec2, eks, iam, images
 from .clock import Timers
+from .configurations import Configurations
 from .engine import Engine
 from .faults import Faults
 from .kube import Kube
@@ -46,6 +47,7 @@ class World:
         self.authentication_mode = "CONFIG_MAP"
         self.catalogue = catalogue.Catalogue(settings.region)
         self.templates = Templates(self.ec2.launch_templates)
+        self.configurations = Configurations()
         if mended:
             self.timers = Timers("aws-timers", self.lock)
             self.engine = Engine(self)

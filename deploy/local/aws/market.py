@@ -1,0 +1,32 @@
+"""What EC2 and Auto Scaling refuse in the wish for Spot Instances.
+
+Follows the Amazon EC2 API Reference, InstanceMarketOptionsRequest, and the Amazon EC2 Auto Scaling User Guide,
+"Create a launch template using advanced settings", Purchasing option.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MARKETS = ("spot", "capacity-block")
+LOWEST_PRICE = 0.001
+
+
+def market_problem(market: dict[str, Any]) -> str | None:
+    """Why instances cannot be bought so; a group's Spot requests are one-time and without an end."""
+    if not market:
+        return None
+    if market.get("MarketType") not in MARKETS:
+        return f"Value ({market.get('MarketType')}) for parameter MarketType is invalid. Valid values: {', '.join(MARKETS)}"
+    options = market.get("SpotOptions") or {}
+    if options.get("MaxPrice") and not is_price(options["MaxPrice"]):
+        return f"Value ({options['MaxPrice']}) for parameter MaxPrice is invalid."
+    if options.get("SpotInstanceType", "one-time") != "one-time" or options.get("ValidUntil"):
+        return "Spot Instances of an Auto Scaling group must be requested by a one-time request with no end date."
+    return None
+
+
+def is_price(text: Any) -> bool:
+    """Whether this is a maximum price per hour."""
+    return bool(re.fullmatch(r"\d+(\.\d+)?", str(text))) and float(text) >= LOWEST_PRICE
