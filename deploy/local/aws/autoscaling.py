@@ -12,6 +12,7 @@ from . import launch, source
 from .autoscaling_configurations import ConfigurationActions
 from .autoscaling_processes import ProcessActions
 from .autoscaling_standby import StandbyActions
+from .autoscaling_warm_pools import WarmPoolActions
 from .errors import Refused, invalid
 from .group_input import check_common, check_hook, check_name, check_sizes, put_tags
 from .group_lookup import engine, group_of, member_of, members_of, params_of
@@ -25,7 +26,7 @@ SOURCES = ("LaunchTemplate", "LaunchConfigurationName", "MixedInstancesPolicy")
 
 def mend(world: Any) -> None:
     """Put these actions into moto."""
-    for actions in (GroupActions, ProcessActions, StandbyActions, ConfigurationActions):
+    for actions in (GroupActions, ProcessActions, StandbyActions, ConfigurationActions, WarmPoolActions):
         for name, method in vars(actions).items():
             if not name.startswith("_"):
                 setattr(AutoScalingResponse, name, method)
@@ -81,12 +82,12 @@ class GroupActions:
     def delete_auto_scaling_group(self) -> ActionResult:
         params = params_of(self)
         group = group_of(self, params.get("AutoScalingGroupName"))
-        if group.members and not params.get("ForceDelete"):
+        if group.everyone() and not params.get("ForceDelete"):
             raise Refused(
                 "ResourceInUse",
                 "You cannot delete an AutoScalingGroup while there are instances or pending Spot instance request(s) still in the group.",
             )
-        if not group.members:
+        if not group.everyone():
             engine(self).remove(group)
             return EmptyResult()
         group.deleting, group.desired, group.min_size, group.max_size = True, 0, 0, 0
@@ -122,7 +123,7 @@ class GroupActions:
     def describe_auto_scaling_instances(self) -> ActionResult:
         params = params_of(self)
         wanted = set(params.get("InstanceIds", []))
-        pairs = [(g, m) for g in engine(self).groups.values() for m in g.members.values() if not wanted or m.id in wanted]
+        pairs = [(g, m) for g in engine(self).groups.values() for m in g.everyone() if not wanted or m.id in wanted]
         pairs, token = page(pairs, params.get("NextToken"), params.get("MaxRecords"), limit=50)
         items = [describe_member(m) | {"AutoScalingGroupName": g.name, "HealthStatus": m.health.upper()} for g, m in pairs]
         return ActionResult({"AutoScalingInstances": items, "NextToken": token})
@@ -146,6 +147,8 @@ class GroupActions:
     def terminate_instance_in_auto_scaling_group(self) -> ActionResult:
         params = params_of(self)
         group, member = member_of(self, params.get("InstanceId"))
+        if member.warm:
+            raise invalid(f"The instance {member.id} is in the warm pool of {group.name}. This operation cannot be called on instances in a warm pool.")
         decrement = params.get("ShouldDecrementDesiredCapacity", False)
         if member.state not in GONE_OR_GOING:
             if decrement:

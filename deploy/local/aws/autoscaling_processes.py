@@ -88,7 +88,7 @@ class ProcessActions:
         hook = group.hooks.pop(params.get("LifecycleHookName"), None)
         if hook is None:
             raise invalid(f"No Lifecycle Hook found with name {params.get('LifecycleHookName')} for Auto Scaling group {group.name}")
-        for member in list(group.members.values()):
+        for member in group.everyone():
             member.hooks_left = [h for h in member.hooks_left if h is not hook]
             if member.waiting and member.waiting.hook is hook:
                 engine(self).complete(group, member, "CONTINUE" if hook.default_result == "CONTINUE" else "ABANDON")
@@ -114,10 +114,6 @@ class ProcessActions:
         member.waiting.beats += 1
         engine(self).time_hook(group, member, member.waiting)
         return EmptyResult()
-
-    def describe_warm_pool(self) -> ActionResult:
-        group_of(self, params_of(self).get("AutoScalingGroupName"))
-        return ActionResult({"Instances": []})
 
     def start_instance_refresh(self) -> ActionResult:
         params = params_of(self)
@@ -164,7 +160,7 @@ class ProcessActions:
 def waiting_member(response: Any, params: dict[str, Any]) -> tuple[Group, Member]:
     """The member that waits for a lifecycle action, by instance id or token."""
     group = group_of(response, params.get("AutoScalingGroupName"))
-    for member in group.members.values():
+    for member in group.everyone():
         waiting = member.waiting
         if waiting and waiting.hook.name == params.get("LifecycleHookName"):
             if member.id == params.get("InstanceId") or waiting.token == params.get("LifecycleActionToken"):

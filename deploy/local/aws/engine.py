@@ -7,17 +7,18 @@ Follows the Amazon EC2 Auto Scaling User Guide: "Amazon EC2 Auto Scaling instanc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from .errors import Refused
 from .groups import Group, Member
-from .launching import Launching
 from .purchase import capacity, unfit, weights
 from .source import Source, current, served
 from .victims import victims
+from .warm_pool import WarmPools
 
 
-class Engine(Launching):
+class Engine(WarmPools):
     """The scaling groups of the region and what drives them."""
 
     def __init__(self, world: Any) -> None:
@@ -28,10 +29,11 @@ class Engine(Launching):
         self._queued: set[str] = set()
 
     def member(self, identifier: str) -> tuple[Group, Member] | None:
-        """The member of that instance id, with its group."""
+        """The member of that instance id, or the instance of a warm pool, with its group."""
         for group in self.groups.values():
-            if identifier in group.members:
-                return group, group.members[identifier]
+            for where in (group.members, group.warm):
+                if identifier in where:
+                    return group, where[identifier]
         return None
 
     def poke(self, group: Group, delay: float = 0.0) -> None:
@@ -48,25 +50,30 @@ class Engine(Launching):
         if self.groups.get(group.name) is not group:
             return
         if group.deleting:
-            for member in list(group.members.values()):
+            for member in group.everyone():
                 self.terminate(group, member, "the group was deleted with force")
-            if not group.members:
+            if not group.everyone():
                 self.remove(group)
             return
-        self.replace_unhealthy(group)
+        self.replace_unhealthy(group, group.counted())
         have = capacity(group, group.counted())
         if have < group.desired:
             self.grow(group, have)
         elif not self.surplus_pending(group) and not (have > group.desired and self.shrink(group, have)):
             if have == group.desired or weights(group):
                 self.rebalance(group)
+        self.tend(group)
 
     def grow(self, group: Group, have: int) -> None:
-        """Launch until the desired capacity is there, or until a launch fails."""
+        """Take from the warm pool, then launch, until the desired capacity is there or a launch fails."""
         if "Launch" in group.suspended or group.relaunch_due:
             return
+        why = f"increasing the capacity from {have} to {group.desired}"
         while capacity(group, group.counted()) < group.desired:
-            if not self.launch(group, f"increasing the capacity from {have} to {group.desired}"):
+            warmed = self.warmed(group)
+            if warmed:
+                self.leave_pool(group, warmed, why)
+            elif not self.launch(group, why):
                 return
 
     def shrink(self, group: Group, have: int) -> bool:
@@ -74,7 +81,10 @@ class Engine(Launching):
         if "Terminate" in group.suspended:
             return False
         chosen = victims(group, self.source(group))
-        for member in chosen:
+        back = chosen[: self.vacancies(group)]
+        for member in back:
+            self.return_to_pool(group, member)
+        for member in chosen[len(back) :]:
             self.terminate(group, member, f"shrinking the capacity from {have} to {group.desired}")
         return bool(chosen)
 
@@ -91,11 +101,11 @@ class Engine(Launching):
         self.groups.pop(group.name, None)
         self.world.log.state("group", group.name, state="gone")
 
-    def replace_unhealthy(self, group: Group) -> None:
+    def replace_unhealthy(self, group: Group, members: Iterable[Member]) -> None:
         """Terminate what failed its health check."""
         if {"ReplaceUnhealthy", "Terminate"} & set(group.suspended):
             return
-        for member in group.counted():
+        for member in list(members):
             if member.health == "Unhealthy":
                 self.terminate(group, member, "in response to a health check: it has been marked as unhealthy")
 

@@ -28,6 +28,20 @@ def describe_member(member: Member) -> dict[str, Any]:
     }
 
 
+def describe_pool(group: Group) -> dict[str, Any] | None:
+    """The configuration of a group's warm pool."""
+    pool = group.pool
+    if pool is None:
+        return None
+    return {
+        "MinSize": pool.min_size,
+        "MaxGroupPreparedCapacity": pool.max_prepared,
+        "PoolState": pool.state,
+        "Status": "PendingDelete" if pool.deleting else None,
+        "InstanceReusePolicy": None if pool.reuse is None else {"ReuseOnScaleIn": pool.reuse},
+    }
+
+
 def describe_group(group: Group, account: str) -> dict[str, Any]:
     """A group as DescribeAutoScalingGroups shows it."""
     return {
@@ -58,6 +72,8 @@ def describe_group(group: Group, account: str) -> dict[str, Any]:
         "ServiceLinkedRoleARN": f"arn:aws:iam::{account}:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling",
         "MaxInstanceLifetime": group.max_instance_lifetime,
         "CapacityRebalance": group.capacity_rebalance,
+        "WarmPoolConfiguration": describe_pool(group),
+        "WarmPoolSize": len(group.warm) if group.pool else None,
     }
 
 

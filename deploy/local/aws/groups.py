@@ -79,6 +79,16 @@ class Member:
     configuration: str | None = None
     spot: bool = False
     weight: int | None = None
+    warm: bool = False
+
+    @property
+    def phase(self) -> str:
+        """Its state, whether it is in the group or in the warm pool."""
+        return self.state.removeprefix("Warmed:")
+
+    def enter(self, phase: str) -> None:
+        """Pass into a state, of the warm pool if it is there."""
+        self.state = f"Warmed:{phase}" if self.warm else phase
 
     @property
     def counts(self) -> bool:
@@ -95,6 +105,17 @@ class Refresh:
     started: datetime
     ended: datetime | None = None
     preferences: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class WarmPool:
+    """The configuration of a group's warm pool."""
+
+    min_size: int = 0
+    max_prepared: int | None = None
+    state: str = "Stopped"
+    reuse: bool | None = None
+    deleting: bool = False
 
 
 @dataclass
@@ -123,6 +144,8 @@ class Group:
     capacity_rebalance: bool | None = None
     max_instance_lifetime: int | None = None
     members: dict[str, Member] = field(default_factory=dict)
+    pool: WarmPool | None = None
+    warm: dict[str, Member] = field(default_factory=dict)
     tags: dict[str, dict[str, Any]] = field(default_factory=dict)
     suspended: dict[str, str] = field(default_factory=dict)
     metrics: set[str] = field(default_factory=set)
@@ -153,9 +176,13 @@ class Group:
         """The members that count towards the desired capacity, oldest first."""
         return [member for member in self.members.values() if member.counts]
 
-    def per_zone(self) -> Counter[str]:
-        """How many members count in each zone."""
-        counts = Counter(m.zone for m in self.counted())
+    def everyone(self) -> list[Member]:
+        """The members and the instances of the warm pool."""
+        return [*self.members.values(), *self.warm.values()]
+
+    def per_zone(self, warm: bool = False) -> Counter[str]:
+        """How many members count in each zone, or how many instances the warm pool has there."""
+        counts = Counter(m.zone for m in (self.warm.values() if warm else self.counted()) if m.phase not in GONE_OR_GOING)
         return Counter({zone: counts[zone] for zone in sorted({*self.zones, *counts})})
 
     def hooks_for(self, transition: str) -> list[Hook]:

@@ -13,7 +13,7 @@ from typing import Any
 from . import auth, launch, nodes
 from .clock import Timers
 from .kube import Kube
-from .userdata import NodeSpec, parse
+from .userdata import NodeSpec, parse, waits_in_warm_pool
 from .userdata_error import Unusable
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ RETRY = 2.0
 
 @dataclass
 class Kubelet:
-    """The kubelet of one instance. state: booting, waiting, joined, ready, never-ready, dead, refused or stopped."""
+    """The kubelet of one instance. state: booting, warmed, waiting, joined, ready, never-ready, dead, refused or stopped."""
 
     instance: Any
     group: str
@@ -35,6 +35,7 @@ class Kubelet:
     state: str = "booting"
     reason: str = ""
     told: list[str] = field(default_factory=list)
+    warm: bool = False
 
     @property
     def windows(self) -> bool:
@@ -59,11 +60,16 @@ class Kubelets:
         with self.world.lock:
             return {i: {"node": k.node, "group": k.group, "state": k.state, "reason": k.reason} for i, k in self.all.items()}
 
-    def boot(self, identifier: str, group: str, template: dict[str, str]) -> None:
-        """The instance runs now: its user data is read after a while."""
+    def boot(self, identifier: str, group: str, template: dict[str, str], warm: bool = False) -> None:
+        """The instance runs now: its user data is read after a while; a kubelet that had joined once starts by itself."""
         if self.kube is None:
             return
-        kubelet = Kubelet(self.world.ec2.get_instance(identifier), group, template)
+        before = self.all.get(identifier)
+        if before and before.node:
+            before.state, before.reason = "joined", ""
+            self.world.timers.after(self.world.settings.delays.join, lambda: self.worker.after(0, lambda: self.ready(before)))
+            return
+        kubelet = Kubelet(self.world.ec2.get_instance(identifier), group, template, warm=warm)
         image = self.world.images.get(kubelet.instance.image_id)
         if image:
             kubelet.behaviour, kubelet.after = image.behaviour, image.after
@@ -79,6 +85,9 @@ class Kubelets:
         except Unusable as unusable:
             self.refuse(kubelet, "refused", str(unusable))
             return
+        if kubelet.warm and waits_in_warm_pool(text_of(kubelet.instance)):
+            self.refuse(kubelet, "warmed", "its user data waits until the instance leaves the warm pool")
+            return
         kubelet.state = "waiting"
         self.join(kubelet)
 
@@ -88,13 +97,7 @@ class Kubelets:
         image = self.world.images.get(instance.image_id)
         if image is None or kubelet.behaviour == "never-joins":
             raise Unusable(f"the AMI {instance.image_id} starts no kubelet")
-        if not instance.user_data:
-            raise Unusable("there is no user data")
-        try:
-            text = base64.b64decode(str(instance.user_data)).decode()
-        except ValueError:
-            raise Unusable("the user data is not text") from None
-        spec = parse(text, image.family)
+        spec = parse(text_of(instance), image.family)
         if spec.cluster != settings.cluster_name:
             raise Unusable(f"the user data names cluster {spec.cluster!r}, not {settings.cluster_name!r}")
         if spec.endpoint is not None and spec.endpoint.rstrip("/") != self.world.endpoint.rstrip("/"):
@@ -204,6 +207,14 @@ class Kubelets:
         if had_node:
             self.worker.after(0, lambda: self.kube.patch_node(kubelet.node, {"metadata": {"labels": {nodes.KUBELET: "dead"}}}))
 
+    def halt(self, identifier: str) -> None:
+        """The instance is stopped, not terminated: its Node, if it has one, stays."""
+        kubelet = self.all.get(identifier)
+        if kubelet and kubelet.node:
+            self.worker.after(0, lambda: self.dead(kubelet, "the instance was stopped"))
+        elif kubelet:
+            kubelet.state = "stopped"
+
     def gone(self, identifier: str) -> None:
         """The instance is terminated: its Node goes with it."""
         kubelet = self.all.pop(identifier, None)
@@ -251,3 +262,13 @@ class Kubelets:
         self.world.log.state(
             "node", name, instance=kubelet.instance.id, group=kubelet.group, state=state, version=kubelet.template.get("Version"), **more
         )
+
+
+def text_of(instance: Any) -> str:
+    """The instance's user data as text."""
+    if not instance.user_data:
+        raise Unusable("there is no user data")
+    try:
+        return base64.b64decode(str(instance.user_data)).decode()
+    except ValueError:
+        raise Unusable("the user data is not text") from None

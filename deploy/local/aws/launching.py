@@ -23,11 +23,11 @@ class Launching(Lifecycle):
 
     launch_failures: dict[tuple[str, str | None], tuple[str, str]]
 
-    def launch(self, group: Group, why: str) -> Member | None:
+    def launch(self, group: Group, why: str, warm: bool = False) -> Member | None:
         """Launch one instance in the emptiest zone that offers its type; else try again later."""
-        counts = group.per_zone()
+        counts = group.per_zone(warm)
         for zone in sorted(group.zones, key=lambda z: (counts[z], z)):
-            made, code = self.launch_in(group, zone, why)
+            made, code = self.launch_in(group, zone, why, warm)
             if made:
                 return made
             if code != "Unsupported":
@@ -36,10 +36,10 @@ class Launching(Lifecycle):
         self.world.timers.after(self.world.settings.delays.relaunch, lambda: self.relaunch(group))
         return None
 
-    def launch_in(self, group: Group, zone: str, why: str) -> tuple[Member | None, str]:
+    def launch_in(self, group: Group, zone: str, why: str, warm: bool) -> tuple[Member | None, str]:
         """Launch one instance in a zone, or record why that failed and return the error's code."""
         cause = f"an instance was started in response to a difference between desired and actual capacity, {why}."
-        activity = self.activity(group, "Launching a new EC2 instance", cause)
+        activity = self.activity(group, "Launching a new EC2 instance" + " into warm pool" * warm, cause)
         try:
             subnet = next(s for s in group.subnets if self.world.ec2.get_subnet(s).availability_zone == zone)
             activity["Details"] = f'{{"Subnet ID":"{subnet}","Availability Zone":"{zone}"}}'
@@ -50,8 +50,10 @@ class Launching(Lifecycle):
         kind = instance.instance_type
         member = Member(instance.id, zone, subnet, kind, source.template, now(), protected=group.protect_new, activity=activity)
         member.configuration, member.spot, member.weight = source.configuration, source.spot, weights(group).get(kind)
-        group.members[instance.id] = member
-        activity["Description"] = f"Launching a new EC2 instance: {instance.id}"
+        member.warm = warm
+        member.enter("Pending")
+        (group.warm if warm else group.members)[instance.id] = member
+        activity["Description"] += f": {instance.id}"
         self.show(group, member)
         self.world.timers.after(self.world.settings.delays.pending, lambda: self.running(group, member, instance))
         return member, ""

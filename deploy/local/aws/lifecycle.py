@@ -37,22 +37,29 @@ class Lifecycle:
         if instance.state != "pending":
             return
         instance._state.name, instance._state.code = "running", 16
-        self.world.kubelets.boot(instance.id, group.name, member.template)
-        if member.state != "Pending":
-            return
+        self.world.kubelets.boot(instance.id, group.name, member.template, member.warm)
+        if member.phase == "Pending":
+            self.hooked(group, member)
+
+    def hooked(self, group: Group, member: Member) -> None:
+        """Let the launch hooks hold the instance."""
         member.hooks_left = list(group.hooks_for(LAUNCHING))
         self.next_hook(group, member)
 
+    def launched(self, group: Group, member: Member) -> None:
+        """No hook holds the instance any more."""
+        self.in_pool(group, member) if member.warm else self.in_service(group, member)
+
     def next_hook(self, group: Group, member: Member) -> None:
         """Wait for the next hook, or go on when there is none."""
-        launching = member.state.startswith("Pending")
+        launching = member.phase.startswith("Pending")
         if not member.hooks_left:
             member.waiting = None
-            self.in_service(group, member) if launching else self.shut_down(group, member)
+            self.launched(group, member) if launching else self.shut_down(group, member)
             return
         hook = member.hooks_left.pop(0)
         member.waiting = waiting = Waiting(hook, str(uuid4()))
-        member.state = "Pending:Wait" if launching else "Terminating:Wait"
+        member.enter("Pending:Wait" if launching else "Terminating:Wait")
         member.activity["StatusCode"] = "MidLifecycleAction"
         self.show(group, member, hook=hook.name)
         self.time_hook(group, member, waiting)
@@ -71,13 +78,13 @@ class Lifecycle:
     def complete(self, group: Group, member: Member, result: str) -> None:
         """End the wait for a hook: ABANDON ends a launch, and skips what hooks a termination has left."""
         member.waiting = None
-        if member.state == "Pending:Wait":
+        if member.phase == "Pending:Wait":
             if result == "ABANDON":
                 self.finish(member.activity, "Cancelled", "Instance failed to complete user's Lifecycle Action: the launch was abandoned")
                 self.terminate(group, member, "in response to a lifecycle action that was abandoned")
                 return
             if not member.hooks_left:
-                member.state = "Pending:Proceed"
+                member.enter("Pending:Proceed")
         elif result == "ABANDON":
             member.hooks_left = []
         self.next_hook(group, member)
@@ -125,13 +132,14 @@ class Lifecycle:
 
     def terminate(self, group: Group, member: Member, why: str) -> dict[str, Any]:
         """Begin to terminate an instance; its replacement does not wait for the end."""
-        if member.state in GONE_OR_GOING:
+        if member.phase in GONE_OR_GOING:
             return member.activity
         if member.activity and "EndTime" not in member.activity:
             self.finish(member.activity, "Cancelled")
         activity = self.activity(group, f"Terminating EC2 instance: {member.id}", f"instance {member.id} was taken out of service {why}.")
         was_running = self.world.ec2.get_instance(member.id).state != "pending"
-        member.state, member.activity, member.waiting = "Terminating", activity, None
+        member.activity, member.waiting = activity, None
+        member.enter("Terminating")
         self.show(group, member, why=why)
         member.hooks_left = list(group.hooks_for(TERMINATING)) if was_running and not group.deleting else []
         self.next_hook(group, member)
@@ -140,11 +148,11 @@ class Lifecycle:
 
     def shut_down(self, group: Group, member: Member) -> None:
         """EC2 takes the instance down."""
-        if member.state == "Terminating:Wait":
-            member.state = "Terminating:Proceed"
+        if member.phase == "Terminating:Wait":
+            member.enter("Terminating:Proceed")
             self.show(group, member)
         instance = self.world.ec2.get_instance(member.id)
-        if instance.state in ("pending", "running"):
+        if instance.state not in ("shutting-down", "terminated"):
             instance._state.name, instance._state.code = "shutting-down", 32
         self.world.kubelets.stop(member.id)
         self.world.timers.after(self.world.settings.delays.terminate, lambda: self.gone(group, member, instance))
@@ -153,7 +161,7 @@ class Lifecycle:
         """EC2 has terminated the instance."""
         if instance.state != "terminated":
             instance.terminate()
-        group.members.pop(member.id, None)
+        (group.warm if member.warm else group.members).pop(member.id, None)
         self.finish(member.activity, "Successful")
         self.world.log.state("instance", member.id, group=group.name, state="gone", version=member.template.get("Version"))
         self.world.kubelets.gone(member.id)
@@ -164,7 +172,7 @@ class Lifecycle:
         """EC2's TerminateInstances on a member: the group sees it at its next health check."""
         group, member = self.member(identifier)
         instance = self.world.ec2.get_instance(identifier)
-        if instance.state in ("pending", "running"):
+        if instance.state not in ("shutting-down", "terminated"):
             instance._state.name, instance._state.code = "shutting-down", 32
             self.world.kubelets.stop(identifier)
         if member.state not in STANDBY:

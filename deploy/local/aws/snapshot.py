@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .group_output import describe_group, describe_hook
+from .group_output import describe_group, describe_hook, describe_member
 from .request import redacted
 
 
@@ -21,9 +21,10 @@ def snapshot(world: Any) -> dict[str, Any]:
 
 
 def group(world: Any, item: Any) -> dict[str, Any]:
-    """A group with its hooks."""
+    """A group with its hooks and what is in its warm pool."""
     shown = describe_group(item, world.settings.account)
-    return shown | {"LifecycleHooks": [describe_hook(item, item.hooks[name]) for name in sorted(item.hooks)]}
+    warm = [describe_member(member) for member in item.warm.values()]
+    return shown | {"WarmPool": warm, "LifecycleHooks": [describe_hook(item, item.hooks[name]) for name in sorted(item.hooks)]}
 
 
 def template(world: Any, item: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import launch
-from .errors import invalid
+from .errors import Refused, invalid
 from .groups import Group
 from .policy_input import merged
 from .purchase import kinds, weights
@@ -16,6 +16,7 @@ SPOT_AND_MIXED = (
     "Incompatible launch template: You cannot use a launch template that is set to request Spot Instances (InstanceMarketOptions) when you "
     "configure an Auto Scaling group with a mixed instances policy. Add a different launch template to the group and try again."
 )
+SPOT_AND_WARM = "You can't add a warm pool to an Auto Scaling group that launches Spot Instances."
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,27 @@ def take(world: Any, group: Group, params: dict[str, Any], subnets: list[str]) -
         raise invalid(EXACTLY_ONE)
     if configuration:
         world.configurations.get(configuration)
-        group.template, group.policy, group.configuration = {}, None, configuration
-    elif template:
-        specification = checked(world, template, subnets, {})
-        group.template, group.policy, group.configuration = specification, None, None
-    else:
-        take_policy(world, group, policy, subnets)
+    before = group.template, group.policy, group.configuration
+    wanted = checked_policy(world, group, policy, subnets) if policy else None
+    group.template = checked(world, template, subnets, {}) if template else {}
+    group.policy, group.configuration = wanted, configuration or None
+    try:
+        if group.pool:
+            refuse_spot(world, group)
+    except Refused:
+        group.template, group.policy, group.configuration = before
+        raise
     reweigh(group)
 
 
-def take_policy(world: Any, group: Group, given: dict[str, Any], subnets: list[str]) -> None:
-    """Let a group launch by a mixed instances policy."""
+def refuse_spot(world: Any, group: Group) -> None:
+    """Refuse a warm pool for a group that launches Spot Instances."""
+    if group.policy and group.distribution["OnDemandPercentageAboveBaseCapacity"] < 100 or current(world, group).spot:
+        raise invalid(SPOT_AND_WARM)
+
+
+def checked_policy(world: Any, group: Group, given: dict[str, Any], subnets: list[str]) -> dict[str, Any]:
+    """Check a mixed instances policy as Auto Scaling does; it is merged with the one that the group has."""
     policy = merged(group.policy, given)
     template, overrides = policy["LaunchTemplate"], policy["LaunchTemplate"]["Overrides"]
     first = {"InstanceType": overrides[0]["InstanceType"]} if overrides else {}
@@ -86,7 +97,7 @@ def take_policy(world: Any, group: Group, given: dict[str, Any], subnets: list[s
         raise invalid(SPOT_AND_MIXED)
     template["LaunchTemplateSpecification"] = checked(world, specification, subnets, first)
     check_weights(group, policy)
-    group.template, group.policy, group.configuration = {}, policy, None
+    return policy
 
 
 def check_weights(group: Group, policy: dict[str, Any]) -> None:

@@ -79,6 +79,11 @@ def parse(text: str, family: str | None) -> NodeSpec:
     return spec
 
 
+def waits_in_warm_pool(text: str) -> bool:
+    """Whether a script asks the metadata service where the instance is bound for, and stops when that is a warm pool."""
+    return "autoscaling/target-lifecycle-state" in text and "Warmed" in text
+
+
 def guess(text: str) -> str:
     """Which family user data is written for."""
     if is_mime(text) and NODE_CONFIG in text:
