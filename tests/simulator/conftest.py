@@ -18,6 +18,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from simulator.nodes import Site
 from simulator.simulation import (
     NUMBERS,
     REPOSITORY,
@@ -121,3 +122,20 @@ def groups(simulator, aws, template):
     for name in made.made:
         with contextlib.suppress(ClientError):
             aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+
+
+@pytest.fixture(scope="module")
+def site(cloud):
+    """Makes nodes in the shared cloud; its groups are gone after the module."""
+    made = Site(cloud)
+    yield made
+    for name in made.made:
+        made.asg.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+
+
+@pytest.fixture(scope="module")
+def joined(site):
+    """A role that may join, and its profile."""
+    role, profile = site.role()
+    site.allow(role)
+    return profile
