@@ -200,12 +200,16 @@ impl Run<'_> {
             | Step::PutHook { .. }
             | Step::DeleteHook { .. }
             | Step::DeleteGroup { .. }
+            | Step::EnterStandby { .. }
             | Step::Terminate { .. } => self.scaling_group(step).await,
             Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
             Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,
-            Step::MarkNode { .. } | Step::UnmarkNode { .. } | Step::Evict { .. } | Step::ForceDelete { .. } => {
-                self.node(step).await
-            }
+            Step::MarkNode { .. }
+            | Step::UnmarkNode { .. }
+            | Step::SurgeNode { .. }
+            | Step::UnsurgeNode { .. }
+            | Step::Evict { .. }
+            | Step::ForceDelete { .. } => self.node(step).await,
         }
     }
 

@@ -194,6 +194,15 @@ pub trait ClusterWrites: Send + Sync {
     /// false, and changes nothing, when the Node does not carry our mark.
     async fn unmark_node(&self, name: &str) -> Result<bool, ClusterError>;
 
+    /// Records on a Node that its instance is about to stand by, or with no record takes it off again. With a
+    /// `resource_version` only on a Node that is still at it.
+    async fn record_surge(
+        &self,
+        name: &str,
+        resource_version: Option<&str>,
+        record: Option<&Value>,
+    ) -> Result<(), ClusterError>;
+
     /// Sets labels of a Node, and touches no other.
     async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), ClusterError>;
 

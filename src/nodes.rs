@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::api::names::annotation;
-use crate::upgrade::{Disruption, Fleet, NodeView};
+use crate::upgrade::{Disruption, Fleet, NodeView, Surge};
 
 /// The moments in which a node that joins first says how it is.
 const JOINING: SignedDuration = SignedDuration::from_secs(2);
@@ -85,7 +85,7 @@ impl NodeIndex {
 }
 
 fn same(a: &NodeView, b: &NodeView) -> bool {
-    (a.ready, a.cordoned, &a.disruption) == (b.ready, b.cordoned, &b.disruption)
+    (a.ready, a.cordoned, &a.disruption, &a.surge) == (b.ready, b.cordoned, &b.disruption, &b.surge)
 }
 
 /// What has been seen of a node before.
@@ -112,12 +112,14 @@ fn view(node: &Node) -> NodeView {
         was_ready: ready || ready_since.is_some_and(|at| at.duration_since(created) > JOINING),
         ready_since,
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
-        disruption: node
-            .annotations()
-            .get(annotation::DISRUPTION)
-            .and_then(|text| serde_json::from_str::<Disruption>(text).ok()),
+        disruption: record::<Disruption>(node, annotation::DISRUPTION),
+        surge: record::<Surge>(node, annotation::SURGE),
         created,
     }
+}
+
+fn record<T: serde::de::DeserializeOwned>(node: &Node, annotation: &str) -> Option<T> {
+    serde_json::from_str(node.annotations().get(annotation)?).ok()
 }
 
 /// Drops what nobody here reads, before it is stored or copied.

@@ -179,6 +179,12 @@ pub enum Step {
     MarkNode { node: String, resource_version: String, instance: String, template_version: String, cordoned: bool },
     /// Uncordon a node of ours and take the record off.
     UnmarkNode { node: String, why: String },
+    /// Write on a node that its instance is about to stand by, before it does.
+    SurgeNode { node: String, resource_version: String, instance: String, template_version: String },
+    /// Take that record off a node whose instance does not stand by.
+    UnsurgeNode { node: String },
+    /// EnterStandby without decrement: AWS launches the replacement, and the node keeps its pods until then.
+    EnterStandby { group: String, instance: String, node: String },
     /// The eviction API.
     Evict { node: String, pod: PodRef, bare: bool },
     /// Delete with grace, after `drainTimeout` with `drainForce`.
@@ -201,7 +207,15 @@ pub struct PodRef {
 impl Step {
     /// Whether a person's brake stops it: what takes nodes away.
     pub fn disrupts(&self) -> bool {
-        matches!(self, Step::MarkNode { .. } | Step::Evict { .. } | Step::ForceDelete { .. } | Step::Terminate { .. })
+        matches!(
+            self,
+            Step::MarkNode { .. }
+                | Step::SurgeNode { .. }
+                | Step::EnterStandby { .. }
+                | Step::Evict { .. }
+                | Step::ForceDelete { .. }
+                | Step::Terminate { .. }
+        )
     }
 
     /// A bounded name for logs and metrics.
@@ -238,6 +252,9 @@ impl Step {
             Step::RemoveAuthEntry(_) => "RemoveAuthEntry",
             Step::MarkNode { .. } => "MarkNode",
             Step::UnmarkNode { .. } => "UnmarkNode",
+            Step::SurgeNode { .. } => "SurgeNode",
+            Step::UnsurgeNode { .. } => "UnsurgeNode",
+            Step::EnterStandby { .. } => "EnterStandby",
             Step::Evict { .. } => "Evict",
             Step::ForceDelete { .. } => "ForceDelete",
             Step::Terminate { .. } => "Terminate",

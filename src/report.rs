@@ -298,6 +298,9 @@ fn step_event(planned: &Planned) -> Option<Told> {
         }
         Step::MarkNode { node, instance, .. } => normal("NodeDraining", format!("draining {node} ({instance})")),
         Step::UnmarkNode { node, why } => Some(told(false, "NodeGivenBack", format!("uncordoned {node}: {why}"))),
+        Step::EnterStandby { instance, node, .. } => {
+            normal("NodeStandsBy", format!("{node} ({instance}) stands by until its replacement is Ready"))
+        }
         Step::Terminate { instance, node, .. } => normal(
             "InstanceTerminated",
             format!("terminated {instance}{}", node.as_ref().map(|n| format!(" ({n})")).unwrap_or_default()),
@@ -315,6 +318,8 @@ fn step_event(planned: &Planned) -> Option<Told> {
         Step::AddFinalizer
         | Step::RemoveFinalizer
         | Step::Record { .. }
+        | Step::SurgeNode { .. }
+        | Step::UnsurgeNode { .. }
         | Step::AttachPolicy { .. }
         | Step::DetachPolicy { .. }
         | Step::CreateProfile { .. }

@@ -193,6 +193,7 @@ fn node(instance: &str) -> NodeView {
         ready_since: Some(at(LONG_AGO)),
         cordoned: false,
         disruption: None,
+        surge: None,
         created: at(LONG_AGO),
     }
 }
@@ -317,6 +318,13 @@ fn scenarios() -> Vec<(&'static str, World)> {
         (
             "rotation-begins",
             plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE),
+        ),
+        (
+            "rotation-surges",
+            plain()
+                .with(second)
+                .group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .wants("{strategy: {rollingUpdate: {maxSurge: 50%}}, eks: {configuration: {image: ami-00000002}}}"),
         ),
         (
             "rotation-locked",

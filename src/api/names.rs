@@ -39,6 +39,8 @@ pub mod annotation {
     pub const ROTATE_AT: &str = "instancemgr.keikoproj.io/rotate-at";
     /// Node: the record of a disruption under way.
     pub const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";
+    /// Node: the record that its group put its instance into standby.
+    pub const SURGE: &str = "instancemgr.keikoproj.io/surge";
     /// Strategy resource: the scaling group that it upgrades.
     pub const UPGRADE_SCOPE: &str = "instancemgr.keikoproj.io/upgrade-scope";
     /// Strategy resource: the writer.

@@ -55,6 +55,7 @@ impl Run<'_> {
                 (group, asg.delete_hook(group, hook).await)
             }
             Step::DeleteGroup { group } => (group, asg.delete_group(group).await),
+            Step::EnterStandby { group, instance, .. } => (group, asg.enter_standby(group, instance).await),
             Step::Terminate { group, instance, decrement, .. } => {
                 (group, asg.terminate_instance(instance, *decrement).await)
             }

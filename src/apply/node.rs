@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Done, Refusal, Run, Step_, Stopped};
 use crate::cluster::EvictOutcome;
 use crate::plan::{PodRef, Step};
-use crate::upgrade::Disruption;
+use crate::upgrade::{Disruption, Surge};
 
 impl Run<'_> {
     pub(super) async fn node(&self, step: &Step) -> Step_ {
@@ -27,6 +27,12 @@ impl Run<'_> {
                     memory.rest(node, self.a.now + self.a.rest);
                 }
             }
+            Step::SurgeNode { node, resource_version, template_version, .. } => {
+                let (group, template_version) = (self.id.uid.clone(), template_version.clone());
+                let record = json!(Surge { group, template_version, since: self.a.now });
+                cluster.record_surge(node, Some(resource_version), Some(&record)).await.map_err(Stopped::Cluster)?;
+            }
+            Step::UnsurgeNode { node } => cluster.record_surge(node, None, None).await.map_err(Stopped::Cluster)?,
             Step::Evict { node, pod, .. } => return self.evict(node, pod).await,
             Step::ForceDelete { pod, .. } => {
                 cluster.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(Stopped::Cluster)?

@@ -52,6 +52,8 @@ pub trait AutoScaling: Send + Sync {
     async fn put_hook(&self, group: &str, hook: &LifecycleHook) -> AwsResult<()>;
     /// DeleteLifecycleHook.
     async fn delete_hook(&self, group: &str, hook: &str) -> AwsResult<()>;
+    /// EnterStandby of one instance, without decrement: another is launched in its place.
+    async fn enter_standby(&self, group: &str, instance: &str) -> AwsResult<()>;
     /// TerminateInstanceInAutoScalingGroup for one instance.
     async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()>;
 }

@@ -78,6 +78,15 @@ impl ClusterWrites for KubeCluster {
         nodes::mark(&self.client, name, resource_version, disruption).await
     }
 
+    async fn record_surge(
+        &self,
+        name: &str,
+        resource_version: Option<&str>,
+        record: Option<&Value>,
+    ) -> Result<(), ClusterError> {
+        nodes::record_surge(&self.client, name, resource_version, record).await
+    }
+
     async fn unmark_node(&self, name: &str) -> Result<bool, ClusterError> {
         nodes::unmark(&self.client, name).await
     }

@@ -59,6 +59,19 @@ pub(super) async fn unmark(client: &Client, name: &str) -> Result<bool, ClusterE
     Ok(true)
 }
 
+pub(super) async fn record_surge(
+    client: &Client,
+    name: &str,
+    resource_version: Option<&str>,
+    record: Option<&Value>,
+) -> Result<(), ClusterError> {
+    let mut body = json!({"metadata": {"annotations": {annotation::SURGE: record.map(Value::to_string)}}});
+    if let Some(version) = resource_version {
+        body["metadata"]["resourceVersion"] = json!(version);
+    }
+    patch(client, name, body).await.map(drop)
+}
+
 pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), ClusterError> {
     let body = json!({"metadata": {"labels": labels}});
     patch(client, name, body).await.map(drop)
@@ -157,6 +170,18 @@ mod tests {
         let (client, patches) = cluster(node(json!({annotation::DISRUPTION: record}), true));
         assert!(unmark(&client, "n1").await.unwrap());
         assert_eq!(patches.lock().unwrap()[0].body.get("spec"), None);
+    }
+
+    #[tokio::test]
+    async fn the_record_of_a_surge_cordons_nothing_and_comes_off_alone() {
+        let (client, patches) = cluster(node(json!({}), false));
+        record_surge(&client, "n1", Some("7"), Some(&json!({"group": "u1"}))).await.unwrap();
+        record_surge(&client, "n1", None, None).await.unwrap();
+        let bodies: Vec<_> = patches.lock().unwrap().iter().map(|call| call.body.clone()).collect();
+        let record = |value: Value| json!({"annotations": {annotation::SURGE: value}});
+        let mut first = record(json!("{\"group\":\"u1\"}"));
+        first["resourceVersion"] = json!("7");
+        assert_eq!(bodies, [json!({"metadata": first}), json!({"metadata": record(Value::Null)})]);
     }
 
     #[tokio::test]

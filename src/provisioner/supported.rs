@@ -36,7 +36,6 @@ pub const TABLE: &[Row] = &[
         feature: "the crd strategy",
         uses: |s, _| strategy(s) == Some(StrategyType::Crd),
     },
-    Row { field: "spec.strategy.rollingUpdate.maxSurge", feature: "surging", uses: |s, _| surges(s) },
     Row {
         field: "spec.eks.type: LaunchConfiguration",
         feature: "launch configurations",
@@ -105,15 +104,6 @@ fn provisioner(spec: &InstanceGroupSpec) -> Option<ProvisionerKind> {
 
 fn strategy(spec: &InstanceGroupSpec) -> Option<StrategyType> {
     spec.strategy.as_ref()?.r#type.as_deref().and_then(StrategyType::parse)
-}
-
-fn surges(spec: &InstanceGroupSpec) -> bool {
-    use crate::api::IntOrString;
-    match spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.max_surge.as_ref()) {
-        None | Some(IntOrString::Int(0)) => false,
-        Some(IntOrString::Int(_)) => true,
-        Some(IntOrString::String(text)) => !matches!(text.as_str(), "" | "0" | "0%"),
-    }
 }
 
 fn eks(spec: &InstanceGroupSpec) -> Option<&EksSpec> {

@@ -23,6 +23,18 @@ pub struct Disruption {
     pub cordoned_before: bool,
 }
 
+/// The record that a group put a node's instance into standby, as it stands in the Node's annotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Surge {
+    /// UID of the InstanceGroup.
+    pub group: String,
+    /// The template version that the group is going to.
+    pub template_version: String,
+    /// When it was told to stand by.
+    pub since: Timestamp,
+}
+
 /// What we keep of a Node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
@@ -40,6 +52,8 @@ pub struct NodeView {
     pub cordoned: bool,
     /// Our record, or another group's.
     pub disruption: Option<Disruption>,
+    /// The record of a surge.
+    pub surge: Option<Surge>,
     /// When it joined.
     pub created: Timestamp,
 }
@@ -76,6 +90,16 @@ impl Member {
     /// The record that this group wrote on its node.
     pub fn mark(&self, group_uid: &str) -> Option<&Disruption> {
         self.node.as_ref()?.disruption.as_ref().filter(|d| d.group == group_uid)
+    }
+
+    /// Whether this group told it to stand by.
+    pub fn surged(&self, group_uid: &str) -> bool {
+        self.node.as_ref().and_then(|n| n.surge.as_ref()).is_some_and(|s| s.group == group_uid)
+    }
+
+    /// Whether it stands by because this group told it to: its pods run on, and AWS launches another in its place.
+    pub fn standing_by(&self, group_uid: &str) -> bool {
+        self.instance.state == InstanceState::Standby && self.surged(group_uid)
     }
 
     /// How long its node has been Ready.

@@ -5,8 +5,9 @@
 pub mod drain;
 pub mod members;
 pub mod rolling_update;
+mod surge;
 
 #[cfg(test)]
 mod tests;
 
-pub use members::{Disruption, DrainView, Drains, Fleet, Member, NodeView, PodView};
+pub use members::{Disruption, DrainView, Drains, Fleet, Member, NodeView, PodView, Surge};

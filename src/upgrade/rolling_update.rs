@@ -28,6 +28,8 @@ pub struct Input<'a> {
     pub desired: usize,
     /// How many of them may be unavailable at once, resolved.
     pub max_unavailable: usize,
+    /// How many healthy nodes may stand by at once while their replacements come; 0 drains them first.
+    pub max_surge: usize,
     /// Who is to go.
     pub victims: Victims,
     /// Who holds the brake, if anyone.
@@ -127,9 +129,11 @@ pub fn decide(input: &Input) -> Decision {
 
 fn victims<'a>(input: &'a Input) -> Vec<&'a Member> {
     let going = |m: &&Member| m.instance.state == InstanceState::InService;
+    // Who stands by has been replaced, whatever is wanted by now.
+    let leaving = |m: &&Member| m.standing_by(input.uid) || (going(m) && !m.outdated.is_empty());
     match input.victims {
         Victims::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
-        Victims::Outdated => ordered(input.members.iter().filter(|m| going(m) && !m.outdated.is_empty()).collect()),
+        Victims::Outdated => ordered(input.members.iter().filter(leaving).collect()),
         Victims::Surplus(n) => surplus(ordered(input.members.iter().filter(going).collect()), n, input.uid),
     }
 }
@@ -173,11 +177,10 @@ fn ordered(mut members: Vec<&Member>) -> Vec<&Member> {
 fn undo(input: &Input, victims: &[&Member]) -> Vec<Step> {
     let going: BTreeSet<_> = victims.iter().map(|m| m.instance.id.as_str()).collect();
     let leaving = |m: &Member| m.instance.state == InstanceState::Terminating;
-    unmark(
-        input.members.iter().filter(|m| !going.contains(m.instance.id.as_str()) && !leaving(m)),
-        input.uid,
-        "no longer to be replaced",
-    )
+    let stay = || input.members.iter().filter(|m| !going.contains(m.instance.id.as_str()) && !leaving(m));
+    let mut steps = unmark(stay(), input.uid, "no longer to be replaced");
+    steps.extend(super::surge::undo(input, stay()));
+    steps
 }
 
 fn unmark<'a>(members: impl Iterator<Item = &'a Member>, uid: &str, why: &str) -> Vec<Step> {
@@ -205,8 +208,12 @@ fn hold(input: &Input, victims: &[&Member]) -> Option<Stand> {
     {
         return Some(Stand::Halted(message));
     }
-    let resting = |m: &Member| view(input, m).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t));
-    victims.iter().all(|m| resting(m)).then(|| Stand::Resting("every drain ran into its drainTimeout".into()))
+    victims.iter().all(|m| resting(input, m)).then(|| Stand::Resting("every drain ran into its drainTimeout".into()))
+}
+
+/// Its drain ran into its timeout and is not tried again yet.
+pub(super) fn resting(input: &Input, member: &Member) -> bool {
+    view(input, member).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t))
 }
 
 fn view<'a>(input: &'a Input, member: &Member) -> Option<&'a super::DrainView> {
@@ -277,7 +284,7 @@ fn failed(input: &Input, member: &Member) -> bool {
     lost.duration_since(began) < input.join_timeout && input.now.duration_since(lost) >= input.join_timeout.min(BLINK)
 }
 
-fn told(member: &Member) -> String {
+pub(super) fn told(member: &Member) -> String {
     match &member.node {
         Some(node) => format!("{} ({})", member.instance.id, node.name),
         None => format!("{} (never joined)", member.instance.id),
@@ -342,12 +349,22 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
     let available = input.members.iter().filter(settled).count();
     let mut unavailable = input.desired.saturating_sub(available);
     let terminating = input.members.iter().filter(|m| m.instance.state == InstanceState::Terminating).count();
-    let marked = victims.iter().filter(|m| m.mark(input.uid).is_some()).count();
+    let surged = |m: &Member| m.standing_by(input.uid) || (m.surged(input.uid) && m.available());
+    let marked = victims.iter().filter(|m| m.mark(input.uid).is_some() && !surged(m)).count();
     let mut in_flight = terminating + marked;
     let all = input.victims == Victims::All;
-    for member in victims.iter().filter(|m| m.mark(input.uid).is_none()) {
+    let replaced = input.victims == Victims::Outdated;
+    let mut surge = if replaced { super::surge::go_on(input, victims, unavailable, decision) } else { 0 };
+    for member in victims.iter().filter(|m| m.mark(input.uid).is_none() && !(replaced && surged(m))) {
         let healthy = member.available();
-        let replaced = input.victims == Victims::Outdated;
+        if healthy && replaced && input.max_surge > 0 {
+            let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
+            if surge < input.max_surge && free && !resting(input, member) {
+                decision.steps.extend(super::surge::begin(input, member));
+                surge += 1;
+            }
+            continue;
+        }
         if !all && (in_flight >= input.max_unavailable || (healthy && replaced && unavailable >= input.max_unavailable))
         {
             let wait = format!(
@@ -359,18 +376,11 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
             }
             break;
         }
-        let resting = view(input, member).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t));
-        if resting || member.node.as_ref().is_some_and(|n| n.disruption.is_some()) {
+        if resting(input, member) || member.node.as_ref().is_some_and(|n| n.disruption.is_some()) {
             continue;
         }
-        match &member.node {
-            Some(node) => decision.steps.push(Step::MarkNode {
-                node: node.name.clone(),
-                resource_version: node.resource_version.clone(),
-                instance: member.instance.id.clone(),
-                template_version: input.version.into(),
-                cordoned: node.cordoned,
-            }),
+        match mark(input, member) {
+            Some(step) => decision.steps.push(step),
             None => {
                 decision.steps.push(terminate(input, member));
                 leaving += 1;
@@ -379,4 +389,16 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
         in_flight += 1;
         unavailable += usize::from(healthy);
     }
+}
+
+/// Cordon and record, for an instance that has a node.
+pub(super) fn mark(input: &Input, member: &Member) -> Option<Step> {
+    let node = member.node.as_ref()?;
+    Some(Step::MarkNode {
+        node: node.name.clone(),
+        resource_version: node.resource_version.clone(),
+        instance: member.instance.id.clone(),
+        template_version: input.version.into(),
+        cordoned: node.cordoned,
+    })
 }

@@ -9,18 +9,18 @@ use super::*;
 use crate::aws::{Instance, InstanceState};
 use crate::plan::{Drift, PodRef, Reason, Step};
 
-const UID: &str = "uid-1";
+pub(super) const UID: &str = "uid-1";
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     "2026-01-31T12:00:00Z".parse().expect("a time")
 }
 
-fn ago(seconds: i64) -> Timestamp {
+pub(super) fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
 /// A Ready node, some hours old, that runs what is wanted.
-fn member(name: &str) -> Member {
+pub(super) fn member(name: &str) -> Member {
     let node = NodeView {
         name: format!("node-{name}"),
         resource_version: "7".into(),
@@ -29,6 +29,7 @@ fn member(name: &str) -> Member {
         ready_since: Some(ago(7_000)),
         cordoned: false,
         disruption: None,
+        surge: None,
         created: ago(7_060),
     };
     let instance = Instance {
@@ -42,7 +43,7 @@ fn member(name: &str) -> Member {
     Member { instance, node: Some(node), outdated: Vec::new() }
 }
 
-trait With: Sized {
+pub(super) trait With: Sized {
     fn with(self, change: impl FnOnce(&mut Self)) -> Self;
     fn node(self, change: impl FnOnce(&mut NodeView)) -> Self;
     fn old(self) -> Self;
@@ -114,7 +115,7 @@ fn policy() -> DrainPolicy {
     }
 }
 
-fn input<'a>(members: &'a [Member], drains: &'a Drains, max_unavailable: usize) -> Input<'a> {
+pub(super) fn input<'a>(members: &'a [Member], drains: &'a Drains, max_unavailable: usize) -> Input<'a> {
     Input {
         group: "asg",
         uid: UID,
@@ -122,6 +123,7 @@ fn input<'a>(members: &'a [Member], drains: &'a Drains, max_unavailable: usize) 
         members,
         desired: members.iter().filter(|m| m.instance.state == InstanceState::InService).count(),
         max_unavailable,
+        max_surge: 0,
         victims: Victims::Outdated,
         lock: None,
         obstacle: None,
@@ -140,11 +142,14 @@ fn rotate(members: &[Member], max_unavailable: usize) -> Decision {
 }
 
 /// Who is cordoned and who is terminated, in order.
-fn taken(decision: &Decision) -> Vec<String> {
+pub(super) fn taken(decision: &Decision) -> Vec<String> {
     let name = |step: &Step| match step {
         Step::MarkNode { instance, .. } => Some(format!("mark {instance}")),
         Step::Terminate { instance, .. } => Some(format!("end {instance}")),
         Step::UnmarkNode { node, .. } => Some(format!("free {node}")),
+        Step::SurgeNode { instance, .. } => Some(format!("record {instance}")),
+        Step::EnterStandby { instance, .. } => Some(format!("stand by {instance}")),
+        Step::UnsurgeNode { node } => Some(format!("forget {node}")),
         _ => None,
     };
     decision.steps.iter().filter_map(name).collect()

@@ -111,6 +111,9 @@ impl AutoScaling for Stub {
     async fn delete_hook(&self, _: &str, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
+    async fn enter_standby(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
     async fn terminate_instance(&self, _: &str, _: bool) -> AwsResult<()> {
         unimplemented!()
     }

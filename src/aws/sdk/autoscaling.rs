@@ -157,6 +157,13 @@ impl AutoScaling for Sdk {
         Ok(())
     }
 
+    async fn enter_standby(&self, group: &str, instance: &str) -> AwsResult<()> {
+        let request = self.0.enter_standby().auto_scaling_group_name(group).instance_ids(instance);
+        let answer = request.should_decrement_desired_capacity(false).send().await;
+        answer.map_err(failed(SERVICE, "EnterStandby"))?;
+        Ok(())
+    }
+
     async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()> {
         let request = self.0.terminate_instance_in_auto_scaling_group().instance_id(instance);
         let answer = request.should_decrement_desired_capacity(decrement).send().await;

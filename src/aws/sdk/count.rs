@@ -29,6 +29,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("autoscaling", "PutLifecycleHook"),
     ("autoscaling", "ResumeProcesses"),
     ("autoscaling", "SuspendProcesses"),
+    ("autoscaling", "EnterStandby"),
     ("autoscaling", "TerminateInstanceInAutoScalingGroup"),
     ("autoscaling", "UpdateAutoScalingGroup"),
     ("ec2", "CreateLaunchTemplate"),

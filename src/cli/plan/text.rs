@@ -113,7 +113,10 @@ fn subject(step: &Step) -> String {
         Step::PutHook { group, hook } => format!("{group} ({})", hook.name),
         Step::DeleteHook { group, hook } => format!("{group} ({hook})"),
         Step::PutAuthEntry(entry) | Step::RemoveAuthEntry(entry) => entry.role_arn.clone(),
-        Step::MarkNode { node, instance, .. } => format!("{node} ({instance})"),
+        Step::MarkNode { node, instance, .. }
+        | Step::SurgeNode { node, instance, .. }
+        | Step::EnterStandby { node, instance, .. } => format!("{node} ({instance})"),
+        Step::UnsurgeNode { node } => node.clone(),
         Step::UnmarkNode { node, why } => format!("{node}: {why}"),
         Step::Evict { node, pod, .. } | Step::ForceDelete { node, pod } => {
             format!("{}/{} on {node}", pod.namespace, pod.name)

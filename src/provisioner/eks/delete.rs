@@ -119,6 +119,7 @@ fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
         version: "",
         members: input.members,
         desired: input.members.len(),
+        max_surge: 0,
         max_unavailable: input.members.len(),
         victims: Victims::All,
         lock: None,

@@ -105,6 +105,9 @@ impl World {
             | Step::RemoveAuthEntry(_)
             | Step::MarkNode { .. }
             | Step::UnmarkNode { .. }
+            | Step::SurgeNode { .. }
+            | Step::UnsurgeNode { .. }
+            | Step::EnterStandby { .. }
             | Step::Evict { .. }
             | Step::ForceDelete { .. }
             | Step::Terminate { .. } => return false,
@@ -188,6 +191,9 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::RemoveAuthEntry(_)
         | Step::MarkNode { .. }
         | Step::UnmarkNode { .. }
+        | Step::SurgeNode { .. }
+        | Step::UnsurgeNode { .. }
+        | Step::EnterStandby { .. }
         | Step::Evict { .. }
         | Step::ForceDelete { .. }
         | Step::Terminate { .. } => return false,

@@ -27,6 +27,7 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         members: &members,
         desired,
         max_unavailable: strategy.max_unavailable.of(desired),
+        max_surge: strategy.max_surge.or_none(desired),
         victims,
         lock: input.lock,
         obstacle: obstacle(input, group),
@@ -80,7 +81,7 @@ fn counts(input: &Input, group: &ScalingGroup, members: &[Member], draft: &mut D
     let uid = &input.resolved.wanted.id.uid;
     let live: Vec<_> = members
         .iter()
-        .filter(|m| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending))
+        .filter(|m| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending) || m.standing_by(uid))
         .collect();
     let count = |test: &dyn Fn(&&&Member) -> bool| live.iter().filter(test).count();
     draft.facts.status.insert(
@@ -99,7 +100,9 @@ fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draf
     let outdated = members.iter().filter(|m| !m.outdated.is_empty()).count();
     let because = |step: &Step| {
         let id = match step {
-            Step::MarkNode { instance, .. } | Step::Terminate { instance, .. } => instance,
+            Step::MarkNode { instance, .. }
+            | Step::EnterStandby { instance, .. }
+            | Step::Terminate { instance, .. } => instance,
             _ => return Vec::new(),
         };
         members.iter().find(|m| m.instance.id == *id).map(|m| m.outdated.clone()).unwrap_or_default()

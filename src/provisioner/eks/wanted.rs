@@ -113,6 +113,8 @@ pub enum Image {
 pub struct RollingUpdate {
     /// How many nodes may be unavailable at once.
     pub max_unavailable: Amount,
+    /// How many healthy nodes may stand by at once while their replacements come.
+    pub max_surge: Amount,
     /// How long a drain may take; `None` waits.
     pub drain_timeout: Option<SignedDuration>,
     /// At the timeout: delete what still stands, rather than give up.
@@ -140,6 +142,11 @@ impl Amount {
             Amount::Percent(p) => (desired * p as usize).div_ceil(100),
         };
         amount.clamp(1, desired.max(1))
+    }
+
+    /// The same where none at all is a choice: at most all.
+    pub fn or_none(self, desired: usize) -> usize {
+        if matches!(self, Amount::Count(0) | Amount::Percent(0)) { 0 } else { self.of(desired) }
     }
 }
 

@@ -45,7 +45,8 @@ pub(super) fn strategy(
         }
     });
     RollingUpdate {
-        max_unavailable: amount(problems, rolling.max_unavailable.as_ref()),
+        max_unavailable: amount(problems, "maxUnavailable", rolling.max_unavailable.as_ref(), 1),
+        max_surge: amount(problems, "maxSurge", rolling.max_surge.as_ref(), 0),
         drain_timeout,
         drain_force: rolling.drain_force.unwrap_or(false),
         join_timeout,
@@ -53,11 +54,11 @@ pub(super) fn strategy(
     }
 }
 
-pub(super) fn amount(problems: &mut Problems, value: Option<&IntOrString>) -> Amount {
+fn amount(problems: &mut Problems, field: &str, value: Option<&IntOrString>, unset: u32) -> Amount {
     let text = match value {
-        None => return Amount::Count(1),
+        None => return Amount::Count(unset),
         Some(IntOrString::Int(n)) => n.to_string(),
-        Some(IntOrString::String(text)) if text.is_empty() => return Amount::Count(1),
+        Some(IntOrString::String(text)) if text.is_empty() => return Amount::Count(unset),
         Some(IntOrString::String(text)) => text.clone(),
     };
     let parsed = match text.strip_suffix('%') {
@@ -65,13 +66,12 @@ pub(super) fn amount(problems: &mut Problems, value: Option<&IntOrString>) -> Am
         None => text.parse().ok().map(Amount::Count),
     };
     parsed.unwrap_or_else(|| {
-        let path = "spec.strategy.rollingUpdate.maxUnavailable";
         problems.0.push(Problem::invalid(
-            path,
+            &format!("spec.strategy.rollingUpdate.{field}"),
             text,
             "is neither a number of nodes nor a percentage",
             "use for example 1 or 30%",
         ));
-        Amount::Count(1)
+        Amount::Count(unset)
     })
 }

@@ -1,0 +1,68 @@
+//! `maxSurge`: a healthy node stands by while its replacement comes, and is drained only then.
+//!
+//! EnterStandby without decrement makes AWS launch the replacement; the node that stands by keeps its pods. The record
+//! on the Node, written before, says that it was this group that put it there: an instance that a person has put into
+//! standby is never touched, and one of ours is never forgotten.
+
+#[cfg(test)]
+mod tests;
+
+use super::members::Member;
+use super::rolling_update::{Decision, Input, told};
+use crate::aws::InstanceState;
+use crate::plan::Step;
+
+/// Goes on with the nodes that were told to stand by: those that do not yet, do; each of those that do is drained once
+/// a settled replacement stands in its place. Answers how many of the surge are taken.
+pub(super) fn go_on(input: &Input, victims: &[&Member], unavailable: usize, decision: &mut Decision) -> usize {
+    let waiting = |m: &&&Member| m.standing_by(input.uid) && m.mark(input.uid).is_none();
+    let mut spare = victims.iter().filter(waiting).count().saturating_sub(unavailable);
+    let mut taken = 0;
+    for member in victims.iter().filter(|m| m.surged(input.uid)) {
+        if !member.standing_by(input.uid) {
+            if member.available() {
+                taken += 1;
+                decision.steps.push(stand_by(input, member));
+            }
+            continue;
+        }
+        taken += 1;
+        let Some(node) = member.node.as_ref().filter(|_| member.mark(input.uid).is_none()) else { continue };
+        let covered = spare > 0 && !super::rolling_update::resting(input, member);
+        if node.ready && !covered {
+            decision.waiting.push(format!("the replacement of {}, which stands by, to be Ready", told(member)));
+            continue;
+        }
+        spare -= usize::from(node.ready);
+        decision.steps.extend(super::rolling_update::mark(input, member));
+    }
+    taken
+}
+
+/// Begins with a healthy node: first the record, then the act.
+pub(super) fn begin(input: &Input, member: &Member) -> Vec<Step> {
+    let Some(node) = &member.node else { return Vec::new() };
+    let record = Step::SurgeNode {
+        node: node.name.clone(),
+        resource_version: node.resource_version.clone(),
+        instance: member.instance.id.clone(),
+        template_version: input.version.into(),
+    };
+    vec![record, stand_by(input, member)]
+}
+
+fn stand_by(input: &Input, member: &Member) -> Step {
+    Step::EnterStandby {
+        group: input.group.into(),
+        instance: member.instance.id.clone(),
+        node: member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default(),
+    }
+}
+
+/// A record that led to nothing, on a node that is no longer to go, is taken off.
+pub(super) fn undo<'a>(input: &Input, members: impl Iterator<Item = &'a Member>) -> Vec<Step> {
+    members
+        .filter(|m| m.surged(input.uid) && m.instance.state == InstanceState::InService)
+        .filter_map(|m| Some(Step::UnsurgeNode { node: m.node.as_ref()?.name.clone() }))
+        .collect()
+}
