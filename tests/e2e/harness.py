@@ -467,6 +467,10 @@ class Group:
         """The most nodes that were unavailable by the controller's own doing at once."""
         return judge.max_unavailable_seen(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group)
 
+    def least_serving(self, size):
+        """The fewest nodes that took and kept pods, from when there first were `size`, by the controller's own doing."""
+        return judge.least_serving(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, size)
+
     def undrained(self, stays=()):
         """Instances that the controller terminated before they were drained, with what stood on each; none is right."""
         return judge.undrained(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, stays)

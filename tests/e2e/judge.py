@@ -115,6 +115,34 @@ def max_unavailable_seen(events, audit, group):
     return seen
 
 
+def least_serving(events, audit, group, size):
+    """The fewest Ready and uncordoned nodes right after an act of the controller, from when there first were `size`.
+
+    Whether their instances are InService or stand by does not matter: their pods run.
+    """
+    ready, cordoned, node_of, least = set(), set(), {}, None
+    story = [(moment(e), 0, e) for e in of_group(events, group) if e["kind"] == "state"]
+    story += [(when, 1, (node, on, user)) for when, node, on, user in cordons(audit)]
+    for _, kind, event in sorted(story, key=lambda entry: entry[:2]):
+        act = False
+        if kind == 1:
+            node, on, user = event
+            cordoned.add(node) if on else cordoned.discard(node)
+            act = on and user == CONTROLLER and node in node_of.values()
+        elif event["object"] == "node":
+            node_of[event["instance"]] = event["id"]
+            ready.add(event["id"]) if event["state"] == "ready" else ready.discard(event["id"])
+        elif event["object"] == "instance" and event["state"] in ENDED:
+            act = node_of.get(event["id"]) in ready - cordoned
+            ready.discard(node_of.get(event["id"]))
+        serving = len(ready - cordoned)
+        if least is None and serving >= size:
+            least = serving
+        if act and least is not None:
+            least = min(least, serving)
+    return least
+
+
 def undrained(events, audit, group, stays=()):
     """Instances of a group that the controller terminated undrained: {node: what was wrong}.
 

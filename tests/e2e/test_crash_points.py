@@ -53,6 +53,11 @@ POINTS = {
     "eviction": KubePoint("POST", r"/eviction"),
     "terminate": AwsPoint("TerminateInstanceInAutoScalingGroup", until=""),
 }
+SURGE_POINTS = {
+    "record": KubePoint("PATCH", r"^/api/v1/nodes/"),
+    "standby": AwsPoint("EnterStandby", until=""),
+    "terminate": POINTS["terminate"],
+}
 
 
 class Stage:
@@ -125,16 +130,22 @@ def reference(stage):
     return live(stage)
 
 
-def live(stage, name=None, answer=None):
+@pytest.fixture(scope="module")
+def surge_reference(stage):
+    """The same of a group whose nodes stand by while their replacements come."""
+    return live(stage, surge=1)
+
+
+def live(stage, name=None, answer=None, surge=0):
     """A group is made, rotated and deleted; with the crash at one point. Returns what it came to."""
     tenant = stage.begin()
     old, new = rotation.images(stage.cloud)[:2]
     seen = stage.cloud.now()
     tenant.defaults(image=old)
-    point = POINTS.get(name)
+    point = (SURGE_POINTS if surge else POINTS).get(name)
     if name == "role":
         point.arm(stage)
-    strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+    strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": surge}}
     group = tenant.group("web", spec={"strategy": strategy}, size=(NODES, NODES + 2), labels=rotation.pool(tenant))
     if name == "role":
         stage.crash(point, answer)
@@ -151,6 +162,9 @@ def live(stage, name=None, answer=None):
     tenant.running(NODES)
     end = {"aws": masked(stage, tenant, stage.cloud.snapshot()), "kubernetes": objects(stage, tenant, group)}
     assert group.max_unavailable_seen() <= 1 and group.undrained() == {}
+    if surge:
+        assert group.least_serving(NODES) == NODES
+        assert not [i for i in group.asg()["Instances"] if i["LifecycleState"] != "InService"]
     # Nothing else would have room for these pods.
     stage.cloud.kubectl("delete", "deployment,pdb", "--all", "-n", tenant.namespace)
     tenant.running(0)
@@ -168,7 +182,7 @@ def counts(stage, seen):
     """How often each thing was made and removed."""
     found = {}
     for event in stage.cloud.aws_events(seen):
-        if judge.by_controller(event) and event["status"] and event["status"] < 300 and re.match("Create|Delete|Terminate|Attach|Detach", event["operation"]):
+        if judge.by_controller(event) and event["status"] and event["status"] < 300 and re.match("Create|Delete|Terminate|Attach|Detach|Enter", event["operation"]):
             found[event["operation"]] = found.get(event["operation"], 0) + 1
     return found
 
@@ -226,6 +240,15 @@ def test_a_crash_leaves_no_trace(stage, reference, name, answer):
     result = live(stage, name, answer)
     assert result["counts"] == reference["counts"]
     assert differences(reference["end"], result["end"]) == []
+
+
+@pytest.mark.parametrize("answer", ["delivered", "lost"])
+@pytest.mark.parametrize("name", SURGE_POINTS)
+def test_a_crash_leaves_nobody_standing_by(stage, surge_reference, name, answer):
+    """No node stands by for ever, none is told so twice, and none goes before its replacement serves."""
+    result = live(stage, name, answer, surge=1)
+    assert result["counts"] == surge_reference["counts"]
+    assert differences(surge_reference["end"], result["end"]) == []
 
 
 def differences(one, other):

@@ -47,7 +47,7 @@ fn healthy_nodes_stand_by_and_broken_ones_go_at_once() {
             0,
             2,
             vec![standing("a"), member("n"), old("b")],
-            vec!["mark a"],
+            vec!["mark a", "mark b"],
         ),
         (
             "a revert finds one standing by",
