@@ -1,0 +1,195 @@
+"""What tests of a takeover ask of a world that original.py loaded: what there is of it, and who has written to it since."""
+
+import contextlib
+import dataclasses
+import json
+import threading
+from types import SimpleNamespace
+
+from botocore.exceptions import ClientError
+
+from e2e import harness, judge
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A moment in the simulator's log and in the audit log."""
+
+    aws: int
+    audit: int
+
+
+class Loaded(harness.Group):
+    """An InstanceGroup that the original left behind, with the names of all that it left.
+
+    `template`, `template_id` and `launch_configuration` are None where the group has none; `desired` is how many nodes
+    it had; `recorded` is the world as it was loaded.
+    """
+
+    def __init__(self, cloud, data):
+        metadata, scaling = data["instanceGroup"]["metadata"], data["autoScalingGroup"]
+        super().__init__(SimpleNamespace(cloud=cloud, namespace=metadata["namespace"], controller=None), metadata["name"])
+        self.recorded = data
+        self.scaling_group = scaling["AutoScalingGroupName"]
+        self.desired = scaling["DesiredCapacity"]
+        self.role, self.profile = data["role"]["RoleName"], data["instanceProfile"]["InstanceProfileName"]
+        self.launch_configuration = (data.get("launchConfiguration") or {}).get("LaunchConfigurationName")
+        self.template = data["launchTemplate"][0]["LaunchTemplateName"] if data.get("launchTemplate") else None
+        self.template_id = self.described_template()["LaunchTemplateId"] if self.template else None
+
+    # what it is
+
+    def described_template(self):
+        """Its launch template as AWS shows it."""
+        (found,) = self.cloud.boto("ec2").describe_launch_templates(LaunchTemplateNames=[self.template])["LaunchTemplates"]
+        return found
+
+    def running_versions(self):
+        """The template version of each of its instances, sorted, as numbers."""
+        return sorted(int(i["LaunchTemplate"]["Version"]) for i in self.asg()["Instances"] if "LaunchTemplate" in i)
+
+    def wait_nodes(self, timeout=harness.WAIT):
+        """Waits until it has as many Ready nodes as it had, with or without an InstanceGroup."""
+        self.wait(lambda g: len(g.ready_nodes()) == g.desired, timeout, f"{self.desired} Ready nodes")
+        return self
+
+    def snapshot(self):
+        """All that AWS and Kubernetes have of it, as one value without times that pass by themselves; see `differences`."""
+        account = self.cloud.snapshot()
+        found = self.get()
+        return plain({
+            "scalingGroup": account["groups"].get(self.scaling_group),
+            "template": account["templates"].get(self.template),
+            "launchConfiguration": self.described_launch_configuration(),
+            "warmPool": self.warm_pool(),
+            "role": account["roles"].get(self.role),
+            "profile": account["profiles"].get(self.profile),
+            "auth": self.cloud.map_roles(),
+            "nodes": {node["metadata"]["name"]: node_shown(node) for node in self.nodes()},
+            "instanceGroup": found and {
+                "metadata": {key: found["metadata"].get(key) for key in ("uid", "labels", "annotations", "finalizers", "generation")},
+                "spec": found["spec"],
+                "status": found.get("status"),
+            },
+        })  # fmt: skip
+
+    def described_launch_configuration(self):
+        """Its launch configuration as AWS shows it, or None."""
+        if self.launch_configuration is None:
+            return None
+        names = [self.launch_configuration]
+        found = self.cloud.boto("autoscaling").describe_launch_configurations(LaunchConfigurationNames=names)["LaunchConfigurations"]
+        return next(iter(found), None)
+
+    def warm_pool(self):
+        """The configuration of its warm pool and the ids in it, or None without a pool."""
+        found = self.cloud.boto("autoscaling").describe_warm_pool(AutoScalingGroupName=self.scaling_group)
+        if "WarmPoolConfiguration" not in found:
+            return None
+        return {"configuration": found["WarmPoolConfiguration"], "instances": sorted(i["InstanceId"] for i in found["Instances"])}
+
+    # who wrote
+
+    def mark(self):
+        """This moment, for `writes_since` and `kube_writes_since`."""
+        return Mark(self.cloud.now(), len(self.cloud.audit()))
+
+    def names(self):
+        """Every name and id of it in AWS."""
+        named = {self.scaling_group, self.role, self.profile, self.template, self.template_id, self.launch_configuration}
+        return {*named, *self.instances(None)} - {None}
+
+    def writes_since(self, mark):
+        """The controller's calls that wrote to AWS, or tried to, and named anything of this group; each a line of the log."""
+        names = self.names()
+        return [e for e in self.cloud.aws_events(mark.aws) if judge.by_controller(e) and mentions(e.get("params"), names)]
+
+    def operations_since(self, mark):
+        """The names of these calls, in order."""
+        return [event["operation"] for event in self.writes_since(mark)]
+
+    def kube_writes_since(self, mark):
+        """The controller's accepted writes to the API server on the group, its nodes, and aws-auth: (verb, resource, name)."""
+        nodes = {node["metadata"]["name"] for node in self.nodes()}
+        mine = {"instancegroups": {self.name}, "nodes": nodes, "configmaps": {"aws-auth"}}
+        found = []
+        for event in self.cloud.audit(mark.audit):
+            ref = event.get("objectRef", {})
+            about = ref.get("name") in mine.get(ref.get("resource"), ())
+            here = ref.get("resource") != "instancegroups" or ref.get("namespace") == self.tenant.namespace
+            accepted = event["responseStatus"].get("code", 500) < 300 and event["user"]["username"] == judge.CONTROLLER
+            if about and here and accepted:
+                found.append((event["verb"], "/".join(filter(None, (ref["resource"], ref.get("subresource")))), ref["name"]))
+        return found
+
+    # the hands of others
+
+    @contextlib.contextmanager
+    def hooks_answered(self):
+        """Meanwhile somebody lets instances go on that wait for a lifecycle hook, as the hooks' consumer would."""
+        done = threading.Event()
+        asg, name = self.cloud.boto("autoscaling"), {"AutoScalingGroupName": self.scaling_group}
+
+        def answer():
+            while not done.wait(0.2):
+                group = self.asg() or {"Instances": []}
+                waiting = [i for i in group["Instances"] if i["LifecycleState"].endswith(":Wait")]
+                hooks = asg.describe_lifecycle_hooks(**name)["LifecycleHooks"] if waiting else []
+                for instance in waiting:
+                    for hook in hooks:
+                        with contextlib.suppress(ClientError):
+                            asg.complete_lifecycle_action(
+                                **name, LifecycleHookName=hook["LifecycleHookName"], InstanceId=instance["InstanceId"], LifecycleActionResult="CONTINUE"
+                            )
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def remove(self):
+        """Takes it out of the cloud, with everything that it left; no controller may work on it any more."""
+        if self.get():
+            self.patch({"metadata": {"finalizers": None}})
+            self.delete()
+        self.cloud.boto("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=self.scaling_group, ForceDelete=True)
+
+
+def node_shown(node):
+    """What of a node a takeover leaves as it is."""
+    metadata, spec = node["metadata"], node["spec"]
+    ours = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(harness.PREFIX)}
+    labels = {key: value for key, value in metadata["labels"].items() if not key.startswith("local.")}
+    return {"uid": metadata["uid"], "labels": labels, "annotations": ours, "unschedulable": spec.get("unschedulable", False), "taints": spec.get("taints", [])}
+
+
+def plain(value):
+    """A value as JSON has it, so that two can be compared."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def mentions(value, names):
+    """Whether a text in a value is one of the names, or an ARN or path that ends in one."""
+    if isinstance(value, dict):
+        return any(mentions(each, names) for each in value.values())
+    if isinstance(value, list):
+        return any(mentions(each, names) for each in value)
+    return isinstance(value, str) and (value in names or value.rpartition("/")[2] in names)
+
+
+def differences(before, after, path=""):
+    """Where two snapshots differ: {dotted path: (before, after)}, items of lists by their number; what is missing is None."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted({*before, *after})
+        pairs = [(key, before.get(key), after.get(key)) for key in keys]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = [(str(number), *pair) for number, pair in enumerate(zip(before, after, strict=True))]
+    else:
+        return {} if before == after else {path: (before, after)}
+    found = {}
+    for key, old, new in pairs:
+        found |= differences(old, new, f"{path}.{key}" if path else key)
+    return found
