@@ -1,5 +1,6 @@
 //! One reconcile: merge, look up, resolve, observe, plan, apply, report.
 
+pub mod follow;
 pub mod pace;
 pub mod stores;
 pub mod watches;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::core::DeserializeGuard;
+use kube::core::{DeserializeGuard, ObjectMeta};
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 
@@ -20,6 +21,7 @@ use crate::cluster::{ClusterError, EventKind, EventRecord, Regarding};
 use crate::corridor::{Corridor, ObserveError, Walked, identity};
 use crate::leader::Leadership;
 use crate::metrics::{Metrics, Reconciled};
+use crate::others::Others;
 use crate::plan::{Outcome, Planned, Reason, Told};
 use crate::report::{Report, report, stamp};
 use stores::Stores;
@@ -35,8 +37,10 @@ pub struct Shared {
     pub stores: Stores,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Whether this process may write.
+    /// Whether this process leads.
     pub leadership: tokio::sync::watch::Receiver<Leadership>,
+    /// Other controllers that work on the same groups.
+    pub others: Others,
     /// The only writer of aws-auth.
     pub joining: Joining,
     /// Where the ConfigMap is.
@@ -46,9 +50,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Whether this process may write now.
+    /// Whether this process leads now.
     pub fn leads(&self) -> bool {
         self.leadership.borrow().is_leader()
+    }
+
+    /// Whether this process may write now: it leads, and no other controller is at work.
+    pub fn writes(&self) -> bool {
+        self.leads() && self.others.hold().is_none()
     }
 }
 
@@ -96,7 +105,7 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
     let key = key(stored);
     shared.stores.started(&key, &shared.metrics);
     let _working = shared.metrics.working();
-    if !shared.leads() {
+    if !shared.writes() {
         return Ok(Action::await_change());
     }
     let version = stored.resource_version();
@@ -114,7 +123,7 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
     let now = Timestamp::now();
     let walked = walk(group, &key, shared, now).await?;
     let (plan, bounds) = (walked.plan, walked.bounds);
-    let leading = || shared.leads();
+    let leading = || shared.writes();
     let applier = Applier {
         inventory: &shared.corridor.inventory,
         cluster: shared.corridor.cluster.as_ref(),
@@ -128,7 +137,7 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
     let finalizers = group.metadata.finalizers.clone().unwrap_or_default();
     let applied = apply(&applier, &identity(group), version.as_deref().unwrap_or_default(), &finalizers, plan).await;
     // Whoever leads now tells how the group stands; a process that was paused on the way writes nothing.
-    if !shared.leads() {
+    if !shared.writes() {
         return Ok(Action::await_change());
     }
     let old = group.status.clone().unwrap_or_default();
@@ -183,13 +192,7 @@ async fn write(
         corridor.memory.wrote(key, &version);
     }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
-    let regarding = Regarding {
-        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
-        kind: "InstanceGroup".into(),
-        namespace: Some(namespace.clone()),
-        name: name.clone(),
-        uid: group.uid().unwrap_or_default(),
-    };
+    let regarding = regarding(&group.metadata);
     for event in &report.acts {
         tell(&regarding, event, shared).await;
     }
@@ -205,6 +208,17 @@ async fn write(
         corridor.memory.forget_group(key);
     }
     Ok(())
+}
+
+/// The group, for an event about it.
+pub fn regarding(meta: &ObjectMeta) -> Regarding {
+    Regarding {
+        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
+        kind: "InstanceGroup".into(),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+    }
 }
 
 /// An event that cannot be written is worth a log line and no more.

@@ -55,6 +55,7 @@ pub struct Metrics {
     boundaries_valid: IntGauge,
     boundaries_warnings: IntGauge,
     leader: IntGauge,
+    other_controller: IntGauge,
     results: IntCounterVec,
     errors: IntCounter,
     reconcile_seconds: Histogram,
@@ -124,7 +125,11 @@ impl Metrics {
             )?,
             boundaries_warnings: build
                 .gauge("instance_manager_boundaries_warnings", "Warnings about the ConfigMap in force.")?,
-            leader: build.gauge("instance_manager_leader", "1 when this process leads and may write.")?,
+            leader: build.gauge("instance_manager_leader", "1 when this process leads.")?,
+            other_controller: build.gauge(
+                "instance_manager_other_controller",
+                "1 while another controller writes the status of groups, so that this process only reads.",
+            )?,
             results,
             errors: build.child_counter(
                 "controller_runtime_reconcile_errors_total",
@@ -273,6 +278,11 @@ impl Metrics {
     /// Whether this process leads.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    /// Whether another controller is at work.
+    pub fn other_controller(&self, seen: bool) {
+        self.other_controller.set(i64::from(seen));
     }
 
     /// The number of reconciles that may be under way at once.

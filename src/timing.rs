@@ -21,6 +21,9 @@ pub struct Timing {
     pub rest: SignedDuration,
     /// How long a replacement must have been Ready before the next batch: one that dies at once must not cost another node.
     pub settle: SignedDuration,
+    /// How long nothing is written after a start that takes groups over: a Deployment ends the old pod once the new one
+    /// runs, and gives it this long.
+    pub overlap: SignedDuration,
 }
 
 impl Default for Timing {
@@ -34,6 +37,7 @@ impl Default for Timing {
             deletion_drain: SignedDuration::from_mins(15),
             rest: SignedDuration::from_mins(5),
             settle: SignedDuration::from_secs(30),
+            overlap: SignedDuration::from_secs(30),
         }
     }
 }
@@ -42,7 +46,8 @@ impl Timing {
     /// The same clocks in a world that runs faster, for tests and the demo.
     pub fn scaled(self, factor: f64) -> Self {
         let scale = |d: SignedDuration| SignedDuration::try_from_secs_f64(d.as_secs_f64() * factor).unwrap_or(d);
-        let Timing { poll, propagation, shortfall, dead_kubelet, volumes, deletion_drain, rest, settle } = self;
+        let Timing { poll, propagation, shortfall, dead_kubelet, volumes, deletion_drain, rest, settle, overlap } =
+            self;
         Timing {
             poll: scale(poll),
             propagation: scale(propagation),
@@ -52,6 +57,7 @@ impl Timing {
             deletion_drain: scale(deletion_drain),
             rest: scale(rest),
             settle: scale(settle),
+            overlap: scale(overlap),
         }
     }
 }

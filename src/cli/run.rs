@@ -14,6 +14,7 @@ use crate::args::RunArgs;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::cluster::{self, KubeCluster};
+use crate::controller::follow::follow;
 use crate::controller::stores::Stores;
 use crate::controller::watches::{self, Bell};
 use crate::controller::{Shared, Stored, failed, reconcile};
@@ -22,6 +23,7 @@ use crate::leader::{self, Ended, LeaderConfig};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::nodes::NodeIndex;
+use crate::others::Others;
 use crate::timing::Timing;
 use crate::{http, telemetry};
 
@@ -53,6 +55,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         (leader::always(), None)
     };
 
+    let timing = Timing::default().scaled(args.time_scale);
     let (groups, groups_writer) = reflector::store::<Stored>();
     let (namespaces, namespaces_writer) = reflector::store();
     let shared = Arc::new(Shared {
@@ -61,7 +64,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             cluster: Arc::new(KubeCluster::new(client.clone(), identity)),
             nodes: Arc::new(NodeIndex::default()),
             memory: Arc::new(Memory::default()),
-            timing: Timing::default().scaled(args.time_scale),
+            timing,
             resync: args.resync_period,
             retention: args.cluster.config_retention as usize,
             cluster_name: args.cluster.cluster_name.clone(),
@@ -70,6 +73,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),
         leadership: leadership.clone(),
+        others: Others::new(args.resync_period, timing.overlap.unsigned_abs()),
         joining: Default::default(),
         config_namespace: args.cluster.config_namespace.clone(),
         began: tokio::time::Instant::now(),
@@ -124,24 +128,6 @@ async fn synced(shared: &Shared) {
     let stores = &shared.stores;
     while stores.missing().is_some() || !shared.corridor.nodes.synced() {
         tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// A change of leadership wakes every group of the new leader.
-async fn follow(mut leadership: watch::Receiver<leader::Leadership>, shared: Arc<Shared>, bell: Bell) {
-    let mut led = false;
-    loop {
-        let leads = shared.leads();
-        shared.metrics.leader(leads);
-        if leads && !led {
-            tracing::info!("leading");
-            watches::settle_again(&shared).await;
-            bell.all();
-        }
-        led = leads;
-        if leadership.changed().await.is_err() {
-            return std::future::pending().await;
-        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::auth::aws_auth;
 use crate::cluster::Regarding;
 use crate::config::{Source, judge};
 use crate::nodes;
+use crate::others::Trace;
 use crate::plan::Told;
 
 /// Wakes groups.
@@ -92,16 +93,17 @@ fn cause(stored: &Stored) -> Cause {
 }
 
 /// InstanceGroups.
-pub async fn groups(client: Client, writer: Writer<Stored>, bell: Bell) {
+pub async fn groups(client: Client, mut writer: Writer<Stored>, bell: Bell) {
     let api: Api<Stored> = Api::all(client);
     let mut known = std::collections::HashMap::new();
-    let stream = watcher(api, config()).default_backoff().modify(|stored| {
-        stored.meta_mut().managed_fields = None;
-        stored.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
-    });
-    let mut stream = std::pin::pin!(reflector(writer, stream));
+    let stream = watcher(api, config()).default_backoff();
+    let mut stream = std::pin::pin!(stream);
     let mut listed = std::collections::BTreeSet::new();
-    while let Some(event) = next(&mut stream, "instancegroups").await {
+    while let Some(mut event) = next(&mut stream, "instancegroups").await {
+        if let Event::Apply(stored) | Event::InitApply(stored) = &mut event {
+            trim(stored, &bell.shared);
+        }
+        writer.apply_watcher_event(&event);
         let index = &bell.shared.stores.index;
         match event {
             Event::Init => listed.clear(),
@@ -119,15 +121,28 @@ pub async fn groups(client: Client, writer: Writer<Stored>, bell: Bell) {
             }
             Event::InitDone => {
                 index.retain(&listed).iter().for_each(|key| forget(key, &mut known, &bell.shared));
+                if !bell.shared.stores.groups_seen.load(Ordering::Acquire) {
+                    bell.shared.others.listed();
+                }
                 bell.shared.stores.groups_seen.store(true, Ordering::Release);
             }
         }
     }
 }
 
+/// Who wrote the status is looked at here; the store needs it no more.
+fn trim(stored: &mut Stored, shared: &Shared) {
+    stored.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
+    let fields = stored.meta_mut().managed_fields.take().unwrap_or_default();
+    let status = stored.0.as_ref().ok().map(|group| &group.status);
+    let trace = Trace::new(fields, &status);
+    shared.others.saw(&key(stored), trace, || super::regarding(stored.meta()));
+}
+
 /// A group is gone, and so is everything that was remembered of it.
 fn forget(key: &str, known: &mut std::collections::HashMap<String, Cause>, shared: &Shared) {
     known.remove(key);
+    shared.others.forget(key);
     shared.corridor.memory.forget_group(key);
     shared.metrics.forget_group(key);
 }
@@ -175,7 +190,7 @@ async fn label_role(node: &Node, shared: &Shared) {
     let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else {
         return;
     };
-    if !shared.leads() {
+    if !shared.writes() {
         return;
     }
     let wanted = [(label::LEGACY_NODE_ROLE.to_owned(), role.clone())].into();
@@ -282,6 +297,7 @@ async fn settle(live: Option<&ConfigMap>, shared: &Shared) {
     }
     if shared.leads() {
         if in_force.source == Source::Live
+            && shared.writes()
             && let Some(data) = &data
             && let Err(error) = shared.corridor.cluster.put_last_good(&shared.config_namespace, data).await
         {
