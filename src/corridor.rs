@@ -19,7 +19,7 @@ use crate::groups::GroupIndex;
 use crate::memory::Memory;
 use crate::nodes::NodeIndex;
 use crate::plan::{Facts, Outcome, Plan, Reason};
-use crate::provisioner::eks::{delete, names::GroupNames, observe, plan, resolve, state, wanted};
+use crate::provisioner::eks::{delete, names::GroupNames, observe, plan, resolve, state, user_data::OsFamily, wanted};
 use crate::provisioner::{GroupId, Problem, sentence};
 use crate::report::Bounds;
 use crate::timing::Timing;
@@ -46,6 +46,8 @@ pub struct Corridor {
     pub cluster_name: Option<String>,
     /// `--default-scaling-configuration`: for groups that do not say it.
     pub default_kind: ScalingConfigurationKind,
+    /// `--disable-windows-cluster-ca-injection`: Windows nodes ask EKS for the cluster's endpoint and certificate.
+    pub windows_asks_for_endpoint: bool,
 }
 
 /// What stands around one group, from the watched stores.
@@ -194,7 +196,8 @@ impl Corridor {
             };
             return Err(violations.iter().map(problem).collect());
         }
-        let wanted = wanted::parse(id, &effective.annotations, &spec)?;
+        let mut wanted = wanted::parse(id, &effective.annotations, &spec)?;
+        wanted.asks_for_endpoint = self.windows_asks_for_endpoint && wanted.family == OsFamily::Windows;
         match &self.cluster_name {
             Some(name) if *name != wanted.cluster => Err(vec![
                 Problem::invalid(

@@ -35,7 +35,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [(&str, &[&str]); 7] = [
+const EXAMPLES: [(&str, &[&str]); 8] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
     ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
@@ -43,6 +43,7 @@ const EXAMPLES: [(&str, &[&str]); 7] = [
     ("by-name", &["examples/by-name.yaml"]),
     ("bottlerocket", &["examples/bottlerocket.yaml"]),
     ("amazonlinux2023", &["examples/amazonlinux2023.yaml"]),
+    ("windows", &["examples/windows.yaml"]),
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use instance_manager::api::decode_spec;
-use instance_manager::aws::{Cluster, InstanceProfile, NetworkObject, Role};
+use instance_manager::aws::{Cluster, InstanceProfile, InstanceType, NetworkObject, Role};
 use instance_manager::cli::input::{InputArgs, Merged, load};
 use instance_manager::provisioner::GroupId;
 use instance_manager::provisioner::eks::resolve::{Environment, resolve};
@@ -17,7 +17,7 @@ fn root(path: &str) -> PathBuf {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [&[&str]; 7] = [
+const EXAMPLES: [&[&str]; 8] = [
     &["examples/full.yaml"],
     &["boundaries/basic.yaml", "examples/short.yaml"],
     &["boundaries/architectures.yaml", "examples/conditionals.yaml"],
@@ -25,6 +25,7 @@ const EXAMPLES: [&[&str]; 7] = [
     &["examples/by-name.yaml"],
     &["examples/bottlerocket.yaml"],
     &["examples/amazonlinux2023.yaml"],
+    &["examples/windows.yaml"],
 ];
 
 fn wanted(group: &Merged) -> Wanted {
@@ -68,7 +69,13 @@ fn environment(wanted: &Wanted) -> Environment {
         subnets: all(&wanted.subnets),
         security_groups: all(&wanted.security_groups),
         image: Some(("parameter".into(), Some("ami-0123456789abcdef0".into()))),
-        architecture: Some(Some("x86_64".into())),
+        instance_type: Some(Some(InstanceType {
+            name: wanted.instance_type.clone(),
+            architectures: vec!["x86_64".into()],
+            interfaces: 3,
+            addresses: 10,
+            ..InstanceType::default()
+        })),
         given_profile: wanted.given_role.as_ref().map(|given| InstanceProfile {
             name: given.profile.clone(),
             arn: format!("arn:aws:iam::123456789012:instance-profile/{}", given.profile),

@@ -79,7 +79,7 @@ fn environment() -> Environment {
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
         image: None,
-        architecture: None,
+        instance_type: None,
         given_profile: Some(InstanceProfile {
             name: "given".into(),
             arn: "arn:aws:iam::1:instance-profile/given".into(),

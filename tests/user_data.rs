@@ -86,6 +86,11 @@ fn user_data_is_as_in_the_golden_files() {
     let post = "[settings.kernel.sysctl]\n\"vm.max_map_count\" = \"262144\"\n";
     let stages = vec![Stage::new("admin", StageKind::Pre, pre), Stage::new("sysctl", StageKind::Post, post)];
     golden("bottlerocket_full", OsFamily::Bottlerocket, &BootstrapInput { stages, ..full() });
+    let asking = BootstrapInput { endpoint: String::new(), ca_base64: String::new(), ..plain() };
+    golden("windows_asking", OsFamily::Windows, &asking);
+    let pre = Stage::new("first", StageKind::Pre, "Write-Host pre # to the end of this line");
+    let post = Stage::new("last", StageKind::Post, "V3JpdGUtSG9zdCBwb3N0");
+    golden("windows_full", OsFamily::Windows, &BootstrapInput { stages: vec![pre, post], ..full() });
 }
 
 #[test]
@@ -98,7 +103,7 @@ fn what_a_family_cannot_carry_is_reported() {
     );
     assert_eq!(ignored(OsFamily::AmazonLinux2023, &input), [Ignored::ContainerRuntime]);
     assert_eq!(ignored(OsFamily::AmazonLinux2, &input), []);
-    assert_eq!(render(OsFamily::Windows, &plain()), Err(UserDataProblem::NotSupported { family: OsFamily::Windows }));
+    assert_eq!(ignored(OsFamily::Windows, &input), [Ignored::Mounts]);
 }
 
 #[test]
@@ -128,6 +133,19 @@ fn bad_stages_are_named_without_their_content() {
     }
     let twice = stage(StageKind::Post, "[settings.kubernetes]\nmax-pods = 5\n");
     assert_eq!(render(OsFamily::Bottlerocket, &twice), Err(UserDataProblem::TomlConflict));
+}
+
+#[test]
+fn windows_refuses_what_is_read_before_any_quote_counts() {
+    for (text, expect) in
+        [("--a=<script>canary</script>", "a tag"), ("</powershell>", "a tag"), ("--a=\u{2019}", "ASCII")]
+    {
+        let input = BootstrapInput { bootstrap_arguments: text.to_owned().into(), ..plain() };
+        let message = render(OsFamily::Windows, &input).unwrap_err().to_string();
+        assert!(message.contains("bootstrapArguments") && message.contains(expect), "{message}");
+        assert!(!message.contains("canary"), "{message}");
+    }
+    assert!(render(OsFamily::Windows, &full()).is_ok(), "a threshold such as <300Mi is no tag");
 }
 
 #[test]
@@ -210,6 +228,34 @@ fn an_instance_of_a_warm_pool_does_not_join() {
     assert_eq!(run("InService").lines().last().unwrap(), "joined;post");
 }
 
+/// The words after a command of a PowerShell script up to the end of the statement, as about_Quoting_Rules and
+/// about_Redirection tell them.
+fn powershell_words(script: &str, command: &str) -> Vec<String> {
+    let mut rest = script.split_once(command).unwrap().1.chars().peekable();
+    let (mut words, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
+    while let Some(c) = rest.next() {
+        match c {
+            '\'' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match rest.next().expect("the string ends") {
+                        '\'' if rest.next_if_eq(&'\'').is_none() => break,
+                        c => word.push(c),
+                    }
+                }
+            }
+            ' ' => words.extend(word.take()),
+            '\n' => break,
+            c => {
+                assert!(!"\"`$;|&(){}@#".contains(c) || words.len() > 3 && c == '&', "{c:?} outside of quotes");
+                word.get_or_insert_default().push(c);
+            }
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// Parts of a MIME message: content type and content.
 fn mime_parts(text: &str) -> Vec<(String, String)> {
     let (head, body) = text.split_once("\n\n").unwrap();
@@ -278,14 +324,14 @@ prop_compose! {
 
 prop_compose! {
     fn any_input()(
-        cluster in "\\PC{0,20}",
-        endpoint in "\\PC{0,20}",
-        ca_base64 in "\\PC{0,20}",
+        cluster in prop_oneof!["\\PC{0,20}", "[ -~]{0,20}"],
+        endpoint in prop_oneof!["\\PC{0,20}", "[ -~]{0,20}"],
+        ca_base64 in prop_oneof!["\\PC{0,20}", "[ -~]{0,20}"],
         labels in prop::collection::btree_map(
             text("[a-z][a-z0-9]{0,8}(/[A-Za-z0-9]{1,5})?"), text("([A-Za-z0-9._-]{0,4}[A-Za-z0-9])?"), 0..4),
         taints in prop::collection::vec(any_taint(), 0..4),
         max_pods in prop::option::of(1..250u32),
-        container_runtime in prop::option::of("\\PC{1,10}"),
+        container_runtime in prop::option::of(prop_oneof!["\\PC{1,10}", "[ -~]{1,10}"]),
         bootstrap_arguments in prop_oneof![any::<String>(), Just(String::new())],
     ) -> BootstrapInput {
         BootstrapInput {
@@ -362,6 +408,32 @@ proptest! {
         prop_assert_eq!(read_taints(read_flag(&flags[1..own], "--register-with-taints")), written_taints(&input));
         let arguments: Vec<_> = input.bootstrap_arguments.expose().split_whitespace().collect();
         prop_assert_eq!(&flags[own..], &arguments[..]);
+    }
+
+    #[test]
+    fn powershell_reads_back_what_was_written(input in any_input(), arguments in "[ -~\n]{0,20}") {
+        let input = BootstrapInput { bootstrap_arguments: arguments.into(), ..input };
+        let Ok(rendered) = render(OsFamily::Windows, &input) else { return Ok(()) };
+        let mut words = powershell_words(&rendered.text(), "\n& $EKSBootstrapScriptFile ");
+        prop_assert_eq!(words.split_off(words.len() - 4), ["3>&1", "4>&1", "5>&1", "6>&1"]);
+        let kubelet = words.pop().unwrap();
+        let mut wanted = Vec::new();
+        for (name, value) in [
+            ("-EKSClusterName", input.cluster.as_str()),
+            ("-Base64ClusterCA", &input.ca_base64),
+            ("-APIServerEndpoint", &input.endpoint),
+            ("-ContainerRuntime", input.container_runtime.as_deref().unwrap_or_default()),
+        ] {
+            wanted.extend([name, value].into_iter().filter(|_| !value.is_empty()));
+        }
+        wanted.push("-KubeletExtraArgs");
+        prop_assert_eq!(words, wanted);
+        prop_assert!(kubelet.contains(input.bootstrap_arguments.expose()));
+        let flags: Vec<_> = kubelet.split_whitespace().collect();
+        prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
+        prop_assert_eq!(read_taints(read_flag(&flags[1..2], "--register-with-taints")), written_taints(&input));
+        let last = input.max_pods.map(|pods| format!("--max-pods={pods}"));
+        prop_assert!(last.is_none_or(|last| kubelet.ends_with(&last)));
     }
 
     #[test]

@@ -69,6 +69,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             retention: args.cluster.config_retention as usize,
             cluster_name: args.cluster.cluster_name.clone(),
             default_kind: args.cluster.default_scaling_configuration,
+            windows_asks_for_endpoint: args.cluster.disable_windows_cluster_ca_injection,
         },
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),

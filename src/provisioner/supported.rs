@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Problem;
-use crate::api::{
-    EksSpec, InstanceGroupSpec, OsFamily, ProvisionerKind, ScalingConfigurationKind, StrategyType, names::annotation,
-};
+use crate::api::{EksSpec, InstanceGroupSpec, ProvisionerKind, ScalingConfigurationKind, StrategyType};
 use crate::plan::Reason;
 
 /// One row: the field, what is missing, and whether a merged spec uses it.
@@ -69,16 +67,6 @@ pub const TABLE: &[Row] = &[
                 c.placement.as_ref().and_then(|p| p.host_resource_group_arn.as_deref()).is_some_and(|a| !a.is_empty())
             })
         },
-    },
-    Row {
-        field: "instancemgr.keikoproj.io/os-family: windows",
-        feature: "Windows nodes",
-        uses: |_, a| a.get(annotation::OS_FAMILY).is_some_and(|f| OsFamily::parse(f) == Some(OsFamily::Windows)),
-    },
-    Row {
-        field: "instancemgr.keikoproj.io/custom-networking-enabled",
-        feature: "custom networking",
-        uses: |_, a| a.get(annotation::CUSTOM_NETWORKING_ENABLED).is_some_and(|v| v.eq_ignore_ascii_case("true")),
     },
 ];
 

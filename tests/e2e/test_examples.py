@@ -66,6 +66,27 @@ def test_bottlerocket_joins_by_its_settings(make_tenant):
     assert node["status"]["capacity"]["pods"] == "30"
 
 
+def test_windows_joins_by_its_powershell(make_tenant, shared):
+    """The family that differs in everything: script, image, right to join, and what the autoscaler must be told."""
+    group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "windows.yaml").read_text()).wait_ready(nodes=1)
+    (node,) = group.nodes()
+    labels = node["metadata"]["labels"]
+    assert labels["team"] == "desktop" and labels["kubernetes.io/os"] == "windows"
+    assert labels[PREFIX + "image"] == shared["amis"]["windows"][0]
+    assert {"key": "os", "value": "windows", "effect": "NoSchedule"} in node["spec"]["taints"]
+    assert node["status"]["capacity"]["pods"] == "20"
+    arn = group.status()["nodesInstanceRoleArn"]
+    (entry,) = (e for e in yaml.safe_load(shared.map_roles()) if e["rolearn"] == arn)
+    assert "eks:kube-proxy-windows" in entry["groups"]
+    template = "k8s.io/cluster-autoscaler/node-template/"
+    tags = tags_of(group.asg())
+    assert (tags[template + "label/kubernetes.io/os"], tags[template + "label/kubernetes.io/arch"]) == ("windows", "amd64")
+    assert tags[template + "resources/vpc.amazonaws.com/PrivateIPv4Address"] == "9"
+    group.delete()
+    group.wait_gone()
+    assert arn not in shared.map_roles()
+
+
 def test_network_and_image_are_found_by_name(make_tenant, shared):
     """Who names subnets by their tag and asks for `latest` must not have to know any id."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "by-name.yaml").read_text()).wait_ready(nodes=1)

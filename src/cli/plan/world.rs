@@ -64,6 +64,7 @@ impl World {
             retention: args.config_retention as usize,
             cluster_name: args.cluster_name.clone(),
             default_kind: args.default_scaling_configuration,
+            windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
         };
         let (groups, mut groups_writer) = reflector::store::<Stored>();
         let (namespaces, mut namespaces_writer) = reflector::store::<PartialObjectMeta<Namespace>>();

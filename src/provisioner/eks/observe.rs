@@ -69,7 +69,7 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
             subnets: vec![],
             security_groups: vec![],
             image: None,
-            architecture: None,
+            instance_type: None,
             given_profile: None,
         });
     };
@@ -90,17 +90,16 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
         subnets: subnets.to_vec(),
         security_groups: security_groups.to_vec(),
         image: None,
-        architecture: None,
+        instance_type: None,
         given_profile,
     };
-    if !matches!(wanted.image, Image::Id(_)) {
-        let kind = o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?;
-        let architecture = kind.as_ref().and_then(|t| t.architecture()).map(str::to_owned);
-        if let Some(parameter) = architecture.as_deref().and_then(|a| image_parameter(wanted, a, &cluster.version)) {
-            let image = o.inventory.image(&parameter, o.resync).await.map_err(aws)?;
-            environment.image = Some((parameter, image));
-        }
-        environment.architecture = Some(architecture);
+    if wanted.needs_type() {
+        environment.instance_type = Some(o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?);
+    }
+    let architecture = environment.instance_type.as_ref().and_then(|t| t.as_ref()?.architecture());
+    if let Some(parameter) = architecture.and_then(|a| image_parameter(wanted, a, &cluster.version)) {
+        let image = o.inventory.image(&parameter, o.resync).await.map_err(aws)?;
+        environment.image = Some((parameter, image));
     }
     environment.cluster = Some(cluster);
     Ok(environment)
@@ -114,12 +113,15 @@ fn all_known(wanted: &[String], known: &[NetworkObject]) -> bool {
     wanted.iter().all(|name| known.iter().any(|o| found(name, o)))
 }
 
-/// Where AWS publishes an image; `None` for a family that is not made here.
+/// Where AWS publishes an image; `None` for one that is given by its id, or that AWS does not have.
 fn image_parameter(wanted: &Wanted, architecture: &str, version: &str) -> Option<String> {
     let id = |latest: &str| match &wanted.image {
         Image::Ssm(id) => id.clone(),
         Image::Latest | Image::Id(_) => latest.to_owned(),
     };
+    if matches!(wanted.image, Image::Id(_)) {
+        return None;
+    }
     let arm = architecture == "arm64";
     Some(match wanted.family {
         OsFamily::AmazonLinux2 => format!(
@@ -134,7 +136,11 @@ fn image_parameter(wanted: &Wanted, architecture: &str, version: &str) -> Option
         OsFamily::Bottlerocket => {
             format!("/aws/service/bottlerocket/aws-k8s-{version}/{architecture}/{}/image_id", id("latest"))
         }
-        OsFamily::Windows => return None,
+        OsFamily::Windows if arm => return None,
+        OsFamily::Windows => {
+            let id = id("latest");
+            format!("/aws/service/ami-windows-{id}/Windows_Server-2019-English-Core-EKS_Optimized-{version}/image_id")
+        }
     })
 }
 
@@ -397,7 +403,8 @@ pub async fn remains(
         remains.attached = iam.attached_policies(&names.role).await.map_err(aws)?;
         remains.inline = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
-    let entry = role_arn.map(|arn| AuthEntry::for_nodes(arn, false));
-    remains.auth = entry.filter(|e| aws_auth::state(o.map_roles, e) == aws_auth::EntryState::Present);
+    // A group that is to go may have no spec that could tell which of the two it was.
+    let entries = role_arn.into_iter().flat_map(|arn| [false, true].map(|windows| AuthEntry::for_nodes(arn, windows)));
+    remains.auth = entries.into_iter().find(|e| aws_auth::state(o.map_roles, e) == aws_auth::EntryState::Present);
     Ok(remains)
 }

@@ -4,11 +4,11 @@
 
 use super::hash::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
-use super::user_data::{self, BootstrapInput, Ignored};
+use super::user_data::{self, BootstrapInput, Ignored, OsFamily};
 use super::wanted::{GivenRole, Image, Wanted};
 use crate::api::names::label;
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{Cluster, InstanceProfile, NetworkObject, Tag, TemplateData};
+use crate::aws::{Cluster, InstanceProfile, InstanceType, NetworkObject, Tag, TemplateData};
 use crate::plan::Reason;
 use crate::provisioner::{GroupId, Problem};
 use crate::redact::Redacted;
@@ -24,8 +24,8 @@ pub struct Environment {
     pub security_groups: Vec<NetworkObject>,
     /// The parameter that an image alias leads to, and what it holds.
     pub image: Option<(String, Option<String>)>,
-    /// The instance type, when an alias needs its architecture; `Some(None)` when AWS does not know it.
-    pub architecture: Option<Option<String>>,
+    /// The instance type, where something is derived from it; `Some(None)` when AWS does not know it.
+    pub instance_type: Option<Option<InstanceType>>,
     /// The profile of a given role; `None` when there is none of that name or no role is given.
     pub given_profile: Option<InstanceProfile>,
 }
@@ -123,11 +123,15 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     }
     let subnets = ids(&mut problems, "subnets", &wanted.subnets, &env.subnets);
     let security_groups = ids(&mut problems, "securityGroups", &wanted.security_groups, &env.security_groups);
+    if env.instance_type == Some(None) {
+        problems.push(unknown_type(&wanted));
+    }
+    let known_type = env.instance_type.as_ref().and_then(Option::as_ref);
     let image_id = image(&mut problems, &wanted, env);
     let names = Names::derive(&wanted, distinct);
     let account = Account::of(&cluster.arn);
     let (role_arn, profile_arn) = role(&mut problems, &wanted, &names, &account, env.given_profile.as_ref());
-    let boot = bootstrap(&wanted, cluster, &image_id);
+    let boot = bootstrap(&wanted, cluster, &image_id, known_type);
     let mut data = TemplateData {
         image_id,
         instance_type: wanted.instance_type.clone(),
@@ -146,8 +150,6 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
             data.user_data = Redacted::new(rendered.base64());
             ignored = rendered.ignored;
         }
-        // An unsupported family is told by the table of unsupported fields.
-        Err(_) if !wanted.unsupported.is_empty() => {}
         Err(problem) => problems.push(Problem::told(problem)),
     }
     if !problems.is_empty() {
@@ -159,16 +161,23 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         subnets,
         data,
         ignored,
-        auth: AuthEntry::for_nodes(&role_arn, false),
+        auth: AuthEntry::for_nodes(&role_arn, wanted.family == OsFamily::Windows),
         trust: trust(account.region),
         role_arn,
         own_role: wanted.given_role.is_none(),
         policies: managed_policy_arns(account.region, wanted.irsa, &wanted.managed_policies),
-        tags: group_tags(&wanted, &names, &ownership),
+        tags: group_tags(&wanted, &names, &ownership, known_type),
         ownership,
         names,
         wanted,
     })
+}
+
+/// An instance type that AWS does not have here.
+pub(super) fn unknown_type(wanted: &Wanted) -> Problem {
+    let rule = "is no instance type of this region";
+    Problem::invalid("spec.eks.configuration.instanceType", &wanted.instance_type, rule, "correct it")
+        .because(Reason::NotFound)
 }
 
 fn auth_mode(wanted: &Wanted) -> Problem {
@@ -214,12 +223,7 @@ fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> Str
     if let Image::Id(id) = &wanted.image {
         return id.clone();
     }
-    if env.architecture == Some(None) {
-        let rule = "is no instance type of this region";
-        problems.push(
-            Problem::invalid("spec.eks.configuration.instanceType", &wanted.instance_type, rule, "correct it")
-                .because(Reason::NotFound),
-        );
+    if env.instance_type == Some(None) {
         return String::new();
     }
     match &env.image {
@@ -267,17 +271,24 @@ fn role(
     }
 }
 
-fn bootstrap(wanted: &Wanted, cluster: &Cluster, image_id: &str) -> BootstrapInput {
+fn bootstrap(
+    wanted: &Wanted,
+    cluster: &Cluster,
+    image_id: &str,
+    instance_type: Option<&InstanceType>,
+) -> BootstrapInput {
     let mut labels = wanted.labels.clone();
     labels.insert(label::IMAGE.into(), image_id.into());
+    let networking = || Some(wanted.networking?.max_pods(instance_type?));
+    let told = |text: &String| if wanted.asks_for_endpoint { String::new() } else { text.clone() };
     BootstrapInput {
         cluster: cluster.name.clone(),
-        endpoint: cluster.endpoint.clone(),
-        ca_base64: cluster.ca.clone(),
+        endpoint: told(&cluster.endpoint),
+        ca_base64: told(&cluster.ca),
         service_cidr: cluster.service_cidr.clone(),
         labels,
         taints: wanted.taints.clone(),
-        max_pods: wanted.max_pods,
+        max_pods: wanted.max_pods.or_else(networking),
         container_runtime: wanted.container_runtime.clone(),
         bootstrap_arguments: wanted.bootstrap_arguments.clone(),
         mounts: wanted.mounts.clone(),
@@ -304,10 +315,16 @@ fn trust(region: &str) -> String {
     .to_string()
 }
 
-fn group_tags(wanted: &Wanted, names: &Names, ownership: &[Tag]) -> Vec<Tag> {
+fn group_tags(wanted: &Wanted, names: &Names, ownership: &[Tag], instance_type: Option<&InstanceType>) -> Vec<Tag> {
     use crate::api::names::tag;
     let mut tags: std::collections::BTreeMap<_, _> =
         wanted.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+    // An empty group of Windows nodes must tell the autoscaler how many pods get an address of their own.
+    if let Some(found) = instance_type.filter(|_| wanted.autoscaled && wanted.family == OsFamily::Windows) {
+        let key =
+            format!("{}node-template/resources/vpc.amazonaws.com/PrivateIPv4Address", tag::CLUSTER_AUTOSCALER_PREFIX);
+        tags.insert(key, (found.addresses - 1).max(0).to_string());
+    }
     tags.extend(ownership.iter().map(|t| (t.key.clone(), t.value.clone())));
     tags.insert(tag::KUBERNETES_CLUSTER.into(), wanted.cluster.clone());
     tags.insert(tag::NAME.into(), names.group.clone());

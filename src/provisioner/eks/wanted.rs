@@ -14,7 +14,7 @@ use crate::api::{
     EksConfiguration, InstanceGroupSpec, UserDataStage,
     names::{annotation, label},
 };
-use crate::aws::{BlockDevice, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification};
+use crate::aws::{BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification};
 use crate::plan::Reason;
 use crate::provisioner::{GroupId, Problem, supported};
 use crate::redact::Redacted;
@@ -60,7 +60,11 @@ pub struct Wanted {
     pub taints: Vec<Taint>,
     /// Explicit pod limit.
     pub max_pods: Option<u32>,
-    /// AL2's `--container-runtime`.
+    /// Pods have interfaces of their own, which limits them unless `max_pods` is set.
+    pub networking: Option<CustomNetworking>,
+    /// The nodes ask EKS for the cluster's endpoint and certificate, rather than find them in their user data.
+    pub asks_for_endpoint: bool,
+    /// The `--container-runtime` of Amazon Linux 2 and Windows.
     pub container_runtime: Option<String>,
     /// Extra kubelet arguments; may hold anything, so never printed.
     pub bootstrap_arguments: Redacted<String>,
@@ -72,6 +76,8 @@ pub struct Wanted {
     pub devices: Vec<BlockDevice>,
     /// The spec's tags, and the autoscaler's when asked for.
     pub tags: Vec<Tag>,
+    /// The autoscaler's tags are asked for.
+    pub autoscaled: bool,
     /// Tags for what an instance brings along.
     pub tag_specifications: Vec<TagSpecification>,
     /// Processes to be suspended.
@@ -106,6 +112,34 @@ pub enum Image {
     Latest,
     /// `ssm://<version>`
     Ssm(String),
+}
+
+/// Pods whose addresses come from other interfaces than their node's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CustomNetworking {
+    /// Pods on the node's own interface.
+    pub host_pods: u32,
+    /// Each address of an interface stands for a prefix of sixteen.
+    pub prefixes: bool,
+}
+
+impl CustomNetworking {
+    /// How many pods a node of a type can have: the first interface is the node's own, and so is each one's first
+    /// address. At most 110, which Kubernetes recommends.
+    pub fn max_pods(self, found: &InstanceType) -> u32 {
+        let spare = |n: i32| u32::try_from(n - 1).unwrap_or(0);
+        let each = if self.prefixes { 16 } else { 1 };
+        (spare(found.interfaces) * spare(found.addresses) * each).saturating_add(self.host_pods).min(110)
+    }
+}
+
+impl Wanted {
+    /// Whether something is derived from what AWS tells of the instance type.
+    pub fn needs_type(&self) -> bool {
+        !matches!(self.image, Image::Id(_))
+            || (self.networking.is_some() && self.max_pods.is_none())
+            || (self.autoscaled && self.family == OsFamily::Windows)
+    }
 }
 
 /// The strategy `rollingUpdate` with its defaults filled in.
@@ -193,6 +227,8 @@ pub fn parse(
             .and_then(|b| b.max_pods)
             .filter(|n| *n > 0)
             .map(|n| n.min(u32::MAX.into()) as u32),
+        networking: networking(&mut problems, annotations),
+        asks_for_endpoint: false,
         container_runtime: c.bootstrap_options.as_ref().and_then(|b| set(&b.container_runtime)),
         bootstrap_arguments: Redacted::new(set(&c.bootstrap_arguments).unwrap_or_default()),
         stages,
@@ -205,6 +241,7 @@ pub fn parse(
             c.tags.as_deref().unwrap_or_default(),
         ),
         tag_specifications: tag_specifications(&mut problems, c),
+        autoscaled: flag(annotations, annotation::CLUSTER_AUTOSCALER_ENABLED),
         suspend: names(&mut problems, "suspendProcesses", &c.suspend_processes, PROCESSES, PROCESSES),
         metrics: names(&mut problems, "metricsCollection", &c.metrics_collection, METRICS, &METRICS[2..15]),
         hooks: hooks(&mut problems, c),
@@ -212,7 +249,7 @@ pub fn parse(
         placement: placement(&mut problems, c),
         unsupported,
     };
-    problems.done(with_autoscaler_tags(wanted, annotations))
+    problems.done(with_autoscaler_tags(wanted))
 }
 
 /// Collects what is wrong, so that a person mends everything in one go.
@@ -331,6 +368,22 @@ fn labels(id: &GroupId, annotations: &BTreeMap<String, String>, c: &EksConfigura
     let mut labels = node_labels(&id.name, &spec, default_labels, "normal", "").labels;
     labels.remove(label::IMAGE);
     labels
+}
+
+fn networking(problems: &mut Problems, annotations: &BTreeMap<String, String>) -> Option<CustomNetworking> {
+    if !flag(annotations, annotation::CUSTOM_NETWORKING_ENABLED) {
+        return None;
+    }
+    let name = annotation::CUSTOM_NETWORKING_HOST_PODS;
+    let given = annotations.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+    let host_pods = given.map_or(Some(2), |text| text.parse().ok().filter(|n| *n <= 110));
+    if host_pods.is_none() {
+        let path = format!("metadata.annotations[{name}]");
+        let given = given.unwrap_or_default();
+        problems.0.push(Problem::invalid(&path, given, "is no number of pods", "use a number from 0 to 110"));
+    }
+    let prefixes = flag(annotations, annotation::CUSTOM_NETWORKING_PREFIX);
+    Some(CustomNetworking { host_pods: host_pods.unwrap_or_default(), prefixes })
 }
 
 fn taints(problems: &mut Problems, c: &EksConfiguration) -> Vec<Taint> {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::quote::{shell, shell_single};
 use super::stages::{Decoded, StageKind, joined};
-use super::{BootstrapInput, UserDataProblem, check, label_list, mounts, taint_list};
+use super::{BootstrapInput, UserDataProblem, check, kubelet_arguments, mounts};
 
 /// Leaves before the bootstrap on an instance of a warm pool, so that cloud-init runs the script
 /// again when the instance is taken into service. The variables' names are those that scripts of
@@ -63,20 +63,4 @@ fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
     }
     words.extend(["--kubelet-extra-args".to_owned(), shell_single(&kubelet_arguments(input))]);
     Ok(words.join(" "))
-}
-
-/// The first two flags appear even when they are empty.
-fn kubelet_arguments(input: &BootstrapInput) -> String {
-    let mut taints = taint_list(&input.taints);
-    taints.sort();
-    let mut out = format!(
-        "--node-labels={} --register-with-taints={} {}",
-        label_list(&input.labels),
-        taints.join(","),
-        input.bootstrap_arguments.expose()
-    );
-    if let Some(max_pods) = input.max_pods {
-        out.push_str(&format!(" --max-pods={max_pods}"));
-    }
-    out
 }

@@ -3,20 +3,15 @@
 use std::net::IpAddr;
 
 use super::stages::Decoded;
-use super::{BootstrapInput, MAX_BYTES, OsFamily};
+use super::{BootstrapInput, MAX_BYTES};
 
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
+const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
 
 /// Why there is no user data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataProblem {
-    /// The family has no encoder.
-    #[error("user data for os-family {family} is not supported: choose another os-family")]
-    NotSupported {
-        /// The family asked for.
-        family: OsFamily,
-    },
     /// More bytes than EC2 accepts.
     #[error(
         "user data has {size} bytes and EC2 accepts {limit}: shorten {largest} ({largest_size} bytes, \
@@ -89,8 +84,7 @@ pub(super) fn input(input: &BootstrapInput) -> Result<(), UserDataProblem> {
         one_line("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
     }
     if input.bootstrap_arguments.expose().contains('\0') {
-        let field = "spec.eks.configuration.bootstrapArguments";
-        return Err(bad(field, "[redacted]", "holds a NUL character: remove it"));
+        return Err(bad(ARGUMENTS, "[redacted]", "holds a NUL character: remove it"));
     }
     service_ip(&input.service_cidr)?;
     for (key, value) in &input.labels {
@@ -105,6 +99,35 @@ pub(super) fn input(input: &BootstrapInput) -> Result<(), UserDataProblem> {
         if !["xfs", "ext4"].iter().any(|fs| mount.file_system.eq_ignore_ascii_case(fs)) {
             let field = "spec.eks.configuration.volumes[].mountOptions.fileSystem";
             return Err(bad(field, &mount.file_system, "must be xfs or ext4"));
+        }
+    }
+    Ok(())
+}
+
+/// What EC2Launch and PowerShell could take for something else before any quote counts: EC2Launch looks for its tags in
+/// the whole text, and an old PowerShell reads a script in the machine's own code page, where other bytes are quotes.
+pub(super) fn windows(input: &BootstrapInput) -> Result<(), UserDataProblem> {
+    let tag = |text: &str| {
+        let after = text.split('<').skip(1);
+        after.filter_map(|rest| rest.chars().next()).any(|c| c == '/' || c.is_alphabetic())
+    };
+    let runtime = input.container_runtime.as_deref().unwrap_or_default();
+    for (field, value, shown) in [
+        ("spec.eks.configuration.clusterName", input.cluster.as_str(), input.cluster.as_str()),
+        ("the cluster's endpoint", &input.endpoint, &input.endpoint),
+        ("the cluster's certificate authority", &input.ca_base64, &input.ca_base64),
+        ("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime, runtime),
+        (ARGUMENTS, input.bootstrap_arguments.expose(), "[redacted]"),
+    ] {
+        if tag(value) {
+            return Err(bad(field, shown, "holds a tag such as <script>, which EC2Launch would obey: remove it"));
+        }
+        if !value.is_ascii() {
+            return Err(bad(
+                field,
+                shown,
+                "holds a character that is not ASCII, which PowerShell may misread: remove it",
+            ));
         }
     }
     Ok(())
@@ -243,7 +266,7 @@ pub(super) fn size(size: usize, input: &BootstrapInput, stages: &[Decoded]) -> R
     let fields = [
         (LABELS.to_owned(), labels),
         (TAINTS.to_owned(), taints),
-        ("spec.eks.configuration.bootstrapArguments".to_owned(), arguments),
+        (ARGUMENTS.to_owned(), arguments),
         ("spec.eks.configuration.volumes[].mountOptions".to_owned(), mounts),
     ];
     let stages = stages.iter().map(|stage| (stage.field.clone(), stage.data.len()));

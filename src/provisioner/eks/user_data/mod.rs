@@ -10,6 +10,7 @@ mod check;
 mod mounts;
 mod quote;
 mod stages;
+mod windows;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -98,9 +99,9 @@ pub struct Mount {
 pub struct BootstrapInput {
     /// The cluster's name.
     pub cluster: String,
-    /// The API server's URL.
+    /// The API server's URL; on Windows alone it may be empty, and the node asks EKS for it.
     pub endpoint: String,
-    /// The cluster's certificate authority, as EKS gives it: PEM in base64.
+    /// The cluster's certificate authority, as EKS gives it: PEM in base64; on Windows alone it may be empty.
     pub ca_base64: String,
     /// The cluster's service CIDR, IPv4 or IPv6; empty when unknown.
     pub service_cidr: String,
@@ -110,7 +111,7 @@ pub struct BootstrapInput {
     pub taints: Vec<Taint>,
     /// The kubelet's limit of pods; none leaves it to the image.
     pub max_pods: Option<u32>,
-    /// `dockerd` or `containerd`, for Amazon Linux 2 only.
+    /// `dockerd` or `containerd`, for Amazon Linux 2 and Windows.
     pub container_runtime: Option<String>,
     /// More arguments for the kubelet, separated by white space; may hold anything, so not printed.
     pub bootstrap_arguments: Redacted<String>,
@@ -127,7 +128,7 @@ pub enum Ignored {
     BootstrapArguments,
     /// `bootstrapOptions.containerRuntime` where the runtime is always containerd.
     ContainerRuntime,
-    /// `mountOptions` on Bottlerocket.
+    /// `mountOptions` on Bottlerocket and Windows.
     Mounts,
 }
 
@@ -143,8 +144,9 @@ impl fmt::Display for Ignored {
                  OS family, which always runs containerd: remove it"
             }
             Self::Mounts => {
-                "spec.eks.configuration.volumes[].mountOptions has no effect on bottlerocket: \
-                 remove it, or mount the volume from a bootstrap container"
+                "spec.eks.configuration.volumes[].mountOptions has no effect on this OS family: \
+                 remove it, and mount the volume from a bootstrap container (bottlerocket) or in \
+                 userData (windows)"
             }
         })
     }
@@ -200,7 +202,7 @@ pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, User
         OsFamily::AmazonLinux2 => al2::encode(input, &stages)?,
         OsFamily::AmazonLinux2023 => al2023::encode(input, &stages)?,
         OsFamily::Bottlerocket => bottlerocket::encode(input, &stages)?,
-        OsFamily::Windows => return Err(UserDataProblem::NotSupported { family }),
+        OsFamily::Windows => windows::encode(input, &stages)?,
     };
     check::size(bytes.len(), input, &stages)?;
     Ok(UserData { family, ignored: ignored(family, input), bytes: Redacted::new(bytes) })
@@ -216,7 +218,7 @@ fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
     [
         (bottlerocket && !input.bootstrap_arguments.expose().trim().is_empty(), Ignored::BootstrapArguments),
         (always_containerd && other_runtime, Ignored::ContainerRuntime),
-        (bottlerocket && !input.mounts.is_empty(), Ignored::Mounts),
+        ((bottlerocket || family == OsFamily::Windows) && !input.mounts.is_empty(), Ignored::Mounts),
     ]
     .into_iter()
     .filter_map(|(present, what)| present.then_some(what))
@@ -232,4 +234,20 @@ fn label_list(labels: &BTreeMap<String, String>) -> String {
 /// `k=v:Effect`, in the order of the spec.
 fn taint_list(taints: &[Taint]) -> Vec<String> {
     taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, check::effect_of(&taint.effect))).collect()
+}
+
+/// The kubelet's arguments as one text; the first two flags appear even when they are empty.
+fn kubelet_arguments(input: &BootstrapInput) -> String {
+    let mut taints = taint_list(&input.taints);
+    taints.sort();
+    let mut out = format!(
+        "--node-labels={} --register-with-taints={} {}",
+        label_list(&input.labels),
+        taints.join(","),
+        input.bootstrap_arguments.expose()
+    );
+    if let Some(max_pods) = input.max_pods {
+        out.push_str(&format!(" --max-pods={max_pods}"));
+    }
+    out
 }

@@ -1,4 +1,4 @@
-//! Quoting for the three languages that user data is written in.
+//! Quoting for the languages that user data is written in.
 
 use std::fmt::Write;
 
@@ -11,6 +11,20 @@ pub fn shell(word: &str) -> String {
 /// One word of a POSIX shell, always in single quotes.
 pub fn shell_single(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A verbatim string of PowerShell, which takes typographic quotes for plain ones: a quote is written twice.
+pub fn powershell(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('\'');
+    for c in text.chars() {
+        out.push(c);
+        if "'\u{2018}\u{2019}\u{201A}\u{201B}".contains(c) {
+            out.push(c);
+        }
+    }
+    out.push('\'');
+    out
 }
 
 /// A double-quoted string in ASCII with escapes that YAML and TOML read alike.
@@ -65,6 +79,15 @@ mod tests {
         assert_eq!(shell("a b"), "'a b'");
         assert_eq!(shell("it's"), r"'it'\''s'");
         assert_eq!(fstab("/my data"), r"/my\040data");
+    }
+
+    #[test]
+    fn powershell_takes_five_characters_for_a_quote() {
+        assert_eq!(powershell("a b"), "'a b'");
+        assert_eq!(powershell(r#"$(x) `n "y""#), r#"'$(x) `n "y"'"#);
+        for quote in ['\'', '\u{2018}', '\u{2019}', '\u{201A}', '\u{201B}'] {
+            assert_eq!(powershell(&format!("a{quote}; x")), format!("'a{quote}{quote}; x'"));
+        }
     }
 
     proptest! {

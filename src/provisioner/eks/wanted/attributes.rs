@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Problems, Wanted, flag, set};
-use crate::api::names::{annotation, tag};
+use super::{Problems, Wanted, set};
+use crate::api::names::tag;
 use crate::api::{EksConfiguration, LifecycleTransition};
 use crate::aws::{LifecycleHook, Tag, TagSpecification};
 use crate::provisioner::eks::names::reserved_tag;
+use crate::provisioner::eks::user_data::OsFamily;
 
 /// All processes of a scaling group that can be suspended (API reference, SuspendProcesses).
 pub const PROCESSES: &[&str] = &[
@@ -158,16 +159,20 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
     hooks
 }
 
-pub(super) fn with_autoscaler_tags(mut wanted: Wanted, annotations: &BTreeMap<String, String>) -> Wanted {
-    if !flag(annotations, annotation::CLUSTER_AUTOSCALER_ENABLED) {
+pub(super) fn with_autoscaler_tags(mut wanted: Wanted) -> Wanted {
+    if !wanted.autoscaled {
         return wanted;
     }
+    let windows = wanted.family == OsFamily::Windows;
     let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
     let mut add =
         |key: String, value: &str| wanted.tags.push(Tag { key: format!("{prefix}{key}"), value: value.into() });
     add(wanted.cluster.clone(), "owned");
     add("enabled".into(), "true");
-    add("node-template/label/kubernetes.io/os".into(), "linux");
+    add("node-template/label/kubernetes.io/os".into(), if windows { "windows" } else { "linux" });
+    if windows {
+        add("node-template/label/kubernetes.io/arch".into(), "amd64");
+    }
     for (key, value) in &wanted.labels {
         add(format!("node-template/label/{key}"), value);
     }

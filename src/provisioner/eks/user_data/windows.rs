@@ -1,0 +1,53 @@
+//! Windows: one PowerShell script around EKS's `Start-EKSBootstrap.ps1`, which EC2Launch runs.
+
+use super::quote::powershell;
+use super::stages::{Decoded, StageKind, joined};
+use super::{BootstrapInput, UserDataProblem, check, kubelet_arguments};
+
+/// The bootstrap script's path, and whether the instance goes into a warm pool. The first two variables' names are
+/// those of AWS's own templates, and scripts of later stages may use them.
+const BEGIN: &str = r#"$EKSBinDir = "$env:ProgramFiles\Amazon\EKS"
+$EKSBootstrapScriptFile = "$EKSBinDir\Start-EKSBootstrap.ps1"
+$IMDSToken = Invoke-RestMethod -Method Put -Uri 'http://169.254.169.254/latest/api/token' -Headers @{ 'X-aws-ec2-metadata-token-ttl-seconds' = '21600' }
+$Lifecycle = Invoke-RestMethod -Uri 'http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state' -Headers @{ 'X-aws-ec2-metadata-token' = $IMDSToken }
+"#;
+
+/// EC2Launch runs user data once: on an instance of a warm pool it is asked to run it again at the next start, in the
+/// words of its first version where that is installed, else in those of the second.
+const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
+  $EC2LaunchScript = 'C:\ProgramData\Amazon\EC2-Windows\Launch\Scripts\InitializeInstance.ps1'
+  if (Test-Path $EC2LaunchScript) {
+    & $EC2LaunchScript -Schedule
+  } else {
+    & "$env:ProgramFiles\Amazon\EC2Launch\EC2Launch.exe" reset
+  }
+} else {
+"#;
+
+pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
+    check::windows(input)?;
+    let mut out = b"<powershell>\n".to_vec();
+    out.extend(joined(stages, StageKind::Pre));
+    out.push(b'\n');
+    out.extend_from_slice(BEGIN.as_bytes());
+    out.extend_from_slice(WARM_CHECK.as_bytes());
+    out.extend_from_slice(format!("& $EKSBootstrapScriptFile {}\n", bootstrap(input)).as_bytes());
+    out.extend(joined(stages, StageKind::Post));
+    out.extend_from_slice(b"\n}\n</powershell>\n");
+    Ok(out)
+}
+
+/// The parameters; what is written to the other streams is wanted in EC2Launch's log too.
+fn bootstrap(input: &BootstrapInput) -> String {
+    let runtime = input.container_runtime.as_deref().unwrap_or_default();
+    let parameters = [
+        ("-EKSClusterName", input.cluster.as_str()),
+        ("-Base64ClusterCA", &input.ca_base64),
+        ("-APIServerEndpoint", &input.endpoint),
+        ("-ContainerRuntime", runtime),
+        ("-KubeletExtraArgs", &kubelet_arguments(input)),
+    ];
+    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let words: String = given.map(|(name, value)| format!("{name} {} ", powershell(value))).collect();
+    format!("{words}3>&1 4>&1 5>&1 6>&1")
+}

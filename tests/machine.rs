@@ -1,0 +1,137 @@
+//! What a machine is made of: from the spec and what AWS tells of its type to the template's data, or to a problem that
+//! names field and remedy.
+
+use std::collections::BTreeMap;
+
+use instance_manager::api::decode_spec;
+use instance_manager::aws::{Cluster, InstanceType, NetworkObject};
+use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
+use instance_manager::provisioner::eks::user_data::OsFamily;
+use instance_manager::provisioner::eks::wanted::{Wanted, parse};
+use instance_manager::provisioner::{GroupId, Problem, sentence};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// A group with `configuration` beside the least that it needs.
+fn wanted(configuration: &str, annotations: &[(&str, &str)]) -> Result<Wanted, Vec<Problem>> {
+    let base = "{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [s], securityGroups: [g]}";
+    let mut all: Value = serde_yaml::from_str(base).expect("YAML");
+    let given: Value = serde_yaml::from_str(configuration).expect("YAML");
+    all.as_object_mut().expect("a mapping").extend(given.as_object().expect("a mapping").clone());
+    let spec = serde_json::json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": all}});
+    let annotations: BTreeMap<_, _> =
+        annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
+    let id = GroupId {
+        namespace: "team".into(),
+        name: "web".into(),
+        uid: "uid-1".into(),
+        generation: 1,
+        created: Timestamp::UNIX_EPOCH,
+        deleting: false,
+        finalizer: true,
+        annotations: BTreeMap::new(),
+    };
+    parse(&id, &annotations, &decode_spec(&spec).expect("a spec"))
+}
+
+fn environment() -> Environment {
+    let network =
+        |id: &str| vec![NetworkObject { id: id.into(), name: Some(id.into()), vpc: "vpc-1".into(), zone: None }];
+    Environment {
+        cluster: Some(Cluster {
+            name: "demo".into(),
+            arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
+            version: "1.33".into(),
+            endpoint: "https://demo".into(),
+            ca: "Y2E=".into(),
+            service_cidr: "10.100.0.0/16".into(),
+            vpc: "vpc-1".into(),
+            authentication_mode: "CONFIG_MAP".into(),
+        }),
+        subnets: network("s"),
+        security_groups: network("g"),
+        image: None,
+        instance_type: Some(Some(InstanceType {
+            name: "m5.large".into(),
+            architectures: vec!["x86_64".into()],
+            vcpus: 2,
+            memory: 8192,
+            interfaces: 3,
+            addresses: 10,
+        })),
+        given_profile: None,
+    }
+}
+
+fn resolved(configuration: &str, annotations: &[(&str, &str)]) -> Resolved {
+    let wanted = wanted(configuration, annotations).unwrap_or_else(|problems| panic!("{}", sentence(&problems)));
+    resolve(wanted, &environment(), false).unwrap_or_else(|problems| panic!("{}", sentence(&problems)))
+}
+
+fn user_data(resolved: &Resolved) -> String {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(resolved.data.user_data.expose()).expect("base64");
+    String::from_utf8(bytes).expect("text")
+}
+
+#[test]
+fn custom_networking_leaves_the_first_interface_and_each_first_address_to_the_node() {
+    let on = ("custom-networking-enabled", "True");
+    let prefixes = ("custom-networking-prefix-assignment-enabled", "true");
+    for (annotations, configuration, pods) in [
+        (vec![on], "{}", Some(2 * 9 + 2)),
+        (vec![on, ("custom-networking-host-pods", "5")], "{}", Some(2 * 9 + 5)),
+        (vec![on, prefixes], "{}", Some(110)),
+        (vec![on, prefixes], "{bootstrapOptions: {maxPods: 250}}", Some(250)),
+        (vec![prefixes, ("custom-networking-host-pods", "5")], "{}", None),
+    ] {
+        let text = user_data(&resolved(configuration, &annotations));
+        let given = text.split_once("--max-pods=").map(|(_, rest)| rest.split('\'').next().unwrap().to_owned());
+        assert_eq!(given, pods.map(|pods| pods.to_string()), "{annotations:?} {configuration}");
+    }
+    let problems = wanted("{}", &[on, ("custom-networking-host-pods", "many")]).unwrap_err();
+    let message = sentence(&problems);
+    assert!(
+        message.contains("metadata.annotations[instancemgr.keikoproj.io/custom-networking-host-pods] `many`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_is_derived_from_an_instance_type_needs_one_that_aws_has() {
+    let on = [("custom-networking-enabled", "true")];
+    let wanted = wanted("{}", &on).expect("a group");
+    assert!(wanted.needs_type());
+    let environment = Environment { instance_type: Some(None), ..environment() };
+    let message = sentence(&resolve(wanted, &environment, false).unwrap_err());
+    assert!(message.contains("spec.eks.configuration.instanceType `m5.large` is no instance type"), "{message}");
+}
+
+#[test]
+fn windows_nodes_join_as_windows_and_tell_the_autoscaler_so() {
+    let windows = [("os-family", "Windows"), ("cluster-autoscaler-enabled", "true")];
+    let group = resolved("{}", &windows);
+    assert!(group.wanted.needs_type());
+    assert!(group.auth.groups.iter().any(|g| g == "eks:kube-proxy-windows"));
+    let template = "k8s.io/cluster-autoscaler/node-template/";
+    let told: BTreeMap<_, _> =
+        group.tags.iter().filter_map(|t| Some((t.key.strip_prefix(template)?, t.value.as_str()))).collect();
+    assert_eq!(told["label/kubernetes.io/os"], "windows");
+    assert_eq!(told["label/kubernetes.io/arch"], "amd64");
+    assert_eq!(told["resources/vpc.amazonaws.com/PrivateIPv4Address"], "9");
+    let linux = resolved("{}", &windows[1..]);
+    assert!(!linux.tags.iter().any(|t| t.key.contains("arch") || t.key.contains("PrivateIPv4")));
+    assert!(!linux.auth.groups.iter().any(|g| g.contains("windows")));
+}
+
+#[test]
+fn windows_nodes_ask_for_the_endpoint_when_the_flag_says_so() {
+    let mut group = wanted("{}", &[("os-family", "windows")]).expect("a group");
+    assert_eq!(group.family, OsFamily::Windows);
+    let told = user_data(&resolve(group.clone(), &environment(), false).expect("it resolves"));
+    assert!(told.contains("-APIServerEndpoint 'https://demo'") && told.contains("-Base64ClusterCA 'Y2E='"));
+    group.asks_for_endpoint = true;
+    let asking = user_data(&resolve(group, &environment(), false).expect("it resolves"));
+    assert!(!asking.contains("-APIServerEndpoint") && !asking.contains("-Base64ClusterCA"));
+    assert!(asking.contains("-EKSClusterName 'demo'"));
+}
