@@ -201,6 +201,7 @@ impl Run<'_> {
             | Step::DeleteHook { .. }
             | Step::DeleteGroup { .. }
             | Step::EnterStandby { .. }
+            | Step::DeleteConfiguration { .. }
             | Step::Terminate { .. } => self.scaling_group(step).await,
             Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
             Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,

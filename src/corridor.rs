@@ -327,6 +327,7 @@ impl Corridor {
             members: &left.members,
             drains: &left.drains,
             template: left.template.as_ref(),
+            configurations: &managed.configurations,
             role: left.role.as_ref(),
             attached: &left.attached,
             our_policies: &our_policies,

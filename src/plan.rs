@@ -137,6 +137,8 @@ pub enum Step {
     DeleteTemplateVersions { template: String, numbers: Vec<i64> },
     /// DeleteLaunchTemplate.
     DeleteTemplate { template: String },
+    /// DeleteLaunchConfiguration of one that this group launched from.
+    DeleteConfiguration { configuration: String },
     /// CreateTags on a launch template that we adopted.
     TagTemplate { template: String, tags: Vec<Tag> },
     /// CreateAutoScalingGroup; `group.template` is filled from `pin`.
@@ -236,6 +238,7 @@ impl Step {
             Step::PutTemplateVersion { .. } => "PutTemplateVersion",
             Step::DeleteTemplateVersions { .. } => "DeleteTemplateVersions",
             Step::DeleteTemplate { .. } => "DeleteTemplate",
+            Step::DeleteConfiguration { .. } => "DeleteConfiguration",
             Step::TagTemplate { .. } => "TagTemplate",
             Step::CreateGroup { .. } => "CreateGroup",
             Step::UpdateGroup { .. } => "UpdateGroup",

@@ -281,6 +281,11 @@ fn step_event(planned: &Planned) -> Option<Told> {
             normal("TemplateVersionCreated", "made a new launch template version".into())
         }
         Step::UpdateGroup { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
+        Step::DeleteConfiguration { configuration } => Some(told(
+            false,
+            "LaunchConfigurationDeleted",
+            format!("deleted the launch configuration {configuration}, which no instance runs any more"),
+        )),
         Step::PutTags { group, .. } | Step::DeleteTags { group, .. } => {
             normal("ScalingGroupUpdated", format!("changed the tags of {group}"))
         }

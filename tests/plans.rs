@@ -106,6 +106,7 @@ fn fresh(resolved: Resolved) -> World {
         template: None,
         leftover: None,
         versions: BTreeMap::new(),
+        configuration: None,
         profile: None,
         attached: vec![],
         hooks: None,
@@ -133,6 +134,7 @@ fn standing(resolved: Resolved) -> World {
         state: InstanceState::InService,
         healthy: true,
         template: Some(pin.clone()),
+        configuration: None,
         in_service_since: Some(at(LONG_AGO)),
     };
     state.group = Some(ScalingGroup {
@@ -435,6 +437,9 @@ fn plans_are_what_the_golden_files_hold() {
     }
 }
 
+#[path = "plans/configurations.rs"]
+mod configurations;
+
 #[test]
 fn deletions_are_what_the_golden_files_hold() {
     let world = plain();
@@ -452,6 +457,7 @@ fn deletions_are_what_the_golden_files_hold() {
     let going = ScalingGroup { deleting: true, ..emptied.clone() };
     let role = Role { name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership.clone() };
     let profile = InstanceProfile { tags: r.ownership.clone(), ..world.state.profile.clone().expect("a profile") };
+    let configurations = [configurations::FOUND.to_owned()];
     let added: Vec<_> = r.policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
     let rest = |group, members, attached| delete::Input {
         id: &r.wanted.id,
@@ -460,6 +466,7 @@ fn deletions_are_what_the_golden_files_hold() {
         members,
         drains: &world.state.drains,
         template: world.state.template.as_ref(),
+        configurations: &configurations,
         role: Some(&role),
         attached,
         our_policies: &r.policies,
@@ -471,6 +478,12 @@ fn deletions_are_what_the_golden_files_hold() {
     };
     let policies = r.policies.as_slice();
     hold("delete-drains", &delete::plan(&rest(world.state.group.as_ref(), &members, policies)));
+    let launched = ScalingGroup {
+        template: None,
+        launch_configuration: Some("demo-team-web-20250101000001".into()),
+        ..emptied.clone()
+    };
+    hold("delete-records-the-configuration", &delete::plan(&rest(Some(&launched), &[], policies)));
     hold("delete-empty-group", &delete::plan(&rest(Some(&emptied), &[], policies)));
     hold("delete-waits-for-aws", &delete::plan(&rest(Some(&going), &[], policies)));
     hold("delete-the-rest", &delete::plan(&rest(None, &[], policies)));
@@ -538,7 +551,15 @@ fn any_world() -> impl Strategy<Value = World> {
                 let template = Some(TemplatePin { id: "lt-1".into(), version: version.to_string() });
                 let zone = "us-west-2a".into();
                 let in_service_since = Some(at(LONG_AGO));
-                group.instances.push(Instance { id, zone, state, healthy: true, template, in_service_since });
+                group.instances.push(Instance {
+                    id,
+                    zone,
+                    state,
+                    healthy: true,
+                    template,
+                    configuration: None,
+                    in_service_since,
+                });
             }
             world
         },

@@ -146,6 +146,9 @@ pub struct ManagedAttributes {
     /// Collected metrics.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
+    /// Launch configurations that the scaling group launched from; deleted when nothing runs them any more.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub configurations: Vec<String>,
     /// Policies attached to the role.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,

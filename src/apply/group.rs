@@ -1,6 +1,6 @@
 //! Scaling groups.
 
-use super::{Run, Step_, Stopped, gone, ok};
+use super::{Done, Run, Step_, Stopped, gone, ok};
 use crate::aws::{AwsErrorKind, NewScalingGroup, TemplatePin};
 use crate::plan::{Pin, Step};
 
@@ -33,6 +33,19 @@ impl Run<'_> {
         }
     }
 
+    /// One that another group refers to as well is not ours alone any more, and stays.
+    async fn delete_configuration(&self, name: &str) -> Step_ {
+        let answer = self.a.inventory.aws().autoscaling.delete_configuration(name).await;
+        self.a.inventory.gone_configuration(name);
+        match answer {
+            Err(error) if error.kind == AwsErrorKind::InUse => {
+                tracing::warn!(group = %self.id.key(), configuration = name, %error, "the launch configuration stays");
+                Ok(Done::Yes)
+            }
+            answer => gone(answer),
+        }
+    }
+
     pub(super) async fn scaling_group(&self, step: &Step) -> Step_ {
         let inventory = self.a.inventory;
         let asg = &inventory.aws().autoscaling;
@@ -54,6 +67,7 @@ impl Run<'_> {
                 inventory.wrote_hooks(group);
                 (group, asg.delete_hook(group, hook).await)
             }
+            Step::DeleteConfiguration { configuration } => return self.delete_configuration(configuration).await,
             Step::DeleteGroup { group } => (group, asg.delete_group(group).await),
             Step::EnterStandby { group, instance, .. } => (group, asg.enter_standby(group, instance).await),
             Step::Terminate { group, instance, decrement, .. } => {

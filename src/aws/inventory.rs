@@ -24,8 +24,8 @@ use futures::future::{try_join, try_join_all};
 use jiff::Timestamp;
 
 use super::{
-    Aws, AwsResult, Cluster, InstanceProfile, InstanceType, LaunchTemplate, LifecycleHook, NetworkObject,
-    ScalingActivity, ScalingGroup, TemplateVersion,
+    Aws, AwsResult, Cluster, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate, LifecycleHook,
+    NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion,
 };
 use batched::{Batched, MaxAge};
 use instances::Instances;
@@ -42,6 +42,7 @@ pub struct Inventory {
     hooks: Arc<Batched<Arc<Vec<LifecycleHook>>>>,
     refreshes: Arc<Batched<bool>>,
     activities: Arc<Batched<Arc<Vec<ScalingActivity>>>>,
+    configurations: Arc<Batched<Arc<LaunchConfiguration>>>,
     templates: Arc<Batched<LaunchTemplate>>,
     versions: Arc<Batched<Arc<TemplateVersion>>>,
     launches: Arc<Batched<Timestamp>>,
@@ -67,7 +68,7 @@ impl Inventory {
 
     /// The same with other windows and ages.
     pub fn with_ages(aws: Aws, ages: Ages) -> Arc<Self> {
-        use ages::limits::{GROUPS, INSTANCES, PARAMETERS, TEMPLATES, TYPES, VERSIONS};
+        use ages::limits::{CONFIGURATIONS, GROUPS, INSTANCES, PARAMETERS, TEMPLATES, TYPES, VERSIONS};
         let instances = Arc::new(Mutex::default());
         let launches = Batched::new(INSTANCES, ages, reads::launches(&aws));
         Arc::new(Inventory {
@@ -75,6 +76,7 @@ impl Inventory {
             hooks: Batched::new(1, ages, reads::hooks(&aws)),
             refreshes: Batched::new(1, ages, reads::refreshes(&aws)),
             activities: Batched::new(1, ages, reads::activities(&aws)),
+            configurations: Batched::new(CONFIGURATIONS, ages, reads::configurations(&aws)),
             templates: Batched::new(TEMPLATES, ages, reads::templates(&aws)),
             versions: Batched::new(VERSIONS, ages, reads::versions(&aws)),
             launches,
@@ -125,6 +127,11 @@ impl Inventory {
     /// The newest scaling activities of a group, newest first.
     pub async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
         Ok(self.activities.get(group, self.ages.activities).await?.unwrap_or_default())
+    }
+
+    /// A launch configuration by name, which never changes.
+    pub async fn configuration(&self, name: &str) -> AwsResult<Option<Arc<LaunchConfiguration>>> {
+        self.configurations.get(name, MaxAge { present: FOR_EVER, absent: Duration::ZERO }).await
     }
 
     /// A launch template by name. `None` only when AWS answered without it.

@@ -30,6 +30,10 @@ pub trait AutoScaling: Send + Sync {
     async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>>;
     /// DescribeInstanceRefreshes: whether one is pending or in progress.
     async fn refresh_active(&self, group: &str) -> AwsResult<bool>;
+    /// DescribeLaunchConfigurations for at most 50 names; absent ones are simply not in the answer.
+    async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>>;
+    /// DeleteLaunchConfiguration, which AWS refuses while a scaling group refers to it.
+    async fn delete_configuration(&self, name: &str) -> AwsResult<()>;
     /// CreateAutoScalingGroup, hooks included.
     async fn create_group(&self, input: &NewScalingGroup) -> AwsResult<()>;
     /// UpdateAutoScalingGroup; only what is set is sent.

@@ -1,6 +1,7 @@
 //! The AWS SDK, and nothing of it outside: clients, errors, counting of calls.
 
 mod autoscaling;
+mod configuration;
 mod count;
 mod ec2;
 mod eks;

@@ -98,6 +98,8 @@ pub struct Instance {
     pub healthy: bool,
     /// The template version that it was launched with.
     pub template: Option<TemplatePin>,
+    /// The launch configuration that it was launched with, while that is there.
+    pub configuration: Option<String>,
     /// When this process first saw it `InService`; the clock of `joinTimeout`.
     pub in_service_since: Option<Timestamp>,
 }
@@ -192,6 +194,15 @@ pub struct TemplateVersion {
     /// Ours carry the hash of their inputs here.
     pub description: Option<String>,
     /// What it launches.
+    pub data: TemplateData,
+}
+
+/// A launch configuration; AWS makes no new ones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LaunchConfiguration {
+    /// Unique in an account and region; its content never changes.
+    pub name: String,
+    /// What it launches, in the terms of a template version.
     pub data: TemplateData,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Problem;
-use crate::api::{EksSpec, InstanceGroupSpec, ProvisionerKind, ScalingConfigurationKind, StrategyType};
+use crate::api::{EksSpec, InstanceGroupSpec, ProvisionerKind, StrategyType};
 use crate::plan::Reason;
 
 /// One row: the field, what is missing, and whether a merged spec uses it.
@@ -33,11 +33,6 @@ pub const TABLE: &[Row] = &[
         field: "spec.strategy.type: crd",
         feature: "the crd strategy",
         uses: |s, _| strategy(s) == Some(StrategyType::Crd),
-    },
-    Row {
-        field: "spec.eks.type: LaunchConfiguration",
-        feature: "launch configurations",
-        uses: |s, _| configuration_kind(s) == Some(ScalingConfigurationKind::LaunchConfiguration),
     },
     Row {
         field: "spec.eks.warmPool",
@@ -96,10 +91,6 @@ fn strategy(spec: &InstanceGroupSpec) -> Option<StrategyType> {
 
 fn eks(spec: &InstanceGroupSpec) -> Option<&EksSpec> {
     spec.eks.as_ref()
-}
-
-fn configuration_kind(spec: &InstanceGroupSpec) -> Option<ScalingConfigurationKind> {
-    eks(spec)?.r#type.as_deref().and_then(ScalingConfigurationKind::parse)
 }
 
 fn configured(spec: &InstanceGroupSpec, test: fn(&crate::api::EksConfiguration) -> bool) -> bool {

@@ -38,6 +38,7 @@ pub(super) fn member(name: &str) -> Member {
         state: InstanceState::InService,
         healthy: true,
         template: None,
+        configuration: None,
         in_service_since: Some(ago(7_100)),
     };
     Member { instance, node: Some(node), outdated: Vec::new() }

@@ -50,6 +50,7 @@ impl Default for Ages {
 /// The page sizes of AWS's by-name describes.
 pub(super) mod limits {
     pub const GROUPS: usize = 100;
+    pub const CONFIGURATIONS: usize = 50;
     pub const TEMPLATES: usize = 200;
     pub const VERSIONS: usize = 200;
     pub const PARAMETERS: usize = 10;

@@ -13,8 +13,8 @@ use super::batched::{Batched, Read};
 use super::instances::Instances;
 use super::listing::Rows;
 use crate::aws::{
-    Aws, AwsResult, Cluster, Ec2, InstanceProfile, InstanceType, LaunchTemplate, LifecycleHook, NetworkObject,
-    NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
+    Aws, AwsResult, Cluster, Ec2, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate, LifecycleHook,
+    NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
 };
 
 /// A read of one key at a time.
@@ -89,6 +89,16 @@ pub(super) fn refreshes(aws: &Aws) -> Read<bool> {
 pub(super) fn activities(aws: &Aws) -> Read<Arc<Vec<ScalingActivity>>> {
     one(aws, |aws, group| {
         async move { Ok(Some(Arc::new(aws.autoscaling.scaling_activities(&group, ACTIVITIES).await?))) }.boxed()
+    })
+}
+
+pub(super) fn configurations(aws: &Aws) -> Read<Arc<LaunchConfiguration>> {
+    many(aws, |aws, names| {
+        async move {
+            let found = aws.autoscaling.describe_configurations(&names).await?;
+            Ok(found.into_iter().map(|c| (c.name.clone(), Arc::new(c))).collect())
+        }
+        .boxed()
     })
 }
 

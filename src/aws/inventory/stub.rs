@@ -78,6 +78,13 @@ impl AutoScaling for Stub {
     async fn refresh_active(&self, _: &str) -> AwsResult<bool> {
         self.read("refreshes", &[], |_| false).await
     }
+    async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
+        let of = |name: &String| LaunchConfiguration { name: name.clone(), data: TemplateData::default() };
+        self.read("configurations", names, |_| names.iter().map(of).collect()).await
+    }
+    async fn delete_configuration(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
     async fn create_group(&self, _: &NewScalingGroup) -> AwsResult<()> {
         unimplemented!()
     }

@@ -46,7 +46,15 @@ fn group(name: &str) -> ScalingGroup {
 }
 
 fn instance(id: &str, state: InstanceState) -> Instance {
-    Instance { id: id.into(), zone: "a".into(), state, healthy: true, template: None, in_service_since: None }
+    Instance {
+        id: id.into(),
+        zone: "a".into(),
+        state,
+        healthy: true,
+        template: None,
+        configuration: None,
+        in_service_since: None,
+    }
 }
 
 fn template(name: &str) -> LaunchTemplate {

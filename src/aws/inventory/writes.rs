@@ -26,6 +26,11 @@ impl Inventory {
         self.launches.forget(|id| gone.iter().any(|g| g == id));
     }
 
+    /// DeleteLaunchConfiguration answered.
+    pub fn gone_configuration(&self, name: &str) {
+        self.configurations.forget(|key| key == name);
+    }
+
     /// A launch template was written with an unknown outcome, or tagged.
     pub fn wrote_template(&self, name: &str) {
         self.templates.stale(name);

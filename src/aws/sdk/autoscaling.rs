@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use aws_sdk_autoscaling::Client;
 use aws_sdk_autoscaling::types as sdk;
 
-use super::{failed, text, timestamp};
+use super::{configuration, failed, text, timestamp};
 use crate::aws::{
-    AutoScaling, AwsResult, Instance, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup,
-    ScalingGroupChange, Tag, TemplatePin,
+    AutoScaling, AwsResult, Instance, InstanceState, LaunchConfiguration, LifecycleHook, NewScalingGroup,
+    ScalingActivity, ScalingGroup, ScalingGroupChange, Tag, TemplatePin,
 };
 
 const SERVICE: &str = "AutoScaling";
@@ -55,6 +55,22 @@ impl AutoScaling for Sdk {
             }
         }
         Ok(false)
+    }
+
+    async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = self.0.describe_launch_configurations().set_launch_configuration_names(Some(names.to_vec()));
+        let found = request.into_paginator().page_size(PAGE).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchConfigurations"))?;
+        Ok(found.iter().map(configuration::plain).collect())
+    }
+
+    async fn delete_configuration(&self, name: &str) -> AwsResult<()> {
+        let request = self.0.delete_launch_configuration().launch_configuration_name(name);
+        request.send().await.map_err(failed(SERVICE, "DeleteLaunchConfiguration"))?;
+        Ok(())
     }
 
     async fn create_group(&self, input: &NewScalingGroup) -> AwsResult<()> {
@@ -266,6 +282,7 @@ fn instance(instance: &sdk::Instance) -> Instance {
         state: state(instance.lifecycle_state().map(|s| s.as_str()).unwrap_or_default()),
         healthy: !instance.health_status().is_some_and(|h| h.eq_ignore_ascii_case("unhealthy")),
         template: instance.launch_template().map(pin),
+        configuration: instance.launch_configuration_name().map(str::to_owned),
         in_service_since: None,
     }
 }

@@ -99,6 +99,7 @@ fn subject(step: &Step) -> String {
         | Step::DeleteTemplateVersions { template, .. }
         | Step::DeleteTemplate { template }
         | Step::TagTemplate { template, .. } => template.clone(),
+        Step::DeleteConfiguration { configuration } => configuration.clone(),
         Step::CreateGroup { group, .. } => format!("{} with {} to {} nodes", group.name, group.min, group.max),
         Step::UpdateGroup { group, .. }
         | Step::PutTags { group, .. }

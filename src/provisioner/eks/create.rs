@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use super::configuration;
 use super::plan::{AUTH, Draft, Input, age, authorise, record, waiting};
 use super::resolve::Resolved;
 use super::state;
@@ -35,7 +36,11 @@ pub fn group(input: &Input, draft: &mut Draft) {
         );
         return draft.decide(Outcome::Blocked { reason: Reason::AuthConflict, message, deleting: false });
     }
+    let steps = draft.steps.len();
     let Some(pin) = template(input, draft) else { return };
+    if draft.steps[steps..].iter().any(|s| matches!(s.step, Step::CreateTemplate(_))) {
+        draft.events.extend(configuration::refused(r));
+    }
     if fresh {
         let recheck = Recheck::After(input.timing.propagation);
         return draft.decide(Outcome::Progressing {

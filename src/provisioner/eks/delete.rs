@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use super::configuration;
 use super::plan::{Draft, waiting};
 use super::rotate::named;
 use super::state::owned;
@@ -34,6 +35,8 @@ pub struct Input<'a> {
     pub drains: &'a Drains,
     /// The launch template, tags included.
     pub template: Option<&'a LaunchTemplate>,
+    /// The launch configurations that are recorded as this group's.
+    pub configurations: &'a [String],
     /// The role of the derived name, tags included; asked for once the scaling group is gone.
     pub role: Option<&'a Role>,
     /// What is attached to it.
@@ -76,6 +79,12 @@ pub fn plan(input: &Input) -> Plan {
 
 fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let because = || vec![Drift::new("InstanceGroup", "present", "deleted")];
+    if let Some(name) = configuration::of(group).filter(|name| configuration::derived(&group.name, name))
+        && !input.configurations.iter().any(|known| known == name)
+    {
+        let all: Vec<_> = input.configurations.iter().map(String::as_str).chain([name]).collect();
+        draft.step(Step::Record { status: json!({ "managed": { "configurations": all } }) });
+    }
     if !group.suspended.iter().any(|p| p == "Launch") {
         draft
             .because(Step::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] }, because());
@@ -147,6 +156,9 @@ fn rest(input: &Input, draft: &mut Draft) {
     }
     if let Some(template) = input.template.filter(|t| owned(&t.tags, input.ownership)) {
         draft.step(Step::DeleteTemplate { template: template.id.clone() });
+    }
+    for configuration in input.configurations {
+        draft.step(Step::DeleteConfiguration { configuration: configuration.clone() });
     }
     let role = input.role.filter(|r| owned(&r.tags, input.ownership));
     if let Some(profile) = input.profile.filter(|p| owned(&p.tags, input.ownership)) {

@@ -71,6 +71,7 @@ impl World {
             }
             Step::PutTemplateVersion { version, .. } => self.version(version),
             Step::DeleteTemplateVersions { numbers, .. } => self.state.versions.retain(|n, _| !numbers.contains(n)),
+            Step::DeleteConfiguration { .. } => {}
             Step::TagTemplate { tags, .. } => {
                 self.state.template.iter_mut().for_each(|t| t.tags.extend(tags.iter().cloned()));
             }
@@ -156,6 +157,7 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
                     None => return false,
                 },
             };
+            group.launch_configuration = None;
             group.template = Some(TemplatePin { id: pinned.0, version: pinned.1.to_string() });
         }
         Step::PutTags { tags, .. } => {
@@ -182,6 +184,7 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::PutTemplateVersion { .. }
         | Step::DeleteTemplateVersions { .. }
         | Step::DeleteTemplate { .. }
+        | Step::DeleteConfiguration { .. }
         | Step::TagTemplate { .. }
         | Step::CreateGroup { .. }
         | Step::PutHook { .. }

@@ -1,5 +1,6 @@
 //! The provisioner `eks`: a launch template, a scaling group, and a role.
 
+pub mod configuration;
 pub mod create;
 pub mod delete;
 pub mod drift;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::{Environment, Names, Resolved};
 use super::state::{State, Version, number, owned};
@@ -16,7 +17,7 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::Inventory;
 use crate::aws::{
     AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, NetworkObject, Role, ScalingGroup, Tag,
-    TemplatePin,
+    TemplateData, TemplatePin,
 };
 use crate::cluster::{ClusterError, ClusterWrites, PodKind};
 use crate::groups::GroupIndex;
@@ -170,8 +171,10 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         _ => None,
     };
     let versions = versions(o, resolved, status, group.as_ref(), template.as_ref()).await?;
+    let configuration = configuration(o, resolved, status, group.as_ref()).await?;
     let mut state = State {
         versions,
+        configuration,
         template,
         leftover,
         profile,
@@ -292,6 +295,27 @@ async fn versions(
         (v.number, Version { fingerprint: Fingerprint::read(v.description.as_deref()), data: Some(v.data.clone()) })
     };
     Ok(all.into_iter().map(version).collect())
+}
+
+/// What the group's launch configuration holds, or its last instances': asked when the group is taken over and when
+/// something else is wanted.
+async fn configuration(
+    o: &Observer<'_>,
+    resolved: &Resolved,
+    status: &InstanceGroupStatus,
+    group: Option<&ScalingGroup>,
+) -> Observed<Option<TemplateData>> {
+    let Some(group) = group else { return Ok(None) };
+    let old = || group.instances.iter().find_map(|i| i.configuration.as_deref());
+    let Some(name) = configuration::of(group).or_else(old) else { return Ok(None) };
+    let known = status.template.as_ref().is_some_and(|t| {
+        t.adopted_version.as_deref() == Some(name) && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash)
+    });
+    if known && resolved.wanted.strategy.rotate_at.is_none_or(|at| at > o.now) {
+        return Ok(None);
+    }
+    let found = o.inventory.configuration(name).await.map_err(ObserveError::Aws)?;
+    Ok(found.map(|c| c.data.clone()))
 }
 
 fn nodes(o: &Observer<'_>, group: Option<&ScalingGroup>) -> BTreeMap<String, NodeView> {

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::resolve::Resolved;
 use super::state::{self, Pinned, State};
-use super::{create, rotate, standing};
+use super::{configuration, create, rotate, standing};
 use crate::api::names::condition;
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::auth::aws_auth::EntryState;
-use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, Tag, TemplatePin, tag_map};
+use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, Tag, TemplateData, TemplatePin, tag_map};
 use crate::plan::{Drift, Facts, Note, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, Told};
 use crate::provisioner::sentence;
 use crate::timing::Timing;
@@ -121,6 +121,7 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let pin = template(input, group, draft);
     sizes(input, group, pin, draft);
     attributes(input, group, draft);
+    configuration::retire(input, group, draft);
     let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Record { .. }));
     if changed && draft.outcome.is_none() {
         draft.facts.nodes_ready = None;
@@ -155,6 +156,10 @@ fn facts(input: &Input) -> Facts {
         status.insert("activeLaunchTemplateName".into(), json!(template.name));
     }
     if let Some(group) = &input.state.group {
+        let configuration = configuration::of(group);
+        if configuration.is_some() || input.status.active_launch_configuration_name.is_some() {
+            status.insert("activeLaunchConfigurationName".into(), json!(configuration));
+        }
         status.insert("currentMin".into(), json!(group.min));
         status.insert("currentMax".into(), json!(group.max));
     }
@@ -187,6 +192,7 @@ pub fn record(input: &Input, draft: &mut Draft) {
             &old.policies,
             input.state.attached.clone(),
         ),
+        configurations: configuration::recorded(input),
     };
     if managed != old || input.status.managed.is_none() {
         let mut status = json!({ "managed": managed });
@@ -233,15 +239,7 @@ pub const AUTH: &str = "aws-auth";
 
 fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pin> {
     let r = input.resolved;
-    let Some(pin) = &group.template else {
-        let what = if group.mixed { "a mixed instances policy" } else { "a launch configuration" };
-        draft.decide(Outcome::Blocked {
-            reason: Reason::NotSupported,
-            message: format!("the scaling group {} uses {what}, which this release cannot change", group.name),
-            deleting: false,
-        });
-        return None;
-    };
+    let Some(pin) = &group.template else { return configuration::template(input, group, draft) };
     let id = pin.id.clone();
     if input.state.template.as_ref().is_some_and(|t| !t.id.eq(&id)) || input.state.template.is_none() {
         return replace_template(input, draft);
@@ -320,24 +318,30 @@ fn remember(input: &Input, id: &str, number: i64, draft: &mut Draft) {
     }
     draft.facts.status.insert("latestTemplateVersion".into(), json!(version));
     if new != old && own.is_none() {
-        adopt(input, number, &new, draft);
+        let found = input.state.versions.get(&number).and_then(|v| v.data.as_ref());
+        adopt(input, &format!("template version {number}"), found, &new, draft);
     }
     draft.facts.status.insert("template".into(), json!(new));
 }
 
 /// First sight of a group that the original made: recorded before anything else.
-fn adopt(input: &Input, number: i64, template: &crate::api::TemplateStatus, draft: &mut Draft) {
-    let found = input.state.versions.get(&number).and_then(|v| v.data.as_ref());
+pub fn adopt(
+    input: &Input,
+    at: &str,
+    found: Option<&TemplateData>,
+    template: &crate::api::TemplateStatus,
+    draft: &mut Draft,
+) {
     let mut differences = found.map(|d| super::drift::data_fields(d, &input.resolved.data)).unwrap_or_default();
     if found.is_some_and(|d| d.user_data != input.resolved.data.user_data) {
         differences.push(Drift::new("userData", "as found", "as rendered now"));
     }
     let listed: Vec<_> = differences.iter().map(ToString::to_string).collect();
     let message = if listed.is_empty() {
-        format!("taken over at template version {number}; nothing differs")
+        format!("taken over at {at}; nothing differs")
     } else {
         format!(
-            "taken over at template version {number}; these differences arrive with the next change, or when rotate-at asks: {}",
+            "taken over at {at}; these differences arrive with the next change, or when rotate-at asks: {}",
             listed.join("; ")
         )
     };
@@ -380,11 +384,13 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
                     Pin::Version { number, .. } => number.to_string(),
                     Pin::Made { .. } => "the new one".into(),
                 };
-                because.push(Drift::new(
-                    "template version",
-                    group.template.as_ref().map(|t| t.version.clone()).unwrap_or_default(),
-                    to,
-                ));
+                because.push(match &group.template {
+                    Some(from) => Drift::new("template version", &from.version, to),
+                    None => {
+                        let from = group.launch_configuration.clone().unwrap_or_default();
+                        Drift::new("launch configuration", from, "a launch template")
+                    }
+                });
             }
             // The version is made right before it is pinned.
             let delete = draft

@@ -19,7 +19,8 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let surplus = usize::try_from(group.desired - input.resolved.wanted.max).unwrap_or(0);
     let victims = if surplus > 0 { Victims::Surplus(surplus) } else { Victims::Outdated };
     let desired = usize::try_from(group.desired).unwrap_or(0);
-    let version = group.template.as_ref().map(|t| t.version.clone()).unwrap_or_default();
+    let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
+    let version = version.unwrap_or_default();
     let decision = decide(&rolling_update::Input {
         group: &group.name,
         uid: &input.resolved.wanted.id.uid,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::Resolved;
 use crate::api::{InstanceGroupStatus, names::tag};
@@ -33,6 +34,8 @@ pub struct State {
     pub template: Option<LaunchTemplate>,
     /// A template that was made under a name which turned out to be another group's; nothing refers to it.
     pub leftover: Option<LaunchTemplate>,
+    /// What the launch configuration of the group, or of its last instances, holds, when something differs from it.
+    pub configuration: Option<TemplateData>,
     /// Versions by number: those that are referred to, or all when something changed.
     pub versions: BTreeMap<i64, Version>,
     /// Our own instance profile.
@@ -183,14 +186,22 @@ fn outdated(
     status: &InstanceGroupStatus,
     instance: &crate::aws::Instance,
 ) -> Vec<Drift> {
+    let of_group = state.group.as_ref().and_then(configuration::of);
+    if let Some(name) = of_group.filter(|name| instance.configuration.as_deref() == Some(name)) {
+        return rotate_at(resolved, state, instance, configuration::differences(resolved, state, status, name));
+    }
     let wanted = &resolved.fingerprint.hash;
     // A version of another template is another thing, whatever its number.
     let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
     let pin = instance.template.as_ref();
     let found = pin.filter(|pin| !other(pin)).and_then(|pin| number(pin, state.template.as_ref()));
-    let mut because = match found {
+    let because = match found {
         None => {
-            vec![Drift::new("template", pin.map_or("", |p| p.id.as_str()), "a version of this group's own template")]
+            let from = pin.map(|p| p.id.as_str()).or(instance.configuration.as_deref()).unwrap_or_default();
+            let mut because = vec![Drift::new("template", from, "a version of this group's own template")];
+            let held = state.configuration.as_ref().filter(|_| instance.configuration.is_some());
+            because.extend(held.iter().flat_map(|data| super::drift::data_fields(data, &resolved.data)));
+            because
         }
         Some(number) => match version_hash(state, status, number) {
             Some(hash) if hash == *wanted => Vec::new(),
@@ -198,6 +209,16 @@ fn outdated(
             _ => super::drift::versions(state.versions.get(&number), resolved),
         },
     };
+    rotate_at(resolved, state, instance, because)
+}
+
+/// Adds that `rotate-at` asks for it.
+fn rotate_at(
+    resolved: &Resolved,
+    state: &State,
+    instance: &crate::aws::Instance,
+    mut because: Vec<Drift>,
+) -> Vec<Drift> {
     if let Some(at) = resolved.wanted.strategy.rotate_at {
         // Launch times are looked at once that moment has come: until then every node would be outdated, the newest too.
         if let Some(launched) = state.launched.get(&instance.id).filter(|t| **t < at) {

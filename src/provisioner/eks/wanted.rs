@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names::node_labels;
 use super::user_data::{Mount, OsFamily, Stage, StageKind, Taint, effective_family};
 use crate::api::{
-    EksConfiguration, InstanceGroupSpec, UserDataStage,
+    EksConfiguration, InstanceGroupSpec, ScalingConfigurationKind, UserDataStage,
     names::{annotation, label},
 };
 use crate::aws::{BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification};
@@ -34,6 +34,8 @@ pub struct Wanted {
     pub min: i32,
     /// Largest size.
     pub max: i32,
+    /// What the spec, or the flag, asks instances to be launched from.
+    pub kind: ScalingConfigurationKind,
     /// How nodes are replaced.
     pub strategy: RollingUpdate,
     /// Which image.
@@ -208,6 +210,11 @@ pub fn parse(
         cluster: problems.required("clusterName", &c.cluster_name),
         min,
         max,
+        kind: eks
+            .r#type
+            .as_deref()
+            .and_then(ScalingConfigurationKind::parse)
+            .unwrap_or(ScalingConfigurationKind::LaunchTemplate),
         strategy: strategy(&mut problems, annotations, spec),
         image: image(&mut problems, &c.image),
         instance_type: instance_type(&mut problems, &c.instance_type),

@@ -1,0 +1,120 @@
+//! Groups that launch from a launch configuration.
+//!
+//! AWS has closed launch configurations, so none is made. One that is there
+//! stays until something needs new nodes; then the scaling group goes over to a
+//! launch template in place, and the configuration goes with its last instance.
+
+use serde_json::json;
+
+use super::plan::{Draft, Input, adopt};
+use super::resolve::Resolved;
+use super::state::{State, Version};
+use super::{create, drift};
+use crate::api::{InstanceGroupStatus, ScalingConfigurationKind};
+use crate::aws::ScalingGroup;
+use crate::plan::{Drift, Pin, Step, Told};
+
+/// The launch configuration that the group launches from, if it does.
+pub fn of(group: &ScalingGroup) -> Option<&str> {
+    group.launch_configuration.as_deref().filter(|_| group.template.is_none())
+}
+
+/// Whether a name is one that a configuration of this scaling group has: the group's and a time stamp.
+pub fn derived(group: &str, name: &str) -> bool {
+    let stamp = name.strip_prefix(group).and_then(|rest| rest.strip_prefix('-'));
+    stamp.is_some_and(|stamp| !stamp.is_empty() && stamp.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// What the group's configuration does not give its nodes; empty while it is what was taken over.
+pub fn differences(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, name: &str) -> Vec<Drift> {
+    let template = status.template.as_ref();
+    let taken_over = template.is_some_and(|t| t.adopted_hash.is_some() || t.hash.is_some());
+    let same = template.is_some_and(|t| {
+        t.adopted_version.as_deref() == Some(name) && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash)
+    });
+    let found = || Version { fingerprint: None, data: state.configuration.clone() };
+    if taken_over && !same {
+        return drift::versions(Some(&found()), resolved);
+    }
+    let Some(at) = resolved.wanted.strategy.rotate_at else { return Vec::new() };
+    if !state.launched.values().any(|launched| *launched < at) {
+        return Vec::new();
+    }
+    let mut because = vec![Drift::new("rotate-at", "", at)];
+    because.extend(state.configuration.iter().flat_map(|data| drift::data_fields(data, &resolved.data)));
+    because
+}
+
+/// Keeps the configuration, or makes the template that takes its place and says what to pin.
+pub fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pin> {
+    let name = group.launch_configuration.as_deref().unwrap_or_default();
+    let because = differences(input.resolved, input.state, input.status, name);
+    if because.is_empty() {
+        remember(input, name, draft);
+        return None;
+    }
+    let steps = draft.steps.len();
+    let pin = create::template(input, draft)?;
+    if let Some(made) = draft.steps.get_mut(steps) {
+        made.because = because;
+    }
+    draft.events.push(Told {
+        warning: false,
+        reason: "LaunchConfigurationReplaced".into(),
+        message: format!(
+            "{} goes over from the launch configuration {name} to the launch template {}; its nodes are replaced as the strategy allows",
+            group.name, input.resolved.names.template
+        ),
+    });
+    Some(pin)
+}
+
+/// First sight: what was found is up to date, and its name stands where a version's number stands.
+fn remember(input: &Input, name: &str, draft: &mut Draft) {
+    let hash = Some(input.resolved.fingerprint.hash.clone());
+    let old = input.status.template.clone().unwrap_or_default();
+    let mut new = old.clone();
+    new.id = None;
+    (new.version, new.hash) = (Some(name.to_owned()), hash.clone());
+    (new.adopted_version, new.adopted_hash) = (Some(name.to_owned()), hash);
+    if new != old {
+        adopt(input, &format!("launch configuration {name}"), input.state.configuration.as_ref(), &new, draft);
+    }
+    draft.facts.status.insert("template".into(), json!(new));
+}
+
+/// Told once, with the template: what a new group asked for is not made any more.
+pub fn refused(resolved: &Resolved) -> Option<Told> {
+    (resolved.wanted.kind == ScalingConfigurationKind::LaunchConfiguration).then(|| Told {
+        warning: true,
+        reason: "LaunchConfigurationClosed".into(),
+        message: "spec.eks.type LaunchConfiguration: AWS has closed launch configurations; the group is made with a launch template instead, which holds the same; set the type to LaunchTemplate".into(),
+    })
+}
+
+/// The configurations of this group that are recorded: the one in use, and those that are left to be deleted.
+pub fn recorded(input: &Input) -> Vec<String> {
+    let mut names = input.status.managed.as_ref().map(|m| m.configurations.clone()).unwrap_or_default();
+    let in_use = input.state.group.as_ref().and_then(of).filter(|name| derived(&input.resolved.names.group, name));
+    names.extend(in_use.filter(|name| !names.iter().any(|n| n == name)).map(str::to_owned));
+    names.sort();
+    names
+}
+
+/// Deletes the recorded configurations that the group does not refer to and none of its instances runs.
+pub fn retire(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
+    let run = |name: &String| {
+        of(group) == Some(name) || group.instances.iter().any(|i| i.configuration.as_ref() == Some(name))
+    };
+    let (kept, gone): (Vec<_>, Vec<_>) = recorded(input).into_iter().partition(run);
+    if gone.is_empty() {
+        return;
+    }
+    for name in gone.into_iter().filter(|name| derived(&group.name, name)) {
+        draft.because(
+            Step::DeleteConfiguration { configuration: name.clone() },
+            vec![Drift::new("launch configuration", &name, "")],
+        );
+    }
+    draft.step(Step::Record { status: json!({ "managed": { "configurations": kept } }) });
+}
