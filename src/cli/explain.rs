@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::input::{Format, InputArgs, Merged, load};
+use super::input::{Format, InputArgs, Merged, answer, exit_code};
 use crate::{api::show, boundaries::Source};
 
 /// Print where each field of a merged group comes from, and which of the tenant's values were not used, without a cluster
@@ -23,8 +23,7 @@ pub struct ExplainArgs {
 
 /// Runs the command on the process's own streams.
 pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
-    let ok = run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr())?;
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr()).map(exit_code)
 }
 
 /// Runs the command and tells whether everything is in order.
@@ -34,17 +33,15 @@ pub fn run_with(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    let outcome = load(&args.input, stdin)?;
-    for problem in &outcome.problems {
-        writeln!(err, "{problem}")?;
-    }
-    let documents = || Value::Array(outcome.groups.iter().map(document).collect());
-    match args.input.output {
+    answer(&args.input, stdin, out, err, write)
+}
+
+fn write(groups: &[Merged], format: Option<Format>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let documents = || Value::Array(groups.iter().map(document).collect());
+    match format {
         None => {
-            for (index, group) in outcome.groups.iter().enumerate() {
-                let rule = if index == 0 { "" } else { "\n" };
-                write!(out, "{rule}{}", text(group))?;
-            }
+            let texts: Vec<_> = groups.iter().map(text).collect();
+            write!(out, "{}", texts.join("\n"))?;
         }
         Some(Format::Yaml) => write!(out, "{}", serde_yaml::to_string(&documents())?)?,
         Some(Format::Json) => {
@@ -52,7 +49,7 @@ pub fn run_with(
             writeln!(out)?;
         }
     }
-    Ok(!outcome.failed())
+    Ok(())
 }
 
 struct Row {

@@ -1,6 +1,12 @@
 //! Manifests from files and standard input, for the commands that work without a cluster.
 
-use std::{collections::BTreeMap, fmt, io::Read, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::{Read, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -116,6 +122,27 @@ impl Object<'_> {
     fn namespace(&self) -> &str {
         Some(self.text("/metadata/namespace")).filter(|name| !name.is_empty()).unwrap_or("default")
     }
+}
+
+/// Merges, tells what is wrong on `err`, and writes the groups in a command's own way; true when nothing is wrong.
+pub fn answer(
+    args: &InputArgs,
+    stdin: &mut dyn Read,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    write: fn(&[Merged], Option<Format>, &mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<bool> {
+    let outcome = load(args, stdin)?;
+    for problem in &outcome.problems {
+        writeln!(err, "{problem}")?;
+    }
+    write(&outcome.groups, args.output, out)?;
+    Ok(!outcome.failed())
+}
+
+/// The exit code of a command that merges: 0, or 1 when something is wrong.
+pub fn exit_code(ok: bool) -> ExitCode {
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Reads and merges everything. Only a file that cannot be read is an error; whatever is wrong inside is a [`Problem`].

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::input::{Format, InputArgs, Merged, load};
+use super::input::{Format, InputArgs, Merged, answer, exit_code};
 
 /// Print what groups become when the ConfigMap is merged into them, without a cluster
 ///
@@ -22,8 +22,7 @@ pub struct RenderArgs {
 
 /// Runs the command on the process's own streams.
 pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
-    let ok = run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr())?;
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr()).map(exit_code)
 }
 
 /// Runs the command and tells whether everything is in order.
@@ -33,24 +32,22 @@ pub fn run_with(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    let outcome = load(&args.input, stdin)?;
-    for problem in &outcome.problems {
-        writeln!(err, "{problem}")?;
-    }
-    let items: Vec<Value> = outcome.groups.iter().map(manifest).collect();
-    match args.input.output.unwrap_or(Format::Yaml) {
+    answer(&args.input, stdin, out, err, write)
+}
+
+fn write(groups: &[Merged], format: Option<Format>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let items: Vec<Value> = groups.iter().map(manifest).collect();
+    match format.unwrap_or(Format::Yaml) {
         Format::Yaml => {
-            for (index, item) in items.iter().enumerate() {
-                let rule = if index == 0 { "" } else { "---\n" };
-                write!(out, "{rule}{}", serde_yaml::to_string(item)?)?;
-            }
+            let texts: Result<Vec<_>, _> = items.iter().map(serde_yaml::to_string).collect();
+            write!(out, "{}", texts?.join("---\n"))?;
         }
         Format::Json => {
             serde_json::to_writer_pretty(&mut *out, &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
             writeln!(out)?;
         }
     }
-    Ok(!outcome.failed())
+    Ok(())
 }
 
 fn manifest(group: &Merged) -> Value {
