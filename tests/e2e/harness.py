@@ -55,10 +55,10 @@ class Cloud(support.Cloud):
         """The same cloud with what is asked of it here."""
         return cls(cloud._description, cloud.process)
 
-    def boto(self, service):
-        """A client of one AWS service, as a person's."""
+    def boto(self, service, key="person"):
+        """A client of one AWS service, as a person's, or with another access key."""
         endpoint = {"endpoint_url": self["aws_endpoint"], "region_name": self["region"]}
-        keys = {"aws_access_key_id": "person", "aws_secret_access_key": "local"}
+        keys = {"aws_access_key_id": key, "aws_secret_access_key": "local"}
         return boto3.client(service, **endpoint, **keys, config=Config(retries={"max_attempts": 2}))
 
     def control(self, method, name, **body):

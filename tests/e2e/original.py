@@ -30,7 +30,6 @@ import re
 
 import yaml
 from botocore.exceptions import ClientError
-from botocore.parsers import ResponseParserError
 
 import support
 from e2e import harness
@@ -160,8 +159,6 @@ def load(cloud, world):
     """
     try:
         return Loader(cloud, world.data).load(world)
-    except ResponseParserError as error:
-        raise NotHeld(str(error)) from error
     except ClientError as error:
         if error.response["Error"]["Code"] in ("NotSimulated", "InvalidAction"):
             raise NotHeld(str(error)) from error
@@ -256,14 +253,13 @@ class Loader:
 
     def make_launch_configuration(self):
         """The launch configuration, though AWS lets new accounts make none."""
-        try:
-            self.cloud.control("POST", "allow_launch_configurations", allowed=True)
-        except AssertionError as refused:
-            raise NotHeld(str(refused)) from refused
         data = {key: value for key, value in self.data["launchConfiguration"].items() if key in LAUNCH_CONFIGURATION}
         devices = [{k: v for k, v in device.items() if k != "NoDevice" or v} for device in data.get("BlockDeviceMappings", [])]
-        user_data = encoded(self.data["launchConfiguration"]["UserDataDecoded"])
+        # This call of boto3 encodes the user data itself.
+        user_data = self.data["launchConfiguration"]["UserDataDecoded"]
+        self.cloud.control("POST", "allow-launch-configurations", allowed=True)
         spread(lambda: self.asg.create_launch_configuration(**data | {"BlockDeviceMappings": devices, "UserData": user_data}))
+        self.cloud.control("POST", "allow-launch-configurations", allowed=False)
 
     def make_group(self, desired):
         """The scaling group, which launches; its minimum comes later, so that it does not launch too many."""
@@ -287,6 +283,16 @@ class Loader:
             return [i["LifecycleState"] for i in found["Instances"]] == ["InService"] * count
         support.eventually(states, harness.WAIT, f"{count} instances of {self.scaling['AutoScalingGroupName']}")
 
+    def wait_warm(self):
+        """Waits until the warm pool is full and at rest."""
+        pool = self.data["warmPool"]
+        limit = pool.get("MaxGroupPreparedCapacity", self.scaling["MaxSize"])
+        count = max(pool.get("MinSize", 0), limit - self.scaling["DesiredCapacity"])
+        def full():
+            states = [i["LifecycleState"] for i in self.asg.describe_warm_pool(**self.name)["Instances"]]
+            return states == [f"Warmed:{pool.get('PoolState', 'Stopped')}"] * count
+        support.eventually(full, harness.WAIT, f"{count} instances in the warm pool of {self.scaling['AutoScalingGroupName']}")
+
     def settings(self):
         """What the original sets once the group is there; hooks too, so they did not see the first instances."""
         self.asg.update_auto_scaling_group(**self.name, MinSize=self.scaling["MinSize"])
@@ -301,6 +307,7 @@ class Loader:
         if self.data["warmPool"]:
             known = ("MinSize", "MaxGroupPreparedCapacity", "PoolState", "InstanceReusePolicy")
             self.asg.put_warm_pool(**self.name, **{key: value for key, value in self.data["warmPool"].items() if key in known})
+            self.wait_warm()
 
     def instance_group(self):
         """The resource with its finalizer, then its status, as the original wrote both."""

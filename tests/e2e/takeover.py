@@ -44,6 +44,12 @@ class Loaded(harness.Group):
         (found,) = self.cloud.boto("ec2").describe_launch_templates(LaunchTemplateNames=[self.template])["LaunchTemplates"]
         return found
 
+    def pinned(self):
+        """The version that its scaling group launches, with a mixed policy or without; None with a launch configuration."""
+        asg = self.asg()
+        mixed = asg.get("MixedInstancesPolicy", {"LaunchTemplate": {}})["LaunchTemplate"].get("LaunchTemplateSpecification", {})
+        return asg.get("LaunchTemplate", mixed).get("Version")
+
     def running_versions(self):
         """The template version of each of its instances, sorted, as numbers."""
         return sorted(int(i["LaunchTemplate"]["Version"]) for i in self.asg()["Instances"] if "LaunchTemplate" in i)
@@ -54,14 +60,13 @@ class Loaded(harness.Group):
         return self
 
     def snapshot(self):
-        """All that AWS and Kubernetes have of it, as one value without times that pass by themselves; see `differences`."""
+        """All that AWS and Kubernetes have of it, warm pool and hooks too, as one value that stands still; see `differences`."""
         account = self.cloud.snapshot()
         found = self.get()
         return plain({
             "scalingGroup": account["groups"].get(self.scaling_group),
             "template": account["templates"].get(self.template),
-            "launchConfiguration": self.described_launch_configuration(),
-            "warmPool": self.warm_pool(),
+            "launchConfiguration": account["configurations"].get(self.launch_configuration),
             "role": account["roles"].get(self.role),
             "profile": account["profiles"].get(self.profile),
             "auth": self.cloud.map_roles(),
@@ -73,21 +78,6 @@ class Loaded(harness.Group):
             },
         })  # fmt: skip
 
-    def described_launch_configuration(self):
-        """Its launch configuration as AWS shows it, or None."""
-        if self.launch_configuration is None:
-            return None
-        names = [self.launch_configuration]
-        found = self.cloud.boto("autoscaling").describe_launch_configurations(LaunchConfigurationNames=names)["LaunchConfigurations"]
-        return next(iter(found), None)
-
-    def warm_pool(self):
-        """The configuration of its warm pool and the ids in it, or None without a pool."""
-        found = self.cloud.boto("autoscaling").describe_warm_pool(AutoScalingGroupName=self.scaling_group)
-        if "WarmPoolConfiguration" not in found:
-            return None
-        return {"configuration": found["WarmPoolConfiguration"], "instances": sorted(i["InstanceId"] for i in found["Instances"])}
-
     # who wrote
 
     def mark(self):
@@ -97,7 +87,8 @@ class Loaded(harness.Group):
     def names(self):
         """Every name and id of it in AWS."""
         named = {self.scaling_group, self.role, self.profile, self.template, self.template_id, self.launch_configuration}
-        return {*named, *self.instances(None)} - {None}
+        warm = self.cloud.boto("autoscaling").describe_warm_pool(AutoScalingGroupName=self.scaling_group)["Instances"]
+        return {*named, *self.instances(None), *(i["InstanceId"] for i in warm)} - {None}
 
     def writes_since(self, mark):
         """The controller's calls that wrote to AWS, or tried to, and named anything of this group; each a line of the log."""

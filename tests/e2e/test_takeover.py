@@ -5,6 +5,7 @@ The recordings are tested where their folder exists (see original.py), worlds of
 
 import pytest
 
+import support
 from e2e import harness, original, worlds
 
 pytestmark = pytest.mark.private
@@ -32,7 +33,12 @@ def stands(group):
     assert harness.tags_of(asg) == harness.tags_of(recorded["autoScalingGroup"])
     sizes = ("MinSize", "MaxSize", "DesiredCapacity", "VPCZoneIdentifier")
     assert [asg[key] for key in sizes] == [recorded["autoScalingGroup"][key] for key in sizes]
-    if group.template:
+    if group.launch_configuration:
+        told = [asg, *asg["Instances"]]
+        assert {each.get("LaunchConfigurationName") for each in told} == {group.launch_configuration}
+        assert not any("LaunchTemplate" in each for each in told)
+    else:
+        assert group.pinned() == "$Latest"
         wanted = sorted(int(i["LaunchTemplate"]["Version"]) for i in recorded["autoScalingGroup"]["Instances"])
         assert group.running_versions() == (wanted or [len(recorded["launchTemplateVersions"])])
         versions = [version["LaunchTemplateData"] for version in group.template_versions()]
@@ -63,3 +69,23 @@ def test_what_the_original_is_known_to_leave_stands_and_has_ready_nodes(bare, na
     """The same where there are no recordings."""
     for world in worlds.WORLDS[name](original.Site.of(bare, unique)):
         stands(load(bare, world))
+
+
+def test_a_write_of_the_controller_is_seen_and_named(bare, unique):
+    """Every test of a takeover counts on this judgement: one that sees nothing would call any controller harmless."""
+    (world,) = worlds.plain(original.Site.of(bare, unique))
+    group, other = load(bare, world), load(bare, *worlds.long_name(original.Site.of(bare, unique)))
+    before, mark = group.snapshot(), group.mark()
+    tag = {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": "added", "Value": "x", "PropagateAtLaunch": True}
+    bare.boto("autoscaling").create_or_update_tags(Tags=[tag])
+    assert group.writes_since(mark) == [], "a person's"
+    bare.boto("autoscaling", key="controller").create_or_update_tags(Tags=[tag | {"Value": "y"}])
+    bare.boto("ec2", key="controller").create_tags(Resources=[group.template_id], Tags=[{"Key": "ours", "Value": "1"}])
+    bare.boto("iam", key="controller").tag_role(RoleName=group.role, Tags=[{"Key": "ours", "Value": "1"}])
+    assert group.operations_since(mark) == ["CreateOrUpdateTags", "CreateTags", "TagRole"]
+    assert other.writes_since(mark) == []
+    changed = original.differences(before, group.snapshot())
+    assert {path.split(".")[0] for path in changed} == {"scalingGroup", "template", "role"}
+    assert (changed["template.tags.ours"], changed["role.tags.ours"]) == ((None, "1"), (None, "1"))
+    bare.api("PATCH", group.path, {"metadata": {"labels": {"seen": "1"}}}, token=bare.controller_token, content_type="application/merge-patch+json")
+    support.eventually(lambda: group.kube_writes_since(mark) == [("patch", "instancegroups", group.name)], message="the patch in the audit log")
