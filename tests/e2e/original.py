@@ -20,6 +20,7 @@ cluster's endpoint and CA, and the address of its DNS. Everything else stays as 
 """
 
 import base64
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -27,6 +28,7 @@ import json
 import os
 import pathlib
 import re
+import threading
 
 import yaml
 from botocore.exceptions import ClientError
@@ -35,7 +37,7 @@ import support
 from e2e import harness
 from e2e.takeover import Loaded, differences
 
-__all__ = ["Loaded", "NotHeld", "Site", "World", "differences", "load", "recording", "recordings"]
+__all__ = ["Loaded", "Site", "World", "differences", "load", "load_all", "recording", "recordings"]
 MANAGER = "manager"
 """The name under which the original writes to the API server."""
 TRUST = {
@@ -46,14 +48,12 @@ TRUST = {
 NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy")
 UNTOLD = {"arn:aws:sqs:us-east-1:123456789012:my-queue", "arn:aws:iam::1234567890:role/my-auto-scaling-role"}
 """What the AWS of the recordings said of every hook, whether it was given a target or not."""
+ACCOUNT_OF_OLD = threading.Lock()
+"""Held while the account may make launch configurations."""
 LAUNCH_CONFIGURATION = (
     "LaunchConfigurationName", "ImageId", "InstanceType", "KeyName", "SecurityGroups", "IamInstanceProfile", "SpotPrice",
     "BlockDeviceMappings", "InstanceMonitoring", "EbsOptimized", "PlacementTenancy", "MetadataOptions",
 )  # fmt: skip
-
-
-class NotHeld(Exception):
-    """The simulator has no place for something that this world has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class World:
     """One InstanceGroup and all that stands behind it; `entry` is its role's in aws-auth, `auth` the whole map if known."""
 
     data: dict
-    entry: dict | None
+    entry: dict
     auth: dict | None = None
 
 
@@ -117,7 +117,7 @@ def recording(cloud, name, namespace=None):
     site = Site.of(cloud, namespace or tags[harness.OWNERSHIP + "Namespace"])
     data, auth = (rewritten(part, table(parts[2], tags, parts[0], site)) for part in parts[:2])
     wanted = data["role"]["Arn"]
-    entry = next((e for e in yaml.safe_load(auth["mapRoles"]) if e["rolearn"] == wanted), None)
+    (entry,) = [e for e in yaml.safe_load(auth["mapRoles"]) if e["rolearn"] == wanted]
     return World(data, entry, auth)
 
 
@@ -154,15 +154,24 @@ def rewritten(value, pairs):
 def load(cloud, world):
     """Makes a world in a cloud, waits until its nodes are Ready, and returns it as a `Loaded`.
 
-    Raises `NotHeld` for what the simulator refuses to hold. Instances are launched from `$Latest` as it was when they
-    were: versions are added in between, so that each runs the version that it is recorded with.
+    Instances are launched from `$Latest` as it was when they were: versions are added in between, so that each runs the
+    version that it is recorded with. A role, a profile, a key pair or an image that exists already stays as it is.
     """
-    try:
-        return Loader(cloud, world.data).load(world)
-    except ClientError as error:
-        if error.response["Error"]["Code"] in ("NotSimulated", "InvalidAction"):
-            raise NotHeld(str(error)) from error
-        raise
+    (loaded,) = load_all(cloud, {"": world}).values()
+    return loaded
+
+
+def load_all(cloud, named):
+    """Makes many worlds at once, {name: world}; returns {name: Loaded}. The first failure is raised, with its world's name."""
+    for world in named.values():
+        admit(cloud, world)
+    with concurrent.futures.ThreadPoolExecutor(len(named)) as pool:
+        loading = {name: pool.submit(Loader(cloud, world.data).load) for name, world in named.items()}
+    for name, future in loading.items():
+        if problem := future.exception():
+            problem.add_note(f"while the world {name!r} was loaded")
+            raise problem
+    return {name: future.result() for name, future in loading.items()}
 
 
 class Loader:
@@ -176,10 +185,9 @@ class Loader:
         self.versions = sorted(data.get("launchTemplateVersions") or [], key=lambda v: v["VersionNumber"])
         self.made = 0
 
-    def load(self, world):
+    def load(self):
         """All of it; the InstanceGroup comes last, as nobody acts on it before."""
         self.identity()
-        admit(self.cloud, world)
         self.parts()
         self.instances()
         self.settings()
@@ -257,9 +265,10 @@ class Loader:
         devices = [{k: v for k, v in device.items() if k != "NoDevice" or v} for device in data.get("BlockDeviceMappings", [])]
         # This call of boto3 encodes the user data itself.
         user_data = self.data["launchConfiguration"]["UserDataDecoded"]
-        self.cloud.control("POST", "allow-launch-configurations", allowed=True)
-        spread(lambda: self.asg.create_launch_configuration(**data | {"BlockDeviceMappings": devices, "UserData": user_data}))
-        self.cloud.control("POST", "allow-launch-configurations", allowed=False)
+        with ACCOUNT_OF_OLD:
+            self.cloud.control("POST", "allow-launch-configurations", allowed=True)
+            spread(lambda: self.asg.create_launch_configuration(**data | {"BlockDeviceMappings": devices, "UserData": user_data}))
+            self.cloud.control("POST", "allow-launch-configurations", allowed=False)
 
     def make_group(self, desired):
         """The scaling group, which launches; its minimum comes later, so that it does not launch too many."""
@@ -313,8 +322,8 @@ class Loader:
         """The resource with its finalizer, then its status, as the original wrote both."""
         body = self.data["instanceGroup"]
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        if self.cloud.get(f"/api/v1/namespaces/{namespace}") is None:
-            self.cloud.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        answer = self.cloud.api("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        assert answer.ok or answer.status_code == 409, answer.text
         path = f"{harness.GROUPS}/namespaces/{namespace}/instancegroups"
         self.cloud.create(f"{path}?fieldManager={MANAGER}", {key: body[key] for key in ("apiVersion", "kind", "metadata", "spec")})
         self.cloud.patch(f"{path}/{name}/status?fieldManager={MANAGER}", {"status": body["status"]})
@@ -322,12 +331,15 @@ class Loader:
 
 def admit(cloud, world):
     """Lets the nodes of a world in: aws-auth is as recorded when there is none yet, else it gets the missing entry."""
+    def known(text):
+        return [entry["rolearn"] for entry in yaml.safe_load(text) or []]
+
+    def add(text):
+        return text if world.entry["rolearn"] in known(text) else text + yaml.safe_dump([world.entry], sort_keys=False)
+
     if cloud.get(harness.AWS_AUTH) is None and world.auth:
         cloud.create(harness.AWS_AUTH.rpartition("/")[0], {"metadata": {"name": "aws-auth"}, "data": world.auth})
-    elif world.entry:
-        def add(text):
-            known = [entry["rolearn"] for entry in yaml.safe_load(text) or []]
-            return text if world.entry["rolearn"] in known else text + yaml.safe_dump([world.entry], sort_keys=False)
+    elif world.entry["rolearn"] not in known(cloud.map_roles()):
         cloud.edit_map_roles(add)
 
 

@@ -256,3 +256,9 @@ WORLDS = {
     make.__name__: make
     for make in (plain, given_role, old_versions, prefixes, long_name, node_config, hooks, never_spot, launch_configuration, mixed, warm_pool)
 }
+
+
+def every(site):
+    """All worlds at a site, {name: world}; where a name has several, the name of the group tells them apart."""
+    made = [(name, world) for name, make in WORLDS.items() for world in make(site)]
+    return {f"{name}/{world.data['instanceGroup']['metadata']['name']}": world for name, world in made}
