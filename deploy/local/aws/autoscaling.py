@@ -148,7 +148,7 @@ class GroupActions:
         params = params_of(self)
         group, member = member_of(self, params.get("InstanceId"))
         if member.warm:
-            raise invalid(f"The instance {member.id} is in the warm pool of {group.name}. This operation cannot be called on instances in a warm pool.")
+            raise invalid(f"The instance {member.id} is in a warm pool. This operation cannot be called on instances in a warm pool.")
         decrement = params.get("ShouldDecrementDesiredCapacity", False)
         if member.state not in GONE_OR_GOING:
             if decrement:

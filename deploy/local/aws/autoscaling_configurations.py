@@ -28,6 +28,7 @@ class ConfigurationActions:
         name = configurations.get(params_of(self).get("LaunchConfigurationName") or "").name
         user = next((group for group in engine(self).groups.values() if group.configuration == name), None)
         if user:
-            raise Refused("ResourceInUse", f"Cannot delete launch configuration {name} because it is attached to AutoScalingGroup {user.name}")
+            message = f"Cannot delete launch configuration {name} because it is attached to AutoScalingGroup {user.name}"
+            raise Refused("ResourceInUse", message)
         del configurations.by_name[name]
         return EmptyResult()

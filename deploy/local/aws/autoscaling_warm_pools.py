@@ -60,5 +60,6 @@ def changed(pool: WarmPool, params: dict[str, Any]) -> WarmPool:
         raise invalid("MaxGroupPreparedCapacity must be -1, or not negative.")
     if state not in READY:
         raise invalid(f"Invalid PoolState: {state}. Valid values: {', '.join(READY)}")
-    kept = pool.max_prepared if most is None else most
-    return replace(pool, min_size=low, max_prepared=None if kept == -1 else kept, state=state, reuse=policy.get("ReuseOnScaleIn", pool.reuse))
+    most = pool.max_prepared if most is None else most
+    reuse = policy.get("ReuseOnScaleIn", pool.reuse)
+    return replace(pool, min_size=low, max_prepared=None if most == -1 else most, state=state, reuse=reuse)

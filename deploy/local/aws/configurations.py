@@ -97,9 +97,8 @@ def check(world: Any, params: dict[str, Any]) -> None:
     """Refuse what Auto Scaling would refuse in a new launch configuration."""
     if params.get("InstanceId"):
         raise Refused("NotSimulated", "InstanceId of a launch configuration is not simulated")
-    for required in ("ImageId", "InstanceType"):
-        if not params.get(required):
-            raise invalid(f"Valid requests must contain either the InstanceID parameter or both the ImageId and InstanceType parameters: {required}")
+    if not params.get("ImageId") or not params.get("InstanceType"):
+        raise invalid("Valid requests must contain either the InstanceID parameter or both the ImageId and InstanceType parameters.")
     if params["ImageId"] not in world.ec2.amis:
         raise invalid(f"AMI {params['ImageId']} is invalid: The image id '[{params['ImageId']}]' does not exist")
     if params.get("SpotPrice") and not is_price(params["SpotPrice"]):

@@ -19,9 +19,10 @@
 `POST /_local/instance` `{"id" or "ids": instance ids or node names, "action": kubelet-dies|kubelet-recovers|unhealthy|terminate}`
     The kubelet stops or comes back; EC2's status check fails; EC2 terminates the instance behind its group's back.
 `POST /_local/ssm` `{"name", "value"}` sets a public parameter; a value of null removes it.
-`POST /_local/launch-failure` `{"group": name or "*", "instance_type": optional, "code": InsufficientInstanceCapacity|..., "message": optional}`
+`POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity|VcpuLimitExceeded|..., "message": optional,
+    "instance_type": optional}`
     Launches of the group fail so, or those of one instance type; a code of null ends it.
-`POST /_local/allow-launch-configurations` `{"allowed": true}`
+`POST /_local/allow_launch_configurations` `{"allowed": true}`
     Whether CreateLaunchConfiguration works, as in old accounts; at the start it is refused, as in new ones.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes what DescribeCluster shows.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
@@ -181,7 +182,7 @@ ROUTES = {
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "cluster"): set_cluster,
-    ("POST", "allow-launch-configurations"): allow_configurations,
+    ("POST", "allow_launch_configurations"): allow_configurations,
     ("POST", "offering"): set_offering,
     ("POST", "instance-type"): launch_type,
     ("GET", "instances"): lambda world, _: world.kubelets.describe(),

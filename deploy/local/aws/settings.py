@@ -31,8 +31,12 @@ class Delays:
     """A lifecycle hook's heartbeat timeout is multiplied by this."""
 
 
-SHORT = Delays(pending=0.5, join=1.0, ready=0.5, terminate=1.0, propagation=2.0, relaunch=1.0, notice=0.2, move=0.3, heartbeat_scale=0.01)
-REALISTIC = Delays(pending=20.0, join=30.0, ready=15.0, terminate=30.0, propagation=10.0, relaunch=30.0, notice=40.0, move=5.0, heartbeat_scale=1.0)
+SHORT = Delays(
+    pending=0.5, join=1.0, ready=0.5, terminate=1.0, propagation=2.0, relaunch=1.0, notice=0.2, move=0.3, heartbeat_scale=0.01
+)
+REALISTIC = Delays(
+    pending=20.0, join=30.0, ready=15.0, terminate=30.0, propagation=10.0, relaunch=30.0, notice=40.0, move=5.0, heartbeat_scale=1.0
+)
 
 
 def parse_delays(text: str) -> Delays:
