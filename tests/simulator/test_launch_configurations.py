@@ -11,10 +11,10 @@ pytestmark = pytest.mark.mended
 def old_account(control):
     """An account that may still make launch configurations."""
     if not UNMENDED:
-        control.post("allow_launch_configurations", allowed=True)
+        control.post("allow-launch-configurations", allowed=True)
     yield
     if not UNMENDED:
-        control.post("allow_launch_configurations", allowed=False)
+        control.post("allow-launch-configurations", allowed=False)
 
 
 @pytest.fixture

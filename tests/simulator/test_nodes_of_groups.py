@@ -93,7 +93,7 @@ def test_a_warmed_instance_that_does_not_look_where_it_is_bound_for_joins_from_t
 
 def test_an_instance_of_a_launch_configuration_joins(site, joined, ami):
     """Amazon EC2 Auto Scaling API Reference, CreateLaunchConfiguration: UserData and IamInstanceProfile."""
-    site.control.post("allow_launch_configurations", allowed=True)
+    site.control.post("allow-launch-configurations", allowed=True)
     name = f"configuration-{time.time_ns()}"
     site.asg.create_launch_configuration(
         LaunchConfigurationName=name,

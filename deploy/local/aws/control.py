@@ -22,7 +22,7 @@
 `POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity|VcpuLimitExceeded|..., "message": optional,
     "instance_type": optional}`
     Launches of the group fail so, or those of one instance type; a code of null ends it.
-`POST /_local/allow_launch_configurations` `{"allowed": true}`
+`POST /_local/allow-launch-configurations` `{"allowed": true}`
     Whether CreateLaunchConfiguration works, as in old accounts; at the start it is refused, as in new ones.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes what DescribeCluster shows.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
@@ -182,7 +182,7 @@ ROUTES = {
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "cluster"): set_cluster,
-    ("POST", "allow_launch_configurations"): allow_configurations,
+    ("POST", "allow-launch-configurations"): allow_configurations,
     ("POST", "offering"): set_offering,
     ("POST", "instance-type"): launch_type,
     ("GET", "instances"): lambda world, _: world.kubelets.describe(),
