@@ -2,6 +2,7 @@
 
 Run by `make bench`, which starts a fresh local cloud around it. The controller runs with its own default clocks.
 BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN any other binary.
+BENCH=features measures one group for each feature instead (features.yaml): beyond what they write they may read little.
 """
 
 import json
@@ -16,6 +17,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "deploy" / "local")]
 
 import requests  # noqa: E402
+import yaml  # noqa: E402
 
 import support  # noqa: E402
 from localcloud import procs  # noqa: E402
@@ -25,8 +27,15 @@ QUIET_SECONDS = int(os.environ.get("BENCH_QUIET_SECONDS", "300"))
 TIMEOUT = 600
 API = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/bench/instancegroups"
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
-BUILD_GOALS = {"calls to AWS": 176, "seconds to Ready": 60, "CPU seconds": 1, "peak memory (MB)": 80}
-QUIET_GOALS = {"calls to AWS": 30, "CPU seconds": 1, "writes": 0}
+FEATURES = os.environ.get("BENCH") == "features"
+CATALOGUE = ("DescribeInstanceTypes", "DescribeInstanceTypeOfferings")
+if FEATURES:
+    BUILD_GOALS = {"calls per write": 1.1, "seconds to Ready": 120}
+    # The four aliases of images fit into one question.
+    QUIET_GOALS = {"catalogue calls": 0, "image look-ups": QUIET_SECONDS // 240 + 1, "CPU ms a reconcile": 5, "writes": 0}
+else:
+    BUILD_GOALS = {"calls to AWS": 176, "seconds to Ready": 60, "CPU seconds": 1, "peak memory (MB)": 80}
+    QUIET_GOALS = {"calls to AWS": 30, "CPU seconds": 1, "writes": 0}
 
 
 def binary():
@@ -63,6 +72,12 @@ class Controller:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def reconciles(self):
+        """How often it has looked at a group."""
+        text = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
+        found = re.findall(r'^controller_runtime_reconcile_total\{[^}]*\} (\S+)$', text, re.MULTILINE)
+        return sum(map(float, found))
+
     def peak(self):
         """The most resident memory that it has had, in MB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
@@ -95,17 +110,29 @@ def group(number):
     }
 
 
+def features():
+    """The ConfigMap, and a group for each feature."""
+    config, listed = yaml.safe_load_all((REPOSITORY / "bench" / "features.yaml").read_text())
+    made = []
+    for name, said in listed["groups"].items():
+        annotations = {f"instancemgr.keikoproj.io/{key}": value for key, value in said.get("annotations", {}).items()}
+        eks = {"minSize": 1, **said.get("eks", {}), "configuration": said.get("configuration", {})}
+        spec = {"eks": eks, **({"strategy": said["strategy"]} if "strategy" in said else {})}
+        made.append({**group(0), "metadata": {"name": name, "namespace": "bench", "annotations": annotations}, "spec": spec})
+    return config, made
+
+
 def is_ready(item):
     """Whether a group says Ready."""
     conditions = item.get("status", {}).get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def build(cloud, controller):
+def build(cloud, controller, groups):
     """Measures from the first group's creation until all are Ready."""
     began, cpu = time.monotonic(), controller.cpu()
-    for number in range(GROUPS):
-        cloud.create(API, group(number))
+    for made in groups:
+        cloud.create(API, made)
     while waiting := [item for item in cloud.get(API)["items"] if not is_ready(item)]:
         if time.monotonic() - began > TIMEOUT:
             states = {item["metadata"]["name"]: item.get("status", {}).get("conditions") for item in waiting}
@@ -118,7 +145,7 @@ def build(cloud, controller):
 def quiet(cloud, controller):
     """Measures a time in which nothing happens."""
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
-    cpu, audited = controller.cpu(), len(cloud.audit())
+    cpu, audited, looked = controller.cpu(), len(cloud.audit()), controller.reconciles()
     time.sleep(QUIET_SECONDS)
     counted = calls(cloud)
     written = kube_writes(cloud, audited)
@@ -127,6 +154,10 @@ def quiet(cloud, controller):
         "CPU seconds": controller.cpu() - cpu,
         "writes": counted["total"]["writes"] + len(written),
     }
+    looked = controller.reconciles() - looked
+    figures["CPU ms a reconcile"] = 1000 * figures["CPU seconds"] / max(looked, 1)
+    figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
+    figures["image look-ups"] = counted["reads"].get("GetParameters", 0)
     for event in written:
         print(f"  written: {event['verb']} {event['requestURI']}")
     return figures, counted
@@ -145,17 +176,24 @@ def show(title, figures, goals, counted):
 
 def main():
     cloud = support.Cloud(json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text()))
-    cloud.kubectl("apply", "-f", REPOSITORY / "boundaries" / "basic.yaml")
+    if FEATURES:
+        config, groups = features()
+        cloud.kubectl("apply", "-f", "-", text=json.dumps(config))
+    else:
+        groups = [group(number) for number in range(GROUPS)]
+        cloud.kubectl("apply", "-f", REPOSITORY / "boundaries" / "basic.yaml")
     cloud.kubectl("create", "namespace", "bench")
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
     controller = Controller(cloud)
     support.eventually(controller.ready, message="a ready controller")
-    figures = build(cloud, controller)
+    figures = build(cloud, controller, groups)
     # The last calls and writes of the change to Ready belong to the building.
     time.sleep(20)
     counted = calls(cloud)
     figures["calls to AWS"] = counted["total"]["reads"] + counted["total"]["writes"]
-    met = show(f"{GROUPS} groups of one node, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
+    figures["calls per write"] = figures["calls to AWS"] / max(counted["total"]["writes"], 1)
+    what = "one for each feature" if FEATURES else "of one node"
+    met = show(f"{len(groups)} groups, {what}, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
     sys.stdout.flush()
     figures, counted = quiet(cloud, controller)
     met &= show(f"{QUIET_SECONDS} quiet seconds", figures, QUIET_GOALS, counted)
