@@ -6,7 +6,7 @@ import pytest
 
 from aws import auth
 from aws.powershell import Script
-from aws.userdata import parse
+from aws.userdata import parse, waits_in_warm_pool
 from aws.userdata_error import Unusable
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "user_data"
@@ -149,6 +149,22 @@ def test_user_data_that_makes_no_node_is_refused_with_the_reason(family, text, r
     with pytest.raises(Unusable) as caught:
         parse(text, family)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "script", "waits"),
+    [
+        ("amazonlinux2", "", False),
+        ("amazonlinux2", "exit 0", True),
+        ("amazonlinux2023", "exit 0", False),
+        ("amazonlinux2023", "systemctl mask --runtime --now nodeadm-run.service", True),
+    ],
+)
+def test_a_script_keeps_its_instance_from_joining_out_of_a_warm_pool(family, script, waits):
+    """Amazon EC2 Auto Scaling User Guide, "Retrieve the target lifecycle state"; amazon-eks-ami, nodeadm-run.service: After=cloud-final."""
+    state = "curl http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state"
+    text = f"#!/bin/bash\nif [[ $({state}) == Warmed* ]]; then {script}; fi\n" if script else "#!/bin/bash\n"
+    assert waits_in_warm_pool(text, family) is waits
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class Kubelets:
         except Unusable as unusable:
             self.refuse(kubelet, "refused", str(unusable))
             return
-        if kubelet.warm and waits_in_warm_pool(text_of(kubelet.instance)):
+        if kubelet.warm and waits_in_warm_pool(text_of(kubelet.instance), kubelet.spec.family):
             self.refuse(kubelet, "warmed", "its user data waits until the instance leaves the warm pool")
             return
         kubelet.state = "waiting"
