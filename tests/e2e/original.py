@@ -46,8 +46,8 @@ TRUST = {
 }
 """The trust of every node role."""
 NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy")
-UNTOLD = {"arn:aws:sqs:us-east-1:123456789012:my-queue", "arn:aws:iam::1234567890:role/my-auto-scaling-role"}
-"""What the AWS of the recordings said of every hook, whether it was given a target or not."""
+UNTOLD = {"NotificationTargetARN": "notificationArn", "RoleARN": "roleArn", "NotificationMetadata": "metadata"}
+"""What the AWS of the recordings did not tell of a hook, or told alike of every hook; the original took it from the spec."""
 ACCOUNT_OF_OLD = threading.Lock()
 """Held while the account may make launch configurations."""
 LAUNCH_CONFIGURATION = (
@@ -192,7 +192,8 @@ class Loader:
         self.instances()
         self.settings()
         loaded = Loaded(self.cloud, self.data)
-        loaded.wait_nodes()
+        for node in loaded.wait_nodes().nodes():
+            self.relabel(node)
         self.instance_group()
         return loaded
 
@@ -311,12 +312,19 @@ class Loader:
             metrics = [m["Metric"] for m in self.scaling["EnabledMetrics"]]
             self.asg.enable_metrics_collection(**self.name, Metrics=metrics, Granularity="1Minute")
         for hook in self.data["lifecycleHooks"]:
-            said = {key: value for key, value in hook.items() if key != "GlobalTimeout" and value not in UNTOLD}
-            self.asg.put_lifecycle_hook(**said)
+            (wanted,) = [h for h in self.data["instanceGroup"]["spec"]["eks"]["configuration"]["lifecycleHooks"] if h["name"] == hook["LifecycleHookName"]]
+            told = {key: value for key, value in hook.items() if key not in ("GlobalTimeout", *UNTOLD)}
+            self.asg.put_lifecycle_hook(**told, **{key: wanted[field] for key, field in UNTOLD.items() if field in wanted})
         if self.data["warmPool"]:
             known = ("MinSize", "MaxGroupPreparedCapacity", "PoolState", "InstanceReusePolicy")
             self.asg.put_warm_pool(**self.name, **{key: value for key, value in self.data["warmPool"].items() if key in known})
             self.wait_warm()
+
+    def relabel(self, node):
+        """Copies the role of a node to where older tools look for it, as the original does."""
+        role = node["metadata"]["labels"].get("node.kubernetes.io/role")
+        if role:
+            self.cloud.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"metadata": {"labels": {"kubernetes.io/role": role}}})
 
     def instance_group(self):
         """The resource with its finalizer, then its status, as the original wrote both."""

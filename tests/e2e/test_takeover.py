@@ -39,7 +39,9 @@ def stands(group):
         assert group.user_data() == told[-1]["UserDataDecoded"]
     assert len(group.ready_nodes()) == group.desired > 0
     for node in group.nodes():
-        assert node["metadata"]["labels"][harness.PREFIX + "image"].startswith("ami-")
+        labels = node["metadata"]["labels"]
+        assert labels[harness.PREFIX + "image"].startswith("ami-")
+        assert labels.get("kubernetes.io/role") == labels.get("node.kubernetes.io/role")
     mark = group.mark()
     assert original.differences(group.snapshot(), group.snapshot()) == {}
     assert (group.writes_since(mark), group.kube_writes_since(mark)) == ([], [])

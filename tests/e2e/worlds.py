@@ -181,7 +181,7 @@ def old_versions(site):
 
 def prefixes(site):
     """Two groups, and the derived names of one begin with those of the other; nothing of them is tagged."""
-    return [Draft(site, name).world() for name in ("web", "web-20240229123456")]
+    return [Draft(site, name).world() for name in ("web", "web-blue")]
 
 
 def long_name(site):
