@@ -87,6 +87,7 @@ fn environment(wanted: &Wanted) -> Environment {
             }),
             tags: vec![],
         }),
+        ..Environment::default()
     }
 }
 

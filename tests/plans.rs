@@ -7,7 +7,7 @@ use std::path::Path;
 use instance_manager::api::{InstanceGroupStatus, decode_spec};
 use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::{
-    Cluster, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, NetworkObject, Role,
+    Cluster, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, MixedPolicy, NetworkObject, Role,
     ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{Outcome, Plan, Step};
@@ -87,6 +87,7 @@ fn environment() -> Environment {
             role: Some(role),
             tags: vec![],
         }),
+        ..Environment::default()
     }
 }
 
@@ -135,6 +136,7 @@ fn standing(resolved: Resolved) -> World {
         healthy: true,
         template: Some(pin.clone()),
         configuration: None,
+        weight: 1,
         in_service_since: Some(at(LONG_AGO)),
     };
     state.group = Some(ScalingGroup {
@@ -145,7 +147,11 @@ fn standing(resolved: Resolved) -> World {
         subnets: r.subnets.clone(),
         template: Some(pin.clone()),
         launch_configuration: None,
-        mixed: false,
+        mixed: r
+            .wanted
+            .mixed
+            .as_ref()
+            .map(|m| MixedPolicy { distribution: m.distribution.clone(), overrides: m.types.clone() }),
         tags: r.tags.clone(),
         suspended: vec![],
         metrics: vec![],
@@ -234,6 +240,19 @@ fn plain() -> World {
     standing(resolved("{}", &[]))
 }
 
+fn mixed() -> World {
+    standing(resolved(MIXED, &[]))
+}
+
+/// Two nodes of one unit and one of two.
+fn weighted() -> World {
+    standing(resolved(WEIGHTED, &[]))
+        .group(|g| {
+            g.instances.push(Instance { id: "i-3".into(), weight: 2, ..g.instances[0].clone() });
+        })
+        .with(|w| _ = w.state.nodes.insert("i-3".into(), node("i-3")))
+}
+
 fn foreign() -> [Tag; 1] {
     [Tag { key: "cost-centre".into(), value: "17".into() }]
 }
@@ -251,6 +270,8 @@ fn hook(name: &str) -> LifecycleHook {
 }
 
 const NEW_IMAGE: &str = "eks: {configuration: {image: ami-00000002}}";
+const MIXED: &str = "eks: {configuration: {mixedInstancesPolicy: {spotRatio: 50, baseCapacity: 1, instanceTypes: [{type: m5a.large}, {type: m5n.large}]}}}";
+const WEIGHTED: &str = "eks: {configuration: {mixedInstancesPolicy: {strategy: LowestPrice, instanceTypes: [{type: m5.xlarge, weight: 2}]}}}";
 const ATTRIBUTES: &str = "eks: {configuration: {suspendProcesses: [AZRebalance], metricsCollection: [GroupMinSize], tags: [{key: team, value: a}], lifecycleHooks: [{name: drain, lifecycle: terminate}]}}";
 
 /// What others set, in a group that remembers what it set itself, or not.
@@ -396,6 +417,47 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 managed.processes = vec!["AZRebalance".into()];
                 managed.metrics = vec!["GroupMaxSize".into()];
             }),
+        ),
+        ("mixed-is-created", mixed().with(|w| w.state.group = None)),
+        ("mixed-converged", mixed()),
+        (
+            "mixed-ratio-changes-in-place",
+            mixed().wants(MIXED).with(|w| {
+                w.resolved = resolved(&MIXED.replace("50", "80%"), &[]);
+            }),
+        ),
+        ("mixed-is-added", plain().wants(MIXED)),
+        ("mixed-is-added-without-spot", plain().wants(WEIGHTED)),
+        ("mixed-is-removed", standing(resolved(WEIGHTED, &[])).wants("{}")),
+        (
+            "mixed-is-repaired",
+            mixed().group(|g| {
+                let held = g.mixed.as_mut().expect("a policy");
+                held.overrides.pop();
+                held.distribution.on_demand_base = 0;
+                held.distribution.spot_max_price = Some("0.1".into());
+            }),
+        ),
+        ("mixed-gets-a-new-version", mixed().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        (
+            "mixed-of-the-original",
+            mixed().group(|g| {
+                let held = g.mixed.as_mut().expect("a policy");
+                held.overrides.insert(1, held.overrides[0].clone());
+            }),
+        ),
+        (
+            "weighted-scale-in-takes-what-fits",
+            weighted().group(|g| (g.max, g.desired) = (4, 4)).wants(WEIGHTED).with(|w| w.resolved.wanted.max = 3),
+        ),
+        (
+            "weighted-scale-in-that-fits-no-node",
+            weighted()
+                .group(|g| {
+                    (g.max, g.desired) = (4, 4);
+                    g.instances.iter_mut().for_each(|i| i.weight = 2);
+                })
+                .with(|w| w.resolved.wanted.max = 3),
         ),
         ("not-supported", plain().wants("eks: {maxSize: 5, configuration: {spotPrice: '0.1'}}")),
         ("not-supported-before-it-is-made", fresh(resolved("eks: {warmPool: {minSize: 1}}", &[]))),
@@ -558,6 +620,7 @@ fn any_world() -> impl Strategy<Value = World> {
                     healthy: true,
                     template,
                     configuration: None,
+                    weight: 1,
                     in_service_since,
                 });
             }

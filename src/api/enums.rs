@@ -192,6 +192,28 @@ words! {
         CapacityOptimized = "CapacityOptimized",
         /// From the cheapest pools.
         LowestPrice = "LowestPrice",
+        /// From the cheapest of the pools that are least likely to be interrupted.
+        PriceCapacityOptimized = "PriceCapacityOptimized",
+        /// From the pools least likely to be interrupted, in the order of the types where it can.
+        CapacityOptimizedPrioritized = "CapacityOptimizedPrioritized",
+    }
+}
+
+words! {
+    /// `mixedInstancesPolicy.onDemandAllocationStrategy`: how types are chosen for what is on demand.
+    OnDemandStrategy {
+        /// In the order of the types.
+        Prioritized = "Prioritized",
+        /// The cheapest.
+        LowestPrice = "LowestPrice",
+    }
+}
+
+words! {
+    /// `mixedInstancesPolicy.instancePool`: which types are added by themselves.
+    InstancePool {
+        /// Of the same family, generation, architecture and size.
+        SubFamilyFlexible = "SubFamilyFlexible",
     }
 }
 

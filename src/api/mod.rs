@@ -20,9 +20,9 @@ pub mod validate;
 
 pub use conditions::{Condition, set_condition};
 pub use enums::{
-    ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, Lifecycle,
-    LifecycleTransition, OsFamily, ProvisionerKind, ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect,
-    Tenancy, UserDataStage,
+    ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InstancePool, Lifecycle,
+    LifecycleTransition, OnDemandStrategy, OsFamily, ProvisionerKind, ScalingConfigurationKind, SpotStrategy,
+    StrategyType, TaintEffect, Tenancy, UserDataStage,
 };
 pub use fields::IntOrString;
 pub use redact::{redacted, show};

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     enums::{
-        FileSystem, HttpEndpoint, HttpTokens, LifecycleTransition, ScalingConfigurationKind, SpotStrategy, TaintEffect,
-        Tenancy,
+        FileSystem, HttpEndpoint, HttpTokens, LifecycleTransition, OnDemandStrategy, ScalingConfigurationKind,
+        SpotStrategy, TaintEffect, Tenancy,
     },
     fields::{IntOrString, LABEL_KEY, LABEL_VALUE, int_or_percent, labels},
     redact::redacted,
@@ -332,17 +332,23 @@ pub struct LifecycleHook {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MixedInstancesPolicy {
-    /// How spot capacity is chosen: CapacityOptimized or LowestPrice, in any case.
+    /// How spot capacity is chosen: CapacityOptimized, LowestPrice, PriceCapacityOptimized or CapacityOptimizedPrioritized, in
+    /// any case (default CapacityOptimized, or LowestPrice with spotPools).
     #[schemars(length(max = 64), regex(pattern = SpotStrategy::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// Number of pools for LowestPrice, 1 to 20; other numbers count as unset.
+    /// How types are chosen for what is on demand: Prioritized (the default), in the order of the types, or LowestPrice, in any
+    /// case.
+    #[schemars(length(max = 64), regex(pattern = OnDemandStrategy::PATTERN))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_demand_allocation_strategy: Option<String>,
+    /// Number of pools for LowestPrice, 1 to 20 (default 2); other numbers count as unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_pools: Option<i64>,
-    /// Instances that are always on demand (default 0).
+    /// Units of capacity that are always on demand (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_capacity: Option<i64>,
-    /// Share of spot instances above the base: a number or a percentage.
+    /// Percentage of spot capacity above the base, as 60 or "60%" (default 0).
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot_ratio: Option<IntOrString>,
@@ -350,7 +356,7 @@ pub struct MixedInstancesPolicy {
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_pool: Option<String>,
-    /// Further instance types.
+    /// Further instance types, the preferred ones first; instanceType comes before them.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_types: Option<Vec<InstanceTypeSpec>>,
@@ -364,7 +370,8 @@ pub struct InstanceTypeSpec {
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// How many instances it counts for.
+    /// How many units of minSize, maxSize and desired capacity one instance counts for, 1 to 999; all types have a weight or
+    /// none (then each counts for 1). instanceType counts for 1, unless it is listed with another weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }

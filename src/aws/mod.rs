@@ -6,6 +6,7 @@
 
 pub mod error;
 pub mod inventory;
+pub mod mixed;
 pub mod sdk;
 pub mod types;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use error::{AwsError, AwsErrorKind};
+pub use mixed::{Distribution, MixedPolicy, Override};
 pub use types::*;
 
 /// Result of one AWS call.
@@ -36,7 +38,7 @@ pub trait AutoScaling: Send + Sync {
     async fn delete_configuration(&self, name: &str) -> AwsResult<()>;
     /// CreateAutoScalingGroup, hooks included.
     async fn create_group(&self, input: &NewScalingGroup) -> AwsResult<()>;
-    /// UpdateAutoScalingGroup; only what is set is sent.
+    /// UpdateAutoScalingGroup; only what is set is sent, and a pin with the policy of `change` or without any.
     async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()>;
     /// DeleteAutoScalingGroup, never with force.
     async fn delete_group(&self, group: &str) -> AwsResult<()>;

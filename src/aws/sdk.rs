@@ -6,6 +6,7 @@ mod count;
 mod ec2;
 mod eks;
 mod iam;
+mod mixed;
 mod ssm;
 mod template;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::mixed::MixedPolicy;
 use crate::redact::Redacted;
 
 /// A tag of any AWS resource; on a scaling group ours always propagate.
@@ -54,8 +55,8 @@ pub struct ScalingGroup {
     pub template: Option<TemplatePin>,
     /// The launch configuration that it uses, if any.
     pub launch_configuration: Option<String>,
-    /// Whether it has a mixed instances policy.
-    pub mixed: bool,
+    /// Its mixed instances policy, if it has one; the template is the policy's then.
+    pub mixed: Option<MixedPolicy>,
     /// All tags.
     pub tags: Vec<Tag>,
     /// Sorted names of suspended processes.
@@ -100,6 +101,8 @@ pub struct Instance {
     pub template: Option<TemplatePin>,
     /// The launch configuration that it was launched with, while that is there.
     pub configuration: Option<String>,
+    /// How many units of desired capacity it is: 1 in a group without weights.
+    pub weight: u32,
     /// When this process first saw it `InService`; the clock of `joinTimeout`.
     pub in_service_since: Option<Timestamp>,
 }
@@ -149,6 +152,9 @@ pub struct NewScalingGroup {
     pub subnets: Vec<String>,
     /// The launch template, by id, and the version's number.
     pub template: TemplatePin,
+    /// Several types, on demand and spot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<MixedPolicy>,
     /// Ownership tags and the spec's.
     pub tags: Vec<Tag>,
     /// Present from the first instance on.
@@ -167,6 +173,9 @@ pub struct ScalingGroupChange {
     /// New subnets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
+    /// The policy that the group has once its template is pinned: it goes with the pin, which without it removes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<MixedPolicy>,
 }
 
 /// A launch template without its data.

@@ -40,11 +40,6 @@ pub const TABLE: &[Row] = &[
         uses: |s, _| eks(s).is_some_and(|e| e.warm_pool.is_some()),
     },
     Row {
-        field: "spec.eks.configuration.mixedInstancesPolicy",
-        feature: "mixed instances",
-        uses: |s, _| configured(s, |c| c.mixed_instances_policy.is_some()),
-    },
-    Row {
         field: "spec.eks.configuration.spotPrice",
         feature: "spot prices",
         uses: |s, _| configured(s, |c| c.spot_price.as_deref().is_some_and(|p| !p.is_empty())),

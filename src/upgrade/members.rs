@@ -77,6 +77,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// How many units of desired capacity it is.
+    pub fn weight(&self) -> usize {
+        self.instance.weight.max(1) as usize
+    }
+
     /// InService, its node Ready and not cordoned.
     pub fn available(&self) -> bool {
         self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready && !n.cordoned)

@@ -24,10 +24,12 @@ pub struct Input<'a> {
     pub version: &'a str,
     /// All instances.
     pub members: &'a [Member],
-    /// How many there should be.
+    /// How many there should be, in units of weight.
     pub desired: usize,
-    /// How many of them may be unavailable at once, resolved.
+    /// How many nodes may be unavailable at once, resolved.
     pub max_unavailable: usize,
+    /// `max_unavailable` was a share of desired: it is in units of weight.
+    pub in_units: bool,
     /// How many healthy nodes may stand by at once while their replacements come; 0 drains them first.
     pub max_surge: usize,
     /// Who is to go.
@@ -57,7 +59,7 @@ pub struct Input<'a> {
 pub enum Victims {
     /// Those that are outdated, to be replaced.
     Outdated,
-    /// So many, for good.
+    /// So many units of weight, for good.
     Surplus(usize),
     /// All, for good.
     All,
@@ -146,13 +148,17 @@ fn surplus<'a>(mut left: Vec<&'a Member>, n: usize, uid: &str) -> Vec<&'a Member
         *zones.entry(member.instance.zone.as_str()).or_default() += 1;
     }
     let mut gone = Vec::new();
-    while gone.len() < n {
+    let mut rest = n;
+    loop {
+        // One that weighs more than what is surplus would leave too little.
+        left.retain(|m| m.weight() <= rest);
         let rank = |m: &Member| {
             (m.mark(uid).is_none(), m.outdated.is_empty(), m.available(), Reverse(zones[m.instance.zone.as_str()]))
         };
         let Some(at) = (0..left.len()).min_by_key(|at| rank(left[*at])) else { break };
         let member = left.remove(at);
         zones.entry(member.instance.zone.as_str()).and_modify(|count| *count -= 1);
+        rest -= member.weight();
         gone.push(member);
     }
     gone
@@ -346,12 +352,13 @@ fn terminate(input: &Input, member: &Member) -> Step {
 fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut Decision) {
     let settling = |m: &&Member| m.outdated.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.settle);
     let settled = |m: &&Member| m.available() && !(input.victims == Victims::Outdated && settling(m));
-    let available = input.members.iter().filter(settled).count();
+    let available: usize = input.members.iter().filter(settled).map(Member::weight).sum();
     let mut unavailable = input.desired.saturating_sub(available);
-    let terminating = input.members.iter().filter(|m| m.instance.state == InstanceState::Terminating).count();
     let surged = |m: &Member| m.standing_by(input.uid) || (m.surged(input.uid) && m.available());
-    let marked = victims.iter().filter(|m| m.mark(input.uid).is_some() && !surged(m)).count();
-    let mut in_flight = terminating + marked;
+    let terminating = input.members.iter().filter(|m| m.instance.state == InstanceState::Terminating);
+    let marked = victims.iter().copied().filter(|m| m.mark(input.uid).is_some() && !surged(m));
+    let (mut flying, mut in_flight) =
+        terminating.chain(marked).fold((0, 0), |(nodes, units), m| (nodes + 1, units + m.weight()));
     let all = input.victims == Victims::All;
     let replaced = input.victims == Victims::Outdated;
     let mut surge = if replaced { super::surge::go_on(input, victims, unavailable, decision) } else { 0 };
@@ -365,7 +372,9 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
             }
             continue;
         }
-        if !all && (in_flight >= input.max_unavailable || (healthy && replaced && unavailable >= input.max_unavailable))
+        let crowded = !input.in_units && flying >= input.max_unavailable;
+        if !all
+            && (crowded || full(input, in_flight, member) || (healthy && replaced && full(input, unavailable, member)))
         {
             let wait = format!(
                 "at most {} unavailable at once: {unavailable} of {} are, or have only just become Ready",
@@ -386,8 +395,9 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
                 leaving += 1;
             }
         }
-        in_flight += 1;
-        unavailable += usize::from(healthy);
+        flying += 1;
+        in_flight += member.weight();
+        unavailable += if healthy { member.weight() } else { 0 };
     }
 }
 
@@ -401,4 +411,11 @@ pub(super) fn mark(input: &Input, member: &Member) -> Option<Step> {
         template_version: input.version.into(),
         cordoned: node.cordoned,
     })
+}
+
+/// Whether one more would be too many. A number of nodes is so many of this one's weight; and while nothing is missing
+/// one may always go, for otherwise a heavy one never could.
+fn full(input: &Input, missing: usize, member: &Member) -> bool {
+    let room = input.max_unavailable * if input.in_units { 1 } else { member.weight() };
+    missing > 0 && missing + member.weight() > room
 }

@@ -16,7 +16,8 @@ use crate::plan::Step;
 /// a settled replacement stands in its place. Answers how many of the surge are taken.
 pub(super) fn go_on(input: &Input, victims: &[&Member], unavailable: usize, decision: &mut Decision) -> usize {
     let waiting = |m: &&&Member| m.standing_by(input.uid) && m.mark(input.uid).is_none();
-    let mut spare = victims.iter().filter(waiting).count().saturating_sub(unavailable);
+    let standing_by: usize = victims.iter().filter(waiting).map(|m| m.weight()).sum();
+    let mut spare = standing_by.saturating_sub(unavailable);
     let mut taken = 0;
     for member in victims.iter().filter(|m| m.surged(input.uid)) {
         if !member.standing_by(input.uid) {
@@ -28,12 +29,12 @@ pub(super) fn go_on(input: &Input, victims: &[&Member], unavailable: usize, deci
         }
         taken += 1;
         let Some(node) = member.node.as_ref().filter(|_| member.mark(input.uid).is_none()) else { continue };
-        let covered = spare > 0 && !super::rolling_update::resting(input, member);
+        let covered = spare >= member.weight() && !super::rolling_update::resting(input, member);
         if node.ready && !covered {
             decision.waiting.push(format!("the replacement of {}, which stands by, to be Ready", told(member)));
             continue;
         }
-        spare -= usize::from(node.ready);
+        spare -= if node.ready { member.weight() } else { 0 };
         decision.steps.extend(super::rolling_update::mark(input, member));
     }
     taken

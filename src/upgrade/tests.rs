@@ -39,6 +39,7 @@ pub(super) fn member(name: &str) -> Member {
         healthy: true,
         template: None,
         configuration: None,
+        weight: 1,
         in_service_since: Some(ago(7_100)),
     };
     Member { instance, node: Some(node), outdated: Vec::new() }
@@ -124,6 +125,7 @@ pub(super) fn input<'a>(members: &'a [Member], drains: &'a Drains, max_unavailab
         members,
         desired: members.iter().filter(|m| m.instance.state == InstanceState::InService).count(),
         max_unavailable,
+        in_units: false,
         max_surge: 0,
         victims: Victims::Outdated,
         lock: None,
@@ -336,6 +338,44 @@ fn only_what_is_surplus_goes_those_under_way_first_then_the_outdated() {
 }
 
 #[test]
+fn a_weighted_group_counts_units_of_capacity() {
+    let heavy = |name: &str, weight| member(name).with(|m| m.instance.weight = weight);
+    let decided = |members: &[Member], desired, max_unavailable, in_units| {
+        taken(&decide(&Input { desired, in_units, ..input(members, &Drains::new(), max_unavailable) }))
+    };
+    let all = [heavy("a", 4).old(), heavy("b", 4).old(), heavy("c", 8).old()];
+    assert_eq!(decided(&all, 16, 1, false), ["mark a"], "one node is one node, whatever it weighs");
+    assert_eq!(decided(&all, 16, 2, false), ["mark a", "mark b"]);
+    assert_eq!(decided(&all, 16, 4, true), ["mark a"], "a quarter of 16 units is one node of four");
+    assert_eq!(decided(&all, 16, 8, true), ["mark a", "mark b"]);
+    assert_eq!(decided(&all, 16, 1, true), ["mark a"], "while nothing is missing one may always go");
+    let short = [heavy("a", 4).old(), heavy("c", 8).old()];
+    assert!(decided(&short, 16, 1, false).is_empty(), "four units are missing already");
+    assert!(decided(&short, 16, 6, true).is_empty());
+    assert_eq!(decided(&short, 16, 8, true), ["mark a"]);
+    let replaced = [heavy("n", 8).since(60), heavy("a", 4).old(), heavy("b", 4).old()];
+    assert_eq!(decided(&replaced, 16, 1, false), ["mark a"], "one heavy replacement makes up for two light ones");
+}
+
+#[test]
+fn of_a_surplus_only_nodes_that_fit_into_it_go() {
+    let heavy = |name: &str, weight| member(name).with(|m| m.instance.weight = weight);
+    let members = [heavy("a", 4), heavy("b", 2), heavy("c", 2)];
+    let of = |n| {
+        taken(&decide(&Input {
+            victims: Victims::Surplus(n),
+            desired: 8,
+            max_unavailable: 8,
+            ..input(&members, &Drains::new(), 8)
+        }))
+    };
+    assert_eq!(of(1), Vec::<String>::new());
+    assert_eq!(of(3), ["mark b"]);
+    assert_eq!(of(4).len(), 1, "one of four units: {:?}", of(4));
+    assert_eq!(of(8).len(), 3);
+}
+
+#[test]
 fn a_drain_that_rests_lets_the_next_node_try() {
     let rests = |node: &str| {
         (
@@ -433,8 +473,9 @@ prop_compose! {
         state in prop_oneof![6 => Just(InstanceState::InService), 1 => Just(InstanceState::Pending), 1 => Just(InstanceState::Terminating), 1 => Just(InstanceState::Standby)],
         joined in prop::bool::weighted(0.9), ready in prop::bool::weighted(0.8), cordoned in prop::bool::weighted(0.2),
         marked in prop::bool::weighted(0.2), outdated: bool, zone in 0u8..3, age in 10i64..5_000,
+        weight in prop_oneof![3 => Just(1u32), 1 => 2u32..5],
     ) -> Member {
-        let m = member("x").state(state).zone(&zone.to_string()).since(age);
+        let m = member("x").with(|m| m.instance.weight = weight).state(state).zone(&zone.to_string()).since(age);
         let m = if outdated { m.old() } else { m };
         let m = m.node(|n| (n.ready, n.cordoned) = (ready, cordoned));
         let m = if marked { m.marked() } else { m };
@@ -454,13 +495,15 @@ proptest! {
         let names = members.iter().filter_map(|m| m.node.as_ref()).map(|n| (n.name.clone(), DrainView::default()));
         let drains: Drains = if known { names.collect() } else { Drains::new() };
         let decision = decide(&Input { desired, ..input(&members, &drains, max) });
-        let available = members.iter().filter(|m| m.available()).count();
+        let weigh = |members: &mut dyn Iterator<Item = &Member>| members.map(Member::weight).sum::<usize>();
+        let available = weigh(&mut members.iter().filter(|m| m.available()));
         let hit = |m: &&Member| decision.steps.iter().any(|s| match s {
             Step::MarkNode { instance, .. } | Step::Terminate { instance, .. } => *instance == m.instance.id,
             _ => false,
         });
-        let costs = members.iter().filter(hit).filter(|m| m.available()).count();
-        prop_assert!(costs == 0 || desired.saturating_sub(available) + costs <= max, "{costs} of {available} for {desired}");
+        let costs = weigh(&mut members.iter().filter(hit).filter(|m| m.available()));
+        let heaviest = members.iter().filter(hit).map(Member::weight).max().unwrap_or(1);
+        prop_assert!(costs == 0 || desired.saturating_sub(available) + costs <= max * heaviest, "{costs} of {available} for {desired}");
         let leaving = members.iter().filter(|m| m.instance.state == InstanceState::Terminating).count();
         let begun = members.iter().filter(hit).filter(|m| m.mark(UID).is_none()).count();
         let marked = members.iter().filter(|m| m.mark(UID).is_some() && m.instance.state == InstanceState::InService && !m.outdated.is_empty()).count();

@@ -36,7 +36,7 @@ fn group(name: &str) -> ScalingGroup {
         subnets: vec![],
         template: None,
         launch_configuration: None,
-        mixed: false,
+        mixed: None,
         tags: vec![],
         suspended: vec![],
         metrics: vec![],
@@ -53,6 +53,7 @@ fn instance(id: &str, state: InstanceState) -> Instance {
         healthy: true,
         template: None,
         configuration: None,
+        weight: 1,
         in_service_since: None,
     }
 }

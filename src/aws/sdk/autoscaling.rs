@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_autoscaling::Client;
 use aws_sdk_autoscaling::types as sdk;
 
-use super::{configuration, failed, text, timestamp};
+use super::{configuration, failed, mixed, text, timestamp};
 use crate::aws::{
     AutoScaling, AwsResult, Instance, InstanceState, LaunchConfiguration, LifecycleHook, NewScalingGroup,
     ScalingActivity, ScalingGroup, ScalingGroupChange, Tag, TemplatePin,
@@ -82,7 +82,8 @@ impl AutoScaling for Sdk {
             .max_size(input.max)
             .desired_capacity(input.min)
             .vpc_zone_identifier(input.subnets.join(","))
-            .launch_template(template(&input.template))
+            .set_launch_template(input.mixed.is_none().then(|| template(&input.template)))
+            .set_mixed_instances_policy(input.mixed.as_ref().map(|m| mixed::request(m, &input.template)))
             .set_tags(Some(tags(&input.name, &input.tags)))
             .set_lifecycle_hook_specification_list(
                 (!input.hooks.is_empty()).then(|| input.hooks.iter().map(hook_specification).collect()),
@@ -92,6 +93,7 @@ impl AutoScaling for Sdk {
     }
 
     async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()> {
+        let policy = change.mixed.as_ref().zip(pin).map(|(policy, pin)| mixed::request(policy, pin));
         let request = self
             .0
             .update_auto_scaling_group()
@@ -99,7 +101,8 @@ impl AutoScaling for Sdk {
             .set_min_size(change.min)
             .set_max_size(change.max)
             .set_vpc_zone_identifier(change.subnets.as_ref().map(|s| s.join(",")))
-            .set_launch_template(pin.map(template));
+            .set_launch_template(pin.filter(|_| policy.is_none()).map(template))
+            .set_mixed_instances_policy(policy);
         request.send().await.map_err(failed(SERVICE, "UpdateAutoScalingGroup"))?;
         Ok(())
     }
@@ -203,7 +206,7 @@ fn tags(group: &str, tags: &[Tag]) -> Vec<sdk::Tag> {
     tags.iter().map(of).collect()
 }
 
-fn template(pin: &TemplatePin) -> sdk::LaunchTemplateSpecification {
+pub(super) fn template(pin: &TemplatePin) -> sdk::LaunchTemplateSpecification {
     sdk::LaunchTemplateSpecification::builder().launch_template_id(&pin.id).version(&pin.version).build()
 }
 
@@ -260,7 +263,7 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
         subnets: sorted(subnets.split(',').map(str::trim).filter(|s| !s.is_empty())),
         template: group.launch_template().or(mixed_template).map(pin),
         launch_configuration: group.launch_configuration_name().map(str::to_owned),
-        mixed: policy.is_some(),
+        mixed: policy.map(mixed::plain),
         tags: group.tags().iter().map(|t| Tag { key: text(t.key()), value: text(t.value()) }).collect(),
         suspended: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
         metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
@@ -283,6 +286,7 @@ fn instance(instance: &sdk::Instance) -> Instance {
         healthy: !instance.health_status().is_some_and(|h| h.eq_ignore_ascii_case("unhealthy")),
         template: instance.launch_template().map(pin),
         configuration: instance.launch_configuration_name().map(str::to_owned),
+        weight: mixed::weight(instance.weighted_capacity()),
         in_service_since: None,
     }
 }
@@ -320,7 +324,7 @@ mod tests {
             .mixed_instances_policy(sdk::MixedInstancesPolicy::builder().launch_template(of_policy).build())
             .build();
         let mixed = group(&mixed);
-        assert!(mixed.mixed);
+        assert!(mixed.mixed.is_some());
         assert_eq!(mixed.template, Some(TemplatePin { id: "lt-1".into(), version: "3".into() }));
         assert_eq!(mixed.subnets, ["subnet-a", "subnet-b"]);
     }

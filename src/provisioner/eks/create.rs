@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::configuration;
 use super::plan::{AUTH, Draft, Input, age, authorise, record, waiting};
 use super::resolve::Resolved;
-use super::state;
+use super::{purchase, state};
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{NewRole, NewScalingGroup, NewTemplate, NewVersion, TemplatePin};
 use crate::plan::{Drift, Outcome, Phase, Pin, Reason, Recheck, Step, Told};
@@ -56,6 +56,7 @@ pub fn group(input: &Input, draft: &mut Draft) {
         max: wanted.max,
         subnets: r.subnets.clone(),
         template: TemplatePin { id: String::new(), version: String::new() },
+        mixed: purchase::policy(input, None),
         tags: r.tags.clone(),
         hooks: wanted.hooks.clone(),
     };

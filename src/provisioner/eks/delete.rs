@@ -130,6 +130,7 @@ fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
         desired: input.members.len(),
         max_surge: 0,
         max_unavailable: input.members.len(),
+        in_units: false,
         victims: Victims::All,
         lock: None,
         obstacle: None,

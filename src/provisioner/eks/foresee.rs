@@ -159,6 +159,7 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
             };
             group.launch_configuration = None;
             group.template = Some(TemplatePin { id: pinned.0, version: pinned.1.to_string() });
+            group.mixed.clone_from(&change.mixed);
         }
         Step::PutTags { tags, .. } => {
             group.tags.retain(|t| !tags.iter().any(|new| new.key == t.key));

@@ -9,6 +9,7 @@ pub mod hash;
 pub mod names;
 pub mod observe;
 pub mod plan;
+pub mod purchase;
 pub mod resolve;
 pub mod rotate;
 pub mod standing;

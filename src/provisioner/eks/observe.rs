@@ -16,8 +16,8 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::Inventory;
 use crate::aws::{
-    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, NetworkObject, Role, ScalingGroup, Tag,
-    TemplateData, TemplatePin,
+    AwsError, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, NetworkObject, Role,
+    ScalingGroup, Tag, TemplateData, TemplatePin,
 };
 use crate::cluster::{ClusterError, ClusterWrites, PodKind};
 use crate::groups::GroupIndex;
@@ -72,6 +72,7 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
             image: None,
             instance_type: None,
             given_profile: None,
+            types: BTreeMap::new(),
         });
     };
     let (subnets, security_groups) =
@@ -93,6 +94,7 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
         image: None,
         instance_type: None,
         given_profile,
+        types: types(o, wanted).await?,
     };
     if wanted.needs_type() {
         environment.instance_type = Some(o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?);
@@ -104,6 +106,14 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
     }
     environment.cluster = Some(cluster);
     Ok(environment)
+}
+
+/// The instance types of a mixed group; AWS is asked once for each.
+async fn types(o: &Observer<'_>, wanted: &Wanted) -> Observed<BTreeMap<String, Option<InstanceType>>> {
+    let names = wanted.mixed.iter().flat_map(|m| &m.types).map(|t| t.instance_type.clone());
+    let ask = |name: String| async move { Ok((name.clone(), o.inventory.instance_type(&name).await?)) };
+    let found = futures::future::try_join_all(names.map(ask)).await.map_err(ObserveError::Aws)?;
+    Ok(found.into_iter().collect())
 }
 
 /// Whether every id or Name tag is found; what was made a minute ago is not in an older list.
@@ -233,9 +243,9 @@ async fn closer(
 ) -> Observed<()> {
     let aws = ObserveError::Aws;
     let Some(group) = state.group.clone() else { return Ok(()) };
-    let running =
-        group.instances.iter().filter(|i| matches!(i.state, InstanceState::InService | InstanceState::Pending)).count();
-    let short = running < usize::try_from(group.desired).unwrap_or(0);
+    let runs = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
+    let running: u32 = group.instances.iter().filter(runs).map(|i| i.weight).sum();
+    let short = i64::from(running) < i64::from(group.desired);
     state.short_for = o.memory.short_for(&resolved.wanted.id.key(), short, o.now);
     if short && state.short_for.as_secs() > 0 {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::resolve::Resolved;
 use super::state::{self, Pinned, State};
-use super::{configuration, create, rotate, standing};
+use super::{configuration, create, purchase, rotate, standing};
 use crate::api::names::condition;
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::auth::aws_auth::EntryState;
-use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, Tag, TemplateData, TemplatePin, tag_map};
+use crate::aws::{Instance, NewVersion, ScalingGroup, ScalingGroupChange, Tag, TemplateData, TemplatePin, tag_map};
 use crate::plan::{Drift, Facts, Note, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, Told};
 use crate::provisioner::sentence;
 use crate::timing::Timing;
@@ -149,7 +149,7 @@ fn facts(input: &Input) -> Facts {
         ("activeScalingGroupName".to_owned(), json!(r.names.group)),
         ("provisioner".into(), json!("eks")),
         ("strategy".into(), json!("rollingUpdate")),
-        ("lifecycle".into(), json!("normal")),
+        ("lifecycle".into(), json!(r.wanted.lifecycle)),
         ("nodesInstanceRoleArn".into(), json!(r.role_arn)),
     ]);
     if let Some(template) = &input.state.template {
@@ -363,7 +363,11 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
         because.push(Drift::new("minSize", group.min, w.min));
     }
     // Below desired AWS would kill nodes undrained: first no further growth, and the rest is drained away.
-    let max = w.max.max(group.desired.min(group.max));
+    let surplus = group.desired - w.max;
+    let heavy = |i: &Instance| i64::from(i.weight) > i64::from(surplus);
+    // What is less than any node weighs takes no node away.
+    let none = !group.instances.is_empty() && group.instances.iter().all(heavy);
+    let max = if none { w.max } else { w.max.max(group.desired.min(group.max)) };
     if group.max != max {
         change.max = Some(max);
         because.push(Drift::new("maxSize", group.max, max));
@@ -372,6 +376,7 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
         change.subnets = Some(input.resolved.subnets.clone());
         because.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
     }
+    let pin = buy(input, group, pin, &mut change, &mut because, draft);
     let repin = draft.steps.iter_mut().find(|s| matches!(s.step, Step::UpdateGroup { .. }));
     match repin {
         Some(Planned { step: Step::UpdateGroup { change: c, .. }, because: b }) => {
@@ -379,19 +384,7 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
             b.extend(because);
         }
         _ if change != ScalingGroupChange::default() || pin.is_some() => {
-            if let Some(pin) = &pin {
-                let to = match pin {
-                    Pin::Version { number, .. } => number.to_string(),
-                    Pin::Made { .. } => "the new one".into(),
-                };
-                because.push(match &group.template {
-                    Some(from) => Drift::new("template version", &from.version, to),
-                    None => {
-                        let from = group.launch_configuration.clone().unwrap_or_default();
-                        Drift::new("launch configuration", from, "a launch template")
-                    }
-                });
-            }
+            because.extend(pin.as_ref().and_then(|pin| repinned(group, pin)));
             // The version is made right before it is pinned.
             let delete = draft
                 .steps
@@ -405,6 +398,49 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
         }
         _ => {}
     }
+}
+
+/// A version that the group is not pinned to yet.
+fn repinned(group: &ScalingGroup, pin: &Pin) -> Option<Drift> {
+    let to = match pin {
+        Pin::Version { number, .. } => number.to_string(),
+        Pin::Made { .. } => "the new one".into(),
+    };
+    match &group.template {
+        Some(from) => (from.version != to).then(|| Drift::new("template version", &from.version, to)),
+        None => {
+            let from = group.launch_configuration.clone().unwrap_or_default();
+            Some(Drift::new("launch configuration", from, "a launch template"))
+        }
+    }
+}
+
+/// A mixed instances policy and the pinned template go to AWS together: each without the other would undo it.
+fn buy(
+    input: &Input,
+    group: &ScalingGroup,
+    pin: Option<Pin>,
+    change: &mut ScalingGroupChange,
+    because: &mut Vec<Drift>,
+    draft: &Draft,
+) -> Option<Pin> {
+    if !input.resolved.wanted.unsupported.is_empty() || draft.outcome.is_some() {
+        return pin;
+    }
+    let policy = purchase::policy(input, Some(group));
+    let differs = purchase::drift(group.mixed.as_ref(), policy.as_ref());
+    let repins = draft.steps.iter().any(|s| matches!(s.step, Step::UpdateGroup { .. }));
+    if pin.is_none() && !repins && differs.is_empty() {
+        return None;
+    }
+    let current = || {
+        let pin = group.template.as_ref()?;
+        Some(Pin::Version { template: pin.id.clone(), number: state::number(pin, input.state.template.as_ref())? })
+    };
+    let pin = if repins { None } else { pin.or_else(current) };
+    change.mixed = policy;
+    because.extend(differs);
+    pin
 }
 
 fn attributes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {

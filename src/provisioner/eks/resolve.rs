@@ -2,6 +2,8 @@
 //! images, inputs become user data. Pure; what cannot be resolved is a problem
 //! with a path and a remedy.
 
+use std::collections::BTreeMap;
+
 use super::hash::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
 use super::user_data::{self, BootstrapInput, Ignored, OsFamily};
@@ -14,7 +16,7 @@ use crate::provisioner::{GroupId, Problem};
 use crate::redact::Redacted;
 
 /// What names mean: looked up before anything can be resolved.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// The EKS cluster; `None` when there is none of that name.
     pub cluster: Option<Cluster>,
@@ -28,6 +30,8 @@ pub struct Environment {
     pub instance_type: Option<Option<InstanceType>>,
     /// The profile of a given role; `None` when there is none of that name or no role is given.
     pub given_profile: Option<InstanceProfile>,
+    /// The instance types of a mixed group by name; `None` for one that AWS does not know.
+    pub types: BTreeMap<String, Option<InstanceType>>,
 }
 
 /// The names of everything that we make for one group.
@@ -128,6 +132,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     }
     let known_type = env.instance_type.as_ref().and_then(Option::as_ref);
     let image_id = image(&mut problems, &wanted, env);
+    types(&mut problems, &wanted, env);
     let names = Names::derive(&wanted, distinct);
     let account = Account::of(&cluster.arn);
     let (role_arn, profile_arn) = role(&mut problems, &wanted, &names, &account, env.given_profile.as_ref());
@@ -234,6 +239,26 @@ fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> Str
             let remedy = "name an AMI id, or use an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
             problems.push(Problem::invalid(path, parameter, rule, remedy).because(Reason::ImageNotFound));
             String::new()
+        }
+    }
+}
+
+/// All types of a mixed group launch from one image.
+fn types(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) {
+    let Some(mixed) = &wanted.mixed else { return };
+    let architecture = |name: &str| env.types.get(name).and_then(|t| t.as_ref()?.architecture());
+    let primary = architecture(&wanted.instance_type);
+    for (one, path) in mixed.types.iter().zip(&mixed.paths) {
+        let name = &one.instance_type;
+        let path = format!("spec.eks.configuration.{path}");
+        if env.types.get(name).is_some_and(Option::is_none) {
+            let rule = "is no instance type of this region";
+            problems.push(Problem::invalid(&path, name, rule, "correct it").because(Reason::NotFound));
+        } else if let (Some(own), Some(first)) = (architecture(name), primary)
+            && own != first
+        {
+            let rule = format!("is {own}, and {} is {first}: one image cannot start both", wanted.instance_type);
+            problems.push(Problem::invalid(&path, name, rule, "use types of one architecture"));
         }
     }
 }

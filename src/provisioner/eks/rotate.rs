@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::plan::{Draft, Input};
 use super::state;
+use super::wanted::Amount;
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
@@ -28,7 +29,8 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         members: &members,
         desired,
         max_unavailable: strategy.max_unavailable.of(desired),
-        max_surge: strategy.max_surge.or_none(desired),
+        in_units: matches!(strategy.max_unavailable, Amount::Percent(_)),
+        max_surge: surge(strategy.max_surge, desired, &members),
         victims,
         lock: input.lock,
         obstacle: obstacle(input, group),
@@ -59,6 +61,13 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     tell(&members, decision, surplus, draft);
 }
 
+/// In nodes: a share of desired is in units of capacity, of which the heaviest node counts for the most.
+fn surge(amount: Amount, desired: usize, members: &[Member]) -> usize {
+    let most = amount.or_none(desired);
+    let heaviest = members.iter().map(Member::weight).max().unwrap_or(1);
+    if matches!(amount, Amount::Percent(_)) && most > 0 { (most / heaviest).max(1) } else { most }
+}
+
 fn was_halted(input: &Input) -> bool {
     let same = input.status.template.as_ref().and_then(|t| t.hash.as_ref()) == Some(&input.resolved.fingerprint.hash);
     same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
@@ -84,7 +93,7 @@ fn counts(input: &Input, group: &ScalingGroup, members: &[Member], draft: &mut D
         .iter()
         .filter(|m| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending) || m.standing_by(uid))
         .collect();
-    let count = |test: &dyn Fn(&&&Member) -> bool| live.iter().filter(test).count();
+    let count = |test: &dyn Fn(&&&Member) -> bool| live.iter().filter(test).map(|m| m.weight()).sum::<usize>();
     draft.facts.status.insert(
         "nodes".into(),
         json!({
@@ -92,7 +101,7 @@ fn counts(input: &Input, group: &ScalingGroup, members: &[Member], draft: &mut D
             "ready": count(&|m| m.ready()),
             "updated": count(&|m| m.outdated.is_empty()),
             "outdated": count(&|m| !m.outdated.is_empty()),
-            "draining": members.iter().filter(|m| m.mark(uid).is_some()).count(),
+            "draining": members.iter().filter(|m| m.mark(uid).is_some()).map(Member::weight).sum::<usize>(),
         }),
     );
 }

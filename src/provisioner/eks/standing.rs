@@ -13,7 +13,7 @@ use crate::upgrade::Member;
 pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let members = state::members(input.resolved, input.state, input.status);
     let desired = usize::try_from(group.desired).unwrap_or(0);
-    let ready = members.iter().filter(|m| m.ready()).count();
+    let ready: usize = members.iter().filter(|m| m.ready()).map(Member::weight).sum();
     let all = ready >= desired;
     draft.facts.nodes_ready = Some(all);
     if let Some(position) = draft.notes.iter().position(|n| n.condition == AUTH) {
@@ -37,7 +37,8 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
     let detail = if joining > 0 { format!("; {joining} instances run and have not joined yet") } else { String::new() };
     draft.facts.status.entry("nodes".into()).or_insert_with(|| json!({}));
-    draft.decide(waiting(phase(input), format!("{ready} of {desired} nodes are ready{detail}")));
+    let units = if members.iter().any(|m| m.weight() > 1) { "units of capacity" } else { "nodes" };
+    draft.decide(waiting(phase(input), format!("{ready} of {desired} {units} are ready{detail}")));
 }
 
 /// A rotation ends when its last replacement is Ready, not when the last old node is gone.

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod machine;
+mod mixed;
 mod strategy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names::node_labels;
 use super::user_data::{Mount, OsFamily, Stage, StageKind, Taint, effective_family};
 use crate::api::{
-    EksConfiguration, InstanceGroupSpec, ScalingConfigurationKind, UserDataStage,
+    EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, UserDataStage,
     names::{annotation, label},
 };
 use crate::aws::{BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification};
@@ -21,6 +22,8 @@ use crate::redact::Redacted;
 pub use attributes::{METRICS, PROCESSES};
 use attributes::{hooks, names, tag_specifications, tags, with_autoscaler_tags};
 use machine::{devices, metadata, mounts, placement};
+use mixed::mixed;
+pub use mixed::{MOST_TYPES, Mixed};
 use strategy::strategy;
 
 /// What a tenant and the defaults together ask for.
@@ -42,6 +45,10 @@ pub struct Wanted {
     pub image: Image,
     /// For example `m5.large`.
     pub instance_type: String,
+    /// Several types, on demand and spot.
+    pub mixed: Option<Mixed>,
+    /// How instances are bought.
+    pub lifecycle: Lifecycle,
     /// Name of an EC2 key pair.
     pub key_pair: Option<String>,
     /// Ids or Name tags.
@@ -205,6 +212,8 @@ pub fn parse(
         annotations.get(annotation::OS_FAMILY).map(|f| OsFamily::parse(f)).unwrap_or(OsFamily::AmazonLinux2),
         &stages,
     );
+    let mixed = mixed(&mut problems, c);
+    let lifecycle = if mixed.as_ref().is_some_and(Mixed::buys_spot) { Lifecycle::Mixed } else { Lifecycle::Normal };
     let wanted = Wanted {
         id: id.clone(),
         cluster: problems.required("clusterName", &c.cluster_name),
@@ -226,7 +235,9 @@ pub fn parse(
         managed_policies: list(&c.managed_policies),
         irsa: flag(annotations, annotation::IRSA_ENABLED),
         family,
-        labels: labels(id, annotations, c),
+        labels: labels(id, annotations, c, lifecycle),
+        mixed,
+        lifecycle,
         taints: taints(&mut problems, c),
         max_pods: c
             .bootstrap_options
@@ -360,19 +371,30 @@ fn image(problems: &mut Problems, value: &Option<String>) -> Image {
 /// A family and a size, as all types that AWS has; whether it has this one, AWS tells.
 fn instance_type(problems: &mut Problems, value: &Option<String>) -> String {
     let text = problems.required("instanceType", value);
-    let part =
-        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-    if !text.is_empty() && !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
-        problems.push("instanceType", &text, "is no instance type", "write it as AWS does, for example m5.large");
+    if !text.is_empty() {
+        type_name(problems, "instanceType", &text);
     }
     text
 }
 
+fn type_name(problems: &mut Problems, field: &str, text: &str) {
+    let part =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
+        problems.push(field, text, "is no instance type", "write it as AWS does, for example m5.large");
+    }
+}
+
 /// Without the image's label, which only a resolved image can give.
-fn labels(id: &GroupId, annotations: &BTreeMap<String, String>, c: &EksConfiguration) -> BTreeMap<String, String> {
+fn labels(
+    id: &GroupId,
+    annotations: &BTreeMap<String, String>,
+    c: &EksConfiguration,
+    lifecycle: Lifecycle,
+) -> BTreeMap<String, String> {
     let spec = c.labels.clone().unwrap_or_default();
     let default_labels = annotations.get(annotation::DEFAULT_LABELS).map(String::as_str);
-    let mut labels = node_labels(&id.name, &spec, default_labels, "normal", "").labels;
+    let mut labels = node_labels(&id.name, &spec, default_labels, lifecycle.as_str(), "").labels;
     labels.remove(label::IMAGE);
     labels
 }
