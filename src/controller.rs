@@ -2,6 +2,7 @@
 
 pub mod follow;
 pub mod pace;
+pub mod recommendations;
 pub mod stores;
 pub mod watches;
 

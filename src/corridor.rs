@@ -22,6 +22,7 @@ use crate::plan::{Facts, Outcome, Plan, Reason};
 use crate::provisioner::eks::{delete, names::GroupNames, observe, plan, resolve, state, user_data::OsFamily, wanted};
 use crate::provisioner::{GroupId, Problem, sentence};
 use crate::report::Bounds;
+use crate::spot::{self, Recommendations};
 use crate::timing::Timing;
 
 pub use crate::provisioner::eks::observe::ObserveError;
@@ -65,6 +66,8 @@ pub struct Surroundings {
     pub counts: Counts,
     /// Who holds the brake.
     pub lock: Option<String>,
+    /// Recommendations about spot instances.
+    pub recommendations: Arc<Recommendations>,
 }
 
 /// A plan and how the boundaries stand for its group.
@@ -145,7 +148,8 @@ impl Corridor {
                 ));
             }
         };
-        let wanted = match self.wanted(&id, &effective, around) {
+        let status = group.status.clone().unwrap_or_default();
+        let wanted = match self.wanted(&id, &effective, around, &status) {
             Ok(wanted) => wanted,
             Err(problems) => {
                 let reason = wanted::reason(&problems);
@@ -166,6 +170,7 @@ impl Corridor {
         id: &GroupId,
         effective: &Effective,
         around: &Surroundings,
+        status: &api::InstanceGroupStatus,
     ) -> Result<wanted::Wanted, Vec<Problem>> {
         let mut spec = api::validate::decode_spec(&effective.spec).map_err(|errors| {
             errors
@@ -196,7 +201,9 @@ impl Corridor {
             };
             return Err(violations.iter().map(problem).collect());
         }
+        let recommended = recommended(&mut spec, status, &around.recommendations);
         let mut wanted = wanted::parse(id, &effective.annotations, &spec)?;
+        wanted.recommended = recommended;
         wanted.asks_for_endpoint = self.windows_asks_for_endpoint && wanted.family == OsFamily::Windows;
         match &self.cluster_name {
             Some(name) if *name != wanted.cluster => Err(vec![
@@ -339,6 +346,23 @@ impl Corridor {
         });
         Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: None })
     }
+}
+
+/// A recommendation about spot instances takes the place of the spec's own price, once there is a scaling group.
+fn recommended(
+    spec: &mut api::InstanceGroupSpec,
+    status: &api::InstanceGroupStatus,
+    all: &Recommendations,
+) -> Option<api::SpotRecommendation> {
+    let heard = status.active_scaling_group_name.as_ref().and_then(|name| all.newest(name));
+    let configuration = spec.eks.as_mut()?.configuration.as_mut()?;
+    if configuration.mixed_instances_policy.is_some() {
+        return None;
+    }
+    let own = configuration.spot_price.clone().unwrap_or_default();
+    let found = spot::in_force(&own, status.spot_recommendation.as_ref(), heard.as_ref())?;
+    configuration.spot_price = found.use_spot.then(|| found.spot_price.clone());
+    Some(found)
 }
 
 /// What a group left behind, by the names in its status.

@@ -26,6 +26,7 @@ pub mod plan;
 pub mod provisioner;
 pub mod redact;
 pub mod report;
+pub mod spot;
 pub mod telemetry;
 pub mod timing;
 pub mod upgrade;

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use instance_manager::api::{InstanceGroupStatus, decode_spec};
+use instance_manager::api::{InstanceGroupStatus, SpotRecommendation, decode_spec};
 use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::{
-    Cluster, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, MixedPolicy, NetworkObject, Role,
-    ScalingGroup, Tag, TemplatePin,
+    Catalogue, Cluster, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook,
+    MixedPolicy, NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{Outcome, Plan, Step};
 use instance_manager::provisioner::GroupId;
@@ -87,8 +87,22 @@ fn environment() -> Environment {
             role: Some(role),
             tags: vec![],
         }),
+        catalogue: Some(catalogue().into()),
         ..Environment::default()
     }
+}
+
+fn catalogue() -> Catalogue {
+    let of = |name: &str| InstanceType {
+        name: name.into(),
+        architectures: vec!["x86_64".into()],
+        vcpus: 2,
+        memory: 8192,
+        ..InstanceType::default()
+    };
+    let names = ["m5.large", "m5a.large", "m5d.large", "m5n.large", "m5zn.large", "c5.large"];
+    let offers = names.iter().filter(|n| **n != "m5zn.large").map(|n| ((*n).into(), "us-west-2a".into()));
+    Catalogue::new(&names.map(of), offers)
 }
 
 /// A group, what there is of it, and what its status remembers.
@@ -147,11 +161,12 @@ fn standing(resolved: Resolved) -> World {
         subnets: r.subnets.clone(),
         template: Some(pin.clone()),
         launch_configuration: None,
-        mixed: r
-            .wanted
-            .mixed
-            .as_ref()
-            .map(|m| MixedPolicy { distribution: m.distribution.clone(), overrides: m.types.clone() }),
+        mixed: r.wanted.mixed.as_ref().map(|m| MixedPolicy {
+            distribution: m.distribution.clone(),
+            overrides: (m.types.iter().cloned())
+                .chain(r.pool.iter().flat_map(|p| &p.now).map(|name| of_type(name)))
+                .collect(),
+        }),
         tags: r.tags.clone(),
         suspended: vec![],
         metrics: vec![],
@@ -240,6 +255,17 @@ fn plain() -> World {
     standing(resolved("{}", &[]))
 }
 
+fn of_type(name: &str) -> Override {
+    Override { instance_type: name.into(), weight: 1 }
+}
+
+/// Without a type that AWS has launched since.
+fn pooled() -> World {
+    standing(resolved(POOL, &[])).group(|g| {
+        g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5n.large");
+    })
+}
+
 fn mixed() -> World {
     standing(resolved(MIXED, &[]))
 }
@@ -272,6 +298,8 @@ fn hook(name: &str) -> LifecycleHook {
 const NEW_IMAGE: &str = "eks: {configuration: {image: ami-00000002}}";
 const MIXED: &str = "eks: {configuration: {mixedInstancesPolicy: {spotRatio: 50, baseCapacity: 1, instanceTypes: [{type: m5a.large}, {type: m5n.large}]}}}";
 const WEIGHTED: &str = "eks: {configuration: {mixedInstancesPolicy: {strategy: LowestPrice, instanceTypes: [{type: m5.xlarge, weight: 2}]}}}";
+const POOL: &str = "eks: {configuration: {mixedInstancesPolicy: {spotRatio: 50, instancePool: SubFamilyFlexible}}}";
+const SPOT: &str = "eks: {configuration: {spotPrice: '0.08'}}";
 const ATTRIBUTES: &str = "eks: {configuration: {suspendProcesses: [AZRebalance], metricsCollection: [GroupMinSize], tags: [{key: team, value: a}], lifecycleHooks: [{name: drain, lifecycle: terminate}]}}";
 
 /// What others set, in a group that remembers what it set itself, or not.
@@ -446,6 +474,46 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 held.overrides.insert(1, held.overrides[0].clone());
             }),
         ),
+        ("pool-is-computed-at-creation", pooled().with(|w| w.state.group = None)),
+        ("pool-that-grew-changes-nothing", pooled()),
+        ("pool-grows-with-another-change", pooled().with(|w| w.resolved = resolved(&POOL.replace("50", "80"), &[]))),
+        ("pool-grows-with-a-new-version", pooled().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        (
+            "pool-in-the-order-of-the-original",
+            pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.reverse()),
+        ),
+        ("pool-that-was-never-filled", pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.truncate(1))),
+        (
+            "pool-without-a-foreign-type",
+            pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.push(of_type("c5.large"))),
+        ),
+        (
+            "spot-is-created",
+            standing(resolved(SPOT, &[])).with(|w| {
+                w.state.group = None;
+                w.state.template = None;
+            }),
+        ),
+        ("spot-converged", standing(resolved(SPOT, &[]))),
+        ("spot-price-changes", standing(resolved(SPOT, &[])).wants(&SPOT.replace("0.08", "0.1"))),
+        ("spot-goes", standing(resolved(SPOT, &[])).wants("{}")),
+        (
+            "spot-is-recommended",
+            plain().wants(SPOT).with(|w| {
+                w.resolved.wanted.recommended = Some(SpotRecommendation {
+                    use_spot: true,
+                    spot_price: "0.08".into(),
+                    given: LONG_AGO.into(),
+                    over: String::new(),
+                });
+            }),
+        ),
+        (
+            "spot-is-ignored-in-a-mixed-group",
+            mixed()
+                .wants(&MIXED.replace("mixedInst", "spotPrice: '1', mixedInst"))
+                .with(|w| w.resolved.fingerprint.hash = "other".into()),
+        ),
         (
             "weighted-scale-in-takes-what-fits",
             weighted().group(|g| (g.max, g.desired) = (4, 4)).wants(WEIGHTED).with(|w| w.resolved.wanted.max = 3),
@@ -459,7 +527,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 })
                 .with(|w| w.resolved.wanted.max = 3),
         ),
-        ("not-supported", plain().wants("eks: {maxSize: 5, configuration: {spotPrice: '0.1'}}")),
+        ("not-supported", plain().wants("strategy: {type: crd}\neks: {maxSize: 5}")),
         ("not-supported-before-it-is-made", fresh(resolved("eks: {warmPool: {minSize: 1}}", &[]))),
         (
             "name-collision",

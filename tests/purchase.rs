@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
+use instance_manager::aws::{Cluster, InstanceType, NetworkObject};
+use instance_manager::provisioner::eks::resolve::{Environment, resolve};
 use instance_manager::provisioner::eks::wanted::{self, Wanted};
 use instance_manager::provisioner::{GroupId, Problem};
 use jiff::Timestamp;
@@ -111,4 +113,61 @@ fn what_a_policy_may_not_say_is_told_with_its_field() {
         assert_eq!(problems[0].path, format!("spec.eks.configuration.mixedInstancesPolicy.{field}"), "{policy}");
         assert!(problems[0].to_string().contains(word), "{policy}: {}", problems[0]);
     }
+}
+
+#[test]
+fn a_price_stands_alone_and_is_one() {
+    let spot = parse("spotPrice: '0.08'").expect("a group");
+    assert_eq!((spot.lifecycle.as_str(), spot.spot_price.as_deref()), ("spot", Some("0.08")));
+    let both = parse(&format!("spotPrice: nonsense, mixedInstancesPolicy: {{{TYPES}}}")).expect("a group");
+    assert_eq!((both.lifecycle.as_str(), both.spot_price, both.spot_ignored), ("normal", None, true));
+    for (configuration, word) in [
+        ("spotPrice: '$1'", "no price"),
+        ("spotPrice: '0'", "no price"),
+        ("spotPrice: '0.1', placement: {tenancy: host}", "tenancy"),
+    ] {
+        let problems = parse(configuration).expect_err(configuration);
+        assert_eq!(problems[0].path, "spec.eks.configuration.spotPrice");
+        assert!(problems[0].to_string().contains(word), "{configuration}: {}", problems[0]);
+    }
+}
+
+#[test]
+fn types_that_aws_does_not_know_or_that_need_another_image_are_named() {
+    let of = |name: &str, architecture: &str| {
+        let architectures = vec![architecture.to_owned()];
+        (name.to_owned(), Some(InstanceType { name: name.into(), architectures, ..InstanceType::default() }))
+    };
+    let wanted =
+        parse("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}, {type: m6g.large}, {type: m5.huge}]}");
+    let cluster = Cluster {
+        name: "demo".into(),
+        arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
+        version: "1.33".into(),
+        endpoint: "https://demo".into(),
+        ca: "Y2E=".into(),
+        service_cidr: "10.100.0.0/16".into(),
+        vpc: "vpc-1".into(),
+        authentication_mode: "CONFIG_MAP".into(),
+    };
+    let object = |id: &str| vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None }];
+    let environment = Environment {
+        cluster: Some(cluster),
+        subnets: object("subnet-1"),
+        security_groups: object("sg-1"),
+        types: [
+            of("m5.large", "x86_64"),
+            of("m5a.large", "x86_64"),
+            of("m6g.large", "arm64"),
+            ("m5.huge".into(), None),
+        ]
+        .into(),
+        ..Environment::default()
+    };
+    let problems = resolve(wanted.expect("a group"), &environment, false).expect_err("two types are wrong");
+    let told: Vec<_> =
+        problems.iter().map(|p| (p.path.rsplit("Policy.").next().unwrap_or_default(), p.rule.as_str())).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told[0], ("instanceTypes[1].type", "is arm64, and m5.large is x86_64: one image cannot start both"));
+    assert_eq!(told[1], ("instanceTypes[2].type", "is no instance type of this region"));
 }

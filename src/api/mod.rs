@@ -32,7 +32,7 @@ pub use spec_eks::{
     MixedInstancesPolicy, MountOptions, Placement, Tag, TagSpecification, Taint, UserData, Volume, WarmPool,
 };
 pub use spec_other::{EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector};
-pub use status::{InstanceGroupStatus, ManagedAttributes, NodeCounts, TemplateStatus};
+pub use status::{InstanceGroupStatus, ManagedAttributes, NodeCounts, SpotRecommendation, TemplateStatus};
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;

@@ -51,6 +51,9 @@ pub struct InstanceGroupStatus {
     /// Whether the spot price comes from a recommendation.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub using_spot_recommendation: Option<bool>,
+    /// The recommendation about spot instances that is in force, or was until the spec's own price changed.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub spot_recommendation: Option<SpotRecommendation>,
     /// How instances are bought: normal, spot or mixed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<String>,
@@ -128,6 +131,25 @@ pub struct TemplateStatus {
     /// The version that `adoptedHash` was recorded for.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_version: Option<String>,
+}
+
+/// A recommendation about spot instances: its event is gone after an hour.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(transform = without_defaults)]
+pub struct SpotRecommendation {
+    /// Whether to buy spot instances rather than on demand.
+    #[serde(deserialize_with = "lenient")]
+    pub use_spot: bool,
+    /// Dollars per hour; empty with on demand.
+    #[serde(deserialize_with = "lenient")]
+    pub spot_price: String,
+    /// When it was given.
+    #[serde(deserialize_with = "lenient")]
+    pub given: String,
+    /// The spec's own spotPrice at that time; another one since then wins.
+    #[serde(deserialize_with = "lenient")]
+    pub over: String,
 }
 
 /// Names of what the controller set itself, recorded before it is set.

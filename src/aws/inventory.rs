@@ -17,6 +17,7 @@ mod tests;
 mod writes;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ use futures::future::{try_join, try_join_all};
 use jiff::Timestamp;
 
 use super::{
-    Aws, AwsResult, Cluster, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate, LifecycleHook,
-    NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion,
+    Aws, AwsResult, Catalogue, Cluster, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
+    LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion,
 };
 use batched::{Batched, MaxAge};
 use instances::Instances;
@@ -52,11 +53,15 @@ pub struct Inventory {
     subnets: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     security_groups: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     instance_types: Arc<Batched<InstanceType>>,
+    catalogue: Arc<Batched<Arc<Catalogue>>>,
+    refreshing: Arc<AtomicBool>,
     images: Arc<Batched<String>>,
 }
 
 /// There is one list of instance profiles.
 const PROFILES: &str = "profiles";
+/// There is one catalogue of instance types.
+const CATALOGUE: &str = "catalogue";
 /// What never changes is kept for the life of the process.
 const FOR_EVER: Duration = Duration::MAX;
 
@@ -85,6 +90,8 @@ impl Inventory {
             clusters: Batched::new(1, ages, reads::clusters(&aws)),
             subnets: Batched::new(1, ages, reads::subnets(&aws)),
             security_groups: Batched::new(1, ages, reads::security_groups(&aws)),
+            catalogue: Batched::new(1, ages, reads::catalogue(&aws)),
+            refreshing: Arc::default(),
             instance_types: Batched::new(TYPES, ages, reads::instance_types(&aws)),
             images: Batched::new(PARAMETERS, ages, reads::images(&aws)),
             instances,
@@ -220,5 +227,23 @@ impl Inventory {
     /// An instance type, which never changes; several asked for together are one call.
     pub async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
         self.instance_types.get(name, MaxAge { present: FOR_EVER, absent: self.ages.absent }).await
+    }
+
+    /// Every instance type of the region. The first who asks waits for it; when it is a day old it is read again, and
+    /// who asks meanwhile gets the old one.
+    pub async fn catalogue(&self) -> AwsResult<Arc<Catalogue>> {
+        let kept = MaxAge { present: FOR_EVER, absent: Duration::ZERO };
+        let found = self.catalogue.read(CATALOGUE, kept, 0).await?;
+        if found.at.elapsed() >= self.ages.catalogue && !self.refreshing.swap(true, Ordering::AcqRel) {
+            let (catalogue, refreshing, ages) = (self.catalogue.clone(), self.refreshing.clone(), self.ages);
+            tokio::spawn(async move {
+                if let Err(error) = catalogue.get(CATALOGUE, ages.catalogue).await {
+                    tracing::warn!(%error, "the catalogue of instance types was not read again; the old one stays");
+                    tokio::time::sleep(ages.absent).await;
+                }
+                refreshing.store(false, Ordering::Release);
+            });
+        }
+        Ok(found.value.unwrap_or_default())
     }
 }

@@ -4,6 +4,7 @@
 //! Every method is one call of the API it is named for, or one call per page.
 //! Nothing here decides; nothing here waits.
 
+pub mod catalogue;
 pub mod error;
 pub mod inventory;
 pub mod mixed;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use catalogue::Catalogue;
 pub use error::{AwsError, AwsErrorKind};
 pub use mixed::{Distribution, MixedPolicy, Override};
 pub use types::*;
@@ -91,6 +93,10 @@ pub trait Ec2: Send + Sync {
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>>;
+    /// DescribeInstanceTypes of all types of the region, every page.
+    async fn all_instance_types(&self) -> AwsResult<Vec<InstanceType>>;
+    /// DescribeInstanceTypeOfferings by availability zone, every page: (type, zone).
+    async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>>;
     /// DescribeInstances: the launch times of at most 100 instances.
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
 }

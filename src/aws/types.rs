@@ -239,6 +239,9 @@ pub struct TemplateData {
     /// Placement, when something was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// Spot instances, for at most so many dollars per hour: empty for the price on demand, `None` for no spot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spot_price: Option<String>,
     /// Tags for what the instance brings along, sorted by resource type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tag_specifications: Vec<TagSpecification>,

@@ -15,6 +15,7 @@ use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::cluster::{self, KubeCluster};
 use crate::controller::follow::follow;
+use crate::controller::recommendations;
 use crate::controller::stores::Stores;
 use crate::controller::watches::{self, Bell};
 use crate::controller::{Shared, Stored, failed, reconcile};
@@ -88,6 +89,8 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(watches::namespaces(client.clone(), namespaces_writer, bell.clone()));
     tokio::spawn(watches::nodes(client.clone(), bell.clone(), args.node_relabel));
     tokio::spawn(watches::aws_auth(client.clone(), bell.clone()));
+    let limit = args.cluster.spot_recommendation_time;
+    tokio::spawn(recommendations::recommendations(client.clone(), bell.clone(), limit));
     tokio::spawn(watches::boundaries(client.clone(), bell.clone()));
     let working = tokio::spawn(work(shared.clone(), queue, args.max_workers, stopping));
     tokio::spawn(follow(leadership, shared.clone(), bell));

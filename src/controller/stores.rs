@@ -17,6 +17,7 @@ use crate::config::Current;
 use crate::corridor::{Corridor, Surroundings};
 use crate::groups::GroupIndex;
 use crate::metrics::Metrics;
+use crate::spot::Recommendations;
 
 /// Quotas go to the groups that came first.
 fn older(one: &InstanceGroup, other: &InstanceGroup) -> bool {
@@ -45,6 +46,8 @@ pub struct Stores {
     pub namespaces_seen: AtomicBool,
     /// Groups that wait for their turn.
     pub waiting: Mutex<HashSet<String>>,
+    /// Recommendations about spot instances.
+    pub recommendations: Arc<Recommendations>,
     /// The generation of objects that cannot be decoded.
     seen: Mutex<HashMap<String, Option<i64>>>,
 }
@@ -63,6 +66,7 @@ impl Stores {
             groups_seen: AtomicBool::default(),
             namespaces_seen: AtomicBool::default(),
             waiting: Mutex::default(),
+            recommendations: Arc::default(),
             seen: Mutex::default(),
         }
     }
@@ -94,6 +98,7 @@ impl Stores {
             in_force: self.current.get(),
             map_roles: self.map_roles.read().expect("nobody panics holding it").clone().flatten(),
             groups: self.index.clone(),
+            recommendations: self.recommendations.clone(),
             counts: Counts::default(),
         };
         if around.in_force.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas()) {

@@ -35,6 +35,11 @@ impl Bell {
         Bell { sender, shared }
     }
 
+    /// What all reconciles share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     fn ring(&self, object: ObjectRef<Stored>) {
         let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
         let mut waiting = self.shared.stores.waiting.lock().expect("nobody panics holding it");
@@ -53,7 +58,7 @@ impl Bell {
     }
 
     /// Wakes groups by `namespace/name`.
-    fn keys(&self, keys: impl IntoIterator<Item = String>) {
+    pub fn keys(&self, keys: impl IntoIterator<Item = String>) {
         for key in keys {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
             self.ring(ObjectRef::new(name).within(namespace));
@@ -69,7 +74,7 @@ impl Bell {
     }
 }
 
-fn config() -> watcher::Config {
+pub(super) fn config() -> watcher::Config {
     watcher::Config::default().page_size(500)
 }
 
@@ -356,7 +361,7 @@ async fn announce(
 }
 
 /// The next event; an error is logged and waited out by the watch's own backoff.
-async fn next<T>(stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin), what: &str) -> Option<T> {
+pub(super) async fn next<T>(stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin), what: &str) -> Option<T> {
     loop {
         match stream.try_next().await {
             Ok(event) => return event,

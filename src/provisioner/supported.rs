@@ -40,11 +40,6 @@ pub const TABLE: &[Row] = &[
         uses: |s, _| eks(s).is_some_and(|e| e.warm_pool.is_some()),
     },
     Row {
-        field: "spec.eks.configuration.spotPrice",
-        feature: "spot prices",
-        uses: |s, _| configured(s, |c| c.spot_price.as_deref().is_some_and(|p| !p.is_empty())),
-    },
-    Row {
         field: "spec.eks.configuration.licenseSpecifications",
         feature: "licence specifications",
         uses: |s, _| configured(s, |c| c.license_specifications.as_ref().is_some_and(|l| !l.is_empty())),

@@ -28,6 +28,8 @@ pub struct Ages {
     pub refresh: Duration,
     /// Failures to launch repeat every few minutes.
     pub activities: Duration,
+    /// AWS launches a handful of instance types in a month.
+    pub catalogue: Duration,
 }
 
 impl Default for Ages {
@@ -43,6 +45,7 @@ impl Default for Ages {
             absent: Duration::from_secs(600),
             refresh: Duration::from_secs(60),
             activities: Duration::from_secs(60),
+            catalogue: Duration::from_secs(24 * 3600),
         }
     }
 }

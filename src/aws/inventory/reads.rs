@@ -13,8 +13,8 @@ use super::batched::{Batched, Read};
 use super::instances::Instances;
 use super::listing::Rows;
 use crate::aws::{
-    Aws, AwsResult, Cluster, Ec2, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate, LifecycleHook,
-    NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
+    Aws, AwsResult, Catalogue, Cluster, Ec2, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
+    LifecycleHook, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
 };
 
 /// A read of one key at a time.
@@ -209,6 +209,17 @@ pub(super) fn instance_types(aws: &Aws) -> Read<InstanceType> {
     many(aws, |aws, names| {
         async move { Ok(aws.ec2.instance_types(&names).await?.into_iter().map(|t| (t.name.clone(), t)).collect()) }
             .boxed()
+    })
+}
+
+pub(super) fn catalogue(aws: &Aws) -> Read<Arc<Catalogue>> {
+    one(aws, |aws, _| {
+        async move {
+            let (types, offers) =
+                futures::future::try_join(aws.ec2.all_instance_types(), aws.ec2.instance_type_offers()).await?;
+            Ok(Some(Arc::new(Catalogue::new(&types, offers))))
+        }
+        .boxed()
     })
 }
 

@@ -175,6 +175,17 @@ impl Ec2 for Stub {
         let known = known.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() }).collect();
         self.read("instance types", names, |_| known).await
     }
+    async fn all_instance_types(&self) -> AwsResult<Vec<InstanceType>> {
+        let of = |name: &str| InstanceType {
+            name: name.into(),
+            architectures: vec!["x86_64".into()],
+            ..InstanceType::default()
+        };
+        self.read("catalogue", &[], |_| ["m5.large", "m5a.large"].map(of).into()).await
+    }
+    async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>> {
+        self.read("offers", &[], |_| vec![("m5a.large".into(), "a".into())]).await
+    }
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
         self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await
     }

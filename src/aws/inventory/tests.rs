@@ -437,3 +437,29 @@ async fn those_who_ask_before_a_read_has_begun_share_it() {
     join_all((0..5).map(|_| inventory.hooks("a", NOW))).await;
     assert_eq!(stub.calls("hooks"), 1);
 }
+
+#[tokio::test]
+async fn the_catalogue_is_read_once_for_all_groups() {
+    let (stub, inventory) = start();
+    let found = join_all((0..50).map(|_| inventory.catalogue())).await;
+    assert!(found.into_iter().all(|c| c.unwrap().like("m5.large") == ["m5a.large"]));
+    inventory.catalogue().await.unwrap();
+    settle().await;
+    assert_eq!((stub.calls("catalogue"), stub.calls("offers")), (1, 1));
+}
+
+#[tokio::test]
+async fn nobody_waits_while_an_old_catalogue_is_read_again() {
+    let stub = Arc::new(Stub::default());
+    let inventory = Inventory::with_ages(stub.aws(), Ages { catalogue: Duration::ZERO, ..quick() });
+    inventory.catalogue().await.unwrap();
+    settle().await;
+    let before = stub.calls("catalogue");
+    // The second reading does not end before a permit is given.
+    stub.edit(|d| d.hold = Some(Arc::new(tokio::sync::Semaphore::new(0))));
+    for _ in 0..3 {
+        assert!(inventory.catalogue().await.unwrap().offered("m5a.large", &["a"]));
+        settle().await;
+    }
+    assert_eq!(stub.calls("catalogue"), before + 1);
+}

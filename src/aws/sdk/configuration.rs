@@ -28,6 +28,7 @@ pub(super) fn plain(found: &sdk::LaunchConfiguration) -> LaunchConfiguration {
         }),
         placement: some(found.placement_tenancy())
             .map(|tenancy| Placement { tenancy: Some(tenancy), ..Placement::default() }),
+        spot_price: some(found.spot_price()),
         ..TemplateData::default()
     };
     LaunchConfiguration { name: text(found.launch_configuration_name()), data }

@@ -160,6 +160,22 @@ impl Ec2 for Sdk {
         Ok(found.iter().map(instance_type).filter(|t| names.contains(&t.name)).collect())
     }
 
+    async fn all_instance_types(&self) -> AwsResult<Vec<InstanceType>> {
+        let request = self.0.describe_instance_types().into_paginator().page_size(100);
+        let found = request.items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypes"))?;
+        Ok(found.iter().map(instance_type).collect())
+    }
+
+    async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>> {
+        let request = self.0.describe_instance_type_offerings().location_type(sdk::LocationType::AvailabilityZone);
+        let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypeOfferings"))?;
+        let offer =
+            |o: &sdk::InstanceTypeOffering| Some((o.instance_type()?.as_str().to_owned(), o.location()?.to_owned()));
+        Ok(found.iter().filter_map(offer).collect())
+    }
+
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {
         if ids.is_empty() {
             return Ok(Vec::new());

@@ -22,6 +22,7 @@ pub(super) fn request_data(data: &TemplateData) -> sdk::RequestLaunchTemplateDat
         .set_block_device_mappings((!data.devices.is_empty()).then(|| data.devices.iter().map(device).collect()))
         .set_metadata_options(data.metadata.as_ref().map(metadata))
         .set_placement(data.placement.as_ref().map(placement))
+        .set_instance_market_options(data.spot_price.as_deref().map(spot))
         .set_tag_specifications(
             (!data.tag_specifications.is_empty())
                 .then(|| data.tag_specifications.iter().map(tag_specification).collect()),
@@ -56,6 +57,19 @@ fn placement(placement: &Placement) -> sdk::LaunchTemplatePlacementRequest {
         .set_availability_zone(placement.availability_zone.clone())
         .set_tenancy(placement.tenancy.as_deref().map(sdk::Tenancy::from))
         .build()
+}
+
+fn spot(price: &str) -> sdk::LaunchTemplateInstanceMarketOptionsRequest {
+    let price = Some(price.to_owned()).filter(|p| !p.is_empty());
+    sdk::LaunchTemplateInstanceMarketOptionsRequest::builder()
+        .market_type(sdk::MarketType::Spot)
+        .spot_options(sdk::LaunchTemplateSpotMarketOptionsRequest::builder().set_max_price(price).build())
+        .build()
+}
+
+fn plain_spot(options: &sdk::LaunchTemplateInstanceMarketOptions) -> Option<String> {
+    let spot = options.market_type() == Some(&sdk::MarketType::Spot);
+    spot.then(|| text(options.spot_options().and_then(|s| s.max_price())))
 }
 
 fn tag_specification(of: &TagSpecification) -> sdk::LaunchTemplateTagSpecificationRequest {
@@ -101,6 +115,7 @@ fn plain_data(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {
             availability_zone: p.availability_zone().map(str::to_owned),
             tenancy: p.tenancy().map(|t| t.as_str().to_owned()),
         }),
+        spot_price: data.instance_market_options().and_then(plain_spot),
         tag_specifications,
     }
 }

@@ -23,8 +23,8 @@ use crate::aws::sdk::{self, CallObserver};
 use crate::cli::input::ConfigFile;
 use crate::cluster::{self, KubeCluster};
 use crate::config::{InForce, judge};
-use crate::controller::Stored;
 use crate::controller::stores::Stores;
+use crate::controller::{Stored, recommendations};
 use crate::corridor::{Corridor, ObserveError, Walked};
 use crate::memory::Memory;
 use crate::nodes::{self, NodeIndex};
@@ -80,8 +80,15 @@ impl World {
             }
             corridor.nodes.apply(&event);
         }
+        // Who may not read events plans without recommendations, as those that the status remembers still count.
+        let recommendations = Api::<k8s_openapi::api::core::v1::Event>::all(client.clone());
+        let params = ListParams::default().fields(&recommendations::selector());
+        let recommended = recommendations.list(&params).await.map(|list| list.items).unwrap_or_default();
         let world = World { corridor, stores: Stores::new(groups, namespaces) };
         world.stores.groups.state().iter().for_each(|stored| world.stores.index.put(stored));
+        for event in &recommended {
+            let _ = recommendations::take(event, &world.stores.recommendations);
+        }
         let roles = map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
         *world.stores.map_roles.write().expect("nobody panics holding it") = Some(roles);
         world.boundaries(&client, &args.config_namespace, config).await?;

@@ -56,7 +56,7 @@ pub fn group(input: &Input, draft: &mut Draft) {
         max: wanted.max,
         subnets: r.subnets.clone(),
         template: TemplatePin { id: String::new(), version: String::new() },
-        mixed: purchase::policy(input, None),
+        mixed: purchase::policy(input, None, true),
         tags: r.tags.clone(),
         hooks: wanted.hooks.clone(),
     };

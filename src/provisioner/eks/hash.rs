@@ -72,7 +72,7 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// What a version holds, by the names of the spec, without user data.
-pub fn fields(data: &TemplateData) -> [(&'static str, Value); 9] {
+pub fn fields(data: &TemplateData) -> [(&'static str, Value); 10] {
     let TemplateData {
         image_id,
         instance_type,
@@ -83,6 +83,7 @@ pub fn fields(data: &TemplateData) -> [(&'static str, Value); 9] {
         devices,
         metadata,
         placement,
+        spot_price,
         tag_specifications,
     } = data;
     [
@@ -95,6 +96,7 @@ pub fn fields(data: &TemplateData) -> [(&'static str, Value); 9] {
         ("metadataOptions", json!(metadata)),
         ("placement", json!(placement)),
         ("tagSpecifications", json!(tag_specifications)),
+        ("spotPrice", json!(spot_price)),
     ]
 }
 

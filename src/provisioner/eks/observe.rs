@@ -73,6 +73,7 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
             instance_type: None,
             given_profile: None,
             types: BTreeMap::new(),
+            catalogue: None,
         });
     };
     let (subnets, security_groups) =
@@ -95,6 +96,10 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
         instance_type: None,
         given_profile,
         types: types(o, wanted).await?,
+        catalogue: match wanted.mixed.as_ref().is_some_and(|m| m.pool) {
+            true => Some(o.inventory.catalogue().await.map_err(aws)?),
+            false => None,
+        },
     };
     if wanted.needs_type() {
         environment.instance_type = Some(o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?);

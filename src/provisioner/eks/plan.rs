@@ -106,6 +106,7 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         ));
     }
     record(input, draft);
+    recommended(input, draft);
     authorise(input, draft);
     if !input.resolved.wanted.unsupported.is_empty() {
         sizes(input, group, None, draft);
@@ -202,6 +203,18 @@ pub fn record(input: &Input, draft: &mut Draft) {
             status["nodesInstanceRoleArn"] = json!(r.role_arn);
         }
         draft.step(Step::Record { status });
+    }
+}
+
+/// A recommendation is remembered before it is followed, because its event goes.
+fn recommended(input: &Input, draft: &mut Draft) {
+    let found = &input.resolved.wanted.recommended;
+    if found.is_some() && *found != input.status.spot_recommendation {
+        draft.step(Step::Record { status: json!({ "spotRecommendation": found }) });
+    }
+    // Who never heard of one is not told so.
+    if found.is_some() || input.status.using_spot_recommendation.is_some() {
+        draft.facts.status.insert("usingSpotRecommendation".into(), json!(found.is_some()));
     }
 }
 
@@ -427,9 +440,10 @@ fn buy(
     if !input.resolved.wanted.unsupported.is_empty() || draft.outcome.is_some() {
         return pin;
     }
-    let policy = purchase::policy(input, Some(group));
-    let differs = purchase::drift(group.mixed.as_ref(), policy.as_ref());
     let repins = draft.steps.iter().any(|s| matches!(s.step, Step::UpdateGroup { .. }));
+    let changes = repins || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();
+    let policy = purchase::policy(input, Some(group), changes);
+    let differs = purchase::drift(group.mixed.as_ref(), policy.as_ref());
     if pin.is_none() && !repins && differs.is_empty() {
         return None;
     }
@@ -438,6 +452,10 @@ fn buy(
         Some(Pin::Version { template: pin.id.clone(), number: state::number(pin, input.state.template.as_ref())? })
     };
     let pin = if repins { None } else { pin.or_else(current) };
+    // A launch configuration takes no policy; it comes with the template.
+    if pin.is_none() && !repins {
+        return None;
+    }
     change.mixed = policy;
     because.extend(differs);
     pin

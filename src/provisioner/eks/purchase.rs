@@ -4,14 +4,36 @@ use super::plan::Input;
 use crate::aws::{Distribution, MixedPolicy, Override, ScalingGroup};
 use crate::plan::Drift;
 
-/// The policy that the group shall have, if any.
-pub fn policy(input: &Input, group: Option<&ScalingGroup>) -> Option<MixedPolicy> {
-    let mixed = input.resolved.wanted.mixed.as_ref()?;
+/// The policy that the group shall have, if any. A pool stays what the group's policy holds of it: types that AWS has
+/// launched since come with the next change of the group, which `changes` tells of, and never alone.
+pub fn policy(input: &Input, group: Option<&ScalingGroup>, changes: bool) -> Option<MixedPolicy> {
     let held = group.and_then(|g| g.mixed.as_ref());
+    let policy = with_pool(input, held, changes)?;
+    if changes || drift(held, Some(&policy)).is_empty() {
+        return Some(policy);
+    }
+    with_pool(input, held, true)
+}
+
+fn with_pool(input: &Input, held: Option<&MixedPolicy>, anew: bool) -> Option<MixedPolicy> {
+    let mixed = input.resolved.wanted.mixed.as_ref()?;
     let mut distribution = mixed.distribution.clone();
     // Nobody asks us for a limit, so one that is there is somebody else's.
     distribution.spot_max_price = held.and_then(|h| h.distribution.spot_max_price.clone());
-    Some(MixedPolicy { distribution, overrides: mixed.types.clone() })
+    let mut overrides = mixed.types.clone();
+    let Some(pool) = &input.resolved.pool else { return Some(MixedPolicy { distribution, overrides }) };
+    let present = held.map(|h| once(&h.overrides)).unwrap_or_default();
+    let in_force: Vec<_> =
+        present.iter().map(|o| &o.instance_type).filter(|name| pool.like.contains(name)).cloned().collect();
+    let names = if anew || in_force.is_empty() { &pool.now } else { &in_force };
+    // They are of the primary type's size, and so of its weight.
+    let weight = overrides[0].weight;
+    overrides.extend(names.iter().map(|name| Override { instance_type: name.clone(), weight }));
+    // The order of a pool that the original made is none.
+    if !anew && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
+        overrides = present.into_iter().cloned().collect();
+    }
+    Some(MixedPolicy { distribution, overrides })
 }
 
 /// Field by field, in the words of the spec.

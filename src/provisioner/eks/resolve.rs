@@ -3,14 +3,15 @@
 //! with a path and a remedy.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::hash::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
 use super::user_data::{self, BootstrapInput, Ignored, OsFamily};
-use super::wanted::{GivenRole, Image, Wanted};
+use super::wanted::{GivenRole, Image, MOST_TYPES, Wanted};
 use crate::api::names::label;
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{Cluster, InstanceProfile, InstanceType, NetworkObject, Tag, TemplateData};
+use crate::aws::{Catalogue, Cluster, InstanceProfile, InstanceType, NetworkObject, Tag, TemplateData};
 use crate::plan::Reason;
 use crate::provisioner::{GroupId, Problem};
 use crate::redact::Redacted;
@@ -32,6 +33,8 @@ pub struct Environment {
     pub given_profile: Option<InstanceProfile>,
     /// The instance types of a mixed group by name; `None` for one that AWS does not know.
     pub types: BTreeMap<String, Option<InstanceType>>,
+    /// All instance types, for a group that asks for a pool of like ones.
+    pub catalogue: Option<Arc<Catalogue>>,
 }
 
 /// The names of everything that we make for one group.
@@ -77,6 +80,15 @@ impl<'a> Account<'a> {
     }
 }
 
+/// Types like the primary one, without those that the spec names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// All of them, wherever they are offered.
+    pub like: Vec<String>,
+    /// Those that are offered in each of the group's zones now, as many as AWS takes.
+    pub now: Vec<String>,
+}
+
 /// A group in AWS's terms. The planner never re-checks it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
@@ -86,6 +98,8 @@ pub struct Resolved {
     pub names: Names,
     /// Sorted subnet ids.
     pub subnets: Vec<String>,
+    /// Types that are added to a mixed group by themselves.
+    pub pool: Option<Pool>,
     /// What a launch template version shall hold.
     pub data: TemplateData,
     /// What it is known by.
@@ -146,6 +160,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         devices: wanted.devices.clone(),
         metadata: wanted.metadata.clone(),
         placement: wanted.placement.clone(),
+        spot_price: wanted.spot_price.clone(),
         tag_specifications: wanted.tag_specifications.clone(),
         user_data: Redacted::default(),
     };
@@ -157,12 +172,16 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         }
         Err(problem) => problems.push(Problem::told(problem)),
     }
+    if wanted.spot_ignored {
+        ignored.push(Ignored::SpotPrice);
+    }
     if !problems.is_empty() {
         return Err(problems);
     }
     let ownership = ownership(&wanted);
     Ok(Resolved {
         fingerprint: Fingerprint::of(wanted.family.as_str(), &data, &boot),
+        pool: pool(&wanted, env, &subnets),
         subnets,
         data,
         ignored,
@@ -243,6 +262,18 @@ fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> Str
     }
 }
 
+fn pool(wanted: &Wanted, env: &Environment, subnets: &[String]) -> Option<Pool> {
+    let mixed = wanted.mixed.as_ref().filter(|m| m.pool)?;
+    let catalogue = env.catalogue.as_ref()?;
+    let zones: Vec<_> =
+        env.subnets.iter().filter(|s| subnets.contains(&s.id)).filter_map(|s| s.zone.as_deref()).collect();
+    let named = |name: &&str| mixed.types.iter().any(|t| t.instance_type == *name);
+    let like: Vec<_> = catalogue.like(&wanted.instance_type).into_iter().filter(|n| !named(n)).collect();
+    let room = MOST_TYPES.saturating_sub(mixed.types.len());
+    let now = like.iter().filter(|n| catalogue.offered(n, &zones)).take(room).map(|n| (*n).to_owned()).collect();
+    Some(Pool { like: like.into_iter().map(str::to_owned).collect(), now })
+}
+
 /// All types of a mixed group launch from one image.
 fn types(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) {
     let Some(mixed) = &wanted.mixed else { return };
@@ -251,7 +282,8 @@ fn types(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) {
     for (one, path) in mixed.types.iter().zip(&mixed.paths) {
         let name = &one.instance_type;
         let path = format!("spec.eks.configuration.{path}");
-        if env.types.get(name).is_some_and(Option::is_none) {
+        let told = path.ends_with(".instanceType") && env.instance_type.is_some();
+        if env.types.get(name).is_some_and(Option::is_none) && !told {
             let rule = "is no instance type of this region";
             problems.push(Problem::invalid(&path, name, rule, "correct it").because(Reason::NotFound));
         } else if let (Some(own), Some(first)) = (architecture(name), primary)

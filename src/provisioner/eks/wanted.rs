@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names::node_labels;
 use super::user_data::{Mount, OsFamily, Stage, StageKind, Taint, effective_family};
 use crate::api::{
-    EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, UserDataStage,
+    EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, SpotRecommendation, UserDataStage,
     names::{annotation, label},
 };
 use crate::aws::{BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification};
@@ -49,6 +49,12 @@ pub struct Wanted {
     pub mixed: Option<Mixed>,
     /// How instances are bought.
     pub lifecycle: Lifecycle,
+    /// What a spot instance may cost in dollars per hour; `None` outside of spot, and in a mixed group.
+    pub spot_price: Option<String>,
+    /// A price was said beside a mixed instances policy.
+    pub spot_ignored: bool,
+    /// The spot price is that of a recommendation, which the status remembers.
+    pub recommended: Option<SpotRecommendation>,
     /// Name of an EC2 key pair.
     pub key_pair: Option<String>,
     /// Ids or Name tags.
@@ -213,7 +219,12 @@ pub fn parse(
         &stages,
     );
     let mixed = mixed(&mut problems, c);
-    let lifecycle = if mixed.as_ref().is_some_and(Mixed::buys_spot) { Lifecycle::Mixed } else { Lifecycle::Normal };
+    let spot_price = mixed::spot_price(&mut problems, c);
+    let lifecycle = match (&mixed, &spot_price) {
+        (Some(mixed), _) if mixed.buys_spot() => Lifecycle::Mixed,
+        (None, Some(_)) => Lifecycle::Spot,
+        _ => Lifecycle::Normal,
+    };
     let wanted = Wanted {
         id: id.clone(),
         cluster: problems.required("clusterName", &c.cluster_name),
@@ -238,6 +249,9 @@ pub fn parse(
         labels: labels(id, annotations, c, lifecycle),
         mixed,
         lifecycle,
+        spot_price,
+        spot_ignored: set(&c.spot_price).is_some() && c.mixed_instances_policy.is_some(),
+        recommended: None,
         taints: taints(&mut problems, c),
         max_pods: c
             .bootstrap_options

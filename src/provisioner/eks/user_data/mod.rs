@@ -130,6 +130,8 @@ pub enum Ignored {
     ContainerRuntime,
     /// `mountOptions` on Bottlerocket and Windows.
     Mounts,
+    /// `spotPrice` beside a mixed instances policy.
+    SpotPrice,
 }
 
 impl fmt::Display for Ignored {
@@ -142,6 +144,10 @@ impl fmt::Display for Ignored {
             Self::ContainerRuntime => {
                 "spec.eks.configuration.bootstrapOptions.containerRuntime has no effect on this \
                  OS family, which always runs containerd: remove it"
+            }
+            Self::SpotPrice => {
+                "spec.eks.configuration.spotPrice has no effect with mixedInstancesPolicy, whose spot capacity costs \
+                 what AWS asks for it: remove it"
             }
             Self::Mounts => {
                 "spec.eks.configuration.volumes[].mountOptions has no effect on this OS family: \

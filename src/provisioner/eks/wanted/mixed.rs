@@ -163,3 +163,16 @@ fn ratio(problems: &mut Problems, value: Option<&IntOrString>) -> i32 {
         0
     })
 }
+
+/// Outside of a mixed group, which has no price: there it is told as ignored.
+pub(super) fn spot_price(problems: &mut Problems, c: &EksConfiguration) -> Option<String> {
+    let price = set(&c.spot_price).filter(|_| c.mixed_instances_policy.is_none())?;
+    if !crate::spot::is_price(&price) {
+        problems.push("spotPrice", &price, "is no price", "write dollars per hour, for example 0.08");
+    }
+    let tenancy = c.placement.as_ref().and_then(|p| p.tenancy.clone()).unwrap_or_default();
+    if tenancy.eq_ignore_ascii_case("host") {
+        problems.push("spotPrice", &price, "does not go with placement.tenancy host", "remove one of the two");
+    }
+    Some(price)
+}

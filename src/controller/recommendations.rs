@@ -1,0 +1,97 @@
+//! The watch of recommendations about spot instances, which others write as events.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::runtime::watcher::{self, watcher};
+use kube::runtime::{WatchStreamExt, reflector::ObjectRef};
+use kube::{Api, Client, Resource, ResourceExt};
+
+use super::Stored;
+use super::watches::{Bell, config, next};
+use crate::api::names::event;
+use crate::cluster::Regarding;
+use crate::plan::Told;
+use crate::spot::{self, Recommendations};
+
+/// Which events are recommendations: the API server shows no others.
+pub fn selector() -> String {
+    format!("reason={}", event::SPOT_RECOMMENDATION_GIVEN)
+}
+
+/// Events about scaling groups, in whichever namespace. One that is older than `limit` wakes nobody.
+pub async fn recommendations(client: Client, bell: Bell, limit: Duration) {
+    let api: Api<Event> = Api::all(client);
+    let mut stream = std::pin::pin!(watcher(api, config().fields(&selector())).default_backoff());
+    let mut listed = HashSet::new();
+    let all = bell.shared().stores.recommendations.clone();
+    while let Some(seen) = next(&mut stream, "events").await {
+        match seen {
+            watcher::Event::Init => listed.clear(),
+            watcher::Event::InitApply(event) => {
+                listed.insert(event.uid().unwrap_or_default());
+                heard(&event, &all, &bell, limit).await;
+            }
+            watcher::Event::InitDone => all.retain(&std::mem::take(&mut listed)),
+            watcher::Event::Apply(event) => heard(&event, &all, &bell, limit).await,
+            watcher::Event::Delete(event) => all.forget(name(&event), &event.uid().unwrap_or_default()),
+        }
+    }
+}
+
+/// Takes one event in; answers whether it is heard, or what is wrong with it.
+pub fn take(event: &Event, all: &Recommendations) -> Result<bool, &'static str> {
+    let recommendation = spot::read(event.message.as_deref().unwrap_or_default(), given(event))?;
+    Ok(all.hear(name(event), &event.uid().unwrap_or_default(), recommendation))
+}
+
+fn name(event: &Event) -> &str {
+    event.involved_object.name.as_deref().unwrap_or_default()
+}
+
+/// When it was given last, by whichever of the two kinds of events it was written.
+fn given(event: &Event) -> Timestamp {
+    let series = event.series.as_ref().and_then(|s| s.last_observed_time.as_ref());
+    let micro = series.or(event.event_time.as_ref()).map(|t| t.0);
+    let made = event.meta().creation_timestamp.as_ref().map(|t| t.0);
+    event.last_timestamp.as_ref().map(|t| t.0).or(micro).or(made).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+async fn heard(event: &Event, all: &Recommendations, bell: &Bell, limit: Duration) {
+    let age = Timestamp::now().duration_since(given(event)).as_secs();
+    let young = u64::try_from(age).unwrap_or(0) <= limit.as_secs();
+    let taken = take(event, all);
+    let groups = bell.shared().stores.index.with_scaling_group(name(event));
+    match taken {
+        Ok(true) if young => bell.keys(groups),
+        Ok(_) => {}
+        Err(why) if young && bell.shared().leads() => {
+            for key in groups {
+                malformed(&key, why, bell).await;
+            }
+        }
+        Err(_) => {}
+    }
+}
+
+async fn malformed(key: &str, why: &str, bell: &Bell) {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let Some(stored) = bell.shared().stores.groups.get(&ObjectRef::<Stored>::new(name).within(namespace)) else {
+        return;
+    };
+    let about = Regarding {
+        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
+        kind: "InstanceGroup".into(),
+        namespace: Some(namespace.into()),
+        name: name.into(),
+        uid: stored.uid().unwrap_or_default(),
+    };
+    let message = format!(
+        "an event {} about this group's scaling group is ignored: {why}; what was recommended before it stays",
+        event::SPOT_RECOMMENDATION_GIVEN
+    );
+    let told = Told { warning: true, reason: "SpotRecommendationIgnored".into(), message };
+    super::tell(&about, &told, bell.shared()).await;
+}
