@@ -35,7 +35,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [(&str, &[&str]); 8] = [
+const EXAMPLES: [(&str, &[&str]); 11] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
     ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
@@ -44,6 +44,9 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     ("bottlerocket", &["examples/bottlerocket.yaml"]),
     ("amazonlinux2023", &["examples/amazonlinux2023.yaml"]),
     ("windows", &["examples/windows.yaml"]),
+    ("mixed", &["examples/mixed.yaml"]),
+    ("pool", &["examples/pool.yaml"]),
+    ("spot", &["examples/spot.yaml"]),
 ];
 
 #[test]

@@ -17,7 +17,7 @@ fn root(path: &str) -> PathBuf {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [&[&str]; 8] = [
+const EXAMPLES: [&[&str]; 11] = [
     &["examples/full.yaml"],
     &["boundaries/basic.yaml", "examples/short.yaml"],
     &["boundaries/architectures.yaml", "examples/conditionals.yaml"],
@@ -26,6 +26,9 @@ const EXAMPLES: [&[&str]; 8] = [
     &["examples/bottlerocket.yaml"],
     &["examples/amazonlinux2023.yaml"],
     &["examples/windows.yaml"],
+    &["examples/mixed.yaml"],
+    &["examples/pool.yaml"],
+    &["examples/spot.yaml"],
 ];
 
 fn wanted(group: &Merged) -> Wanted {

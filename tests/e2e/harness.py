@@ -378,7 +378,9 @@ class Group:
 
     def pinned(self):
         """The version of its launch template that its scaling group is pinned to, as text."""
-        return self.asg()["LaunchTemplate"]["Version"]
+        asg = self.asg()
+        mixed = asg.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification")
+        return (mixed or asg["LaunchTemplate"])["Version"]
 
     def user_data(self):
         """The user data of the newest template version, decoded."""
