@@ -202,6 +202,9 @@ impl Run<'_> {
             | Step::DeleteGroup { .. }
             | Step::EnterStandby { .. }
             | Step::DeleteConfiguration { .. }
+            | Step::PutWarmPool { .. }
+            | Step::DeleteWarmPool { .. }
+            | Step::ReplaceWarmed { .. }
             | Step::Terminate { .. } => self.scaling_group(step).await,
             Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
             Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,

@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{LifecycleHook, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag};
+use crate::aws::{
+    LifecycleHook, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes,
+};
 
 /// One difference between what is and what is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -171,6 +173,12 @@ pub enum Step {
     PutHook { group: String, hook: LifecycleHook },
     /// DeleteLifecycleHook.
     DeleteHook { group: String, hook: String },
+    /// PutWarmPool.
+    PutWarmPool { group: String, sizes: WarmSizes, state: Option<String> },
+    /// DeleteWarmPool with its instances, which carry no pods.
+    DeleteWarmPool { group: String },
+    /// SetInstanceHealth: Auto Scaling terminates an instance of the warm pool and fills its place.
+    ReplaceWarmed { group: String, instance: String },
     /// DeleteAutoScalingGroup, without force.
     DeleteGroup { group: String },
     /// The role's entry in kube-system/aws-auth.
@@ -216,6 +224,7 @@ impl Step {
                 | Step::EnterStandby { .. }
                 | Step::Evict { .. }
                 | Step::ForceDelete { .. }
+                | Step::ReplaceWarmed { .. }
                 | Step::Terminate { .. }
         )
     }
@@ -250,6 +259,9 @@ impl Step {
             Step::DisableMetrics { .. } => "DisableMetrics",
             Step::PutHook { .. } => "PutHook",
             Step::DeleteHook { .. } => "DeleteHook",
+            Step::PutWarmPool { .. } => "PutWarmPool",
+            Step::DeleteWarmPool { .. } => "DeleteWarmPool",
+            Step::ReplaceWarmed { .. } => "ReplaceWarmed",
             Step::DeleteGroup { .. } => "DeleteGroup",
             Step::PutAuthEntry(_) => "PutAuthEntry",
             Step::RemoveAuthEntry(_) => "RemoveAuthEntry",

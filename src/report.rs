@@ -281,6 +281,11 @@ fn step_event(planned: &Planned) -> Option<Told> {
             normal("TemplateVersionCreated", "made a new launch template version".into())
         }
         Step::UpdateGroup { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
+        Step::PutWarmPool { group, .. } => normal("ScalingGroupUpdated", format!("changed the warm pool of {group}")),
+        Step::DeleteWarmPool { group } => normal("ScalingGroupUpdated", format!("deleted the warm pool of {group}")),
+        Step::ReplaceWarmed { instance, .. } => {
+            normal("WarmInstanceReplaced", format!("gave up {instance} in the warm pool"))
+        }
         Step::DeleteConfiguration { configuration } => Some(told(
             false,
             "LaunchConfigurationDeleted",

@@ -122,6 +122,7 @@ fn fresh(resolved: Resolved) -> World {
         leftover: None,
         versions: BTreeMap::new(),
         configuration: None,
+        warm: None,
         profile: None,
         attached: vec![],
         hooks: None,
@@ -161,6 +162,7 @@ fn standing(resolved: Resolved) -> World {
         subnets: r.subnets.clone(),
         template: Some(pin.clone()),
         launch_configuration: None,
+        warm_pool: None,
         mixed: r.wanted.mixed.as_ref().map(|m| MixedPolicy {
             distribution: m.distribution.clone(),
             overrides: (m.types.iter().cloned())
@@ -528,7 +530,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 .with(|w| w.resolved.wanted.max = 3),
         ),
         ("not-supported", plain().wants("strategy: {type: crd}\neks: {maxSize: 5}")),
-        ("not-supported-before-it-is-made", fresh(resolved("eks: {warmPool: {minSize: 1}}", &[]))),
+        ("not-supported-before-it-is-made", fresh(resolved("strategy: {type: crd}", &[]))),
         (
             "name-collision",
             plain().group(|g| {
@@ -566,6 +568,9 @@ fn plans_are_what_the_golden_files_hold() {
         hold(name, &world.plan());
     }
 }
+
+#[path = "plans/warm_pools.rs"]
+mod warm_pools;
 
 #[path = "plans/configurations.rs"]
 mod configurations;

@@ -128,6 +128,9 @@ pub struct TemplateStatus {
     /// Hash that was wanted when the group was taken over; while it stays wanted, the version found counts as up to date.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_hash: Option<String>,
+    /// The version that every instance of the warm pool was last seen to run, with `rotate-at` once that has come.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub warm_pool: Option<String>,
     /// The version that `adoptedHash` was recorded for.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_version: Option<String>,
@@ -171,6 +174,9 @@ pub struct ManagedAttributes {
     /// Launch configurations that the scaling group launched from; deleted when nothing runs them any more.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub configurations: Vec<String>,
+    /// Whether the warm pool is the controller's.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
+    pub warm_pool: bool,
     /// Policies attached to the role.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,

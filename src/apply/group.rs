@@ -67,6 +67,11 @@ impl Run<'_> {
                 inventory.wrote_hooks(group);
                 (group, asg.delete_hook(group, hook).await)
             }
+            Step::PutWarmPool { group, sizes, state } => {
+                (group, asg.put_warm_pool(group, sizes, state.as_deref()).await)
+            }
+            Step::DeleteWarmPool { group } => (group, asg.delete_warm_pool(group).await),
+            Step::ReplaceWarmed { group, instance } => (group, asg.set_unhealthy(instance).await),
             Step::DeleteConfiguration { configuration } => return self.delete_configuration(configuration).await,
             Step::DeleteGroup { group } => (group, asg.delete_group(group).await),
             Step::EnterStandby { group, instance, .. } => (group, asg.enter_standby(group, instance).await),
@@ -79,7 +84,17 @@ impl Run<'_> {
         if let Step::PutHook { .. } | Step::DeleteHook { .. } = step {
             inventory.wrote_hooks(group);
         }
-        let ends = matches!(step, Step::DeleteGroup { .. } | Step::Terminate { .. } | Step::DeleteHook { .. });
+        if let Step::PutWarmPool { .. } | Step::DeleteWarmPool { .. } | Step::ReplaceWarmed { .. } = step {
+            inventory.wrote_warm_pool(group);
+        }
+        let ends = matches!(
+            step,
+            Step::DeleteGroup { .. }
+                | Step::Terminate { .. }
+                | Step::DeleteHook { .. }
+                | Step::DeleteWarmPool { .. }
+                | Step::ReplaceWarmed { .. }
+        );
         if ends { gone(answer) } else { ok(answer) }
     }
 }

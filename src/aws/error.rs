@@ -256,6 +256,7 @@ const TABLE: &[Row] = &[
     Row("AutoScaling", &[Is("ValidationError")], "instance id not found", AwsErrorKind::NotFound),
     Row("AutoScaling", &[Is("ValidationError")], "no managed instance found", AwsErrorKind::NotFound),
     Row("AutoScaling", &[Is("ValidationError")], "no lifecycle hook found", AwsErrorKind::NotFound),
+    Row("AutoScaling", &[Is("ValidationError")], "no warm pool found", AwsErrorKind::NotFound),
     Row("AutoScaling", &[Is("ValidationError")], "launch configuration name not found", AwsErrorKind::NotFound),
     Row("AutoScaling", &[Is("AlreadyExists")], "", AwsErrorKind::AlreadyExists),
     Row(

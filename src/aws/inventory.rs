@@ -26,7 +26,7 @@ use jiff::Timestamp;
 
 use super::{
     Aws, AwsResult, Catalogue, Cluster, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
-    LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion,
+    LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 use batched::{Batched, MaxAge};
 use instances::Instances;
@@ -44,6 +44,7 @@ pub struct Inventory {
     refreshes: Arc<Batched<bool>>,
     activities: Arc<Batched<Arc<Vec<ScalingActivity>>>>,
     configurations: Arc<Batched<Arc<LaunchConfiguration>>>,
+    warm_pools: Arc<Batched<Arc<Vec<WarmInstance>>>>,
     templates: Arc<Batched<LaunchTemplate>>,
     versions: Arc<Batched<Arc<TemplateVersion>>>,
     launches: Arc<Batched<Timestamp>>,
@@ -81,6 +82,7 @@ impl Inventory {
             hooks: Batched::new(1, ages, reads::hooks(&aws)),
             refreshes: Batched::new(1, ages, reads::refreshes(&aws)),
             activities: Batched::new(1, ages, reads::activities(&aws)),
+            warm_pools: Batched::new(1, ages, reads::warm_pools(&aws)),
             configurations: Batched::new(CONFIGURATIONS, ages, reads::configurations(&aws)),
             templates: Batched::new(TEMPLATES, ages, reads::templates(&aws)),
             versions: Batched::new(VERSIONS, ages, reads::versions(&aws)),
@@ -134,6 +136,11 @@ impl Inventory {
     /// The newest scaling activities of a group, newest first.
     pub async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
         Ok(self.activities.get(group, self.ages.activities).await?.unwrap_or_default())
+    }
+
+    /// The instances in a group's warm pool.
+    pub async fn warm_pool(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<WarmInstance>>> {
+        Ok(self.warm_pools.get(group, max_age).await?.unwrap_or_default())
     }
 
     /// A launch configuration by name, which never changes.

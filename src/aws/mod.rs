@@ -34,6 +34,14 @@ pub trait AutoScaling: Send + Sync {
     async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>>;
     /// DescribeInstanceRefreshes: whether one is pending or in progress.
     async fn refresh_active(&self, group: &str) -> AwsResult<bool>;
+    /// DescribeWarmPool: the instances in a group's warm pool, pages of 50.
+    async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>>;
+    /// PutWarmPool; with a `state` of `None` a new pool stops its instances and a standing one keeps its way.
+    async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()>;
+    /// DeleteWarmPool with force, without which AWS keeps a pool that has instances.
+    async fn delete_warm_pool(&self, group: &str) -> AwsResult<()>;
+    /// SetInstanceHealth to `Unhealthy`: Auto Scaling replaces the instance, also in a warm pool.
+    async fn set_unhealthy(&self, instance: &str) -> AwsResult<()>;
     /// DescribeLaunchConfigurations for at most 50 names; absent ones are simply not in the answer.
     async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>>;
     /// DeleteLaunchConfiguration, which AWS refuses while a scaling group refers to it.

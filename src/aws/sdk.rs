@@ -9,6 +9,7 @@ mod iam;
 mod mixed;
 mod ssm;
 mod template;
+mod warm;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -63,8 +63,10 @@ pub struct ScalingGroup {
     pub suspended: Vec<String>,
     /// Sorted names of enabled group metrics.
     pub metrics: Vec<String>,
-    /// Its instances in any state.
+    /// Its instances in any state, without those of the warm pool.
     pub instances: Vec<Instance>,
+    /// Its warm pool, if it has one.
+    pub warm_pool: Option<WarmPool>,
     /// True while AWS is deleting it.
     pub deleting: bool,
 }
@@ -105,6 +107,46 @@ pub struct Instance {
     pub weight: u32,
     /// When this process first saw it `InService`; the clock of `joinTimeout`.
     pub in_service_since: Option<Timestamp>,
+}
+
+/// How large a warm pool is: what the group may still grow by up to `max`, and never less than `min`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WarmSizes {
+    /// The fewest instances in the pool.
+    pub min: i32,
+    /// The most instances in pool and group together; `None` is the group's largest size.
+    pub max: Option<i32>,
+}
+
+/// A warm pool, as DescribeAutoScalingGroups tells it with its group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WarmPool {
+    /// Its sizes.
+    pub sizes: WarmSizes,
+    /// How its instances wait: `Stopped`, `Running` or `Hibernated`.
+    pub state: String,
+    /// True while AWS is deleting it.
+    pub deleting: bool,
+}
+
+/// An instance of a warm pool.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WarmInstance {
+    /// The instance.
+    pub instance: Instance,
+    /// Whether it is of use.
+    pub phase: WarmPhase,
+}
+
+/// Where an instance of a warm pool is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum WarmPhase {
+    /// `Warmed:Pending` and its sub-states: it is being prepared.
+    Coming,
+    /// `Warmed:Stopped`, `Warmed:Running` or `Warmed:Hibernated`.
+    Ready,
+    /// `Warmed:Terminating` and its sub-states, `Warmed:Terminated`.
+    Leaving,
 }
 
 /// A lifecycle hook.

@@ -35,11 +35,6 @@ pub const TABLE: &[Row] = &[
         uses: |s, _| strategy(s) == Some(StrategyType::Crd),
     },
     Row {
-        field: "spec.eks.warmPool",
-        feature: "warm pools",
-        uses: |s, _| eks(s).is_some_and(|e| e.warm_pool.is_some()),
-    },
-    Row {
         field: "spec.eks.configuration.licenseSpecifications",
         feature: "licence specifications",
         uses: |s, _| configured(s, |c| c.license_specifications.as_ref().is_some_and(|l| !l.is_empty())),

@@ -14,7 +14,7 @@ use super::instances::Instances;
 use super::listing::Rows;
 use crate::aws::{
     Aws, AwsResult, Catalogue, Cluster, Ec2, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
-    LifecycleHook, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
+    LifecycleHook, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 
 /// A read of one key at a time.
@@ -90,6 +90,10 @@ pub(super) fn activities(aws: &Aws) -> Read<Arc<Vec<ScalingActivity>>> {
     one(aws, |aws, group| {
         async move { Ok(Some(Arc::new(aws.autoscaling.scaling_activities(&group, ACTIVITIES).await?))) }.boxed()
     })
+}
+
+pub(super) fn warm_pools(aws: &Aws) -> Read<Arc<Vec<WarmInstance>>> {
+    one(aws, |aws, group| async move { Ok(Some(Arc::new(aws.autoscaling.describe_warm_pool(&group).await?))) }.boxed())
 }
 
 pub(super) fn configurations(aws: &Aws) -> Read<Arc<LaunchConfiguration>> {

@@ -78,6 +78,18 @@ impl AutoScaling for Stub {
     async fn refresh_active(&self, _: &str) -> AwsResult<bool> {
         self.read("refreshes", &[], |_| false).await
     }
+    async fn describe_warm_pool(&self, _: &str) -> AwsResult<Vec<WarmInstance>> {
+        self.read("warm pools", &[], |_| Vec::new()).await
+    }
+    async fn put_warm_pool(&self, _: &str, _: &WarmSizes, _: Option<&str>) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_warm_pool(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn set_unhealthy(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
     async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
         let of = |name: &String| LaunchConfiguration { name: name.clone(), data: TemplateData::default() };
         self.read("configurations", names, |_| names.iter().map(of).collect()).await

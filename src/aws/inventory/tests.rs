@@ -36,6 +36,7 @@ fn group(name: &str) -> ScalingGroup {
         subnets: vec![],
         template: None,
         launch_configuration: None,
+        warm_pool: None,
         mixed: None,
         tags: vec![],
         suspended: vec![],

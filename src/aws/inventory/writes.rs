@@ -11,6 +11,11 @@ impl Inventory {
         self.groups.stale(name);
     }
 
+    /// A group's warm pool was put or deleted, or an instance in it given up.
+    pub fn wrote_warm_pool(&self, group: &str) {
+        self.warm_pools.stale(group);
+    }
+
     /// Hooks of a group were put or deleted.
     pub fn wrote_hooks(&self, group: &str) {
         self.hooks.stale(group);
@@ -20,6 +25,7 @@ impl Inventory {
     pub fn forget(&self, name: &str) {
         self.groups.forget(|key| key == name);
         self.hooks.forget(|key| key == name);
+        self.warm_pools.forget(|key| key == name);
         self.refreshes.forget(|key| key == name);
         self.activities.forget(|key| key == name);
         let gone = self.instances.lock().unwrap_or_else(PoisonError::into_inner).absent(name);

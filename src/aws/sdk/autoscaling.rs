@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use aws_sdk_autoscaling::Client;
 use aws_sdk_autoscaling::types as sdk;
 
-use super::{configuration, failed, mixed, text, timestamp};
+use super::{configuration, failed, mixed, text, timestamp, warm};
 use crate::aws::{
     AutoScaling, AwsResult, Instance, InstanceState, LaunchConfiguration, LifecycleHook, NewScalingGroup,
-    ScalingActivity, ScalingGroup, ScalingGroupChange, Tag, TemplatePin,
+    ScalingActivity, ScalingGroup, ScalingGroupChange, Tag, TemplatePin, WarmInstance, WarmSizes,
 };
 
 const SERVICE: &str = "AutoScaling";
@@ -55,6 +55,35 @@ impl AutoScaling for Sdk {
             }
         }
         Ok(false)
+    }
+
+    async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>> {
+        let request = self.0.describe_warm_pool().auto_scaling_group_name(group);
+        let found = request.into_paginator().page_size(warm::PAGE).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeWarmPool"))?;
+        Ok(found.iter().map(|i| warm::instance(instance(i), i)).collect())
+    }
+
+    async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()> {
+        let request = self.0.put_warm_pool().auto_scaling_group_name(group).min_size(sizes.min);
+        // -1 takes a value away that was set before.
+        let request = request.max_group_prepared_capacity(sizes.max.unwrap_or(-1));
+        let answer = request.set_pool_state(state.map(sdk::WarmPoolState::from)).send().await;
+        answer.map_err(failed(SERVICE, "PutWarmPool"))?;
+        Ok(())
+    }
+
+    async fn delete_warm_pool(&self, group: &str) -> AwsResult<()> {
+        let request = self.0.delete_warm_pool().auto_scaling_group_name(group).force_delete(true);
+        request.send().await.map_err(failed(SERVICE, "DeleteWarmPool"))?;
+        Ok(())
+    }
+
+    async fn set_unhealthy(&self, instance: &str) -> AwsResult<()> {
+        let request = self.0.set_instance_health().instance_id(instance).health_status("Unhealthy");
+        let answer = request.should_respect_grace_period(false).send().await;
+        answer.map_err(failed(SERVICE, "SetInstanceHealth"))?;
+        Ok(())
     }
 
     async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
@@ -268,6 +297,7 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
         suspended: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
         metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
         instances: group.instances().iter().map(instance).collect(),
+        warm_pool: group.warm_pool_configuration().map(warm::pool),
         deleting: group.status().is_some_and(|s| !s.is_empty()),
     }
 }

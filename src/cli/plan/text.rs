@@ -104,7 +104,12 @@ fn subject(step: &Step) -> String {
         Step::UpdateGroup { group, .. }
         | Step::PutTags { group, .. }
         | Step::DeleteTags { group, .. }
+        | Step::DeleteWarmPool { group }
         | Step::DeleteGroup { group } => group.clone(),
+        Step::PutWarmPool { group, sizes, .. } => {
+            format!("{group} (minSize {}, maxSize {})", sizes.min, sizes.max.unwrap_or(-1))
+        }
+        Step::ReplaceWarmed { instance, .. } => instance.clone(),
         Step::SuspendProcesses { group, processes } | Step::ResumeProcesses { group, processes } => {
             format!("{group} ({})", processes.join(", "))
         }

@@ -104,7 +104,8 @@ pub fn recorded(input: &Input) -> Vec<String> {
 /// Deletes the recorded configurations that the group does not refer to and none of its instances runs.
 pub fn retire(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let run = |name: &String| {
-        of(group) == Some(name) || group.instances.iter().any(|i| i.configuration.as_ref() == Some(name))
+        let warm = input.state.warm.iter().flatten().map(|w| &w.instance);
+        of(group) == Some(name) || group.instances.iter().chain(warm).any(|i| i.configuration.as_ref() == Some(name))
     };
     let (kept, gone): (Vec<_>, Vec<_>) = recorded(input).into_iter().partition(run);
     if gone.is_empty() {

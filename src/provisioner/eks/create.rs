@@ -68,6 +68,9 @@ pub fn group(input: &Input, draft: &mut Draft) {
     if !wanted.metrics.is_empty() {
         draft.step(Step::EnableMetrics { group: name, metrics: wanted.metrics.iter().cloned().collect() });
     }
+    if let Some(sizes) = &wanted.warm_pool {
+        draft.step(Step::PutWarmPool { group: r.names.group.clone(), sizes: sizes.clone(), state: None });
+    }
     draft.decide(waiting(Phase::Creating, "waiting for the first nodes"));
 }
 

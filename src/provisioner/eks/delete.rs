@@ -93,7 +93,11 @@ fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         let change = ScalingGroupChange { min: Some(0), ..ScalingGroupChange::default() };
         draft.because(Step::UpdateGroup { group: group.name.clone(), change, pin: None }, because());
     }
-    if input.members.is_empty() {
+    if let Some(pool) = &group.warm_pool {
+        if !pool.deleting {
+            draft.because(Step::DeleteWarmPool { group: group.name.clone() }, because());
+        }
+    } else if input.members.is_empty() {
         draft.because(Step::DeleteGroup { group: group.name.clone() }, because());
         return draft.decide(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
     }
@@ -113,7 +117,8 @@ fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         json!({"desired": group.desired, "ready": input.members.iter().filter(|m| m.ready()).count(), "updated": 0, "outdated": live,
                "draining": input.members.iter().filter(|m| m.mark(&input.id.uid).is_some()).count()}),
     )]);
-    let mut message = format!("{} instances are still there", input.members.len());
+    let pool = if group.warm_pool.is_some() { " and the warm pool" } else { "" };
+    let mut message = format!("{} instances{pool} are still there", input.members.len());
     if !decision.waiting.is_empty() {
         message += &format!("; waiting for {}", decision.waiting.join("; "));
     }

@@ -6,7 +6,7 @@ use super::resolve::Resolved;
 use super::state::{State, Version, members};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::EntryState;
-use crate::aws::{InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, TemplatePin};
+use crate::aws::{InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, TemplatePin, WarmPool};
 use crate::plan::{Outcome, Pin, Plan, Planned, Recheck, Step};
 use crate::upgrade::Member;
 
@@ -92,12 +92,15 @@ impl World {
             | Step::DeleteTags { .. }
             | Step::SuspendProcesses { .. }
             | Step::ResumeProcesses { .. }
+            | Step::PutWarmPool { .. }
+            | Step::DeleteWarmPool { .. }
             | Step::EnableMetrics { .. }
             | Step::DisableMetrics { .. } => {
                 let template = self.state.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
                 return self.state.group.as_mut().is_some_and(|group| change(group, step, template.as_ref()));
             }
             Step::CreateGroup { .. }
+            | Step::ReplaceWarmed { .. }
             | Step::DeleteGroup { .. }
             | Step::RemoveFinalizer
             | Step::DeleteProfile { .. }
@@ -168,6 +171,11 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         Step::DeleteTags { keys, .. } => group.tags.retain(|t| !keys.contains(&t.key)),
         Step::SuspendProcesses { processes, .. } => group.suspended.extend(processes.iter().cloned()),
         Step::ResumeProcesses { processes, .. } => group.suspended.retain(|p| !processes.contains(p)),
+        Step::PutWarmPool { sizes, state, .. } => {
+            let state = state.clone().unwrap_or_else(|| "Stopped".into());
+            group.warm_pool = Some(WarmPool { sizes: sizes.clone(), state, deleting: false });
+        }
+        Step::DeleteWarmPool { .. } => group.warm_pool = None,
         Step::EnableMetrics { metrics, .. } => group.metrics.extend(metrics.iter().cloned()),
         Step::DisableMetrics { metrics, .. } => group.metrics.retain(|m| !metrics.contains(m)),
         Step::AddFinalizer
@@ -190,6 +198,7 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::CreateGroup { .. }
         | Step::PutHook { .. }
         | Step::DeleteHook { .. }
+        | Step::ReplaceWarmed { .. }
         | Step::DeleteGroup { .. }
         | Step::PutAuthEntry(_)
         | Step::RemoveAuthEntry(_)

@@ -16,3 +16,4 @@ pub mod standing;
 pub mod state;
 pub mod user_data;
 pub mod wanted;
+pub mod warm;

@@ -195,6 +195,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         profile,
         attached,
         hooks,
+        warm: None,
         refreshing: false,
         activities: Vec::new(),
         short_for: Default::default(),
@@ -255,8 +256,14 @@ async fn closer(
     if short && state.short_for.as_secs() > 0 {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
+    let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
+    let ours = resolved.wanted.warm_pool.is_some() && group.warm_pool.is_some();
+    if ours && super::warm::marker(resolved, &group, o.now) != warmed {
+        state.warm = Some(o.inventory.warm_pool(&group.name, o.max_age).await.map_err(aws)?.to_vec());
+    }
     if resolved.wanted.strategy.rotate_at.is_some_and(|at| at <= o.now) {
-        let ids: Vec<_> = group.instances.iter().map(|i| i.id.clone()).collect();
+        let warm = state.warm.iter().flatten().map(|w| &w.instance);
+        let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
         state.launched = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
     }
     let members = super::state::members(resolved, state, status);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::resolve::Resolved;
 use super::state::{self, Pinned, State};
-use super::{configuration, create, purchase, rotate, standing};
+use super::{configuration, create, purchase, rotate, standing, warm};
 use crate::api::names::condition;
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::auth::aws_auth::EntryState;
@@ -194,6 +194,8 @@ pub fn record(input: &Input, draft: &mut Draft) {
             input.state.attached.clone(),
         ),
         configurations: configuration::recorded(input),
+        warm_pool: r.wanted.warm_pool.is_some()
+            || (old.warm_pool && input.state.group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
     };
     if managed != old || input.status.managed.is_none() {
         let mut status = json!({ "managed": managed });
@@ -304,11 +306,16 @@ fn new_version(input: &Input, id: &str, pin: &TemplatePin, because: Vec<Drift>, 
 /// Versions that nothing uses, beyond the ones to be retained.
 fn superfluous(input: &Input, pin: &TemplatePin) -> Vec<i64> {
     let Some(template) = &input.state.template else { return Vec::new() };
+    // Nobody looks into a pool of others.
+    if warm::of_others(input) {
+        return Vec::new();
+    }
     let mut used: BTreeSet<i64> = [template.default_version, template.latest_version].into();
     used.extend(state::number(pin, Some(template)));
     let remembered = input.status.template.as_ref();
     used.extend(remembered.and_then(|t| t.last_ready_version.as_ref()).and_then(|v| v.parse::<i64>().ok()));
-    let instances = input.state.group.iter().flat_map(|g| &g.instances);
+    let warm = input.state.warm.iter().flatten().map(|w| &w.instance);
+    let instances = input.state.group.iter().flat_map(|g| &g.instances).chain(warm);
     used.extend(instances.filter_map(|i| state::number(i.template.as_ref()?, Some(template))));
     let unused: Vec<_> = input.state.versions.keys().rev().filter(|n| !used.contains(n)).copied().collect();
     unused.into_iter().skip(input.retention).collect()
@@ -358,6 +365,8 @@ pub fn adopt(
             listed.join("; ")
         )
     };
+    let pool = if warm::of_others(input) { "; its warm pool, which the spec does not ask for, lives on" } else { "" };
+    let message = message + pool;
     draft.step(Step::Record { status: json!({ "template": template }) });
     draft.notes.push(Note { condition: condition::ADOPTED, status: true, reason: "TakenOver".into(), message });
     if let Some(t) = &input.state.template
@@ -493,6 +502,7 @@ fn attributes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         );
     }
     hooks(input, group, &managed, draft);
+    warm::pool(input, group, &managed, draft);
 }
 
 /// What is to be added, and what we once set and nobody wants any more.

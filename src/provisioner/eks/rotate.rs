@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::plan::{Draft, Input};
-use super::state;
 use super::wanted::Amount;
+use super::{state, warm};
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
@@ -16,6 +16,10 @@ use crate::upgrade::rolling_update::{self, Decision, Stand, Victims, decide};
 pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let members = state::members(input.resolved, input.state, input.status);
     counts(input, group, &members, draft);
+    let under_way = |m: &Member| m.mark(&input.resolved.wanted.id.uid).is_some();
+    if warm::rotate(input, group, draft) && !members.iter().any(under_way) {
+        return;
+    }
     let strategy = &input.resolved.wanted.strategy;
     let surplus = usize::try_from(group.desired - input.resolved.wanted.max).unwrap_or(0);
     let victims = if surplus > 0 { Victims::Surplus(surplus) } else { Victims::Outdated };

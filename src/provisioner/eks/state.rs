@@ -11,7 +11,7 @@ use crate::api::{InstanceGroupStatus, names::tag};
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{
     InstanceProfile, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplateData, TemplatePin,
-    tag_map,
+    WarmInstance, tag_map,
 };
 use crate::plan::Drift;
 use crate::upgrade::{Drains, Fleet, Member, NodeView};
@@ -44,6 +44,8 @@ pub struct State {
     pub attached: Vec<String>,
     /// Lifecycle hooks; `None` when nobody had a reason to look.
     pub hooks: Option<Vec<LifecycleHook>>,
+    /// The instances of the warm pool; `None` when nobody had a reason to look.
+    pub warm: Option<Vec<WarmInstance>>,
     /// An instance refresh runs.
     pub refreshing: bool,
     /// The newest activities, when instances do not come.
@@ -180,7 +182,8 @@ pub fn members(resolved: &Resolved, state: &State, status: &InstanceGroupStatus)
         .collect()
 }
 
-fn outdated(
+/// Why an instance of the group or of its warm pool is to be replaced; empty when it is not.
+pub fn outdated(
     resolved: &Resolved,
     state: &State,
     status: &InstanceGroupStatus,

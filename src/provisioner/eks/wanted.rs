@@ -15,12 +15,14 @@ use crate::api::{
     EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, SpotRecommendation, UserDataStage,
     names::{annotation, label},
 };
-use crate::aws::{BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification};
+use crate::aws::{
+    BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
+};
 use crate::plan::Reason;
 use crate::provisioner::{GroupId, Problem, supported};
 use crate::redact::Redacted;
 pub use attributes::{METRICS, PROCESSES};
-use attributes::{hooks, names, tag_specifications, tags, with_autoscaler_tags};
+use attributes::{hooks, names, tag_specifications, tags, warm_pool, with_autoscaler_tags};
 use machine::{devices, metadata, mounts, placement};
 use mixed::mixed;
 pub use mixed::{MOST_TYPES, Mixed};
@@ -37,6 +39,8 @@ pub struct Wanted {
     pub min: i32,
     /// Largest size.
     pub max: i32,
+    /// The warm pool, if one is wanted.
+    pub warm_pool: Option<WarmSizes>,
     /// What the spec, or the flag, asks instances to be launched from.
     pub kind: ScalingConfigurationKind,
     /// How nodes are replaced.
@@ -230,6 +234,7 @@ pub fn parse(
         cluster: problems.required("clusterName", &c.cluster_name),
         min,
         max,
+        warm_pool: warm_pool(&mut problems, &eks, c),
         kind: eks
             .r#type
             .as_deref()
