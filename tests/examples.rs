@@ -35,7 +35,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [(&str, &[&str]); 11] = [
+const EXAMPLES: [(&str, &[&str]); 12] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
     ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
@@ -47,6 +47,7 @@ const EXAMPLES: [(&str, &[&str]); 11] = [
     ("mixed", &["examples/mixed.yaml"]),
     ("pool", &["examples/pool.yaml"]),
     ("spot", &["examples/spot.yaml"]),
+    ("warm-pool", &["examples/warm-pool.yaml"]),
 ];
 
 #[test]

@@ -17,7 +17,7 @@ fn root(path: &str) -> PathBuf {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [&[&str]; 11] = [
+const EXAMPLES: [&[&str]; 12] = [
     &["examples/full.yaml"],
     &["boundaries/basic.yaml", "examples/short.yaml"],
     &["boundaries/architectures.yaml", "examples/conditionals.yaml"],
@@ -29,6 +29,7 @@ const EXAMPLES: [&[&str]; 11] = [
     &["examples/mixed.yaml"],
     &["examples/pool.yaml"],
     &["examples/spot.yaml"],
+    &["examples/warm-pool.yaml"],
 ];
 
 fn wanted(group: &Merged) -> Wanted {

@@ -87,6 +87,18 @@ def test_windows_joins_by_its_powershell(make_tenant, shared):
     assert arn not in shared.map_roles()
 
 
+def test_a_warm_pool_waits_beside_its_group(make_tenant, shared):
+    """Two instances wait, stopped, and are no nodes."""
+    group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "warm-pool.yaml").read_text()).wait_ready(nodes=1)
+
+    def waiting(g):
+        found = shared.boto("autoscaling").describe_warm_pool(AutoScalingGroupName=g.scaling_group)["Instances"]
+        return sorted(i["LifecycleState"] for i in found)
+
+    group.wait(lambda g: waiting(g) == ["Warmed:Stopped"] * 2, what="two instances in the warm pool")
+    assert len(group.nodes()) == 1
+
+
 def test_network_and_image_are_found_by_name(make_tenant, shared):
     """Who names subnets by their tag and asks for `latest` must not have to know any id."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "by-name.yaml").read_text()).wait_ready(nodes=1)

@@ -1,0 +1,90 @@
+"""Warm pools: instances that wait beside the group, are no nodes, and never run what is outdated for long."""
+
+from e2e.rotation import ROTATION, images, wait_rotated
+
+
+def pool(group):
+    """The instances of its warm pool that are there for good."""
+    found = group.cloud.boto("autoscaling").describe_warm_pool(AutoScalingGroupName=group.scaling_group)
+    return [i for i in found["Instances"] if not i["LifecycleState"].startswith("Warmed:Terminat")]
+
+
+def at_rest(group):
+    """The ids of those that wait, when all do."""
+    return [i["InstanceId"] for i in pool(group)] if all(i["LifecycleState"] == "Warmed:Stopped" for i in pool(group)) else []
+
+
+def filled(group, size):
+    """Waits until the pool has that many instances at rest; their ids."""
+    return group.wait(lambda g: len(at_rest(g)) == size and at_rest(g), ROTATION, f"{size} instances in the warm pool")
+
+
+def start(tenant, nodes, **sizes):
+    """A group with a warm pool and that many Ready nodes, which run the oldest image."""
+    tenant.defaults(image=images(tenant.cloud)[0])
+    eks = {"minSize": nodes, "maxSize": nodes + 3, "warmPool": sizes}
+    return tenant.apply(tenant.manifest("web", eks=eks)).wait_ready(nodes=nodes)
+
+
+def test_a_pool_is_filled_repaired_and_taken_away(tenant):
+    """A pool that is not what the spec says costs money, or is missing at the very moment that it is kept for."""
+    group = start(tenant, 1, minSize=1, maxSize=3)
+    waiting = filled(group, 2)
+    assert len(group.nodes()) == 1 and not set(waiting) & set(group.instances(None))
+    group.wait(lambda g: g.status()["template"].get("warmPool") == g.pinned(), what="the pool's version in the status")
+    mark = tenant.cloud.now()
+    asg, name = tenant.cloud.boto("autoscaling"), {"AutoScalingGroupName": group.scaling_group}
+    asg.put_warm_pool(**name, MinSize=0, MaxGroupPreparedCapacity=-1)
+    group.wait(lambda g: g.asg()["WarmPoolConfiguration"].get("MaxGroupPreparedCapacity") == 3, what="the pool's size")
+    group.wait_ready(nodes=1)
+    assert group.event("ScalingGroupUpdated", "warmPool.maxSize: -1 -> 3")
+    group.patch({"spec": {"eks": {"warmPool": {"minSize": 0, "maxSize": -1}}}})
+    filled(group, 3)
+    group.patch({"spec": {"eks": {"warmPool": None}}})
+    group.wait(lambda g: "WarmPoolConfiguration" not in g.asg(), ROTATION, "the end of the pool")
+    group.wait_ready(nodes=1)
+    assert [w["operation"] for w in group.writes(after=mark)] == ["PutWarmPool", "PutWarmPool", "DeleteWarmPool"]
+
+
+def test_a_scale_out_takes_a_node_from_the_pool(tenant):
+    """What the pool is for: a node that was prepared joins with the right labels and nobody rotates it."""
+    group = start(tenant, 1, maxSize=3)
+    waiting = filled(group, 2)
+    group.patch_spec(eks={"minSize": 2})
+    group.wait_ready(nodes=2)
+    assert len(set(group.instances()) & set(waiting)) == 1
+    assert not [w for w in group.writes() if w["operation"] in ("TerminateInstanceInAutoScalingGroup", "SetInstanceHealth")]
+
+
+def test_the_pool_goes_to_a_new_image_before_the_nodes_do(tenant):
+    """Else replacements come out of the pool with the old image, and every node is replaced twice."""
+    group = start(tenant, 2, maxSize=4)
+    waiting, old, mark = filled(group, 2), group.instances(), tenant.cloud.now()
+    tenant.defaults(image=images(tenant.cloud)[1])
+    wait_rotated(group, old, 2, images(tenant.cloud)[1])
+    fresh = filled(group, 2)
+    assert not set(fresh) & set(waiting)
+    assert {i["LaunchTemplate"]["Version"] for i in pool(group)} == {group.pinned()}
+    done = [w["operation"] for w in group.writes(after=mark) if w["operation"] in ("SetInstanceHealth", "TerminateInstanceInAutoScalingGroup")]
+    assert done == ["SetInstanceHealth"] * 2 + ["TerminateInstanceInAutoScalingGroup"] * 2
+    assert not group.undrained() and group.max_unavailable_seen() <= 1
+
+
+def test_a_group_is_deleted_with_its_pool(tenant):
+    """AWS keeps a group whose pool has instances: its deletion would hang for ever."""
+    group = start(tenant, 1, minSize=1)
+    filled(group, 1)
+    group.delete()
+    group.wait_gone()
+    assert group.asg() is None
+
+
+def test_a_pool_that_somebody_else_made_lives_on(tenant):
+    """The controller takes away what it made, and nothing else."""
+    group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
+    tenant.cloud.boto("autoscaling").put_warm_pool(AutoScalingGroupName=group.scaling_group, MinSize=1, MaxGroupPreparedCapacity=1)
+    theirs, mark = filled(group, 1), tenant.cloud.now()
+    group.patch_spec(eks={"maxSize": 4})
+    group.wait(lambda g: g.asg()["MaxSize"] == 4, what="the larger size")
+    group.wait_ready(nodes=1)
+    assert at_rest(group) == theirs and [w["operation"] for w in group.writes(after=mark)] == ["UpdateAutoScalingGroup"]
