@@ -25,6 +25,7 @@ fn warmed(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
         zone: "us-west-2a".into(),
         state: InstanceState::Warmed,
         healthy: true,
+        weight: 1,
         template: Some(TemplatePin { id: "lt-1".into(), version: version.into() }),
         configuration: None,
         in_service_since: None,
