@@ -26,6 +26,7 @@ pub async fn follow(mut leadership: watch::Receiver<Leadership>, shared: Arc<Sha
             tracing::info!("leading");
             watches::settle_again(&shared).await;
             bell.all();
+            watches::label_the_rest(&shared).await;
         }
         wrote = writes;
         tokio::select! {

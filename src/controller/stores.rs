@@ -44,6 +44,8 @@ pub struct Stores {
     pub groups_seen: AtomicBool,
     /// Whether the first list of namespaces is complete.
     pub namespaces_seen: AtomicBool,
+    /// Nodes that lack the role label of older tools, with their role, seen while this process only reads.
+    pub unlabelled: Mutex<BTreeMap<String, String>>,
     /// Groups that wait for their turn.
     pub waiting: Mutex<HashSet<String>>,
     /// Recommendations about spot instances.
@@ -65,6 +67,7 @@ impl Stores {
             map_roles: RwLock::default(),
             groups_seen: AtomicBool::default(),
             namespaces_seen: AtomicBool::default(),
+            unlabelled: Mutex::default(),
             waiting: Mutex::default(),
             recommendations: Arc::default(),
             seen: Mutex::default(),

@@ -195,12 +195,26 @@ async fn label_role(node: &Node, shared: &Shared) {
     let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else {
         return;
     };
-    if !shared.writes() {
-        return;
+    if shared.writes() {
+        copy_role(&node.name_any(), role, shared).await;
+    } else {
+        shared.stores.unlabelled.lock().expect("nobody panics holding it").insert(node.name_any(), role.clone());
     }
-    let wanted = [(label::LEGACY_NODE_ROLE.to_owned(), role.clone())].into();
-    if let Err(error) = shared.corridor.cluster.label_node(&node.name_any(), &wanted).await {
-        tracing::warn!(node = %node.name_any(), %error, "the role label was not copied");
+}
+
+async fn copy_role(node: &str, role: &str, shared: &Shared) {
+    let wanted = [(label::LEGACY_NODE_ROLE.to_owned(), role.to_owned())].into();
+    match shared.corridor.cluster.label_node(node, &wanted).await {
+        Err(error) if !error.is_not_found() => tracing::warn!(%node, %error, "the role label was not copied"),
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// What came by while this process only read.
+pub async fn label_the_rest(shared: &Shared) {
+    let rest = std::mem::take(&mut *shared.stores.unlabelled.lock().expect("nobody panics holding it"));
+    for (node, role) in rest {
+        copy_role(&node, &role, shared).await;
     }
 }
 

@@ -254,8 +254,13 @@ def test_the_second_controller_waits_and_takes_over_in_order(own_cloud, start_co
     group = tenant.group("web", size=(1, 2)).wait_ready(nodes=1)
     assert takes(cloud, 0, "second") == [] and not second.ready()
     assert first.stop() == 0
+    # Seen by one that does not lead yet.
+    (node,) = group.nodes()
+    path = f"/api/v1/nodes/{node['metadata']['name']}"
+    cloud.patch(path, {"metadata": {"labels": {"kubernetes.io/role": None}}})
     tenant.controller = second
     eventually(second.ready, WAIT, "a new leader")
+    eventually(lambda: cloud.get(path)["metadata"]["labels"].get("kubernetes.io/role") == "web", WAIT, "the role's label")
     mark = cloud.now()
     group.patch_spec(eks={"maxSize": 3})
     group.wait(lambda g: g.asg()["MaxSize"] == 3, what="the new size")
