@@ -19,7 +19,9 @@ use crate::groups::GroupIndex;
 use crate::memory::Memory;
 use crate::nodes::NodeIndex;
 use crate::plan::{Facts, Outcome, Plan, Reason};
-use crate::provisioner::eks::{delete, names::GroupNames, observe, plan, resolve, state, user_data::OsFamily, wanted};
+use crate::provisioner::eks::{
+    check, delete, names::GroupNames, observe, plan, resolve, state, user_data::OsFamily, wanted,
+};
 use crate::provisioner::{GroupId, Problem, sentence};
 use crate::report::Bounds;
 use crate::spot::{self, Recommendations};
@@ -250,6 +252,13 @@ impl Corridor {
             self.memory.set_collided(&id.key());
             distinct = true;
         };
+        if let Some(looked) = observe::looked(&observer, &resolved, &state, &status).await? {
+            let problems = check::problems(&resolved, &looked);
+            if !problems.is_empty() {
+                let failed = Some(api::names::fail_reason::RESOURCE_VALIDATION);
+                return Ok(blocked(&id, wanted::reason(&problems), sentence(&problems), None, failed));
+            }
+        }
         let lock = around.lock.as_deref();
         let input = plan::Input {
             resolved: &resolved,

@@ -72,6 +72,7 @@ fn environment(wanted: &Wanted) -> Environment {
         }),
         subnets: all(&wanted.subnets),
         security_groups: all(&wanted.security_groups),
+        elsewhere: vec![],
         image: Some(("parameter".into(), Some("ami-0123456789abcdef0".into()))),
         instance_type: Some(Some(InstanceType {
             name: wanted.instance_type.clone(),

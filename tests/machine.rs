@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
-use instance_manager::aws::{Cluster, InstanceType, NetworkObject};
+use instance_manager::aws::{Cluster, Image, InstanceType, NetworkObject};
+use instance_manager::provisioner::eks::check::{Looked, problems};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::user_data::OsFamily;
 use instance_manager::provisioner::eks::wanted::{Wanted, parse};
@@ -50,6 +51,7 @@ fn environment() -> Environment {
         }),
         subnets: network("s"),
         security_groups: network("g"),
+        elsewhere: vec![],
         image: None,
         instance_type: Some(Some(InstanceType {
             name: "m5.large".into(),
@@ -60,6 +62,8 @@ fn environment() -> Environment {
             addresses: 10,
         })),
         given_profile: None,
+        types: BTreeMap::new(),
+        catalogue: None,
     }
 }
 
@@ -134,4 +138,112 @@ fn windows_nodes_ask_for_the_endpoint_when_the_flag_says_so() {
     let asking = user_data(&resolve(group, &environment(), false).expect("it resolves"));
     assert!(!asking.contains("-APIServerEndpoint") && !asking.contains("-Base64ClusterCA"));
     assert!(asking.contains("-EKSClusterName 'demo'"));
+}
+
+/// What AWS tells of what every group here names.
+fn looked() -> Looked {
+    let image = Image {
+        id: "ami-00000001".into(),
+        architecture: "x86_64".into(),
+        windows: false,
+        root_device: "/dev/xvda".into(),
+        devices: vec!["/dev/xvda".into()],
+    };
+    Looked { image: Some(Some(image)), instance_type: environment().instance_type }
+}
+
+#[test]
+fn an_image_must_be_there_and_fit_the_type_and_the_family() {
+    let group = resolved("{}", &[]);
+    let told = |change: fn(&mut Image)| {
+        let mut looked = looked();
+        change(looked.image.as_mut().expect("told").as_mut().expect("there"));
+        sentence(&problems(&group, &looked))
+    };
+    assert_eq!(told(|_| {}), "");
+    let message = told(|image| image.architecture = "arm64".into());
+    assert!(
+        message.contains("spec.eks.configuration.image `ami-00000001` is for arm64, and m5.large has x86_64"),
+        "{message}"
+    );
+    let message = told(|image| image.windows = true);
+    assert!(message.contains("is a Windows image, and the group's os-family is amazonlinux2"), "{message}");
+    let gone = Looked { image: Some(None), instance_type: Some(None) };
+    let message = sentence(&problems(&group, &gone));
+    for part in ["spec.eks.configuration.image `ami-00000001`", "spec.eks.configuration.instanceType `m5.large`"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(problems(&group, &Looked::default()), [], "who may not look refuses nothing");
+}
+
+#[test]
+fn volumes_are_what_ebs_takes() {
+    for (volume, field) in [
+        ("{name: /dev/xvdb, type: io2, size: 50}", "iops"),
+        ("{name: /dev/xvdb, type: gp3, size: 50, iops: 500}", "iops `500`"),
+        ("{name: /dev/xvdb, type: gp3, size: 50, throughput: 60}", "throughput `60`"),
+        ("{name: /dev/xvdb, type: st1, size: 50}", "size `50`"),
+        ("{name: /dev/xvdb, type: gp3}", "size"),
+        ("{name: /dev/xvdb, type: gp3, snapshotId: snap-1, encrypted: true}", "encrypted"),
+        ("{name: /dev/xvda, type: sc1, size: 500}", "type `sc1`"),
+    ] {
+        let group = resolved(&format!("{{volumes: [{{name: /dev/xvdz, type: gp3, size: 8}}, {volume}]}}"), &[]);
+        let message = sentence(&problems(&group, &looked()));
+        assert!(message.starts_with(&format!("spec.eks.configuration.volumes[1].{field} ")), "{volume}: {message}");
+        assert!(!message.contains("volumes[0]"), "{message}");
+    }
+    for fine in [
+        "{name: /dev/xvda, type: gp3}",
+        "{name: /dev/xvdb, type: io1, size: 50, iops: 500}",
+        "{name: /dev/xvdb, type: io2, size: 50, iops: 500, encrypted: true}",
+        "{name: /dev/xvdb, type: gp3, size: 50, iops: 3500, throughput: 200}",
+        "{name: /dev/xvdb, type: gp3, snapshotId: snap-1}",
+        "{name: /dev/xvdb, type: st1, size: 125}",
+        "{name: /dev/xvdb, type: sc1, size: 500}",
+        "{name: /dev/xvdb, size: 5}",
+    ] {
+        let group = resolved(&format!("{{volumes: [{fine}]}}"), &[]);
+        assert_eq!(problems(&group, &looked()), [], "{fine}");
+    }
+}
+
+#[test]
+fn base64_that_was_cut_never_runs_as_a_script() {
+    let group = resolved("{userData: [{name: setup, stage: PreBootstrap, data: ZWNobyBwb3N0=}]}", &[]);
+    let message = sentence(&problems(&group, &looked()));
+    assert!(message.starts_with("spec.eks.configuration.userData `setup` ends like base64"), "{message}");
+}
+
+#[test]
+fn a_hook_tells_a_topic_or_a_queue_and_has_a_name_of_its_own() {
+    let hook = |arn: &str| {
+        format!("{{name: h, lifecycle: launch, notificationArn: '{arn}', roleArn: 'arn:aws:iam::1:role/h'}}")
+    };
+    for arn in ["arn:aws:sns:us-west-2:123456789012:t", "arn:aws-cn:sqs:cn-north-1:123456789012:q"] {
+        assert!(wanted(&format!("{{lifecycleHooks: [{}]}}", hook(arn)), &[]).is_ok(), "{arn}");
+    }
+    for arn in
+        ["my-queue", "arn:aws:lambda:us-west-2:1:function:f", "arn:aws:sns:us-west-2:1:", "arn:aws:iam::1:role/sns"]
+    {
+        let message = sentence(&wanted(&format!("{{lifecycleHooks: [{}]}}", hook(arn)), &[]).unwrap_err());
+        assert!(
+            message.starts_with(&format!("spec.eks.configuration.lifecycleHooks[0].notificationArn `{arn}`")),
+            "{message}"
+        );
+    }
+    let twice = "{lifecycleHooks: [{name: h, lifecycle: launch}, {name: h, lifecycle: terminate}]}";
+    let message = sentence(&wanted(twice, &[]).unwrap_err());
+    assert!(message.starts_with("spec.eks.configuration.lifecycleHooks[1].name `h`"), "{message}");
+}
+
+#[test]
+fn a_network_object_of_another_vpc_is_told_with_its_vpc() {
+    let group = wanted("{subnets: [subnet-9], securityGroups: [g, sg-9]}", &[]).expect("a group");
+    let object = |id: &str| NetworkObject { id: id.into(), name: None, vpc: "vpc-9".into(), zone: None };
+    let environment = Environment { elsewhere: vec![object("subnet-9"), object("sg-9")], ..environment() };
+    let message = sentence(&resolve(group, &environment, false).unwrap_err());
+    for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
+        let part = format!("spec.eks.configuration.{field} `{id}` is in vpc-9, and the cluster's VPC is vpc-1");
+        assert!(message.contains(&part), "{message}");
+    }
 }

@@ -78,6 +78,7 @@ fn environment() -> Environment {
         }),
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
+        elsewhere: vec![],
         image: None,
         instance_type: None,
         given_profile: Some(InstanceProfile {
@@ -734,4 +735,14 @@ proptest! {
     fn planning_twice_gives_the_same(world in any_world()) {
         prop_assert_eq!(world.plan(), world.plan());
     }
+}
+
+#[test]
+fn only_a_group_that_needs_another_version_is_looked_at_before() {
+    use instance_manager::provisioner::eks::check::due;
+    let due = |w: &World| due(&w.resolved, &w.state, &w.status);
+    assert!(due(&fresh(resolved("{}", &[]))), "nothing has been made");
+    assert!(!due(&plain()), "its image may be gone by now, and nothing needs it");
+    assert!(!due(&plain().wants("eks: {minSize: 3}")), "sizes need no version");
+    assert!(due(&plain().wants(NEW_IMAGE)), "the image changed");
 }

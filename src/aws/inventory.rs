@@ -25,7 +25,7 @@ use futures::future::{try_join, try_join_all};
 use jiff::Timestamp;
 
 use super::{
-    Aws, AwsResult, Catalogue, Cluster, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
+    Aws, AwsResult, Catalogue, Cluster, Image, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
     LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 use batched::{Batched, MaxAge};
@@ -53,9 +53,11 @@ pub struct Inventory {
     clusters: Arc<Batched<Cluster>>,
     subnets: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     security_groups: Arc<Batched<Arc<Vec<NetworkObject>>>>,
+    elsewhere: Arc<Batched<NetworkObject>>,
     instance_types: Arc<Batched<InstanceType>>,
     catalogue: Arc<Batched<Arc<Catalogue>>>,
     refreshing: Arc<AtomicBool>,
+    amis: Arc<Batched<Image>>,
     images: Arc<Batched<String>>,
 }
 
@@ -74,7 +76,7 @@ impl Inventory {
 
     /// The same with other windows and ages.
     pub fn with_ages(aws: Aws, ages: Ages) -> Arc<Self> {
-        use ages::limits::{CONFIGURATIONS, GROUPS, INSTANCES, PARAMETERS, TEMPLATES, TYPES, VERSIONS};
+        use ages::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, TYPES, VERSIONS};
         let instances = Arc::new(Mutex::default());
         let launches = Batched::new(INSTANCES, ages, reads::launches(&aws));
         Arc::new(Inventory {
@@ -94,6 +96,8 @@ impl Inventory {
             security_groups: Batched::new(1, ages, reads::security_groups(&aws)),
             catalogue: Batched::new(1, ages, reads::catalogue(&aws)),
             refreshing: Arc::default(),
+            elsewhere: Batched::new(IDS, ages, reads::elsewhere(&aws)),
+            amis: Batched::new(IDS, ages, reads::amis(&aws)),
             instance_types: Batched::new(TYPES, ages, reads::instance_types(&aws)),
             images: Batched::new(PARAMETERS, ages, reads::images(&aws)),
             instances,
@@ -224,6 +228,16 @@ impl Inventory {
         let again = self.ages.again;
         let (subnets, groups) = try_join(self.subnets.get(vpc, again), self.security_groups.get(vpc, again)).await?;
         Ok((subnets.unwrap_or_default(), groups.unwrap_or_default()))
+    }
+
+    /// A subnet or a security group by its id, which may be of any VPC.
+    pub async fn network_object(&self, id: &str) -> AwsResult<Option<NetworkObject>> {
+        self.elsewhere.get(id, MaxAge { present: self.ages.network, absent: self.ages.again }).await
+    }
+
+    /// An AMI by its id: what it is never changes, whether it is still there may.
+    pub async fn ami(&self, id: &str) -> AwsResult<Option<Image>> {
+        self.amis.get(id, MaxAge { present: self.ages.network, absent: self.ages.again }).await
     }
 
     /// The AMI that a public parameter names, read once for all groups that share it.

@@ -95,9 +95,9 @@ pub trait Ec2: Send + Sync {
     async fn delete_template(&self, template_id: &str) -> AwsResult<()>;
     /// CreateTags on one resource.
     async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()>;
-    /// DescribeSubnets of a VPC.
+    /// DescribeSubnets.
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
-    /// DescribeSecurityGroups of a VPC.
+    /// DescribeSecurityGroups.
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>>;
@@ -105,6 +105,8 @@ pub trait Ec2: Send + Sync {
     async fn all_instance_types(&self) -> AwsResult<Vec<InstanceType>>;
     /// DescribeInstanceTypeOfferings by availability zone, every page: (type, zone).
     async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>>;
+    /// DescribeImages for at most 100 ids: the available ones that this account may launch, deprecated ones included.
+    async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>>;
     /// DescribeInstances: the launch times of at most 100 instances.
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
 }

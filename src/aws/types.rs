@@ -372,11 +372,13 @@ pub struct NewVersion {
     pub data: TemplateData,
 }
 
-/// Subnets or security groups to look up: by id and by Name tag within a VPC.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NetworkQuery {
-    /// The cluster's VPC; names are looked for only there.
-    pub vpc: String,
+/// Which subnets or security groups to look up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkQuery {
+    /// All of a VPC: names are looked for only in the cluster's.
+    Vpc(String),
+    /// Those of these ids, at most 200, wherever they are.
+    Ids(Vec<String>),
 }
 
 /// A subnet or a security group.
@@ -390,6 +392,21 @@ pub struct NetworkObject {
     pub vpc: String,
     /// A subnet's availability zone.
     pub zone: Option<String>,
+}
+
+/// What we need to know of an AMI.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Image {
+    /// `ami-...`
+    pub id: String,
+    /// `x86_64`, `arm64`, ...
+    pub architecture: String,
+    /// Whether it is one of Windows.
+    pub windows: bool,
+    /// The device that it boots from, such as `/dev/xvda`.
+    pub root_device: String,
+    /// The devices that it has of its own.
+    pub devices: Vec<String>,
 }
 
 /// What we need to know of an instance type.

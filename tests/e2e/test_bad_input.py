@@ -12,6 +12,13 @@ WRONG = [
     ({"image": "ami-nonsense"}, {}, "spec.eks.configuration.image", "ami-nonsense"),
     ({"image": "ssm://1.2.3-nothing"}, {}, "spec.eks.configuration.image", "1.2.3-nothing"),
     ({}, {"minSize": 5, "maxSize": 2}, "spec.eks.minSize", "5"),
+    ({"instanceType": "m9.gigantic"}, {}, "spec.eks.configuration.instanceType", "m9.gigantic"),
+    ({"image": "ami-0123456789abcdeff"}, {}, "spec.eks.configuration.image", "ami-0123456789abcdeff"),
+    ({"instanceType": "m6g.large"}, {}, "spec.eks.configuration.image", "m6g.large has arm64"),
+    ({"image": "ami-04100000000000001"}, {}, "spec.eks.configuration.image", "Windows image"),
+    ({"volumes": [{"name": "/dev/xvdb", "type": "io2", "size": 50}]}, {}, "spec.eks.configuration.volumes[0].iops", "io2"),
+    ({"userData": [{"name": "setup", "stage": "NodeConfigYaml", "data": "spec: ["}]}, {}, "spec.eks.configuration.userData", "setup"),
+    ({"userData": [{"name": "cut", "stage": "PreBootstrap", "data": "ZWNobyBwb3N0="}]}, {}, "spec.eks.configuration.userData", "cut"),
 ]
 
 
@@ -27,6 +34,26 @@ def test_a_wrong_value_is_named_with_its_place(tenant, configuration, eks, path,
     assert group.writes() == []
     group.delete()
     group.wait_gone()
+    assert group.writes() == []
+
+
+def test_a_subnet_of_another_vpc_is_told_with_its_vpc(tenant, shared):
+    """Who copies an id from another cluster's group must see where it belongs."""
+    ec2 = shared.boto("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.77.1.0/24")["Subnet"]["SubnetId"]
+    tenant.defaults(subnets=[subnet])
+    group = tenant.group()
+    stalled = group.wait_condition("Stalled", reason="NotFound")
+    assert f"spec.eks.configuration.subnets `{subnet}` is in {vpc}" in stalled["message"]
+    assert group.writes() == []
+
+
+def test_a_hook_that_nobody_could_hear_is_named(tenant):
+    """AWS would refuse it together with the scaling group, when the role has been made already."""
+    group = tenant.group(lifecycleHooks=[{"name": "up", "lifecycle": "launch", "notificationArn": "my-topic"}])
+    stalled = group.wait_condition("Stalled", reason="InvalidSpec")
+    assert "spec.eks.configuration.lifecycleHooks[0].notificationArn `my-topic`" in stalled["message"]
     assert group.writes() == []
 
 

@@ -18,7 +18,7 @@ pub struct Ages {
     pub join: Duration,
     /// How long EC2 and IAM may deny what they have just made; within it our own write's answer is believed.
     pub settle: Duration,
-    /// Subnets, security groups and the cluster change by hand, and rarely.
+    /// Subnets, security groups, the cluster and which AMIs there are change by hand, and rarely.
     pub network: Duration,
     /// A name that does not resolve may have been made since; a typo must not cost a call in every reconcile.
     pub again: Duration,
@@ -59,6 +59,7 @@ pub(super) mod limits {
     pub const PARAMETERS: usize = 10;
     pub const INSTANCES: usize = 100;
     pub const TYPES: usize = 100;
+    pub const IDS: usize = 100;
     /// From this many templates on, one listing of every default version is cheaper than a call for each.
     pub const LIST_DEFAULTS: usize = 4;
     /// Enough to reach past the repetitions of one failure.

@@ -13,7 +13,7 @@ use super::batched::{Batched, Read};
 use super::instances::Instances;
 use super::listing::Rows;
 use crate::aws::{
-    Aws, AwsResult, Catalogue, Cluster, Ec2, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
+    Aws, AwsResult, Catalogue, Cluster, Ec2, Image, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
     LifecycleHook, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 
@@ -199,13 +199,37 @@ pub(super) fn clusters(aws: &Aws) -> Read<Cluster> {
 
 pub(super) fn subnets(aws: &Aws) -> Read<Arc<Vec<NetworkObject>>> {
     one(aws, |aws, vpc| {
-        async move { Ok(Some(Arc::new(aws.ec2.describe_subnets(&NetworkQuery { vpc }).await?))) }.boxed()
+        async move { Ok(Some(Arc::new(aws.ec2.describe_subnets(&NetworkQuery::Vpc(vpc)).await?))) }.boxed()
     })
 }
 
 pub(super) fn security_groups(aws: &Aws) -> Read<Arc<Vec<NetworkObject>>> {
     one(aws, |aws, vpc| {
-        async move { Ok(Some(Arc::new(aws.ec2.describe_security_groups(&NetworkQuery { vpc }).await?))) }.boxed()
+        async move { Ok(Some(Arc::new(aws.ec2.describe_security_groups(&NetworkQuery::Vpc(vpc)).await?))) }.boxed()
+    })
+}
+
+/// Subnets and security groups by their ids, whichever VPC they are in.
+pub(super) fn elsewhere(aws: &Aws) -> Read<NetworkObject> {
+    many(aws, |aws, ids| {
+        async move {
+            let (subnets, groups): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| id.starts_with("subnet-"));
+            let mut found = Vec::new();
+            if !subnets.is_empty() {
+                found.extend(aws.ec2.describe_subnets(&NetworkQuery::Ids(subnets)).await?);
+            }
+            if !groups.is_empty() {
+                found.extend(aws.ec2.describe_security_groups(&NetworkQuery::Ids(groups)).await?);
+            }
+            Ok(found.into_iter().map(|o| (o.id.clone(), o)).collect())
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn amis(aws: &Aws) -> Read<Image> {
+    many(aws, |aws, ids| {
+        async move { Ok(aws.ec2.images(&ids).await?.into_iter().map(|i| (i.id.clone(), i)).collect()) }.boxed()
     })
 }
 

@@ -198,6 +198,12 @@ impl Ec2 for Stub {
     async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>> {
         self.read("offers", &[], |_| vec![("m5a.large".into(), "a".into())]).await
     }
+    async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>> {
+        assert!(ids.len() <= 100);
+        let known = ids.iter().filter(|id| !id.ends_with("gone"));
+        let known = known.map(|id| Image { id: id.clone(), ..Image::default() }).collect();
+        self.read("images", ids, |_| known).await
+    }
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
         self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await
     }

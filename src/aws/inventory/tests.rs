@@ -381,6 +381,11 @@ async fn what_never_changes_is_read_once_and_what_is_absent_again() {
     let (one, two) = tokio::join!(inventory.instance_type("m5.xlarge"), inventory.instance_type("m5.2xlarge"));
     assert_eq!([one.unwrap().unwrap().name, two.unwrap().unwrap().name], ["m5.xlarge", "m5.2xlarge"]);
     assert_eq!(stub.calls("instance types"), 4, "asked for together, they are one call");
+    for _ in 0..2 {
+        let (one, two) = tokio::join!(inventory.ami("ami-1"), inventory.ami("ami-2"));
+        assert!(one.unwrap().is_some() && two.unwrap().is_some());
+    }
+    assert_eq!(stub.calls("images"), 1);
     let ids = ["i-1".to_owned(), "i-2".to_owned()];
     for _ in 0..2 {
         assert_eq!(inventory.launch_times(&ids).await.unwrap().len(), 2);

@@ -43,6 +43,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("ec2", "CreateTags"),
     ("ec2", "DeleteLaunchTemplate"),
     ("ec2", "DeleteLaunchTemplateVersions"),
+    ("ec2", "DescribeImages"),
     ("ec2", "DescribeInstanceTypeOfferings"),
     ("ec2", "DescribeInstanceTypes"),
     ("ec2", "DescribeInstances"),

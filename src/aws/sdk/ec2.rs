@@ -7,8 +7,8 @@ use aws_sdk_ec2::types as sdk;
 use super::template::{request_data, version};
 use super::{failed, text, timestamp};
 use crate::aws::{
-    AwsError, AwsResult, Ec2, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate, NewVersion, Tag,
-    TemplateVersion,
+    AwsError, AwsResult, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,
+    NewVersion, Tag, TemplateVersion,
 };
 
 const SERVICE: &str = "EC2";
@@ -126,7 +126,7 @@ impl Ec2 for Sdk {
     }
 
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
-        let request = self.0.describe_subnets().filters(filter("vpc-id", std::slice::from_ref(&query.vpc)));
+        let request = self.0.describe_subnets().filters(network_filter(query, "subnet-id"));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeSubnets"))?;
         let object = |subnet: &sdk::Subnet| NetworkObject {
@@ -139,7 +139,7 @@ impl Ec2 for Sdk {
     }
 
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
-        let request = self.0.describe_security_groups().filters(filter("vpc-id", std::slice::from_ref(&query.vpc)));
+        let request = self.0.describe_security_groups().filters(network_filter(query, "group-id"));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeSecurityGroups"))?;
         let object = |group: &sdk::SecurityGroup| NetworkObject {
@@ -176,6 +176,14 @@ impl Ec2 for Sdk {
         Ok(found.iter().filter_map(offer).collect())
     }
 
+    async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>> {
+        // A filter, because one unknown id fails the whole call when ids are given as such.
+        let request = self.0.describe_images().filters(filter("image-id", ids)).include_deprecated(true);
+        let found = request.into_paginator().items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeImages"))?;
+        Ok(found.iter().filter(|i| i.state() == Some(&sdk::ImageState::Available)).map(image).collect())
+    }
+
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -185,6 +193,13 @@ impl Ec2 for Sdk {
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstances"))?;
         let time = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), timestamp(i.launch_time())?));
         Ok(found.iter().flat_map(|reservation| reservation.instances()).filter_map(time).collect())
+    }
+}
+
+fn network_filter(query: &NetworkQuery, id: &str) -> sdk::Filter {
+    match query {
+        NetworkQuery::Vpc(vpc) => filter("vpc-id", std::slice::from_ref(vpc)),
+        NetworkQuery::Ids(ids) => filter(id, ids),
     }
 }
 
@@ -202,6 +217,16 @@ pub(super) fn plain_tags(tags: &[sdk::Tag]) -> Vec<Tag> {
 
 fn name_tag(tags: &[sdk::Tag]) -> Option<String> {
     tags.iter().find(|t| t.key() == Some("Name")).and_then(|t| t.value()).map(str::to_owned)
+}
+
+fn image(found: &sdk::Image) -> Image {
+    Image {
+        id: text(found.image_id()),
+        architecture: text(found.architecture().map(|a| a.as_str())),
+        windows: found.platform().is_some_and(|p| p.as_str().eq_ignore_ascii_case("windows")),
+        root_device: text(found.root_device_name()),
+        devices: found.block_device_mappings().iter().map(|d| text(d.device_name())).collect(),
+    }
 }
 
 fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {

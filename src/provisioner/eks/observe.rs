@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use jiff::Timestamp;
 
+use super::check::{self, Looked};
 use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::{Environment, Names, Resolved};
@@ -16,8 +18,8 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::Inventory;
 use crate::aws::{
-    AwsError, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, NetworkObject, Role,
-    ScalingGroup, Tag, TemplateData, TemplatePin,
+    AwsError, AwsErrorKind, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, NetworkObject,
+    Role, ScalingGroup, Tag, TemplateData, TemplatePin,
 };
 use crate::cluster::{ClusterError, ClusterWrites, PodKind};
 use crate::groups::GroupIndex;
@@ -67,6 +69,7 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
     let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
         return Ok(Environment {
             cluster: None,
+            elsewhere: vec![],
             subnets: vec![],
             security_groups: vec![],
             image: None,
@@ -88,8 +91,10 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
     } else {
         (subnets, security_groups)
     };
+    let elsewhere = elsewhere(o, wanted, &subnets, &security_groups).await?;
     let mut environment = Environment {
         cluster: None,
+        elsewhere,
         subnets: subnets.to_vec(),
         security_groups: security_groups.to_vec(),
         image: None,
@@ -127,6 +132,47 @@ fn all_known(wanted: &[String], known: &[NetworkObject]) -> bool {
         o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))
     };
     wanted.iter().all(|name| known.iter().any(|o| found(name, o)))
+}
+
+/// What is named by an id and is not in the cluster's VPC, so that a message can tell where it is.
+async fn elsewhere(
+    o: &Observer<'_>,
+    wanted: &Wanted,
+    subnets: &[NetworkObject],
+    security_groups: &[NetworkObject],
+) -> Observed<Vec<NetworkObject>> {
+    let ids = |wanted: &[String], prefix: &'static str, known: &[NetworkObject]| -> Vec<String> {
+        let unknown = wanted.iter().filter(|id| id.starts_with(prefix) && known.iter().all(|o| o.id != **id));
+        unknown.cloned().collect()
+    };
+    let mut asked = ids(&wanted.subnets, "subnet-", subnets);
+    asked.extend(ids(&wanted.security_groups, "sg-", security_groups));
+    let found = try_join_all(asked.iter().map(|id| o.inventory.network_object(id))).await.map_err(ObserveError::Aws)?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// What a version that is to be made names; nothing is asked for a group that stands as it is wanted.
+pub async fn looked(
+    o: &Observer<'_>,
+    resolved: &Resolved,
+    state: &State,
+    status: &InstanceGroupStatus,
+) -> Observed<Option<Looked>> {
+    if !check::due(resolved, state, status) {
+        return Ok(None);
+    }
+    let (image, instance_type) =
+        tokio::join!(o.inventory.ami(&resolved.data.image_id), o.inventory.instance_type(&resolved.data.instance_type));
+    Ok(Some(Looked { image: told(image)?, instance_type: told(instance_type)? }))
+}
+
+/// Who may not look before learns it from AWS's refusal after.
+fn told<T>(answer: Result<T, AwsError>) -> Observed<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
+        Err(error) => Err(ObserveError::Aws(error)),
+    }
 }
 
 /// Where AWS publishes an image; `None` for one that is given by its id, or that AWS does not have.

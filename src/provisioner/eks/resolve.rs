@@ -25,6 +25,8 @@ pub struct Environment {
     pub subnets: Vec<NetworkObject>,
     /// All security groups of the cluster's VPC.
     pub security_groups: Vec<NetworkObject>,
+    /// Subnets and security groups that are named by their ids and lie in other VPCs.
+    pub elsewhere: Vec<NetworkObject>,
     /// The parameter that an image alias leads to, and what it holds.
     pub image: Option<(String, Option<String>)>,
     /// The instance type, where something is derived from it; `Some(None)` when AWS does not know it.
@@ -139,8 +141,8 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     if cluster.authentication_mode == "API" {
         problems.push(auth_mode(&wanted));
     }
-    let subnets = ids(&mut problems, "subnets", &wanted.subnets, &env.subnets);
-    let security_groups = ids(&mut problems, "securityGroups", &wanted.security_groups, &env.security_groups);
+    let subnets = ids(&mut problems, "subnets", &wanted.subnets, &env.subnets, env);
+    let security_groups = ids(&mut problems, "securityGroups", &wanted.security_groups, &env.security_groups, env);
     if env.instance_type == Some(None) {
         problems.push(unknown_type(&wanted));
     }
@@ -214,7 +216,13 @@ fn auth_mode(wanted: &Wanted) -> Problem {
     .because(Reason::AuthModeUnsupported)
 }
 
-fn ids(problems: &mut Vec<Problem>, field: &str, wanted: &[String], known: &[NetworkObject]) -> Vec<String> {
+fn ids(
+    problems: &mut Vec<Problem>,
+    field: &str,
+    wanted: &[String],
+    known: &[NetworkObject],
+    env: &Environment,
+) -> Vec<String> {
     let prefix = if field == "subnets" { "subnet-" } else { "sg-" };
     let mut ids = Vec::new();
     for name in wanted {
@@ -224,22 +232,31 @@ fn ids(problems: &mut Vec<Problem>, field: &str, wanted: &[String], known: &[Net
             known.iter().filter(|o| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))).collect()
         };
         if found.is_empty() {
-            let rule = "is neither an id nor a Name tag in the cluster's VPC";
-            problems.push(
-                Problem::invalid(
-                    &format!("spec.eks.configuration.{field}"),
-                    name,
-                    rule,
-                    "correct it, or tag the resource",
-                )
-                .because(Reason::NotFound),
-            );
+            problems.push(not_here(field, name, env));
         }
         ids.extend(found.into_iter().map(|o| o.id.clone()));
     }
     ids.sort();
     ids.dedup();
     ids
+}
+
+fn not_here(field: &str, name: &str, env: &Environment) -> Problem {
+    let path = format!("spec.eks.configuration.{field}");
+    let vpc = env.cluster.as_ref().map_or("", |cluster| cluster.vpc.as_str());
+    let problem = match env.elsewhere.iter().find(|o| o.id == name) {
+        Some(other) => Problem::invalid(
+            &path,
+            name,
+            format!("is in {}, and the cluster's VPC is {vpc}", other.vpc),
+            format!("use one of {vpc}"),
+        ),
+        None => {
+            let rule = "is neither an id nor a Name tag in the cluster's VPC";
+            Problem::invalid(&path, name, rule, "correct it, or tag the resource")
+        }
+    };
+    problem.because(Reason::NotFound)
 }
 
 fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> String {

@@ -52,6 +52,25 @@ impl Stage {
     pub fn new(name: impl Into<String>, kind: StageKind, data: impl Into<String>) -> Self {
         Self { name: name.into(), kind, data: Redacted::new(data.into()) }
     }
+
+    /// The words that name it in a message.
+    pub fn field(&self, index: usize) -> String {
+        if self.name.is_empty() {
+            format!("spec.eks.configuration.userData[{index}]")
+        } else {
+            format!("spec.eks.configuration.userData `{}`", self.name)
+        }
+    }
+
+    /// Whether it has base64's letters alone and its padding at the end, and yet is no base64: it would run as it is.
+    pub fn cut_short(&self) -> bool {
+        let one_line = self.data.expose().replace(['\r', '\n'], "");
+        let letters = one_line.trim_end_matches('=');
+        letters.len() < one_line.len()
+            && letters.len() >= 8
+            && letters.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
+            && BASE64.decode(&one_line).is_err()
+    }
 }
 
 /// A `NodeConfigYaml` stage forces Amazon Linux 2023, whatever the annotation says.
@@ -80,7 +99,7 @@ pub(super) fn decode(stages: &[Stage]) -> Result<Vec<Decoded>, UserDataProblem> 
         .iter()
         .enumerate()
         .map(|(index, stage)| Decoded {
-            field: field_of(index, &stage.name),
+            field: stage.field(index),
             kind: stage.kind,
             data: plain_or_base64(stage.data.expose()),
         })
@@ -99,14 +118,6 @@ pub(super) fn joined(stages: &[Decoded], kind: StageKind) -> Vec<u8> {
 /// The last `NodeConfigYaml`, when it has any content.
 pub(super) fn node_config(stages: &[Decoded]) -> Option<&Decoded> {
     stages.iter().rfind(|stage| stage.kind == StageKind::NodeConfig).filter(|stage| !stage.data.trim_ascii().is_empty())
-}
-
-fn field_of(index: usize, name: &str) -> String {
-    if name.is_empty() {
-        format!("spec.eks.configuration.userData[{index}]")
-    } else {
-        format!("spec.eks.configuration.userData `{name}`")
-    }
 }
 
 /// Text that happens to be base64 counts as base64.
@@ -145,6 +156,17 @@ mod tests {
         assert_eq!(plain_or_base64("YQ"), b"YQ");
         assert_eq!(plain_or_base64("abcdefgh"), [0x69, 0xb7, 0x1d, 0x79, 0xf8, 0x21]);
         assert_eq!(plain_or_base64(""), b"");
+    }
+
+    #[test]
+    fn base64_that_was_cut_is_no_script() {
+        let cut = |data: &str| Stage::new("s", StageKind::Pre, data).cut_short();
+        assert!(cut("ZWNobyBwb3N0=") && cut("ZWNobyBwb3\nIHBvc3Q=="));
+        for fine in
+            ["ZWNobyBwb3N0", "ZWNobyBwb3N0Cg==", "echo post", "ANSWER=", "export EMPTY=", "/usr/bin/prepare", ""]
+        {
+            assert!(!cut(fine), "{fine}");
+        }
     }
 
     #[test]

@@ -167,6 +167,17 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
                 "set notificationArn or remove roleArn",
             );
         }
+        if let Some(arn) = set(&hook.notification_arn).filter(|arn| !topic_or_queue(arn)) {
+            problems.push(
+                &path("notificationArn"),
+                arn,
+                "is neither an SNS topic nor an SQS queue",
+                "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
+            );
+        }
+        if hooks.iter().any(|other: &LifecycleHook| other.name == name) {
+            problems.push(&path("name"), &name, "is the name of another hook too", "give each hook a name of its own");
+        }
         let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
         hooks.push(LifecycleHook {
             name,
@@ -179,6 +190,12 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
         });
     }
     hooks
+}
+
+fn topic_or_queue(arn: &str) -> bool {
+    let parts: Vec<_> = arn.splitn(6, ':').collect();
+    matches!(parts[..], ["arn", partition, "sns" | "sqs", region, account, name]
+        if partition.starts_with("aws") && !region.is_empty() && !account.is_empty() && !name.is_empty())
 }
 
 pub(super) fn with_autoscaler_tags(mut wanted: Wanted) -> Wanted {
