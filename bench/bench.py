@@ -28,7 +28,7 @@ TIMEOUT = 600
 API = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/bench/instancegroups"
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
 FEATURES = os.environ.get("BENCH") == "features"
-CATALOGUE = ("DescribeInstanceTypes", "DescribeInstanceTypeOfferings")
+CATALOGUE = ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings")
 if FEATURES:
     BUILD_GOALS = {"calls per write": 1.1, "seconds to Ready": 120}
     # The four aliases of images fit into one question.
@@ -157,7 +157,7 @@ def quiet(cloud, controller):
     looked = controller.reconciles() - looked
     figures["CPU ms a reconcile"] = 1000 * figures["CPU seconds"] / max(looked, 1)
     figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
-    figures["image look-ups"] = counted["reads"].get("GetParameters", 0)
+    figures["image look-ups"] = counted["reads"].get("ssm:GetParameters", 0)
     for event in written:
         print(f"  written: {event['verb']} {event['requestURI']}")
     return figures, counted
@@ -192,8 +192,8 @@ def main():
     counted = calls(cloud)
     figures["calls to AWS"] = counted["total"]["reads"] + counted["total"]["writes"]
     figures["calls per write"] = figures["calls to AWS"] / max(counted["total"]["writes"], 1)
-    what = "one for each feature" if FEATURES else "of one node"
-    met = show(f"{len(groups)} groups, {what}, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
+    what = "with a feature each" if FEATURES else "of one node"
+    met = show(f"{len(groups)} groups {what}, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
     sys.stdout.flush()
     figures, counted = quiet(cloud, controller)
     met &= show(f"{QUIET_SECONDS} quiet seconds", figures, QUIET_GOALS, counted)
