@@ -364,8 +364,12 @@ fn recommended(
     all: &Recommendations,
 ) -> Option<api::SpotRecommendation> {
     let heard = status.active_scaling_group_name.as_ref().and_then(|name| all.newest(name));
-    let configuration = spec.eks.as_mut()?.configuration.as_mut()?;
-    if configuration.mixed_instances_policy.is_some() {
+    let eks = spec.eks.as_mut()?;
+    let pool = eks.warm_pool.is_some();
+    let configuration = eks.configuration.as_mut()?;
+    // Where spot would be refused, somebody's event must not stop the group.
+    let tenancy = configuration.placement.as_ref().and_then(|p| p.tenancy.as_deref()).unwrap_or_default();
+    if pool || configuration.mixed_instances_policy.is_some() || tenancy.eq_ignore_ascii_case("host") {
         return None;
     }
     let own = configuration.spot_price.clone().unwrap_or_default();

@@ -122,6 +122,17 @@ mod tests {
     }
 
     #[test]
+    fn each_of_many_types_and_offers_is_looked_at_once() {
+        let name = |n: usize| format!("m{}.{}xlarge", n / 15, n % 15);
+        let types: Vec<_> = (0..1_395).map(|n| of(&name(n), "x86_64", (n % 15) as i32, 8)).collect();
+        let mut seen = 0;
+        let offers = (0..3 * 1_395).map(|n| (name(n % 1_395), (n / 1_395).to_string())).inspect(|_| seen += 1);
+        let catalogue = Catalogue::new(&types, offers);
+        assert_eq!(seen, 3 * 1_395);
+        assert_eq!(catalogue.alike.values().map(Vec::len).sum::<usize>(), 1_395, "a question meets only like types");
+    }
+
+    #[test]
     fn a_type_is_offered_where_aws_says_so_and_nowhere_else() {
         let catalogue = catalogue();
         assert!(catalogue.offered("m5a.large", &["a", "b"]) && catalogue.offered("m5dn.large", &["a"]));

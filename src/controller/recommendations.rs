@@ -95,3 +95,47 @@ async fn malformed(key: &str, why: &str, bell: &Bell) {
     let told = Told { warning: true, reason: "SpotRecommendationIgnored".into(), message };
     super::tell(&about, &told, bell.shared()).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(more: &Value) -> Event {
+        let mut whole = json!({
+            "metadata": { "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "involvedObject": { "name": "asg" },
+            "message": r#"{"apiVersion":"v1alpha1","spotPrice":"0.1","useSpot":true}"#,
+        });
+        crate::report::merge(&mut whole, more);
+        serde_json::from_value(whole).expect("an event")
+    }
+
+    #[test]
+    fn an_event_of_either_kind_is_as_old_as_its_last_occurrence() {
+        for (more, time) in [
+            (json!({}), "2026-01-01T00:00:00Z"),
+            (json!({ "lastTimestamp": "2026-01-01T02:00:00Z" }), "2026-01-01T02:00:00Z"),
+            (json!({ "eventTime": "2026-01-01T03:00:00.000000Z", "lastTimestamp": null }), "2026-01-01T03:00:00Z"),
+            (
+                json!({ "eventTime": "2026-01-01T03:00:00.000000Z", "series": { "count": 2, "lastObservedTime": "2026-01-01T04:00:00.000000Z" } }),
+                "2026-01-01T04:00:00Z",
+            ),
+        ] {
+            let all = Recommendations::default();
+            assert_eq!(take(&event(&more), &all), Ok(true), "{more}");
+            let given = all.newest("asg").expect("heard").given;
+            assert_eq!(given, time.parse().expect("a time"), "{more}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_recommendation_does_not_replace_one() {
+        let all = Recommendations::default();
+        assert_eq!(take(&event(&json!({})), &all), Ok(true));
+        let later = json!({ "message": "nonsense", "lastTimestamp": "2026-01-02T00:00:00Z" });
+        assert!(take(&event(&later), &all).is_err());
+        assert_eq!(all.newest("asg").map(|r| r.price), Some("0.1".into()));
+    }
+}

@@ -158,7 +158,9 @@ impl Answer {
         if self.rotate.is_empty() && self.remove == 0 {
             return;
         }
-        self.at_once = Some(wanted.strategy.max_unavailable.of(usize::try_from(desired).unwrap_or(0)));
+        let instances = input.state.group.iter().flat_map(|g| &g.instances);
+        let heaviest = instances.map(|i| i.weight as usize).max().unwrap_or(1);
+        self.at_once = Some(wanted.strategy.max_unavailable.nodes(usize::try_from(desired).unwrap_or(0), heaviest));
         self.held = input.lock.map(str::to_owned).or(match foreseen.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,

@@ -65,11 +65,9 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     tell(&members, decision, surplus, draft);
 }
 
-/// In nodes: a share of desired is in units of capacity, of which the heaviest node counts for the most.
 fn surge(amount: Amount, desired: usize, members: &[Member]) -> usize {
-    let most = amount.or_none(desired);
     let heaviest = members.iter().map(Member::weight).max().unwrap_or(1);
-    if matches!(amount, Amount::Percent(_)) && most > 0 { (most / heaviest).max(1) } else { most }
+    if amount.or_none(desired) == 0 { 0 } else { amount.nodes(desired, heaviest) }
 }
 
 fn was_halted(input: &Input) -> bool {

@@ -197,6 +197,12 @@ impl Amount {
         amount.clamp(1, desired.max(1))
     }
 
+    /// In nodes, of which the heaviest is so many units of capacity: a share of desired is in units.
+    pub fn nodes(self, desired: usize, heaviest: usize) -> usize {
+        let of_desired = matches!(self, Amount::Percent(_));
+        if of_desired { (self.of(desired) / heaviest.max(1)).max(1) } else { self.of(desired) }
+    }
+
     /// The same where none at all is a choice: at most all.
     pub fn or_none(self, desired: usize) -> usize {
         if matches!(self, Amount::Count(0) | Amount::Percent(0)) { 0 } else { self.of(desired) }

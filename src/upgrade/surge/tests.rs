@@ -21,7 +21,8 @@ fn standing(name: &str) -> Member {
 #[test]
 fn healthy_nodes_stand_by_and_broken_ones_go_at_once() {
     let old = |n: &str| member(n).old();
-    let cases: Vec<(&str, usize, usize, Vec<Member>, Vec<&str>)> = vec![
+    type Case<'a> = (&'a str, usize, usize, Vec<Member>, Vec<&'a str>);
+    let cases: Vec<Case> = vec![
         ("one at a time", 1, 2, vec![old("a"), old("b")], vec!["record a", "stand by a"]),
         (
             "a broken one needs no surge",
