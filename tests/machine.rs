@@ -247,3 +247,37 @@ fn a_network_object_of_another_vpc_is_told_with_its_vpc() {
         assert!(message.contains(&part), "{message}");
     }
 }
+
+#[test]
+fn licences_and_hosts_reach_the_template_and_must_be_arns() {
+    let licenses = ["b", "a"].map(|id| format!("arn:aws:license-manager:us-west-2:1:license-configuration:lic-{id}"));
+    let hosts = "arn:aws:resource-groups:us-west-2:1:group/hosts";
+    let text = |licenses: &[String], tenancy: &str, hosts: &str| {
+        format!(
+            "{{licenseSpecifications: ['{}'], placement: {{tenancy: {tenancy}, hostResourceGroupArn: '{hosts}'}}}}",
+            licenses.join("', '")
+        )
+    };
+    let group = resolved(&text(&licenses, "host", hosts), &[]);
+    assert_eq!(group.data.licenses, [licenses[1].clone(), licenses[0].clone()]);
+    assert_eq!(group.data.placement.as_ref().and_then(|p| p.host_resource_group.as_deref()), Some(hosts));
+    assert_eq!(problems(&group, &looked()), []);
+    let other = resolved(&text(&licenses[..1], "host", hosts), &[]);
+    assert_ne!(group.fingerprint, other.fingerprint, "another licence needs other nodes");
+    let turned = [licenses[1].clone(), licenses[0].clone()];
+    assert_eq!(
+        group.fingerprint,
+        resolved(&text(&turned, "host", hosts), &[]).fingerprint,
+        "their order means nothing"
+    );
+    let wrong = resolved(&text(&["lic-1".into()], "host", "hosts"), &[]);
+    let message = sentence(&problems(&wrong, &looked()));
+    for part in [
+        "spec.eks.configuration.licenseSpecifications[0] `lic-1`",
+        "spec.eks.configuration.placement.hostResourceGroupArn `hosts`",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let message = sentence(&wanted(&text(&licenses, "default", hosts), &[]).unwrap_err());
+    assert!(message.starts_with("spec.eks.configuration.placement.tenancy `default`"), "{message}");
+}

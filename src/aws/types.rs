@@ -281,6 +281,9 @@ pub struct TemplateData {
     /// Placement, when something was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// Sorted ARNs of licence configurations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub licenses: Vec<String>,
     /// Spot instances, for at most so many dollars per hour: empty for the price on demand, `None` for no spot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
@@ -339,6 +342,9 @@ pub struct Placement {
     /// `default`, `dedicated` or `host`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenancy: Option<String>,
+    /// ARN of the resource group whose dedicated hosts take the instances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_resource_group: Option<String>,
 }
 
 /// Tags for one type of resource that a launch makes.

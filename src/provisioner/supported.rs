@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Problem;
-use crate::api::{EksSpec, InstanceGroupSpec, ProvisionerKind, StrategyType};
+use crate::api::{InstanceGroupSpec, ProvisionerKind, StrategyType};
 use crate::plan::Reason;
 
 /// One row: the field, what is missing, and whether a merged spec uses it.
@@ -34,20 +34,6 @@ pub const TABLE: &[Row] = &[
         feature: "the crd strategy",
         uses: |s, _| strategy(s) == Some(StrategyType::Crd),
     },
-    Row {
-        field: "spec.eks.configuration.licenseSpecifications",
-        feature: "licence specifications",
-        uses: |s, _| configured(s, |c| c.license_specifications.as_ref().is_some_and(|l| !l.is_empty())),
-    },
-    Row {
-        field: "spec.eks.configuration.placement.hostResourceGroupArn",
-        feature: "host resource groups",
-        uses: |s, _| {
-            configured(s, |c| {
-                c.placement.as_ref().and_then(|p| p.host_resource_group_arn.as_deref()).is_some_and(|a| !a.is_empty())
-            })
-        },
-    },
 ];
 
 /// What a merged spec uses of [`TABLE`].
@@ -72,12 +58,4 @@ fn provisioner(spec: &InstanceGroupSpec) -> Option<ProvisionerKind> {
 
 fn strategy(spec: &InstanceGroupSpec) -> Option<StrategyType> {
     spec.strategy.as_ref()?.r#type.as_deref().and_then(StrategyType::parse)
-}
-
-fn eks(spec: &InstanceGroupSpec) -> Option<&EksSpec> {
-    spec.eks.as_ref()
-}
-
-fn configured(spec: &InstanceGroupSpec, test: fn(&crate::api::EksConfiguration) -> bool) -> bool {
-    eks(spec).and_then(|e| e.configuration.as_ref()).is_some_and(test)
 }

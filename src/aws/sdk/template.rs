@@ -22,6 +22,7 @@ pub(super) fn request_data(data: &TemplateData) -> sdk::RequestLaunchTemplateDat
         .set_block_device_mappings((!data.devices.is_empty()).then(|| data.devices.iter().map(device).collect()))
         .set_metadata_options(data.metadata.as_ref().map(metadata))
         .set_placement(data.placement.as_ref().map(placement))
+        .set_license_specifications((!data.licenses.is_empty()).then(|| data.licenses.iter().map(license).collect()))
         .set_instance_market_options(data.spot_price.as_deref().map(spot))
         .set_tag_specifications(
             (!data.tag_specifications.is_empty())
@@ -43,6 +44,8 @@ fn device(device: &BlockDevice) -> sdk::LaunchTemplateBlockDeviceMappingRequest 
     sdk::LaunchTemplateBlockDeviceMappingRequest::builder().device_name(&device.name).ebs(ebs).build()
 }
 
+/// Whoever says something of the service gets no tags in it, whatever the account's default is: EC2 would refuse to
+/// launch with ours, whose keys hold a slash.
 fn metadata(options: &MetadataOptions) -> sdk::LaunchTemplateInstanceMetadataOptionsRequest {
     sdk::LaunchTemplateInstanceMetadataOptionsRequest::builder()
         .set_http_endpoint(options.http_endpoint.as_deref().map(Into::into))
@@ -56,7 +59,12 @@ fn placement(placement: &Placement) -> sdk::LaunchTemplatePlacementRequest {
     sdk::LaunchTemplatePlacementRequest::builder()
         .set_availability_zone(placement.availability_zone.clone())
         .set_tenancy(placement.tenancy.as_deref().map(sdk::Tenancy::from))
+        .set_host_resource_group_arn(placement.host_resource_group.clone())
         .build()
+}
+
+fn license(arn: &String) -> sdk::LaunchTemplateLicenseConfigurationRequest {
+    sdk::LaunchTemplateLicenseConfigurationRequest::builder().license_configuration_arn(arn).build()
 }
 
 fn spot(price: &str) -> sdk::LaunchTemplateInstanceMarketOptionsRequest {
@@ -95,6 +103,9 @@ fn plain_data(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {
     security_groups.sort();
     let mut tag_specifications: Vec<_> = data.tag_specifications().iter().map(plain_tag_specification).collect();
     tag_specifications.sort_by(|a, b| a.resource_type.cmp(&b.resource_type));
+    let mut licenses: Vec<_> =
+        data.license_specifications().iter().map(|l| text(l.license_configuration_arn())).collect();
+    licenses.sort();
     let mut devices: Vec<_> = data.block_device_mappings().iter().map(plain_device).collect();
     devices.sort_by(|a, b| a.name.cmp(&b.name));
     TemplateData {
@@ -106,17 +117,24 @@ fn plain_data(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {
         security_groups,
         user_data: Redacted::new(text(data.user_data())),
         devices,
-        metadata: data.metadata_options().map(|m| MetadataOptions {
-            http_endpoint: m.http_endpoint().map(|v| v.as_str().to_owned()),
-            http_tokens: m.http_tokens().map(|v| v.as_str().to_owned()),
-            hop_limit: m.http_put_response_hop_limit(),
-        }),
+        metadata: data.metadata_options().map(plain_metadata).filter(|m| *m != MetadataOptions::default()),
+        licenses,
         placement: data.placement().map(|p| Placement {
             availability_zone: p.availability_zone().map(str::to_owned),
             tenancy: p.tenancy().map(|t| t.as_str().to_owned()),
+            host_resource_group: p.host_resource_group_arn().map(str::to_owned),
         }),
         spot_price: data.instance_market_options().and_then(plain_spot),
         tag_specifications,
+    }
+}
+
+/// Tags in the metadata are no option of ours: a template that says nothing else says what we say.
+fn plain_metadata(options: &sdk::LaunchTemplateInstanceMetadataOptions) -> MetadataOptions {
+    MetadataOptions {
+        http_endpoint: options.http_endpoint().map(|v| v.as_str().to_owned()),
+        http_tokens: options.http_tokens().map(|v| v.as_str().to_owned()),
+        hop_limit: options.http_put_response_hop_limit(),
     }
 }
 
@@ -138,4 +156,20 @@ fn plain_tag_specification(of: &sdk::LaunchTemplateTagSpecification) -> TagSpeci
     let mut tags = plain_tags(of.tags());
     tags.sort();
     TagSpecification { resource_type: text(of.resource_type().map(|t| t.as_str())), tags }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_of_tags_in_the_metadata_is_no_difference() {
+        let options = sdk::LaunchTemplateInstanceMetadataOptions::builder()
+            .instance_metadata_tags(sdk::LaunchTemplateInstanceMetadataTagsState::Disabled);
+        let data = |options| sdk::ResponseLaunchTemplateData::builder().metadata_options(options).build();
+        assert_eq!(plain_data(&data(options.clone().build())), TemplateData::default());
+        let required = options.http_tokens(sdk::LaunchTemplateHttpTokensState::Required).build();
+        let read = plain_data(&data(required)).metadata.expect("options");
+        assert_eq!(read, MetadataOptions { http_tokens: Some("required".into()), ..MetadataOptions::default() });
+    }
 }

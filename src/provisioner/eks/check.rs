@@ -53,6 +53,7 @@ pub fn problems(resolved: &Resolved, looked: &Looked) -> Vec<Problem> {
     for (i, device) in resolved.data.devices.iter().enumerate() {
         volume(&mut problems, i, device, image);
     }
+    problems.extend(arns(resolved));
     problems.extend(resolved.wanted.stages.iter().enumerate().filter_map(|(i, stage)| {
         let remedy = "encode it again, or write it as plain text";
         stage.cut_short().then(|| Problem::invalid(&stage.field(i), "", "ends like base64 and is none", remedy))
@@ -82,6 +83,25 @@ fn platform(resolved: &Resolved, image: &Image) -> Option<Problem> {
     );
     let remedy = "use an AMI of that family, or correct the annotation instancemgr.keikoproj.io/os-family";
     Some(Problem::invalid(IMAGE, &resolved.data.image_id, rule, remedy))
+}
+
+/// What is named by its ARN must be an ARN of its kind: EC2 takes any text into a template, and no instance comes.
+fn arns(resolved: &Resolved) -> Vec<Problem> {
+    let wanted = &resolved.wanted;
+    let group = wanted.placement.iter().flat_map(|p| &p.host_resource_group);
+    let group = group.map(|arn| ("placement.hostResourceGroupArn".to_owned(), arn, "resource-groups", "group/"));
+    let license = |(i, arn)| (format!("licenseSpecifications[{i}]"), arn, "license-manager", "license-configuration");
+    let licenses = wanted.licenses.iter().enumerate().map(license);
+    let wrong = licenses.chain(group).filter(|(_, arn, service, kind)| {
+        let parts: Vec<_> = arn.splitn(6, ':').collect();
+        !matches!(parts[..], ["arn", partition, of, _, _, name]
+            if partition.starts_with("aws") && of == *service && name.starts_with(kind))
+    });
+    let problem = |(field, arn, service, kind): (String, &String, &str, &str)| {
+        let remedy = format!("use an ARN such as arn:aws:{service}:us-west-2:123456789012:{kind}...");
+        Problem::invalid(&format!("spec.eks.configuration.{field}"), arn, "is no ARN of that kind", remedy)
+    };
+    wrong.map(problem).collect()
 }
 
 /// The Amazon EBS User Guide's rules, "Amazon EBS volume types": only lower limits, because upper ones are raised.

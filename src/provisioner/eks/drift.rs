@@ -35,8 +35,15 @@ fn digest(part: Option<&String>) -> String {
 
 /// Field by field, everything but user data.
 pub fn data_fields(from: &TemplateData, to: &TemplateData) -> Vec<Drift> {
-    let pairs = fields(from).into_iter().zip(fields(to));
+    let pairs = fields(&by_device(from)).into_iter().zip(fields(&by_device(to)));
     pairs.filter(|((_, a), (_, b))| a != b).map(|((name, a), (_, b))| Drift::new(name, shown(&a), shown(&b))).collect()
+}
+
+/// AWS tells devices in an order of its own; a spec's may be another.
+fn by_device(data: &TemplateData) -> TemplateData {
+    let mut data = data.clone();
+    data.devices.sort_by(|a, b| a.name.cmp(&b.name));
+    data
 }
 
 fn shown(value: &Value) -> String {

@@ -72,7 +72,7 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// What a version holds, by the names of the spec, without user data.
-pub fn fields(data: &TemplateData) -> [(&'static str, Value); 10] {
+pub fn fields(data: &TemplateData) -> [(&'static str, Value); 11] {
     let TemplateData {
         image_id,
         instance_type,
@@ -83,6 +83,7 @@ pub fn fields(data: &TemplateData) -> [(&'static str, Value); 10] {
         devices,
         metadata,
         placement,
+        licenses,
         spot_price,
         tag_specifications,
     } = data;
@@ -95,6 +96,7 @@ pub fn fields(data: &TemplateData) -> [(&'static str, Value); 10] {
         ("volumes", json!(devices)),
         ("metadataOptions", json!(metadata)),
         ("placement", json!(placement)),
+        ("licenseSpecifications", json!(licenses)),
         ("tagSpecifications", json!(tag_specifications)),
         ("spotPrice", json!(spot_price)),
     ]

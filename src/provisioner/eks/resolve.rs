@@ -162,6 +162,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         devices: wanted.devices.clone(),
         metadata: wanted.metadata.clone(),
         placement: wanted.placement.clone(),
+        licenses: sorted(&wanted.licenses),
         spot_price: wanted.spot_price.clone(),
         tag_specifications: wanted.tag_specifications.clone(),
         user_data: Redacted::default(),
@@ -204,6 +205,13 @@ pub(super) fn unknown_type(wanted: &Wanted) -> Problem {
     let rule = "is no instance type of this region";
     Problem::invalid("spec.eks.configuration.instanceType", &wanted.instance_type, rule, "correct it")
         .because(Reason::NotFound)
+}
+
+fn sorted(names: &[String]) -> Vec<String> {
+    let mut names = names.to_vec();
+    names.sort();
+    names.dedup();
+    names
 }
 
 fn auth_mode(wanted: &Wanted) -> Problem {

@@ -109,6 +109,8 @@ pub struct Wanted {
     pub metadata: Option<MetadataOptions>,
     /// Placement.
     pub placement: Option<Placement>,
+    /// ARNs of licence configurations.
+    pub licenses: Vec<String>,
     /// Fields whose feature is not there: sizes, joining and deletion go on.
     pub unsupported: Vec<Problem>,
 }
@@ -290,6 +292,7 @@ pub fn parse(
         hooks: hooks(&mut problems, c),
         metadata: metadata(&mut problems, c),
         placement: placement(&mut problems, c),
+        licenses: list(&c.license_specifications),
         unsupported,
     };
     problems.done(with_autoscaler_tags(wanted))

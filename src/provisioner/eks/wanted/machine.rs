@@ -129,12 +129,19 @@ pub(super) fn placement(problems: &mut Problems, c: &EksConfiguration) -> Option
     let placement = Placement {
         availability_zone: set(&p.availability_zone),
         tenancy: word(problems, "placement.tenancy", &p.tenancy, &["default", "dedicated", "host"]),
+        host_resource_group: set(&p.host_resource_group_arn),
     };
     if placement == Placement::default() {
         return None;
     }
-    if placement.tenancy.is_none() {
-        problems.push("placement.tenancy", "", "is required with a placement", "use default, dedicated or host");
+    match placement.tenancy.as_deref() {
+        None => {
+            problems.push("placement.tenancy", "", "is required with a placement", "use default, dedicated or host")
+        }
+        Some(tenancy) if tenancy != "host" && placement.host_resource_group.is_some() => {
+            problems.push("placement.tenancy", tenancy, "does not go with hostResourceGroupArn", "use host");
+        }
+        Some(_) => {}
     }
     Some(placement)
 }
