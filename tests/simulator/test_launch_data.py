@@ -77,6 +77,30 @@ def test_instances_and_volumes_carry_the_tags_of_template_and_group(aws, groups,
     assert (volume["Size"], volume["Tags"]) == (40, [{"Key": "from", "Value": "template-volume"}])
 
 
+@pytest.mark.mended
+def test_volumes_have_the_type_and_the_speed_of_the_template(aws, groups, data, name):
+    """Amazon EC2 API Reference, LaunchTemplateEbsBlockDeviceRequest: VolumeType, Iops, Throughput, SnapshotId."""
+    old = aws.ec2.create_volume(AvailabilityZone="us-west-2a", Size=9)["VolumeId"]
+    snapshot = aws.ec2.create_snapshot(VolumeId=old)["SnapshotId"]
+    volumes = {
+        "/dev/xvda": {"VolumeType": "gp3", "VolumeSize": 20, "Iops": 4000, "Throughput": 250},
+        "/dev/xvdb": {"VolumeType": "io2", "VolumeSize": 30, "Iops": 500},
+        "/dev/xvdc": {"VolumeType": "gp2", "SnapshotId": snapshot},
+    }
+    devices = {"BlockDeviceMappings": [{"DeviceName": device, "Ebs": ebs} for device, ebs in volumes.items()]}
+    aws.ec2.create_launch_template(LaunchTemplateName=f"fast-{name}", LaunchTemplateData=data | devices)
+    group = groups.make(1, LaunchTemplate={"LaunchTemplateName": f"fast-{name}", "Version": "1"})
+    (identifier,) = groups.settle(group, 1)
+    found = aws.ec2.describe_volumes(Filters=[{"Name": "attachment.instance-id", "Values": [identifier]}])["Volumes"]
+    made = {volume["Attachments"][0]["Device"]: volume for volume in found}
+    assert {device: (v["VolumeType"], v["Size"]) for device, v in made.items()} == {
+        "/dev/xvda": ("gp3", 20),
+        "/dev/xvdb": ("io2", 30),
+        "/dev/xvdc": ("gp2", 9),
+    }
+    assert (made["/dev/xvda"]["Iops"], made["/dev/xvda"]["Throughput"], made["/dev/xvdb"]["Iops"]) == (4000, 250, 500)
+
+
 def test_networks_images_and_types_are_found_by_id_and_filter(aws, simulator):
     """Amazon EC2 API Reference, DescribeSubnets, DescribeSecurityGroups, DescribeImages and DescribeInstanceTypes."""
     here = {"Name": "vpc-id", "Values": [simulator.vpc]}

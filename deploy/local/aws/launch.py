@@ -140,7 +140,7 @@ def run(world: Any, group: Group, source: Any, subnet: str) -> Any:
         tags["aws:ec2launchtemplate:version"] = source.template["Version"]
     tags |= specified_tags(data, "instance")
     tags |= {key: tag["Value"] for key, tag in group.tags.items() if tag["PropagateAtLaunch"]}
-    devices = [mapping for mapping in data.get("BlockDeviceMappings", []) if mapping.get("Ebs", {}).get("VolumeSize")]
+    devices = [mapping for mapping in data.get("BlockDeviceMappings", []) if {"VolumeSize", "SnapshotId"} & set(mapping.get("Ebs", {}))]
     user_data, placement = data.get("UserData"), data.get("Placement") or {}
     groups = list(data.get("SecurityGroupIds", []))
     for nic in data.get("NetworkInterfaces", []):
@@ -157,11 +157,12 @@ def run(world: Any, group: Group, source: Any, subnet: str) -> Any:
         subnet_id=subnet,
         region_name=world.settings.region,
         tags={"instance": tags, "volume": specified_tags(data, "volume")},
-        **({"block_device_mappings": devices} if devices else {}),
+        **({"block_device_mappings": [without_iops(mapping) for mapping in devices]} if devices else {}),
         iam_instance_profile=profile_shown(world, data.get("IamInstanceProfile")),
         metadata_options=data.get("MetadataOptions", {}),
     )
     instance = reservation.instances[0]
+    give_iops(world, instance, devices)
     instance.placement.tenancy = placement.get("Tenancy") or ("host" if placement.get("HostResourceGroupArn") else "default")
     instance.placement.host_resource_group_arn = placement.get("HostResourceGroupArn")
     instance.licenses = data.get("LicenseSpecifications", [])
@@ -169,6 +170,22 @@ def run(world: Any, group: Group, source: Any, subnet: str) -> Any:
         instance.instance_lifecycle, instance.spot_instance_request_id = "spot", f"sir-{instance.id[-8:]}"
     instance._state.name, instance._state.code = "pending", 0
     return instance
+
+
+def without_iops(mapping: dict[str, Any]) -> dict[str, Any]:
+    """A block device as moto's launch takes it: it drops Iops, and makes no volume that must have them."""
+    ebs = mapping["Ebs"]
+    return {**mapping, "Ebs": {**ebs, "VolumeType": "gp2"}} if ebs.get("VolumeType") in ("io1", "io2") else mapping
+
+
+def give_iops(world: Any, instance: Any, devices: list[dict[str, Any]]) -> None:
+    """Let the volumes of an instance have the type, Iops and Throughput that were asked for."""
+    attached = dict(instance.get_block_device_mapping)
+    for mapping in devices:
+        ebs, volume = mapping["Ebs"], world.ec2.volumes[attached[mapping["DeviceName"]].volume_id]
+        volume.volume_type = ebs.get("VolumeType") or volume.volume_type
+        volume.iops = ebs.get("Iops") or volume.iops
+        volume.throughput = ebs.get("Throughput") or volume.throughput
 
 
 def forget(world: Any, instance: Any) -> None:
