@@ -73,7 +73,7 @@ pub struct InstanceGroupStatus {
     /// The generation of the spec that this status tells about.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many nodes are in which state.
+    /// How many nodes are in which state; in a group whose types have weights, how many units of capacity.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
     /// The launch template version that nodes should run.
@@ -87,7 +87,7 @@ pub struct InstanceGroupStatus {
     pub boundaries_revision: Option<String>,
 }
 
-/// Numbers of nodes.
+/// Numbers of nodes; in a group whose types have weights, numbers of units of capacity, as its sizes are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = without_defaults)]
