@@ -55,6 +55,8 @@ pub struct Applied {
     pub stopped: Option<Stopped>,
     /// Evictions that a budget refused.
     pub refusals: Vec<Refusal>,
+    /// Rights that are missing to tag what was taken over, which stops nothing.
+    pub untagged: Vec<String>,
     /// The resourceVersion that our last write to the InstanceGroup gave.
     pub resource_version: Option<String>,
 }
@@ -98,6 +100,7 @@ pub struct Refusal {
 enum Done {
     Yes,
     Refused(Refusal),
+    Untagged(String),
     Version(String),
 }
 
@@ -113,12 +116,14 @@ pub async fn apply(
 ) -> Applied {
     let mut run =
         Run { a, id, rv: resource_version.to_owned(), finalizers, made: HashMap::new(), roles: HashMap::new() };
-    let mut applied = Applied { done: 0, stopped: None, refusals: Vec::new(), resource_version: None, plan };
+    let mut applied =
+        Applied { done: 0, stopped: None, refusals: Vec::new(), untagged: Vec::new(), resource_version: None, plan };
     for index in 0..applied.plan.steps.len() {
         let Planned { step, because } = &applied.plan.steps[index];
         match run.step(step).await {
             Ok(Done::Yes) => {}
             Ok(Done::Refused(refusal)) => applied.refusals.push(refusal),
+            Ok(Done::Untagged(right)) => applied.untagged.push(right),
             Ok(Done::Version(version)) => {
                 run.rv.clone_from(&version);
                 applied.resource_version = Some(version);
@@ -157,6 +162,16 @@ fn ok<T>(result: Result<T, AwsError>) -> Step_ {
     result.map(|_| Done::Yes).map_err(Stopped::Aws)
 }
 
+/// Tags say whose a thing is; without the right to set them everything else goes on.
+fn tagged(result: Result<(), AwsError>) -> Step_ {
+    match result {
+        Err(error) if error.kind == AwsErrorKind::Denied => {
+            Ok(Done::Untagged(error.missing_permission().unwrap_or_default()))
+        }
+        other => ok(other),
+    }
+}
+
 /// A delete of what is gone already is done.
 fn gone<T>(result: Result<T, AwsError>) -> Step_ {
     match result {
@@ -182,6 +197,8 @@ impl Run<'_> {
             | Step::CreateProfile { .. }
             | Step::AddRoleToProfile { .. }
             | Step::RemoveRoleFromProfile { .. }
+            | Step::TagRole { .. }
+            | Step::TagProfile { .. }
             | Step::DeleteProfile { .. }
             | Step::DeleteRole { .. } => self.iam(step).await,
             Step::CreateTemplate(_)

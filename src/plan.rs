@@ -143,6 +143,10 @@ pub enum Step {
     DeleteConfiguration { configuration: String },
     /// CreateTags on a launch template that we adopted.
     TagTemplate { template: String, tags: Vec<Tag> },
+    /// TagRole on a role that we adopted.
+    TagRole { role: String, tags: Vec<Tag> },
+    /// TagInstanceProfile on a profile that we adopted.
+    TagProfile { profile: String, tags: Vec<Tag> },
     /// CreateAutoScalingGroup; `group.template` is filled from `pin`.
     CreateGroup {
         #[serde(flatten)]
@@ -249,6 +253,8 @@ impl Step {
             Step::DeleteTemplate { .. } => "DeleteTemplate",
             Step::DeleteConfiguration { .. } => "DeleteConfiguration",
             Step::TagTemplate { .. } => "TagTemplate",
+            Step::TagRole { .. } => "TagRole",
+            Step::TagProfile { .. } => "TagProfile",
             Step::CreateGroup { .. } => "CreateGroup",
             Step::UpdateGroup { .. } => "UpdateGroup",
             Step::PutTags { .. } => "PutTags",

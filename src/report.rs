@@ -90,7 +90,8 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         set(boundaries(bounds));
     }
     let known = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
-    let notes = plan.notes.iter().cloned().chain(drain_blocked(applied, &outcome));
+    let notes = plan.notes.iter().cloned().map(|note| untagged(note, applied));
+    let notes = notes.chain(drain_blocked(applied, &outcome));
     for note in notes.filter(|n| n.status || known(n.condition)) {
         set(Condition::new(note.condition, note.status, &note.reason, note.message));
     }
@@ -103,6 +104,16 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     }
     status["conditions"] = json!(conditions);
     Report { patch: patch(&before, status, old), acts, events, outcome: Some(outcome) }
+}
+
+/// What was taken over and may not be tagged is told where the takeover is.
+fn untagged(mut note: Note, applied: &Applied) -> Note {
+    if note.condition == condition::ADOPTED && !applied.untagged.is_empty() {
+        let rights = applied.untagged.join(" and ");
+        note.message +=
+            &format!("; not tagged, so it stays when the group is deleted: the controller may not {rights}");
+    }
+    note
 }
 
 fn told(warning: bool, reason: &str, message: String) -> Told {
@@ -341,6 +352,8 @@ fn step_event(planned: &Planned) -> Option<Told> {
         | Step::DeleteTemplateVersions { .. }
         | Step::DeleteTemplate { .. }
         | Step::TagTemplate { .. }
+        | Step::TagRole { .. }
+        | Step::TagProfile { .. }
         | Step::DeleteGroup { .. }
         | Step::RemoveAuthEntry(_)
         | Step::Evict { .. } => None,

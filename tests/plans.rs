@@ -316,6 +316,23 @@ fn theirs(world: World) -> World {
         .with(|w| w.state.hooks = Some(vec![hook("theirs")]))
 }
 
+/// A second version that is not ours, at `$Latest`, while a node runs the first, which is not ours either.
+fn left_by_another() -> World {
+    plain()
+        .with(|w| {
+            w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+            let data = resolved(NEW_IMAGE, &[]).data;
+            w.state.versions.insert(2, Version { fingerprint: None, data: Some(data) });
+            let template = w.state.template.as_mut().expect("a template");
+            (template.default_version, template.latest_version) = (2, 2);
+            template.tags.clear();
+        })
+        .group(|g| {
+            g.template.as_mut().expect("a pin").version = "$Latest".into();
+            g.instances[1].template.as_mut().expect("a version").version = "2".into();
+        })
+}
+
 fn scenarios() -> Vec<(&'static str, World)> {
     let given = || resolved("eks: {configuration: {roleName: given}}", &[]);
     let second = |w: &mut World| {
@@ -415,6 +432,23 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 })
                 .group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
         ),
+        ("adoption-with-older-nodes", theirs(left_by_another()).with(|w| w.status = InstanceGroupStatus::default())),
+        (
+            "older-nodes-stay-after-an-adoption",
+            left_by_another()
+                .with(|w| {
+                    let template = w.status.template.as_mut().expect("a record");
+                    template.version = Some("2".into());
+                    template.adopted_hash = template.hash.clone();
+                    template.adopted_version = Some("2".into());
+                })
+                .group(|g| g.template.as_mut().expect("a pin").version = "2".into()),
+        ),
+        (
+            "adoption-after-another-controller-led-in-between",
+            left_by_another().with(|w| w.status.latest_template_version = Some("2".into())),
+        ),
+        ("a-version-that-a-person-made-is-no-takeover", left_by_another()),
         (
             "rotate-at-brings-what-a-takeover-left",
             plain().with(|w| {

@@ -26,7 +26,7 @@ fn plan(outcome: Outcome) -> Plan {
 }
 
 fn applied(plan: Plan, stopped: Option<Stopped>) -> Applied {
-    Applied { done: plan.steps.len(), plan, stopped, refusals: vec![], resource_version: None }
+    Applied { done: plan.steps.len(), plan, stopped, refusals: vec![], untagged: vec![], resource_version: None }
 }
 
 fn told(old: &InstanceGroupStatus, outcome: Outcome) -> Report {

@@ -1,6 +1,6 @@
 //! Roles, their policies and their instance profiles.
 
-use super::{Done, Run, Step_, Stopped, gone, ok};
+use super::{Done, Run, Step_, Stopped, gone, ok, tagged};
 use crate::aws::{AwsErrorKind, InstanceProfile, NewRole, Tag};
 use crate::plan::Step;
 
@@ -28,6 +28,8 @@ impl Run<'_> {
             Step::RemoveRoleFromProfile { profile, role } => {
                 gone(iam.remove_role_from_profile(profile, role).await.inspect(|()| inventory.role_removed(profile)))
             }
+            Step::TagRole { role, tags } => tagged(iam.tag_role(role, tags).await),
+            Step::TagProfile { profile, tags } => tagged(iam.tag_profile(profile, tags).await),
             Step::DeleteProfile { profile } => {
                 gone(iam.delete_profile(profile).await.inspect(|()| inventory.gone_profile(profile)))
             }

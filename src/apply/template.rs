@@ -1,6 +1,6 @@
 //! Launch templates and their versions.
 
-use super::{Done, Run, Step_, Stopped, gone, ok};
+use super::{Done, Run, Step_, Stopped, gone, tagged};
 use crate::aws::{AwsErrorKind, LaunchTemplate, NewTemplate, TemplatePin, TemplateVersion};
 use crate::plan::Step;
 
@@ -22,7 +22,7 @@ impl Run<'_> {
                 gone(ec2.delete_template(template).await.inspect(|()| inventory.gone_template(template)))
             }
             Step::TagTemplate { template, tags } => {
-                ok(ec2.create_tags(template, tags).await.inspect(|()| inventory.wrote_template_id(template)))
+                tagged(ec2.create_tags(template, tags).await.inspect(|()| inventory.wrote_template_id(template)))
             }
             other => unreachable!("{} is no step of launch templates", other.name()),
         }

@@ -89,10 +89,14 @@ fn subject(step: &Step) -> String {
         Step::AddFinalizer | Step::RemoveFinalizer => "on the InstanceGroup".into(),
         Step::Record { .. } => "status".into(),
         Step::CreateRole(role) => role.name.clone(),
-        Step::AttachPolicy { role, .. } | Step::DetachPolicy { role, .. } | Step::DeleteRole { role } => role.clone(),
+        Step::AttachPolicy { role, .. }
+        | Step::DetachPolicy { role, .. }
+        | Step::TagRole { role, .. }
+        | Step::DeleteRole { role } => role.clone(),
         Step::CreateProfile { profile, .. }
         | Step::AddRoleToProfile { profile, .. }
         | Step::RemoveRoleFromProfile { profile, .. }
+        | Step::TagProfile { profile, .. }
         | Step::DeleteProfile { profile } => profile.clone(),
         Step::CreateTemplate(template) => template.name.clone(),
         Step::PutTemplateVersion { template, .. }

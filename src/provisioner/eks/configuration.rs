@@ -6,10 +6,10 @@
 
 use serde_json::json;
 
-use super::plan::{Draft, Input, adopt};
+use super::plan::{Draft, Input};
 use super::resolve::Resolved;
 use super::state::{State, Version};
-use super::{create, drift};
+use super::{adopt, create, drift};
 use crate::api::{InstanceGroupStatus, ScalingConfigurationKind};
 use crate::aws::ScalingGroup;
 use crate::plan::{Drift, Pin, Step, Told};
@@ -78,7 +78,7 @@ fn remember(input: &Input, name: &str, draft: &mut Draft) {
     (new.version, new.hash) = (Some(name.to_owned()), hash.clone());
     (new.adopted_version, new.adopted_hash) = (Some(name.to_owned()), hash);
     if new != old {
-        adopt(input, &format!("launch configuration {name}"), input.state.configuration.as_ref(), &new, draft);
+        adopt::group(input, &adopt::Found::configuration(input, name), &new, draft);
     }
     draft.facts.status.insert("template".into(), json!(new));
 }

@@ -75,6 +75,13 @@ impl World {
             Step::TagTemplate { tags, .. } => {
                 self.state.template.iter_mut().for_each(|t| t.tags.extend(tags.iter().cloned()));
             }
+            Step::TagRole { tags, .. } => {
+                let role = self.state.profile.as_mut().and_then(|p| p.role.as_mut());
+                role.into_iter().for_each(|r| r.tags.extend(tags.iter().cloned()));
+            }
+            Step::TagProfile { tags, .. } => {
+                self.state.profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
+            }
             Step::PutAuthEntry(_) => {
                 self.state.auth = EntryState::Present;
                 self.state.auth_is_ours = true;
@@ -195,6 +202,8 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::DeleteTemplate { .. }
         | Step::DeleteConfiguration { .. }
         | Step::TagTemplate { .. }
+        | Step::TagRole { .. }
+        | Step::TagProfile { .. }
         | Step::CreateGroup { .. }
         | Step::PutHook { .. }
         | Step::DeleteHook { .. }

@@ -1,5 +1,6 @@
 //! The provisioner `eks`: a launch template, a scaling group, and a role.
 
+pub mod adopt;
 pub mod check;
 pub mod configuration;
 pub mod create;

@@ -226,7 +226,11 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     } else {
         (None, Vec::new())
     };
-    let hooked = !resolved.wanted.hooks.is_empty() || status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
+    // What others put on a group is told when it is taken over, and only then.
+    let unseen = group.is_some() && status.managed.is_none();
+    let attached = if unseen && profile.is_some() { all_policies(o, role, attached).await } else { attached };
+    let recorded = status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
+    let hooked = unseen || recorded || !resolved.wanted.hooks.is_empty();
     let hooks = match &group {
         Some(group) if hooked => Some(o.inventory.hooks(&group.name, o.resync).await.map_err(aws)?.to_vec()),
         _ => None,
@@ -255,6 +259,14 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     };
     closer(o, resolved, status, &mut state).await?;
     Ok(state)
+}
+
+/// Every policy on the role. Nothing depends on the others but what a person is told, so no answer is good enough.
+async fn all_policies(o: &Observer<'_>, role: &str, asked: Vec<String>) -> Vec<String> {
+    match o.inventory.aws().iam.attached_policies(role).await {
+        Ok(all) => asked.iter().cloned().chain(all.into_iter().filter(|policy| !asked.contains(policy))).collect(),
+        Err(_) => asked,
+    }
 }
 
 /// The template that the group refers to when it is not the one of the derived name.

@@ -7,11 +7,10 @@ use serde_json::json;
 
 use super::resolve::Resolved;
 use super::state::{self, Pinned, State};
-use super::{configuration, create, purchase, rotate, standing, warm};
-use crate::api::names::condition;
+use super::{adopt, configuration, create, purchase, rotate, standing, warm};
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::auth::aws_auth::EntryState;
-use crate::aws::{Instance, NewVersion, ScalingGroup, ScalingGroupChange, Tag, TemplateData, TemplatePin, tag_map};
+use crate::aws::{Instance, NewVersion, ScalingGroup, ScalingGroupChange, Tag, TemplatePin, tag_map};
 use crate::plan::{Drift, Facts, Note, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, Told};
 use crate::provisioner::sentence;
 use crate::timing::Timing;
@@ -338,42 +337,9 @@ fn remember(input: &Input, id: &str, number: i64, draft: &mut Draft) {
     }
     draft.facts.status.insert("latestTemplateVersion".into(), json!(version));
     if new != old && own.is_none() {
-        let found = input.state.versions.get(&number).and_then(|v| v.data.as_ref());
-        adopt(input, &format!("template version {number}"), found, &new, draft);
+        adopt::group(input, &adopt::Found::version(input, number), &new, draft);
     }
     draft.facts.status.insert("template".into(), json!(new));
-}
-
-/// First sight of a group that the original made: recorded before anything else.
-pub fn adopt(
-    input: &Input,
-    at: &str,
-    found: Option<&TemplateData>,
-    template: &crate::api::TemplateStatus,
-    draft: &mut Draft,
-) {
-    let mut differences = found.map(|d| super::drift::data_fields(d, &input.resolved.data)).unwrap_or_default();
-    if found.is_some_and(|d| d.user_data != input.resolved.data.user_data) {
-        differences.push(Drift::new("userData", "as found", "as rendered now"));
-    }
-    let listed: Vec<_> = differences.iter().map(ToString::to_string).collect();
-    let message = if listed.is_empty() {
-        format!("taken over at {at}; nothing differs")
-    } else {
-        format!(
-            "taken over at {at}; these differences arrive with the next change, or when rotate-at asks: {}",
-            listed.join("; ")
-        )
-    };
-    let pool = if warm::of_others(input) { "; its warm pool, which the spec does not ask for, lives on" } else { "" };
-    let message = message + pool;
-    draft.step(Step::Record { status: json!({ "template": template }) });
-    draft.notes.push(Note { condition: condition::ADOPTED, status: true, reason: "TakenOver".into(), message });
-    if let Some(t) = &input.state.template
-        && !state::owned(&t.tags, &input.resolved.ownership)
-    {
-        draft.step(Step::TagTemplate { template: t.id.clone(), tags: input.resolved.ownership.clone() });
-    }
 }
 
 fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draft) {

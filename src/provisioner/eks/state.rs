@@ -190,7 +190,8 @@ pub fn outdated(
     instance: &crate::aws::Instance,
 ) -> Vec<Drift> {
     let of_group = state.group.as_ref().and_then(configuration::of);
-    if let Some(name) = of_group.filter(|name| instance.configuration.as_deref() == Some(name)) {
+    // None is made any more: every one that an instance runs was there at the takeover.
+    if let Some(name) = of_group.filter(|_| instance.configuration.is_some()) {
         return rotate_at(resolved, state, instance, configuration::differences(resolved, state, status, name));
     }
     let wanted = &resolved.fingerprint.hash;
@@ -206,11 +207,9 @@ pub fn outdated(
             because.extend(held.iter().flat_map(|data| super::drift::data_fields(data, &resolved.data)));
             because
         }
-        Some(number) => match version_hash(state, status, number) {
-            Some(hash) if hash == *wanted => Vec::new(),
-            None if adopting(state, status, number) => Vec::new(),
-            _ => super::drift::versions(state.versions.get(&number), resolved),
-        },
+        Some(number) if version_hash(state, status, number).as_ref() == Some(wanted) => Vec::new(),
+        Some(number) if taken_over(resolved, state, status).is_some_and(|newest| number <= newest) => Vec::new(),
+        Some(number) => super::drift::versions(state.versions.get(&number), resolved),
     };
     rotate_at(resolved, state, instance, because)
 }
@@ -231,8 +230,28 @@ fn rotate_at(
     because
 }
 
-/// The version that the group is pinned to is seen for the first time and is nobody's of ours.
+/// The version that the group is pinned to is nobody's of ours, and is seen for the first time: at the takeover, or after
+/// another controller has led in between, which writes `latestTemplateVersion` and not what stands beside it.
 fn adopting(state: &State, status: &InstanceGroupStatus, number_of: i64) -> bool {
-    let pin = state.group.as_ref().and_then(|g| g.template.as_ref()).and_then(|p| number(p, state.template.as_ref()));
-    pin == Some(number_of) && status.template.as_ref().is_none_or(|t| t.adopted_hash.is_none() && t.hash.is_none())
+    let latest = status.latest_template_version.as_ref().filter(|latest| **latest == number_of.to_string());
+    let unseen = status.template.as_ref().is_none_or(|t| match (&t.adopted_hash, &t.hash) {
+        (None, None) => true,
+        (Some(_), _) | (_, Some(_)) => latest.is_some() && t.version.as_ref() != latest,
+    });
+    unseen && pinned_number(state) == Some(number_of)
+}
+
+/// The newest version that was taken over, while what was wanted then still is: nodes of older ones were left by the
+/// controller before, and are up to date as well.
+fn taken_over(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> Option<i64> {
+    let pin = pinned_number(state)?;
+    if version_hash(state, status, pin).is_none() && adopting(state, status, pin) {
+        return Some(pin);
+    }
+    let recorded = status.template.as_ref().filter(|t| t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash))?;
+    recorded.adopted_version.as_ref()?.parse().ok()
+}
+
+fn pinned_number(state: &State) -> Option<i64> {
+    state.group.as_ref()?.template.as_ref().and_then(|pin| number(pin, state.template.as_ref()))
 }

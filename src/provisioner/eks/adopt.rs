@@ -1,0 +1,110 @@
+//! First sight of a group that another controller made: what it is taken over with.
+
+use serde_json::json;
+
+use super::plan::{Draft, Input};
+use super::{state, warm};
+use crate::api::TemplateStatus;
+use crate::api::names::condition;
+use crate::aws::{ScalingGroup, Tag, TemplateData};
+use crate::plan::{Drift, Note, Step};
+
+/// What a group launches from at that moment.
+pub struct Found<'a> {
+    /// What it is, in words.
+    pub name: String,
+    /// What it holds, as far as it could be read.
+    pub data: Option<&'a TemplateData>,
+    /// Nodes that came of something older.
+    pub older: usize,
+}
+
+impl<'a> Found<'a> {
+    /// A version of the launch template.
+    pub fn version(input: &'a Input, number: i64) -> Self {
+        let instances = input.state.group.iter().flat_map(|g| &g.instances);
+        let versions = instances.filter_map(|i| state::number(i.template.as_ref()?, input.state.template.as_ref()));
+        let data = input.state.versions.get(&number).and_then(|v| v.data.as_ref());
+        let older = versions.filter(|version| *version < number).count();
+        Found { name: format!("template version {number}"), data, older }
+    }
+
+    /// A launch configuration.
+    pub fn configuration(input: &'a Input, name: &str) -> Self {
+        let instances = input.state.group.iter().flat_map(|g| &g.instances);
+        let older = instances.filter(|i| i.configuration.as_deref() != Some(name)).count();
+        Found { name: format!("launch configuration {name}"), data: input.state.configuration.as_ref(), older }
+    }
+}
+
+/// What is found is up to date. It is tagged and recorded before anything else, and what differs is told once.
+pub fn group(input: &Input, found: &Found, template: &TemplateStatus, draft: &mut Draft) {
+    tag(input, found, draft);
+    draft.step(Step::Record { status: json!({ "template": template }) });
+    let differences: Vec<_> = differences(input, found).iter().map(ToString::to_string).collect();
+    let mut message = format!("taken over at {}; ", found.name);
+    message += &match differences.is_empty() {
+        true => "nothing differs".to_owned(),
+        false => {
+            format!("these differences arrive with the next change, or when rotate-at asks: {}", differences.join("; "))
+        }
+    };
+    let foreign = input.state.group.as_ref().map(|group| foreign(input, group)).unwrap_or_default();
+    if !foreign.is_empty() {
+        message += &format!("; not in the spec and left as they are: {}", foreign.join(", "));
+    }
+    draft.notes.push(Note { condition: condition::ADOPTED, status: true, reason: "TakenOver".into(), message });
+}
+
+/// The other controller tags nothing but the scaling group. By their derived names, and because that group refers to
+/// them, the rest is ours too.
+fn tag(input: &Input, found: &Found, draft: &mut Draft) {
+    let r = input.resolved;
+    let tags = || r.ownership.clone();
+    let unclaimed = |held: &[Tag]| !state::owned(held, &r.ownership) && !state::foreign(held, &r.ownership);
+    if let Some(t) = input.state.template.as_ref().filter(|t| unclaimed(&t.tags)) {
+        draft.step(Step::TagTemplate { template: t.id.clone(), tags: tags() });
+    }
+    let refers = |arn: &str| found.data.is_some_and(|data| data.profile_arn == arn);
+    let profile = input.state.profile.as_ref().filter(|p| r.own_role && refers(&p.arn));
+    let Some(profile) = profile else { return };
+    if let Some(role) = profile.role.as_ref().filter(|role| role.name == r.names.role && unclaimed(&role.tags)) {
+        draft.step(Step::TagRole { role: role.name.clone(), tags: tags() });
+    }
+    if unclaimed(&profile.tags) {
+        draft.step(Step::TagProfile { profile: profile.name.clone(), tags: tags() });
+    }
+}
+
+/// What a version of ours would hold otherwise, and nodes that run something older.
+fn differences(input: &Input, found: &Found) -> Vec<Drift> {
+    let wanted = &input.resolved.data;
+    let mut all = found.data.map(|data| super::drift::data_fields(data, wanted)).unwrap_or_default();
+    if found.data.is_some_and(|data| data.user_data != wanted.user_data) {
+        all.push(Drift::new("userData", "as found", "as rendered now"));
+    }
+    if found.older > 0 {
+        all.push(Drift::new("nodes", format!("{} of an older one", found.older), &found.name));
+    }
+    all
+}
+
+/// What others set on the scaling group and the role, or the spec once said.
+fn foreign(input: &Input, group: &ScalingGroup) -> Vec<String> {
+    let (r, wanted) = (input.resolved, &input.resolved.wanted);
+    let tags = group.tags.iter().map(|t| &t.key).filter(|key| r.tags.iter().all(|t| t.key != **key));
+    let hooks = input.state.hooks.iter().flatten().map(|h| &h.name);
+    let hooks = hooks.filter(|name| wanted.hooks.iter().all(|h| h.name != **name));
+    let processes = group.suspended.iter().filter(|p| !wanted.suspend.contains(*p));
+    let metrics = group.metrics.iter().filter(|m| !wanted.metrics.contains(*m));
+    let policies = input.state.attached.iter().filter(|p| r.own_role && !r.policies.contains(p));
+    let named = |kind: &'static str| move |name: &String| format!("{kind} {name}");
+    let pool = warm::of_others(input).then(|| "the warm pool".to_owned());
+    tags.map(named("tag"))
+        .chain(pool)
+        .chain(hooks.map(named("lifecycle hook")))
+        .chain(processes.map(named("suspended process")))
+        .chain(metrics.map(named("metric")))
+        .chain(policies.map(named("policy")))
+        .collect()
+}
