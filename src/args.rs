@@ -38,6 +38,16 @@ pub enum Command {
     ///
     /// Exit status: 0 when nothing would change, 2 when something would, 1 on an error.
     Plan(PlanArgs),
+    /// Check whether a cluster is ready to be taken over from another controller. Changes nothing.
+    ///
+    /// Exit status: 0 when it is, 2 when something is missing, 1 on an error. An answer that nobody could give is
+    /// unknown, and does not count as missing.
+    Preflight(PreflightArgs),
+    /// Let scaling groups follow `$Latest` again, before going back to the controller that was there before.
+    ///
+    /// Refuses while this controller runs, and while nodes of any group are being replaced. Exit status: 0 when it is
+    /// done, 2 when a dry run found something to do, 1 when it refuses or fails.
+    Handback(HandbackArgs),
     /// Print what groups become with a ConfigMap, offline.
     Render(crate::cli::render::RenderArgs),
     /// The same, with where each value comes from.
@@ -182,6 +192,40 @@ impl PlanArgs {
         };
         Ok(Some((namespace, group.name.clone())))
     }
+}
+
+/// Check a cluster before the swap.
+#[derive(Clone, Debug, Args)]
+pub struct PreflightArgs {
+    /// Whose rights in Kubernetes are checked, as system:serviceaccount:NAMESPACE:NAME [default: yours]
+    #[arg(long = "as", value_name = "USER")]
+    pub r#as: Option<String>,
+
+    /// The controller's AWS role, whose actions IAM is asked to simulate [default: they are not checked]
+    #[arg(long, value_name = "ARN")]
+    pub role_arn: Option<String>,
+
+    /// Print the IAM policy that the controller needs in this cluster, and nothing else
+    #[arg(long)]
+    pub policy: bool,
+
+    /// Text for people, or the checks themselves for programs
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// Go back to the controller that was there before.
+#[derive(Clone, Debug, Args)]
+pub struct HandbackArgs {
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// Form of a command's output.

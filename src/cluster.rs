@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub use error::ClusterError;
 pub(crate) use error::call_within;
-pub use kube_cluster::{KubeCluster, connect};
+pub use kube_cluster::{KubeCluster, connect, connect_as};
 
 /// The name under which all our writes appear in `managedFields`.
 pub const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";

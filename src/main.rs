@@ -20,6 +20,8 @@ fn command() -> anyhow::Result<ExitCode> {
         Command::Render(args) => cli::render::run(args),
         Command::Explain(args) => cli::explain::run(args),
         Command::Crd(args) => cli::crd::run(args),
+        Command::Preflight(args) => runtime()?.block_on(cli::preflight::run(args)),
+        Command::Handback(args) => runtime()?.block_on(cli::handback::run(args)),
         Command::Plan(args) => runtime()?.block_on(cli::plan::run(args)),
     }
 }

@@ -146,6 +146,8 @@ pub trait Iam: Send + Sync {
     async fn tag_role(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
     /// TagInstanceProfile.
     async fn tag_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
+    /// SimulatePrincipalPolicy of a role or user; the answer by action.
+    async fn simulate(&self, principal: &str, asked: &Simulation) -> AwsResult<Vec<(String, Simulated)>>;
 }
 
 /// Amazon EKS.

@@ -496,3 +496,25 @@ pub struct Cluster {
     /// `CONFIG_MAP`, `API` or `API_AND_CONFIG_MAP`.
     pub authentication_mode: String,
 }
+
+/// What IAM is asked to simulate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Simulation {
+    /// `iam:PassRole` and the like.
+    pub actions: Vec<String>,
+    /// An ARN; none for any resource.
+    pub resource: Option<String>,
+    /// Condition keys with their values.
+    pub context: Vec<(String, String)>,
+}
+
+/// What IAM says of one action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simulated {
+    /// It is allowed.
+    Allowed,
+    /// It is not.
+    Denied,
+    /// It depends on a condition key that IAM was not told.
+    Unclear,
+}

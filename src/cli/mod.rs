@@ -2,7 +2,9 @@
 
 pub mod crd;
 pub mod explain;
+pub mod handback;
 pub mod input;
 pub mod plan;
+pub mod preflight;
 pub mod render;
 pub mod run;

@@ -1,8 +1,8 @@
 //! `plan`: what the controller would do, from the same look and the same decisions. It writes nothing.
 
-mod answer;
+pub(crate) mod answer;
 mod text;
-mod world;
+pub(crate) mod world;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -18,6 +18,11 @@ use super::{
 /// The client never repeats a request by itself: kube's default would sit out the `Retry-After` of
 /// every refused eviction, up to fifteen times, within one call.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, kube::Error> {
+    connect_as(kubeconfig, None).await
+}
+
+/// The same, in the name of another account.
+pub async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result<Client, kube::Error> {
     let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)?;
@@ -26,6 +31,9 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, kube::Error> {
         None => Config::infer().await.map_err(kube::Error::InferConfig)?,
     };
     config.default_retry = false;
+    if let Some(user) = user {
+        config.auth_info.impersonate = Some(user.to_owned());
+    }
     Client::try_from(config)
 }
 

@@ -259,6 +259,9 @@ impl Iam for Stub {
     async fn tag_profile(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
         unimplemented!()
     }
+    async fn simulate(&self, _: &str, _: &Simulation) -> AwsResult<Vec<(String, Simulated)>> {
+        unimplemented!()
+    }
 }
 
 #[async_trait]

@@ -5,7 +5,7 @@ use aws_sdk_iam::Client;
 use aws_sdk_iam::types as sdk;
 
 use super::{failed, timestamp};
-use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, Role, Tag};
+use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, Role, Simulated, Simulation, Tag};
 
 const SERVICE: &str = "IAM";
 /// AWS's largest page.
@@ -121,6 +121,27 @@ impl Iam for Sdk {
         let request = self.0.tag_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
         request.send().await.map_err(failed(SERVICE, "TagInstanceProfile"))?;
         Ok(())
+    }
+
+    async fn simulate(&self, principal: &str, asked: &Simulation) -> AwsResult<Vec<(String, Simulated)>> {
+        let entry = |(key, value): &(String, String)| {
+            let kind = sdk::ContextKeyTypeEnum::String;
+            let entry = sdk::ContextEntry::builder().context_key_name(key).context_key_values(value);
+            entry.context_key_type(kind).build()
+        };
+        let request = self.0.simulate_principal_policy().policy_source_arn(principal);
+        let request = request
+            .set_action_names(Some(asked.actions.clone()))
+            .set_resource_arns(asked.resource.clone().map(|resource| vec![resource]))
+            .set_context_entries(Some(asked.context.iter().map(entry).collect()));
+        let found = request.into_paginator().items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "SimulatePrincipalPolicy"))?;
+        let answer = |result: &sdk::EvaluationResult| match result.eval_decision() {
+            sdk::PolicyEvaluationDecisionType::Allowed => Simulated::Allowed,
+            _ if !result.missing_context_values().is_empty() => Simulated::Unclear,
+            _ => Simulated::Denied,
+        };
+        Ok(found.iter().map(|result| (result.eval_action_name().to_owned(), answer(result))).collect())
     }
 }
 

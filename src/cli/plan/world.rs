@@ -46,6 +46,8 @@ impl CallObserver for Uncounted {
 pub struct World {
     /// The controller's own corridor.
     pub corridor: Corridor,
+    /// The region that AWS is asked in.
+    pub region: String,
     stores: Stores,
 }
 
@@ -84,7 +86,7 @@ impl World {
         let recommendations = Api::<k8s_openapi::api::core::v1::Event>::all(client.clone());
         let params = ListParams::default().fields(&recommendations::selector());
         let recommended = recommendations.list(&params).await.map(|list| list.items).unwrap_or_default();
-        let world = World { corridor, stores: Stores::new(groups, namespaces) };
+        let world = World { corridor, region: connected.region, stores: Stores::new(groups, namespaces) };
         world.stores.groups.state().iter().for_each(|stored| world.stores.index.put(stored));
         for event in &recommended {
             let _ = recommendations::take(event, &world.stores.recommendations);

@@ -7,6 +7,7 @@ pub mod create;
 pub mod delete;
 pub mod drift;
 pub mod foresee;
+pub mod handback;
 pub mod hash;
 pub mod names;
 pub mod observe;

@@ -1,0 +1,225 @@
+//! What the cluster itself has to offer: its version, the definition of InstanceGroups, rights, and who writes.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::Value;
+
+use super::{Check, Finding};
+use crate::api::names::{CRD_NAME, VERSION};
+use crate::boundaries::yaml;
+use crate::cli::plan::world::World;
+use crate::cluster::FIELD_MANAGER;
+
+/// The oldest minor version of Kubernetes 1: it compares an update's rules with what was stored before.
+const OLDEST: u32 = 30;
+const RULES: &str = include_str!("../../../deploy/rbac.yaml");
+/// The namespace that the rules are written for.
+const WRITTEN_FOR: &str = "instance-manager";
+
+/// Whether the API server is new enough.
+pub async fn version(client: &Client) -> Check {
+    match client.apiserver_version().await {
+        Err(error) => Check::new("kubernetes", Finding::Unknown, format!("its version cannot be read: {error}")),
+        Ok(info) => {
+            let minor: u32 = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
+            let new_enough = info.major != "1" || minor >= OLDEST;
+            let rule = if new_enough { String::new() } else { format!("; 1.{OLDEST} or newer is needed") };
+            let finding = if new_enough { Finding::Fine } else { Finding::Missing };
+            Check::new("kubernetes", finding, format!("{}.{}{rule}", info.major, info.minor))
+        }
+    }
+}
+
+/// Whether the API server knows every field that the controller writes and reads.
+pub async fn definition(client: &Client) -> Check {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let found = match api.get_opt(CRD_NAME).await {
+        Err(error) => return Check::new("crd", Finding::Unknown, format!("{CRD_NAME} cannot be read: {error}")),
+        Ok(None) => return Check::new("crd", Finding::Missing, format!("{CRD_NAME} is not there; apply crds/")),
+        Ok(Some(found)) => serde_json::to_value(found).unwrap_or_default(),
+    };
+    let ours: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap_or_default();
+    let (had, wanted) = (fields(&found), fields(&ours));
+    let lacks: Vec<_> = wanted.iter().filter(|field| !had.contains(field)).cloned().collect();
+    match lacks.as_slice() {
+        [] => Check::new("crd", Finding::Fine, format!("{CRD_NAME} has every field")),
+        [first, ..] => {
+            let message =
+                format!("{CRD_NAME} lacks {} fields, {first} for one, and would drop them; apply crds/", lacks.len());
+            Check::new("crd", Finding::Missing, message)
+        }
+    }
+}
+
+/// The dotted paths of the fields of our version.
+fn fields(definition: &Value) -> Vec<String> {
+    let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    for version in versions.iter().filter(|version| version["name"] == VERSION) {
+        collect(&version["schema"]["openAPIV3Schema"], "", &mut found);
+    }
+    found
+}
+
+fn collect(schema: &Value, path: &str, found: &mut Vec<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        collect(field, &path, found);
+        collect(&field["items"], &path, found);
+        found.push(path);
+    }
+}
+
+/// Whether each rule of deploy/rbac.yaml is granted to whom `client` speaks for.
+pub async fn rights(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let answers = stream::iter(asked(namespace)).map(|right| {
+        let api = &api;
+        async move {
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(right.clone()), ..Default::default() };
+            let review = SelfSubjectAccessReview { spec, ..Default::default() };
+            let answer = api.create(&PostParams::default(), &review).await;
+            (right, answer.map(|review| review.status.is_some_and(|status| status.allowed)))
+        }
+    });
+    let answers: Vec<_> = answers.buffered(16).collect().await;
+    let total = answers.len();
+    let mut checks: Vec<_> = answers.into_iter().filter_map(|(right, answer)| judge(&right, answer)).collect();
+    if checks.is_empty() {
+        checks.push(Check::new("rights", Finding::Fine, format!("all {total} that deploy/rbac.yaml lists")));
+    }
+    if !as_controller {
+        let message = "asked for your own account; --as system:serviceaccount:NAMESPACE:NAME asks for the controller's";
+        checks.push(Check::new("rights", Finding::Note, message));
+    }
+    checks
+}
+
+fn judge(right: &ResourceAttributes, answer: kube::Result<bool>) -> Option<Check> {
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let resource = [text(&right.resource), text(&right.subresource)].join("/");
+    let mut what = format!("{} {}", text(&right.verb), resource.trim_end_matches('/'));
+    if let Some(name) = &right.name {
+        what += &format!(" {name}");
+    }
+    if let Some(namespace) = &right.namespace {
+        what += &format!(" in {namespace}");
+    }
+    match answer {
+        Ok(true) => None,
+        Ok(false) => Some(Check::new("rights", Finding::Missing, format!("{what}; apply deploy/rbac.yaml"))),
+        Err(error) => Some(Check::new("rights", Finding::Unknown, format!("{what}: {error}"))),
+    }
+}
+
+/// One question for each verb on each resource of each rule.
+fn asked(namespace: &str) -> Vec<ResourceAttributes> {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    };
+    let documents = yaml::read_all(RULES).expect("deploy/rbac.yaml is YAML");
+    let mut all = Vec::new();
+    for document in &documents {
+        let object = &document.value;
+        let place = object["metadata"]["namespace"].as_str().filter(|_| object["kind"] == "Role");
+        let place = place.map(|place| if place == WRITTEN_FOR { namespace } else { place }.to_owned());
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let names = texts(&rule["resourceNames"]);
+            let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+            for (group, resource) in pairs(&texts(&rule["apiGroups"]), &texts(&rule["resources"])) {
+                let (resource, sub) = match resource.split_once('/') {
+                    Some((resource, sub)) => (resource.to_owned(), Some(sub.to_owned())),
+                    None => (resource, None),
+                };
+                for (verb, name) in pairs(&texts(&rule["verbs"]), &names) {
+                    all.push(ResourceAttributes {
+                        group: Some(group.clone()),
+                        resource: Some(resource.clone()),
+                        subresource: sub.clone(),
+                        verb: Some(verb),
+                        name,
+                        namespace: place.clone(),
+                        ..ResourceAttributes::default()
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn pairs<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> {
+    one.iter().flat_map(|a| other.iter().map(|b| (a.clone(), b.clone()))).collect()
+}
+
+/// Who writes the status of groups, and whether this controller leads already.
+pub async fn writers(client: &Client, namespace: &str, world: &World) -> Vec<Check> {
+    let mut seen: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for stored in world.select(None).unwrap_or_default() {
+        let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
+        for entry in entries {
+            let (groups, last) = seen.entry(entry.manager.clone().unwrap_or_default()).or_default();
+            *groups += 1;
+            let time = entry.time.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+            *last = time.max(std::mem::take(last));
+        }
+    }
+    let mut checks: Vec<_> = (seen.into_iter())
+        .map(|(manager, (groups, last))| {
+            let who = if manager == FIELD_MANAGER {
+                "this controller".to_owned()
+            } else {
+                format!("field manager {manager}")
+            };
+            let message = format!("{who} wrote the status of {groups} groups, last at {last}");
+            Check::new("writers", Finding::Note, message)
+        })
+        .collect();
+    checks.push(match crate::cli::handback::leader(client, namespace).await {
+        Ok(None) => Check::new("writers", Finding::Fine, "nobody holds the Lease"),
+        Ok(Some(holder)) => {
+            Check::new("writers", Finding::Note, format!("{holder} holds the Lease: this controller runs already"))
+        }
+        Err(error) => Check::new("writers", Finding::Unknown, format!("{error:#}")),
+    });
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_that_is_shipped_is_asked_for_in_its_own_place() {
+        let all = asked("elsewhere");
+        let has = |verb: &str, resource: &str, name: Option<&str>, namespace: Option<&str>| {
+            all.iter().any(|right| {
+                right.verb.as_deref() == Some(verb)
+                    && right.resource.as_deref() == Some(resource)
+                    && right.name.as_deref() == name
+                    && right.namespace.as_deref() == namespace
+            })
+        };
+        assert!(has("patch", "nodes", None, None));
+        assert!(has("update", "configmaps", Some("aws-auth"), Some("kube-system")));
+        assert!(has("update", "leases", Some("instance-manager"), Some("elsewhere")));
+        assert!(
+            all.iter().any(|r| r.resource.as_deref() == Some("pods") && r.subresource.as_deref() == Some("eviction"))
+        );
+        assert!(!all.iter().any(|right| right.namespace.as_deref() == Some(WRITTEN_FOR)));
+    }
+
+    #[test]
+    fn a_definition_without_our_fields_is_told_from_our_own() {
+        let ours: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap();
+        let known = fields(&ours);
+        assert!(known.contains(&"status.template.adoptedHash".to_owned()));
+        assert!(known.contains(&"spec.eks.configuration.userData.stage".to_owned()));
+        assert!(fields(&serde_json::json!({"spec": {"versions": [{"name": "v1beta1"}]}})).is_empty());
+    }
+}

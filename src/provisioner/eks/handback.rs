@@ -1,0 +1,53 @@
+//! Whether a scaling group can follow `$Latest` again, as the controller before this one left it.
+
+use super::resolve::Resolved;
+use super::state::{self, State};
+use crate::api::InstanceGroupStatus;
+use crate::aws::{InstanceState, MixedPolicy};
+
+/// What becomes of one scaling group.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Handback {
+    /// It is pinned to the newest version, and can follow `$Latest` without any difference.
+    Follow {
+        /// The launch template.
+        template: String,
+        /// The version that it is pinned to.
+        number: i64,
+        /// Its mixed instances policy, which goes with the pin.
+        mixed: Option<MixedPolicy>,
+    },
+    /// There is nothing to hand back.
+    Nothing(&'static str),
+    /// Nodes are being replaced: what is half done is finished by whoever began it.
+    Rotating(String),
+    /// `$Latest` would be another version than the pinned one.
+    Older {
+        /// The version that it is pinned to.
+        number: i64,
+        /// The newest one.
+        latest: i64,
+    },
+}
+
+/// Judges one group. Pure.
+pub fn handback(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> Handback {
+    let Some(group) = state.group.as_ref().filter(|group| state::owned(&group.tags, &resolved.ownership)) else {
+        return Handback::Nothing("has no scaling group of its own");
+    };
+    let Some(pin) = &group.template else { return Handback::Nothing("is not pinned to a launch template") };
+    let uid = &resolved.wanted.id.uid;
+    let members = state::members(resolved, state, status);
+    let busy = members.iter().find(|m| {
+        !m.outdated.is_empty() || m.mark(uid).is_some() || m.surged(uid) || m.instance.state == InstanceState::Standby
+    });
+    if let Some(member) = busy {
+        return Handback::Rotating(member.instance.id.clone());
+    }
+    let Some(number) = pin.number() else { return Handback::Nothing("follows $Latest already") };
+    match state.template.as_ref().filter(|template| template.id == pin.id).map(|template| template.latest_version) {
+        None => Handback::Nothing("refers to a launch template that is not its own"),
+        Some(latest) if latest != number => Handback::Older { number, latest },
+        Some(_) => Handback::Follow { template: pin.id.clone(), number, mixed: group.mixed.clone() },
+    }
+}
