@@ -604,6 +604,9 @@ fn plans_are_what_the_golden_files_hold() {
     }
 }
 
+#[path = "plans/handback.rs"]
+mod handback;
+
 #[path = "plans/warm_pools.rs"]
 mod warm_pools;
 

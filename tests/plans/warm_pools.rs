@@ -119,7 +119,7 @@ fn a_pool_of_others_is_told_at_a_takeover() {
     world.status = InstanceGroupStatus::default();
     world.state.versions.get_mut(&1).expect("a version").fingerprint = None;
     let notes = world.plan().notes;
-    assert!(notes[0].message.ends_with("its warm pool, which the spec does not ask for, lives on"), "{notes:?}");
+    assert!(notes[0].message.ends_with("not in the spec and left as they are: the warm pool"), "{notes:?}");
 }
 
 #[test]

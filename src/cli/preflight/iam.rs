@@ -105,8 +105,17 @@ mod tests {
     use super::*;
 
     fn policy() -> Policy {
-        let arn = "arn:aws-cn:eks:cn-north-1:42:cluster/blue".to_owned();
-        Policy::new("cn-north-1", Some(&Cluster { name: "blue".into(), arn, ..Cluster::default() }))
+        let cluster = Cluster {
+            name: "blue".into(),
+            arn: "arn:aws-cn:eks:cn-north-1:42:cluster/blue".into(),
+            version: "1.33".into(),
+            endpoint: String::new(),
+            ca: String::new(),
+            service_cidr: String::new(),
+            vpc: String::new(),
+            authentication_mode: String::new(),
+        };
+        Policy::new("cn-north-1", Some(&cluster))
     }
 
     #[test]

@@ -1,0 +1,109 @@
+"""Before the swap and back again: `preflight` says what is missing, `handback` lets the other controller have its groups."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+import support
+from e2e import harness, original, rotation, worlds
+
+DONE, REFUSED, SOMETHING = 0, 1, 2
+CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
+
+
+def command(cloud, *arguments):
+    """Runs a command of the program as the administrator; returns its exit code, its output and what it said beside it."""
+    program = os.environ.get("INSTANCE_MANAGER_BIN", support.REPOSITORY / "target" / "debug" / "instance-manager")
+    done = subprocess.run([str(program), *map(str, arguments)], env=cloud.environment, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def preflight(cloud, *arguments):
+    """The checks as data, by what they are about, with the exit code."""
+    code, out, err = command(cloud, "preflight", "-o", "json", *arguments)
+    checks = json.loads(out or "null") or pytest.fail(err)
+    return code, {about: [c for c in checks if c["about"] == about] for about in {c["about"] for c in checks}}
+
+
+def only(checks, finding):
+    """The messages of the checks with a finding."""
+    return [c["message"] for c in checks if c["finding"] == finding]
+
+
+@pytest.mark.private
+def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique):
+    """An admin reads here what a swap will do, before it is done."""
+    cloud = own_cloud(config=None)
+    (group,) = original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]}).values()
+    before, mark = group.snapshot(), group.mark()
+    code, found = preflight(cloud, "--as", CONTROLLER)
+    assert code == DONE
+    assert [c["finding"] for about in ("kubernetes", "crd", "rights") for c in found[about]] == ["fine"] * 3
+    assert any("field manager manager wrote the status of 1 groups" in m for m in only(found["writers"], "note"))
+    (message,) = only(found["groups"], "fine")
+    assert message.startswith(f"{group.key}: taken over at template version 1") and "userData" in message
+    assert only(found["iam"], "unknown"), "nobody has named the controller's role"
+    policy = json.loads(command(cloud, "preflight", "--policy")[1])
+    assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
+    assert original.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
+
+
+@pytest.mark.private
+def test_what_is_missing_is_named_with_its_remedy(own_cloud, unique):
+    """A right that is missing would show only in the middle of the swap, as a group that waits for a person."""
+    cloud = own_cloud(config=None)
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/instance-manager"
+    role = cloud.get(path)
+    role["rules"] = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
+    assert cloud.api("PUT", path, role).ok
+    # A definition that knows nothing of this controller's own fields, as that of the original.
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/instancegroups.instancemgr.keikoproj.io"
+    crd = cloud.get(path)
+    del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["template"]
+    assert cloud.api("PUT", path, crd).ok
+    group = harness.Tenant(cloud, None, unique).group("web", size=(3, 1), clusterName=cloud["cluster_name"])
+    code, found = preflight(cloud, "--as", CONTROLLER)
+    assert code == SOMETHING
+    assert only(found["rights"], "missing") == ["create pods/eviction; apply deploy/rbac.yaml"]
+    assert "status.template" in only(found["crd"], "missing")[0] and "apply crds/" in only(found["crd"], "missing")[0]
+    assert only(found["groups"], "missing")[0].startswith(f"{group.key}: waits for a person, InvalidSpec: ")
+    assert "MISSING  rights" in command(cloud, "preflight", "--as", CONTROLLER)[1]
+
+
+@pytest.mark.private
+def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_controller, make_tenant):
+    """The original makes template versions for ever when a group is pinned, and would undo half a rotation."""
+    cloud = own_cloud()
+    tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
+    old, new = rotation.images(cloud)[:2]
+    tenant.defaults(image=old)
+    tenant.controller = controller = start_controller(cloud)
+    group = tenant.group("web", size=(2, 3)).wait_ready(nodes=2)
+    code, _, err = command(cloud, "handback")
+    assert code == REFUSED and "holds the Lease" in err and "scale its Deployment to 0" in err
+    group.annotate(lock_upgrades="true")
+    tenant.defaults(image=new)
+    group.wait_state("Locked")
+    controller.stop()
+    code, out, err = command(cloud, "handback")
+    assert code == REFUSED and "is being replaced or is outdated" in out and "nothing has been changed" in err
+    assert group.pinned() == "2"
+
+    group.annotate(lock_upgrades=None)
+    tenant.controller = controller = start_controller(cloud)
+    group.wait(lambda g: g.template_versions()[-1]["LaunchTemplateData"]["ImageId"] == new and g.state() == "Ready", 2 * harness.WAIT, "its rotation")
+    controller.stop()
+    assert command(cloud, "handback", "--dry-run")[0] == SOMETHING and group.pinned() == "2"
+    code, out, _ = command(cloud, "handback")
+    assert code == DONE and f"{group.key}  version 2 -> $Latest" in out
+    assert group.pinned() == "$Latest" and group.asg()["DesiredCapacity"] == 2
+    assert command(cloud, "handback", "--dry-run")[0] == DONE
+
+    # And forward again.
+    mark = cloud.now()
+    tenant.controller = start_controller(cloud)
+    group.wait(lambda g: g.pinned() == "2", what="the pin")
+    group.wait_ready(nodes=2)
+    assert [call["operation"] for call in group.writes(after=mark)] == ["UpdateAutoScalingGroup"]
