@@ -149,7 +149,7 @@ fn looked() -> Looked {
         root_device: "/dev/xvda".into(),
         devices: vec!["/dev/xvda".into()],
     };
-    Looked { image: Some(Some(image)), instance_type: environment().instance_type }
+    Looked { image: Some(Some(image)), instance_type: environment().instance_type, launched: false }
 }
 
 #[test]
@@ -168,7 +168,10 @@ fn an_image_must_be_there_and_fit_the_type_and_the_family() {
     );
     let message = told(|image| image.windows = true);
     assert!(message.contains("is a Windows image, and the group's os-family is amazonlinux2"), "{message}");
-    let gone = Looked { image: Some(None), instance_type: Some(None) };
+    let running = Looked { launched: true, ..looked() };
+    let windows = resolved("{}", &[("os-family", "windows")]);
+    assert_eq!(problems(&windows, &running), [], "an image that nodes run");
+    let gone = Looked { image: Some(None), instance_type: Some(None), launched: true };
     let message = sentence(&problems(&group, &gone));
     for part in ["spec.eks.configuration.image `ami-00000001`", "spec.eks.configuration.instanceType `m5.large`"] {
         assert!(message.contains(part), "{message}");

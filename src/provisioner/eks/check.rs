@@ -19,6 +19,8 @@ pub struct Looked {
     pub image: Option<Option<Image>>,
     /// The instance type; the inner `None` when the region has none of that name.
     pub instance_type: Option<Option<InstanceType>>,
+    /// Whether the group launches this very image now: then its nodes are the proof of what it is.
+    pub launched: bool,
 }
 
 /// Whether a version will be made or pinned that the group does not launch now.
@@ -49,7 +51,7 @@ pub fn problems(resolved: &Resolved, looked: &Looked) -> Vec<Problem> {
         Some(Some(kind)) => problems.extend(image.and_then(|image| architecture(resolved, image, kind))),
         None => {}
     }
-    problems.extend(image.and_then(|image| platform(resolved, image)));
+    problems.extend(image.filter(|_| !looked.launched).and_then(|image| platform(resolved, image)));
     for (i, device) in resolved.data.devices.iter().enumerate() {
         volume(&mut problems, i, device, image);
     }

@@ -11,7 +11,7 @@ use super::check::{self, Looked};
 use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::{Environment, Names, Resolved};
-use super::state::{State, Version, number, owned};
+use super::state::{self, State, Version, number, owned};
 use super::user_data::OsFamily;
 use super::wanted::{Image, Wanted};
 use crate::api::InstanceGroupStatus;
@@ -163,7 +163,8 @@ pub async fn looked(
     }
     let (image, instance_type) =
         tokio::join!(o.inventory.ami(&resolved.data.image_id), o.inventory.instance_type(&resolved.data.instance_type));
-    Ok(Some(Looked { image: told(image)?, instance_type: told(instance_type)? }))
+    let launched = state::launched(state).is_some_and(|data| data.image_id == resolved.data.image_id);
+    Ok(Some(Looked { image: told(image)?, instance_type: told(instance_type)?, launched }))
 }
 
 /// Who may not look before learns it from AWS's refusal after.
@@ -324,7 +325,7 @@ async fn closer(
         let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
         state.launched = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
     }
-    let members = super::state::members(resolved, state, status);
+    let members = state::members(resolved, state, status);
     if members.iter().any(|m| !m.outdated.is_empty()) {
         state.refreshing = o.inventory.refresh_active(&group.name).await.map_err(aws)?;
     }

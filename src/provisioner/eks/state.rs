@@ -252,6 +252,14 @@ fn taken_over(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) 
     recorded.adopted_version.as_ref()?.parse().ok()
 }
 
+/// What the group launches now, as far as it was read.
+pub fn launched(state: &State) -> Option<&TemplateData> {
+    match state.group.as_ref().and_then(configuration::of) {
+        Some(_) => state.configuration.as_ref(),
+        None => state.versions.get(&pinned_number(state)?)?.data.as_ref(),
+    }
+}
+
 fn pinned_number(state: &State) -> Option<i64> {
     state.group.as_ref()?.template.as_ref().and_then(|pin| number(pin, state.template.as_ref()))
 }
