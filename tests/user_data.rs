@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use base64::Engine;
 use instance_manager::provisioner::eks::user_data::{
     BootstrapInput, Ignored, MAX_BYTES, Mount, OsFamily, Stage, StageKind, Taint, UserData, UserDataProblem, render,
 };
@@ -106,15 +107,56 @@ fn what_a_family_cannot_carry_is_reported() {
     assert_eq!(ignored(OsFamily::Windows, &input), [Ignored::Mounts]);
 }
 
+/// Text that no gzip makes much shorter.
+fn noise(bytes: usize) -> String {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b' ' + (state >> 33) as u8 % 95)
+    };
+    std::iter::once('#').chain(std::iter::repeat_with(&mut next)).take(bytes).collect()
+}
+
 #[test]
 fn too_much_names_the_largest_part() {
-    let mut input = with_scripts(full());
-    let spare = MAX_BYTES - render(OsFamily::AmazonLinux2, &input).unwrap().len();
+    let mut input = plain();
+    let spare = MAX_BYTES - render(OsFamily::Windows, &input).unwrap().len();
     input.stages.push(Stage::new("big", StageKind::Post, "#".repeat(spare)));
-    assert_eq!(render(OsFamily::AmazonLinux2, &input).unwrap().len(), MAX_BYTES);
+    assert_eq!(render(OsFamily::Windows, &input).unwrap().len(), MAX_BYTES);
     input.stages.push(Stage::new("one more", StageKind::Post, "#"));
-    let message = render(OsFamily::AmazonLinux2, &input).unwrap_err().to_string();
+    let message = render(OsFamily::Windows, &input).unwrap_err().to_string();
     assert!(message.contains("16385") && message.contains("`big`"), "{message}");
+    for (size, expect) in [(30_000, "although they are compressed"), (200_000, "before they are compressed")] {
+        let stages = vec![Stage::new("big", StageKind::Post, noise(size)), Stage::new("small", StageKind::Pre, "true")];
+        let message = render(OsFamily::AmazonLinux2, &BootstrapInput { stages, ..plain() }).unwrap_err().to_string();
+        assert!(message.contains(expect) && message.contains("`big`"), "{message}");
+    }
+}
+
+/// What the program of that name makes of a launch template's user data.
+fn unpacked(base64: &str) -> Vec<u8> {
+    let packed = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(packed.path(), base64::engine::general_purpose::STANDARD.decode(base64).unwrap()).unwrap();
+    let out = Command::new("gzip").args(["-dc"]).stdin(std::fs::File::open(packed.path()).unwrap()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    out.stdout
+}
+
+#[test]
+fn only_what_is_too_large_is_compressed_and_only_where_it_is_unpacked() {
+    let with = |data: String, kind| BootstrapInput { stages: vec![Stage::new("s", kind, data)], ..plain() };
+    let lines = "# a line that many scripts have\n".repeat(1_000);
+    for family in [OsFamily::AmazonLinux2, OsFamily::AmazonLinux2023, OsFamily::Bottlerocket] {
+        let rendered = render(family, &with(lines.clone(), StageKind::Post)).unwrap();
+        assert!(rendered.len() <= MAX_BYTES && rendered.text().contains(&lines), "{family}");
+        assert_eq!(unpacked(&rendered.base64()), rendered.expose(), "{family}");
+        assert_eq!(render(family, &with(lines.clone(), StageKind::Post)).unwrap(), rendered, "the same again");
+        let small = render(family, &with("# one line\n".into(), StageKind::Post)).unwrap();
+        let plain = base64::engine::general_purpose::STANDARD.encode(small.expose());
+        assert_eq!(small.base64(), plain, "{family}");
+    }
+    let message = render(OsFamily::Windows, &with(lines, StageKind::Post)).unwrap_err().to_string();
+    assert!(message.contains("on this OS family"), "{message}");
 }
 
 #[test]

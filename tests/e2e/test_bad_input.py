@@ -1,5 +1,7 @@
 """What is wrong is named with place and remedy, and nothing is written to AWS for it."""
 
+import random
+
 import pytest
 
 WRONG = [
@@ -18,6 +20,7 @@ WRONG = [
     ({"image": "ami-04100000000000001"}, {}, "spec.eks.configuration.image", "Windows image"),
     ({"volumes": [{"name": "/dev/xvdb", "type": "io2", "size": 50}]}, {}, "spec.eks.configuration.volumes[0].iops", "io2"),
     ({"userData": [{"name": "setup", "stage": "NodeConfigYaml", "data": "spec: ["}]}, {}, "spec.eks.configuration.userData", "setup"),
+    ({"userData": [{"name": "big", "stage": "PostBootstrap", "data": random.Random(1).randbytes(25000).hex(" ")}]}, {}, "spec.eks.configuration.userData", "big"),
     ({"userData": [{"name": "cut", "stage": "PreBootstrap", "data": "ZWNobyBwb3N0="}]}, {}, "spec.eks.configuration.userData", "cut"),
 ]
 

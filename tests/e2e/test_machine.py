@@ -1,5 +1,10 @@
 """What a machine is made of beyond its type and image, as AWS has it in the end."""
 
+import base64
+import gzip
+
+import pytest
+
 from e2e.harness import PREFIX
 
 LICENSES = [f"arn:aws:license-manager:us-west-2:123456789012:license-configuration:lic-{digit * 32}" for digit in "ab"]
@@ -50,3 +55,14 @@ def test_custom_networking_limits_the_pods_of_each_node(tenant):
     group = tenant.group(size=(1, 2), annotations=annotations, instanceType="m5.large").wait_ready(nodes=1)
     (node,) = group.nodes()
     assert node["status"]["capacity"]["pods"] == str(2 * 9 + 4)
+
+
+@pytest.mark.parametrize("family", ["amazonlinux2", "amazonlinux2023", "bottlerocket"])
+def test_user_data_beyond_the_limit_is_sent_in_gzip(tenant, shared, family):
+    """A long script that the original could not send works as it is."""
+    line = "# one of many lines that a platform team has written down here\n"
+    annotations, image = {PREFIX + "os-family": family}, shared["amis"][family][0]
+    tenant.defaults(annotations=annotations, image=image, userData=[{"name": "long", "stage": "PreBootstrap", "data": line * 600}])
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    data = base64.b64decode(data_of(group)["UserData"])
+    assert len(data) <= 16384 and line * 600 in gzip.decompress(data).decode()

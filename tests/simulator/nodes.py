@@ -99,7 +99,7 @@ class Site:
             "InstanceType": "m5.large",
             "IamInstanceProfile": {"Arn": profile},
             "SecurityGroupIds": [self.cloud["security_group"]],
-            "UserData": base64.b64encode(user_data.encode()).decode(),
+            "UserData": base64.b64encode(user_data if isinstance(user_data, bytes) else user_data.encode()).decode(),
         }
         self.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
         self.asg.create_auto_scaling_group(

@@ -1,5 +1,6 @@
 """Which instances become nodes, on the real control plane."""
 
+import gzip
 import re
 import time
 
@@ -29,6 +30,16 @@ def test_an_instance_with_proper_user_data_becomes_the_node_that_it_describes(si
     assert (labels["kubernetes.io/os"], labels["kubernetes.io/arch"]) == (system, "amd64")
     assert ("node.kubernetes.io/windows-build" in labels) == (family == "windows")
     assert ("Windows" in node["status"]["nodeInfo"]["osImage"]) == (family == "windows")
+
+
+@pytest.mark.parametrize("family", USER_DATA)
+def test_user_data_in_gzip_is_unpacked_where_a_real_one_would_be(site, joined, family):
+    """cloud-init, "Gzip compressed content"; amazon-eks-ami, nodeadm; Bottlerocket, "User data"; EC2Launch knows no gzip."""
+    group = site.launch(gzip.compress(site.user_data(family).encode()), joined, site.cloud["amis"][family][0])
+    if family == "windows":
+        assert "is not text" in site.reason(group)
+    else:
+        assert len(site.ready(group)) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ What they decide, they decide under the world's lock; what they tell Kubernetes 
 from __future__ import annotations
 
 import base64
+import gzip
 import logging
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +87,7 @@ class Kubelets:
         except Unusable as unusable:
             self.refuse(kubelet, "refused", str(unusable))
             return
-        if kubelet.warm and waits_in_warm_pool(text_of(kubelet.instance), kubelet.spec.family):
+        if kubelet.warm and waits_in_warm_pool(text_of(kubelet.instance, kubelet.spec.family), kubelet.spec.family):
             self.refuse(kubelet, "warmed", "its user data waits until the instance leaves the warm pool")
             return
         kubelet.state = "waiting"
@@ -97,7 +99,7 @@ class Kubelets:
         image = self.world.images.get(instance.image_id)
         if image is None or kubelet.behaviour == "never-joins":
             raise Unusable(f"the AMI {instance.image_id} starts no kubelet")
-        spec = parse(text_of(instance), image.family)
+        spec = parse(text_of(instance, image.family), image.family)
         if spec.cluster != settings.cluster_name:
             raise Unusable(f"the user data names cluster {spec.cluster!r}, not {settings.cluster_name!r}")
         if spec.endpoint is not None and spec.endpoint.rstrip("/") != self.world.endpoint.rstrip("/"):
@@ -264,11 +266,16 @@ class Kubelets:
         )
 
 
-def text_of(instance: Any) -> str:
-    """The instance's user data as text."""
+def text_of(instance: Any, family: str | None = None) -> str:
+    """The instance's user data as text, unpacked as cloud-init, nodeadm and Bottlerocket unpack it, and EC2Launch does not."""
     if not instance.user_data:
         raise Unusable("there is no user data")
     try:
-        return base64.b64decode(str(instance.user_data)).decode()
+        data = base64.b64decode(str(instance.user_data))
+        if data[:2] == b"\x1f\x8b" and family != "windows":
+            data = gzip.decompress(data)
+        return data.decode()
+    except (OSError, EOFError, zlib.error):
+        raise Unusable("the user data is no gzip, although it begins so") from None
     except ValueError:
         raise Unusable("the user data is not text") from None

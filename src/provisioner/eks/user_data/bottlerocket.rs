@@ -10,7 +10,7 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u
     let pre = fragments(stages, StageKind::Pre)?;
     let post = fragments(stages, StageKind::Post)?;
     let text = format!("{pre}\n{}{post}\n", settings(input));
-    if text.len() <= super::MAX_BYTES && text.parse::<toml::Table>().is_err() {
+    if text.len() <= super::MAX_PLAIN && text.parse::<toml::Table>().is_err() {
         return Err(UserDataProblem::TomlConflict);
     }
     Ok(text.into_bytes())
@@ -21,7 +21,7 @@ fn fragments(stages: &[Decoded], kind: StageKind) -> Result<String, UserDataProb
     let mut out = String::new();
     for stage in stages.iter().filter(|stage| stage.kind == kind) {
         let text = stage.text()?;
-        if text.len() <= super::MAX_BYTES
+        if text.len() <= super::MAX_PLAIN
             && let Err(error) = text.parse::<toml::Table>()
         {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::stages::Decoded;
-use super::{BootstrapInput, MAX_BYTES};
+use super::{BootstrapInput, MAX_BYTES, MAX_PLAIN};
 
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
@@ -14,14 +14,16 @@ const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
 pub enum UserDataProblem {
     /// More bytes than EC2 accepts.
     #[error(
-        "user data has {size} bytes and EC2 accepts {limit}: shorten {largest} ({largest_size} bytes, \
+        "user data has {size} bytes {how}, and {limit} are accepted: shorten {largest} ({largest_size} bytes, \
          the largest part), for example by fetching it from S3 at boot"
     )]
     TooLarge {
         /// Bytes of the whole.
         size: usize,
-        /// Bytes that EC2 accepts.
+        /// Bytes that are accepted.
         limit: usize,
+        /// Which bytes these are.
+        how: &'static str,
         /// The field that takes most of it.
         largest: String,
         /// The bytes of that field.
@@ -254,9 +256,15 @@ fn kubelet_may_set(key: &str) -> bool {
     !reserved || within("node.kubernetes.io") || within("kubelet.kubernetes.io") || ALLOWED.contains(&key)
 }
 
-/// Checks the whole against [`MAX_BYTES`] and names the largest part that a person can shorten.
-pub(super) fn size(size: usize, input: &BootstrapInput, stages: &[Decoded]) -> Result<(), UserDataProblem> {
-    if size <= MAX_BYTES {
+/// Checks what would be sent against [`MAX_BYTES`] and names the largest part that a person can shorten.
+pub(super) fn size(
+    plain: &[u8],
+    compressed: Option<&[u8]>,
+    input: &BootstrapInput,
+    stages: &[Decoded],
+) -> Result<(), UserDataProblem> {
+    let size = compressed.unwrap_or(plain).len();
+    if size <= MAX_BYTES && (compressed.is_none() || plain.len() <= MAX_PLAIN) {
         return Ok(());
     }
     let labels = super::label_list(&input.labels).len();
@@ -272,7 +280,12 @@ pub(super) fn size(size: usize, input: &BootstrapInput, stages: &[Decoded]) -> R
     let stages = stages.iter().map(|stage| (stage.field.clone(), stage.data.len()));
     let (largest, largest_size) =
         fields.into_iter().chain(stages).max_by_key(|(_, length)| *length).unwrap_or_default();
-    Err(UserDataProblem::TooLarge { size, limit: MAX_BYTES, largest, largest_size })
+    let (size, limit, how) = match compressed {
+        Some(_) if plain.len() > MAX_PLAIN => (plain.len(), MAX_PLAIN, "before they are compressed"),
+        Some(_) => (size, MAX_BYTES, "although they are compressed"),
+        None => (size, MAX_BYTES, "on this OS family"),
+    };
+    Err(UserDataProblem::TooLarge { size, limit, how, largest, largest_size })
 }
 
 #[cfg(test)]

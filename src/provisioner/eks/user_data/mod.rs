@@ -15,8 +15,11 @@ mod windows;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write;
 
 use base64::Engine;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde::Serialize;
 
 use crate::redact::Redacted;
@@ -26,6 +29,9 @@ pub use stages::{Stage, StageKind, effective_family};
 
 /// What EC2 accepts, in bytes of raw user data before base64.
 pub const MAX_BYTES: usize = 16_384;
+
+/// What is parsed and compressed at most, in bytes: more would not fit into [`MAX_BYTES`] either.
+const MAX_PLAIN: usize = 131_072;
 
 /// The operating system families that a group's image can belong to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -166,27 +172,33 @@ pub struct UserData {
     /// What was left out.
     pub ignored: Vec<Ignored>,
     bytes: Redacted<Vec<u8>>,
+    /// The same in gzip, where the plain bytes are too many.
+    compressed: Option<Redacted<Vec<u8>>>,
 }
 
 impl UserData {
-    /// The raw bytes. A stage given in base64 may hold any, so this need not be UTF-8.
+    /// The plain bytes. A stage given in base64 may hold any, so this need not be UTF-8.
     pub fn expose(&self) -> &[u8] {
         self.bytes.expose()
     }
 
-    /// The raw bytes as text, for a person; what is not UTF-8 is replaced.
+    /// The plain bytes as text, for a person; what is not UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.bytes.expose())
     }
 
     /// What a launch template takes.
     pub fn base64(&self) -> String {
-        base64::engine::general_purpose::STANDARD.encode(self.bytes.expose())
+        base64::engine::general_purpose::STANDARD.encode(self.sent())
     }
 
     /// The size in bytes that counts against [`MAX_BYTES`].
     pub fn len(&self) -> usize {
-        self.bytes.expose().len()
+        self.sent().len()
+    }
+
+    fn sent(&self) -> &[u8] {
+        self.compressed.as_ref().unwrap_or(&self.bytes).expose()
     }
 
     /// Never true: every family has a frame.
@@ -199,7 +211,7 @@ impl UserData {
 ///
 /// # Errors
 /// A value that the family cannot carry safely, a stage that is no YAML or TOML where it must be,
-/// or more than [`MAX_BYTES`].
+/// or more than [`MAX_BYTES`], also in gzip where the family takes it.
 pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, UserDataProblem> {
     let family = effective_family(family, &input.stages);
     check::input(input)?;
@@ -210,8 +222,27 @@ pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, User
         OsFamily::Bottlerocket => bottlerocket::encode(input, &stages)?,
         OsFamily::Windows => windows::encode(input, &stages)?,
     };
-    check::size(bytes.len(), input, &stages)?;
-    Ok(UserData { family, ignored: ignored(family, input), bytes: Redacted::new(bytes) })
+    let compressed = (bytes.len() > MAX_BYTES && unpacks(family)).then(|| gzip(&bytes));
+    check::size(&bytes, compressed.as_deref(), input, &stages)?;
+    let compressed = compressed.map(Redacted::new);
+    Ok(UserData { family, ignored: ignored(family, input), bytes: Redacted::new(bytes), compressed })
+}
+
+/// Whether what reads user data at boot unpacks gzip: cloud-init and Bottlerocket's early-boot-config have always done
+/// so, nodeadm does since the middle of 2024, EC2Launch does not.
+fn unpacks(family: OsFamily) -> bool {
+    match family {
+        OsFamily::AmazonLinux2 | OsFamily::AmazonLinux2023 | OsFamily::Bottlerocket => true,
+        OsFamily::Windows => false,
+    }
+}
+
+/// The bytes in gzip, without a time or a name, so that the same input gives the same output.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let some = &bytes[..bytes.len().min(MAX_PLAIN)];
+    let mut out = GzEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory does not fail.
+    out.write_all(some).and_then(|()| out.finish()).unwrap_or_default()
 }
 
 fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {

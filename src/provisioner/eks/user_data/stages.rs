@@ -129,8 +129,8 @@ fn plain_or_base64(data: &str) -> Vec<u8> {
 /// The message gives a position and never the content, which may be secret.
 fn check_yaml(stage: &Decoded) -> Result<(), UserDataProblem> {
     let problem = |line, detail| UserDataProblem::NotYaml { stage: stage.field.clone(), line, detail };
-    // A document too large for EC2 is not worth parsing; the check of the size names it.
-    if stage.data.len() > super::MAX_BYTES {
+    // A document that is too large in any case is not worth parsing; the check of the size names it.
+    if stage.data.len() > super::MAX_PLAIN {
         return Ok(());
     }
     match serde_yaml::from_str::<serde_yaml::Value>(stage.text()?) {
