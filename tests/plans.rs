@@ -586,12 +586,15 @@ fn scenarios() -> Vec<(&'static str, World)> {
 }
 
 fn hold(name: &str, plan: &Plan) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/plans/{name}.yaml"));
     let value = serde_json::to_value(plan).expect("a plan is data");
-    let text = serde_yaml::to_string(&value).expect("a plan is YAML");
+    hold_text(name, &serde_yaml::to_string(&value).expect("a plan is YAML"));
+}
+
+fn hold_text(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/plans/{name}.yaml"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("the directory is made");
-        std::fs::write(&path, &text).expect("the golden file is written");
+        std::fs::write(&path, text).expect("the golden file is written");
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test plans\n{text}", path.display());
@@ -606,6 +609,9 @@ fn plans_are_what_the_golden_files_hold() {
 
 #[path = "plans/handback.rs"]
 mod handback;
+
+#[path = "plans/attributes.rs"]
+mod attributes;
 
 #[path = "plans/warm_pools.rs"]
 mod warm_pools;

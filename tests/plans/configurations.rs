@@ -105,6 +105,19 @@ fn rotate_at_replaces_the_configuration_too() {
 }
 
 #[test]
+fn a_mixed_policy_needs_the_template() {
+    let mixed = "eks: {configuration: {mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}}}";
+    let steps = taken_over().wants(mixed).plan().steps;
+    assert!(matches!(steps[0].step, Step::CreateTemplate(_)), "{steps:?}");
+    let Step::UpdateGroup { change, .. } = &steps[1].step else { panic!("{steps:?}") };
+    assert!(change.mixed.is_some());
+    // One that was there at the takeover already changes nothing.
+    let mut asked = found().wants(mixed);
+    remember(&mut asked);
+    assert_eq!(asked.plan().steps, vec![]);
+}
+
+#[test]
 fn a_configuration_of_another_name_is_never_deleted() {
     let mut world = found().group(|g| {
         g.launch_configuration = Some("golden".into());

@@ -10,7 +10,7 @@ use super::plan::{Draft, Input};
 use super::resolve::Resolved;
 use super::state::{State, Version};
 use super::{adopt, create, drift};
-use crate::api::{InstanceGroupStatus, ScalingConfigurationKind};
+use crate::api::{InstanceGroupStatus, ScalingConfigurationKind, TemplateStatus};
 use crate::aws::ScalingGroup;
 use crate::plan::{Drift, Pin, Step, Told};
 
@@ -25,15 +25,25 @@ pub fn derived(group: &str, name: &str) -> bool {
     stamp.is_some_and(|stamp| !stamp.is_empty() && stamp.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// What the group was taken over for: a launch configuration takes no mixed instances policy, so that counts too.
+fn key(resolved: &Resolved) -> String {
+    let policy = if resolved.wanted.mixed.is_some() { " mixed" } else { "" };
+    format!("{}{policy}", resolved.fingerprint.hash)
+}
+
+/// Whether the group still launches from the configuration that it was taken over with, for what was wanted then.
+pub fn as_taken_over(resolved: &Resolved, status: &InstanceGroupStatus, name: &str) -> bool {
+    let key = key(resolved);
+    let same = |t: &TemplateStatus| t.adopted_version.as_deref() == Some(name) && t.adopted_hash.as_ref() == Some(&key);
+    status.template.as_ref().is_some_and(same)
+}
+
 /// What the group's configuration does not give its nodes; empty while it is what was taken over.
 pub fn differences(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, name: &str) -> Vec<Drift> {
     let template = status.template.as_ref();
     let taken_over = template.is_some_and(|t| t.adopted_hash.is_some() || t.hash.is_some());
-    let same = template.is_some_and(|t| {
-        t.adopted_version.as_deref() == Some(name) && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash)
-    });
     let found = || Version { fingerprint: None, data: state.configuration.clone() };
-    if taken_over && !same {
+    if taken_over && !as_taken_over(resolved, status, name) {
         return drift::versions(Some(&found()), resolved);
     }
     let Some(at) = resolved.wanted.strategy.rotate_at else { return Vec::new() };
@@ -75,8 +85,8 @@ fn remember(input: &Input, name: &str, draft: &mut Draft) {
     let old = input.status.template.clone().unwrap_or_default();
     let mut new = old.clone();
     new.id = None;
-    (new.version, new.hash) = (Some(name.to_owned()), hash.clone());
-    (new.adopted_version, new.adopted_hash) = (Some(name.to_owned()), hash);
+    (new.version, new.hash) = (Some(name.to_owned()), hash);
+    (new.adopted_version, new.adopted_hash) = (Some(name.to_owned()), Some(key(input.resolved)));
     if new != old {
         adopt::group(input, &adopt::Found::configuration(input, name), &new, draft);
     }

@@ -55,6 +55,14 @@ fn shown(value: &Value) -> String {
     }
 }
 
+/// Whether a hook holds something that the wanted one does not have at all.
+pub fn loses(from: &LifecycleHook, to: &LifecycleHook) -> bool {
+    let gone = |from: &Option<String>, to: &Option<String>| from.is_some() && to.is_none();
+    gone(&from.notification_arn, &to.notification_arn)
+        || gone(&from.metadata, &to.metadata)
+        || gone(&from.role_arn, &to.role_arn)
+}
+
 /// What differs between a hook that is there and the wanted one.
 pub fn hook(from: &LifecycleHook, to: &LifecycleHook) -> Vec<Drift> {
     let field = |name: &str, a: String, b: String| {

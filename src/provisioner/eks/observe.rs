@@ -389,10 +389,9 @@ async fn configuration(
     let Some(group) = group else { return Ok(None) };
     let old = || group.instances.iter().find_map(|i| i.configuration.as_deref());
     let Some(name) = configuration::of(group).or_else(old) else { return Ok(None) };
-    let known = status.template.as_ref().is_some_and(|t| {
-        t.adopted_version.as_deref() == Some(name) && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash)
-    });
-    if known && resolved.wanted.strategy.rotate_at.is_none_or(|at| at > o.now) {
+    if configuration::as_taken_over(resolved, status, name)
+        && resolved.wanted.strategy.rotate_at.is_none_or(|at| at > o.now)
+    {
         return Ok(None);
     }
     let found = o.inventory.configuration(name).await.map_err(ObserveError::Aws)?;

@@ -513,6 +513,11 @@ fn hooks(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft
             None => vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "", "present")],
             Some(found) => super::drift::hook(found, hook),
         };
+        let found = present.iter().find(|h| h.name == hook.name);
+        // What PutLifecycleHook does not name stays as it was.
+        if found.is_some_and(|found| super::drift::loses(found, hook)) {
+            draft.step(Step::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
+        }
         if !because.is_empty() {
             draft.because(Step::PutHook { group: group.name.clone(), hook: hook.clone() }, because);
         }
