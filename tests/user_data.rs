@@ -270,6 +270,29 @@ fn an_instance_of_a_warm_pool_does_not_join() {
     assert_eq!(run("InService").lines().last().unwrap(), "joined;post");
 }
 
+#[test]
+fn nodeadm_does_not_start_a_node_in_a_warm_pool() {
+    let rendered = render(OsFamily::AmazonLinux2023, &plain()).unwrap();
+    let (_, script) = mime_parts(&rendered.text()).remove(0);
+    let run = |state: &str| {
+        let functions = format!(
+            "aws() {{ :; }}\njq() {{ :; }}\ncurl() {{ printf '%s' '{state}'; }}\nrm() {{ :; }}\n\
+             systemctl() {{ printf '%s ' \"$@\"; }}"
+        );
+        run_shell(&functions, &script)
+    };
+    assert_eq!(run("Warmed:Stopped"), "mask --runtime --now nodeadm-run.service ");
+    assert_eq!(run("InService"), "");
+}
+
+#[test]
+fn bottlerocket_waits_in_a_warm_pool() {
+    let text = |waits| render(OsFamily::Bottlerocket, &BootstrapInput { waits, ..full() }).unwrap().text().to_string();
+    let waiting: toml::Table = text(true).parse().unwrap();
+    assert_eq!(waiting["settings"]["autoscaling"]["should-wait"].as_bool(), Some(true));
+    assert!(!text(false).contains("autoscaling"));
+}
+
 /// The words after a command of a PowerShell script up to the end of the statement, as about_Quoting_Rules and
 /// about_Redirection tell them.
 fn powershell_words(script: &str, command: &str) -> Vec<String> {
@@ -379,7 +402,7 @@ prop_compose! {
         BootstrapInput {
             cluster, endpoint, ca_base64, labels, taints, max_pods, container_runtime,
             bootstrap_arguments: bootstrap_arguments.into(), service_cidr: "10.100.0.0/16".into(),
-            mounts: Vec::new(), stages: Vec::new(),
+            mounts: Vec::new(), stages: Vec::new(), waits: false,
         }
     }
 }

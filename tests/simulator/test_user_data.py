@@ -167,6 +167,12 @@ def test_a_script_keeps_its_instance_from_joining_out_of_a_warm_pool(family, scr
     assert waits_in_warm_pool(text, family) is waits
 
 
+@pytest.mark.parametrize(("setting", "waits"), [("", False), ("should-wait = false", False), ("should-wait = true", True)])
+def test_bottlerocket_waits_for_its_place_in_the_group_when_it_is_told(setting, waits):
+    """Bottlerocket, Settings reference, settings.autoscaling.should-wait: "Whether to wait for the instance to reach the InService state"."""
+    assert waits_in_warm_pool(f"[settings.autoscaling]\n{setting}\n", "bottlerocket") is waits
+
+
 @pytest.mark.parametrize(
     ("map_roles", "part"),
     [

@@ -83,8 +83,10 @@ def waits_in_warm_pool(text: str, family: str) -> bool:
     """Whether a script asks the metadata service where the instance is bound for, and lets no node join from a warm pool.
 
     To end the script is enough where the script itself starts the node. On Amazon Linux 2023 nodeadm-run.service starts it
-    once cloud-init is done, however its scripts ended: there the script has to stop that service.
+    once cloud-init is done, however its scripts ended: there the script has to stop that service. Bottlerocket has a setting.
     """
+    if family == "bottlerocket":
+        return tomllib.loads(text).get("settings", {}).get("autoscaling", {}).get("should-wait") is True
     asks = "autoscaling/target-lifecycle-state" in text and "Warmed" in text
     return asks and (family in ("amazonlinux2", "windows") or "nodeadm-run" in text)
 

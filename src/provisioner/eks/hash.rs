@@ -115,6 +115,7 @@ fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Va
         bootstrap_arguments,
         mounts,
         stages,
+        waits,
     } = boot;
     let labels: BTreeMap<_, _> = labels.iter().filter(|(k, _)| *k != crate::api::names::label::IMAGE).collect();
     let stages: Vec<_> = stages
@@ -130,6 +131,7 @@ fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Va
         ("containerRuntime", json!(container_runtime)),
         ("bootstrapArguments", json!(bootstrap_arguments.expose())),
         ("mounts", json!(mounts)),
+        ("warm", json!(waits.then_some(true))),
         ("userData", json!(stages)),
     ])
 }
@@ -161,7 +163,7 @@ mod tests {
         };
         let print = Fingerprint::of("amazonlinux2", &data("ami-1"), &boot);
         assert_eq!(Fingerprint::read(Some(&print.line())), Some(print.clone()));
-        let others = " taints:000000 mounts:000000 userData:000000";
+        let others = " taints:000000 mounts:000000 userData:000000 warm:000000";
         assert!(print.line().len() + others.len() <= 255, "{}", print.line());
         assert_eq!(Fingerprint::read(Some("made by hand")), None);
     }

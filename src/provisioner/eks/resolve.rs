@@ -372,6 +372,8 @@ fn bootstrap(
         taints: wanted.taints.clone(),
         max_pods: wanted.max_pods.or_else(networking),
         container_runtime: wanted.container_runtime.clone(),
+        // The other families ask where they are bound for in any case.
+        waits: wanted.warm_pool.is_some() && wanted.family == OsFamily::Bottlerocket,
         bootstrap_arguments: wanted.bootstrap_arguments.clone(),
         mounts: wanted.mounts.clone(),
         stages: wanted.stages.clone(),

@@ -8,21 +8,25 @@ use super::{BootstrapInput, UserDataProblem, check, kubelet_arguments, mounts};
 
 /// Leaves before the bootstrap on an instance of a warm pool, so that cloud-init runs the script
 /// again when the instance is taken into service. The variables' names are those that scripts of
-/// later stages have always found.
-pub(super) const WARM_CHECK: &str = r#"if command -v aws >/dev/null 2>&1 && command -v jq >/dev/null 2>&1; then
+/// later stages have always found. `hold` is what else keeps the node from joining.
+fn warm_check(hold: &str) -> String {
+    format!(
+        r#"if command -v aws >/dev/null 2>&1 && command -v jq >/dev/null 2>&1; then
   TOKEN=$(curl -s -X PUT http://169.254.169.254/latest/api/token -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600')
   INSTANCE_ID=$(curl -s -H "X-aws-ec2-metadata-token: $TOKEN" http://169.254.169.254/latest/meta-data/instance-id)
   REGION=$(curl -s -H "X-aws-ec2-metadata-token: $TOKEN" http://169.254.169.254/latest/meta-data/placement/region)
   LIFECYCLE=$(curl -s -H "X-aws-ec2-metadata-token: $TOKEN" http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state)
   if [[ $LIFECYCLE == *Warmed* ]]; then
     rm -f "/var/lib/cloud/instances/$INSTANCE_ID/sem/config_scripts_user"
-    exit 0
+{hold}    exit 0
   fi
 fi
-"#;
+"#
+    )
+}
 
 pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
-    let mut out = before_bootstrap(input, stages);
+    let mut out = before_bootstrap(input, stages, "");
     let command = bootstrap(input)?;
     out.extend_from_slice(format!("set -o xtrace\n/etc/eks/bootstrap.sh {command}\nset +o xtrace\n").as_bytes());
     out.extend(joined(stages, StageKind::Post));
@@ -30,12 +34,12 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u
 }
 
 /// The interpreter's line, the first stages, the mounts and the warm check.
-pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[Decoded]) -> Vec<u8> {
+pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[Decoded], hold: &str) -> Vec<u8> {
     let mut out = b"#!/bin/bash\n".to_vec();
     out.extend(joined(stages, StageKind::Pre));
     out.push(b'\n');
     out.extend_from_slice(mounts::script(&input.mounts).as_bytes());
-    out.extend_from_slice(WARM_CHECK.as_bytes());
+    out.extend_from_slice(warm_check(hold).as_bytes());
     out
 }
 

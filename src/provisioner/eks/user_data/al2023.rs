@@ -7,6 +7,8 @@ use super::{BootstrapInput, UserDataProblem, label_list, taint_list};
 
 const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
 const NODE_CONFIG: &str = "application/node.eks.aws";
+/// nodeadm starts the node once cloud-init is done, however its scripts ended; the mask is gone with the next boot.
+const HOLD: &str = "    systemctl mask --runtime --now nodeadm-run.service\n";
 
 struct Part {
     content_type: &'static str,
@@ -16,7 +18,7 @@ struct Part {
 /// nodeadm merges the documents in their order, so that ours, which follows the user's, decides
 /// which cluster the node joins.
 pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
-    let mut parts = vec![Part { content_type: SHELL, content: before_bootstrap(input, stages) }];
+    let mut parts = vec![Part { content_type: SHELL, content: before_bootstrap(input, stages, HOLD) }];
     if let Some(stage) = node_config(stages) {
         parts.push(Part { content_type: NODE_CONFIG, content: stage.data.clone() });
     }

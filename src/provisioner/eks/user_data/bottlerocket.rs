@@ -34,8 +34,9 @@ fn fragments(stages: &[Decoded], kind: StageKind) -> Result<String, UserDataProb
 }
 
 fn settings(input: &BootstrapInput) -> String {
+    let wait = if input.waits { "[settings.autoscaling]\nshould-wait = true\n" } else { "" };
     let mut out = format!(
-        "[settings.kubernetes]\n\
+        "{wait}[settings.kubernetes]\n\
          api-server = {}\n\
          cluster-certificate = {}\n\
          cluster-name = {}\n",

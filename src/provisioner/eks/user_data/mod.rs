@@ -119,6 +119,8 @@ pub struct BootstrapInput {
     pub max_pods: Option<u32>,
     /// `dockerd` or `containerd`, for Amazon Linux 2 and Windows.
     pub container_runtime: Option<String>,
+    /// Bottlerocket joins only once Auto Scaling has the instance in service, which one of a warm pool has to wait for.
+    pub waits: bool,
     /// More arguments for the kubelet, separated by white space; may hold anything, so not printed.
     pub bootstrap_arguments: Redacted<String>,
     /// Volumes to mount.
