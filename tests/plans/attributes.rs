@@ -6,8 +6,11 @@ use instance_manager::plan::{Planned, Step};
 
 use super::*;
 
-/// What stands on the scaling group: the field, what asks for it, and what someone did to it behind our back.
-fn on_the_group() -> Vec<(&'static str, &'static str, fn(&mut World))> {
+/// The field, what asks for it, and what someone did to it behind our back.
+type Case = (&'static str, &'static str, fn(&mut World));
+
+/// What stands on the scaling group.
+fn on_the_group() -> Vec<Case> {
     fn group(w: &mut World) -> &mut ScalingGroup {
         w.state.group.as_mut().expect("a group")
     }
