@@ -79,6 +79,8 @@ pub trait AutoScaling: Send + Sync {
 pub trait Ec2: Send + Sync {
     /// DescribeLaunchTemplates filtered by at most 200 names; absent ones are not in the answer.
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>>;
+    /// DescribeLaunchTemplates by id.
+    async fn template_of_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>>;
     /// DescribeLaunchTemplateVersions of one template: the given numbers, or all when empty.
     async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>>;
     /// DescribeLaunchTemplateVersions of `$Default` and no template: the default version of every template there is.

@@ -138,4 +138,8 @@ def test_what_the_original_is_known_to_leave_is_taken_over_without_a_rotation(ow
     cloud = own_cloud(config=None)
     site = original.Site.of(cloud, unique)
     named = {f"{name}/{number}": world for name, make in worlds.WORLDS.items() for number, world in enumerate(make(site))}
-    swap(cloud, start_controller, original.load_all(cloud, named))
+    named["restored"] = worlds.Draft(site, "restored").world()
+    fleet = original.load_all(cloud, named)
+    # A backup brings the resource back without its status.
+    cloud.patch(f"{fleet['restored'].path}/status", {"status": None})
+    swap(cloud, start_controller, fleet)

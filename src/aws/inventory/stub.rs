@@ -144,6 +144,9 @@ impl Ec2 for Stub {
         assert!(names.len() <= 200);
         self.read("templates", names, |d| names.iter().filter_map(|n| d.templates.get(n).cloned()).collect()).await
     }
+    async fn template_of_id(&self, _: &str) -> AwsResult<Option<LaunchTemplate>> {
+        unimplemented!()
+    }
     async fn describe_versions(&self, id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
         let of = |d: &Data| d.versions.iter().filter(|v| v.template_id == id).cloned().collect::<Vec<_>>();
         let all = self.read("versions", &[], of).await?;

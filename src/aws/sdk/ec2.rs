@@ -28,6 +28,15 @@ impl Ec2 for Sdk {
         Ok(found.iter().map(template).filter(|t| names.contains(&t.name)).collect())
     }
 
+    async fn template_of_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
+        let answer = self.0.describe_launch_templates().launch_template_ids(id).send().await;
+        match answer.map_err(failed(SERVICE, "DescribeLaunchTemplates")) {
+            Ok(found) => Ok(found.launch_templates().first().map(template)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
         let request = self.0.describe_launch_template_versions().launch_template_id(template_id);
         // AWS takes no page size together with version numbers.

@@ -214,7 +214,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     let (group, template) =
         tokio::try_join!(o.inventory.group(&names.group, o.max_age), o.inventory.template(&names.template, o.resync))
             .map_err(aws)?;
-    let template = referred(o, group.as_ref(), template, status).await?;
+    let template = referred(o, resolved, group.as_ref(), template, status).await?;
     let leftover = if group.is_none() { leftover(o, resolved, status).await? } else { None };
     let role = &resolved.names.role;
     let (profile, attached) = if resolved.own_role {
@@ -273,6 +273,7 @@ async fn all_policies(o: &Observer<'_>, role: &str, asked: Vec<String>) -> Vec<S
 /// The template that the group refers to when it is not the one of the derived name.
 async fn referred(
     o: &Observer<'_>,
+    resolved: &Resolved,
     group: Option<&ScalingGroup>,
     derived: Option<LaunchTemplate>,
     status: &InstanceGroupStatus,
@@ -282,9 +283,26 @@ async fn referred(
         return Ok(derived);
     }
     // The original stamps the template with the time of its own first pass; the status has its name.
-    let Some(name) = &status.active_launch_template_name else { return Ok(derived) };
-    let named = o.inventory.template(name, o.resync).await.map_err(ObserveError::Aws)?;
-    Ok(named.filter(|t| t.id == pin.id).or(derived))
+    let named = match status.active_launch_template_name.as_ref().filter(|name| !name.is_empty()) {
+        Some(name) => o.inventory.template(name, o.resync).await.map_err(ObserveError::Aws)?,
+        None => None,
+    };
+    if let Some(named) = named.filter(|t| t.id == pin.id) {
+        return Ok(Some(named));
+    }
+    // Without a status, as after a restore, nothing has its name; the group refers to it.
+    let found = o.inventory.aws().ec2.template_of_id(&pin.id).await.map_err(ObserveError::Aws)?;
+    Ok(found.filter(|t| is_derived(&t.name, &resolved.names.template)).or(derived))
+}
+
+/// Whether a name differs from the derived one in nothing but the time that ends both.
+fn is_derived(name: &str, derived: &str) -> bool {
+    let stem = |name: &str| name.rsplit_once('-').map(|(stem, time)| (stem.to_owned(), time.len(), digits(time)));
+    matches!((stem(name), stem(derived)), (Some(a), Some(b)) if a == b && a.2)
+}
+
+fn digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// What an attempt under names that another group took first has left behind; the status still has its name.
