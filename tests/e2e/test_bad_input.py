@@ -86,9 +86,9 @@ def test_a_field_that_is_not_supported_yet_is_named_and_holds_nothing_else(tenan
     """Who migrates with such a group must be able to resize and delete it."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     mark = tenant.cloud.now()
-    group.patch_spec(spotPrice="0.5")
+    group.patch({"spec": {"strategy": {"type": "crd"}}})
     stalled = group.wait_condition("Stalled", reason="NotSupported")
-    assert "spec.eks.configuration.spotPrice" in stalled["message"]
+    assert "spec.strategy.type" in stalled["message"]
     assert group.writes(after=mark) == []
     group.patch_spec(eks={"minSize": 2, "maxSize": 4})
     group.wait(lambda g: (g.asg()["MinSize"], g.asg()["MaxSize"], len(g.ready_nodes())) == (2, 4, 2), what="the new sizes")
