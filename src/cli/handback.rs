@@ -9,15 +9,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
+use super::plan::answer::Answer;
 use super::plan::world::World;
 use crate::args::HandbackArgs;
 use crate::aws::{ScalingGroupChange, TemplatePin};
 use crate::cluster;
-use crate::controller::key;
+use crate::controller::{Stored, key};
 use crate::leader::LeaderConfig;
+use crate::plan::Outcome;
 use crate::provisioner::eks::handback::{Handback, handback};
 
-/// Runs the command: 0 when every group is handed back, 2 when a dry run found something to do, 1 when it refuses.
+/// Runs the command: 0 when every group is handed back, 2 when a dry run found something to do or a group could not be
+/// looked at, 1 when it refuses.
 pub async fn run(args: HandbackArgs) -> anyhow::Result<ExitCode> {
     let client = cluster::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
     if let Some(holder) = leader(&client, &args.cluster.config_namespace).await? {
@@ -26,14 +29,7 @@ pub async fn run(args: HandbackArgs) -> anyhow::Result<ExitCode> {
     let world = World::read(&args.cluster, None).await?;
     let mut found = Vec::new();
     for stored in world.select(None)? {
-        let Ok(group) = &stored.0 else { continue };
-        let (walked, _) = world.walk(group, Timestamp::now()).await.with_context(|| key(&stored))?;
-        let status = group.status.clone().unwrap_or_default();
-        let verdict = walked.seen.map_or(Handback::Nothing("cannot be looked at: see plan"), |seen| {
-            handback(&seen.resolved, &seen.state, &status)
-        });
-        let name = status.active_scaling_group_name.unwrap_or_default();
-        found.push((key(&stored), name, verdict));
+        found.push(judge(&world, &stored).await.with_context(|| key(&stored))?);
     }
     let refused = found.iter().filter(|(.., verdict)| refuses(verdict)).count();
     for (group, _, verdict) in &found {
@@ -55,7 +51,29 @@ pub async fn run(args: HandbackArgs) -> anyhow::Result<ExitCode> {
     }
     let done = if args.dry_run { "would follow $Latest. Nothing has been changed" } else { "follow $Latest now" };
     println!("{changed} of {} groups {done}.", found.len());
-    Ok(ExitCode::from(if args.dry_run && changed > 0 { 2 } else { 0 }))
+    let skipped = found.iter().filter(|(.., verdict)| matches!(verdict, Handback::Skipped(_))).count();
+    if skipped > 0 {
+        eprintln!("{skipped} groups cannot be looked at and may still be pinned; mend them, and run this again");
+    }
+    Ok(ExitCode::from(if skipped > 0 || (args.dry_run && changed > 0) { 2 } else { 0 }))
+}
+
+/// A group, its scaling group, and what becomes of that.
+async fn judge(world: &World, stored: &Stored) -> anyhow::Result<(String, String, Handback)> {
+    let id = key(stored);
+    let Ok(group) = &stored.0 else {
+        let why = Answer::undecodable(id.clone()).message;
+        return Ok((id, String::new(), Handback::Skipped(why)));
+    };
+    let (walked, _) = world.walk(group, Timestamp::now()).await?;
+    let status = group.status.clone().unwrap_or_default();
+    let verdict = match (walked.seen, walked.plan.outcome) {
+        (Some(seen), _) => handback(&seen.resolved, &seen.state, &status),
+        (None, _) if group.metadata.deletion_timestamp.is_some() => Handback::Nothing("is being deleted"),
+        (None, Outcome::Blocked { reason, message, .. }) => Handback::Skipped(format!("{reason}: {message}")),
+        (None, _) => Handback::Skipped("plan tells more".to_owned()),
+    };
+    Ok((id, status.active_scaling_group_name.unwrap_or_default(), verdict))
 }
 
 fn refuses(verdict: &Handback) -> bool {
@@ -67,6 +85,7 @@ fn words(verdict: &Handback, dry: bool) -> String {
         Handback::Follow { number, .. } if dry => format!("version {number} -> $Latest, which is the same now"),
         Handback::Follow { number, .. } => format!("version {number} -> $Latest"),
         Handback::Nothing(why) => (*why).to_owned(),
+        Handback::Skipped(why) => format!("skipped, because it cannot be looked at: {why}"),
         Handback::Rotating(instance) => format!(
             "refused: {instance} is being replaced or is outdated; let the rotation end, or put the old value back"
         ),

@@ -100,6 +100,11 @@ def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_
     assert code == DONE and f"{group.key}  version 2 -> $Latest" in out
     assert group.pinned() == "$Latest" and group.asg()["DesiredCapacity"] == 2
     assert command(cloud, "handback", "--dry-run")[0] == DONE
+    broken = tenant.group("broken", size=(3, 1))
+    code, out, err = command(cloud, "handback")
+    assert code == SOMETHING and f"{broken.key}  skipped, because it cannot be looked at: InvalidSpec: " in out
+    assert "1 groups cannot be looked at" in err
+    broken.delete()
 
     # And forward again.
     mark = cloud.now()

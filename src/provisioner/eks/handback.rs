@@ -19,6 +19,8 @@ pub enum Handback {
     },
     /// There is nothing to hand back.
     Nothing(&'static str),
+    /// Nobody knows whether it is pinned, because the group cannot be looked at.
+    Skipped(String),
     /// Nodes are being replaced: what is half done is finished by whoever began it.
     Rotating(String),
     /// `$Latest` would be another version than the pinned one.
