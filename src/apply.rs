@@ -123,7 +123,10 @@ pub async fn apply(
         match run.step(step).await {
             Ok(Done::Yes) => {}
             Ok(Done::Refused(refusal)) => applied.refusals.push(refusal),
-            Ok(Done::Untagged(right)) => applied.untagged.push(right),
+            Ok(Done::Untagged(right)) => {
+                a.memory.untagged(&id.key(), a.now);
+                applied.untagged.push(right);
+            }
             Ok(Done::Version(version)) => {
                 run.rv.clone_from(&version);
                 applied.resource_version = Some(version);

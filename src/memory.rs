@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -30,6 +31,8 @@ struct GroupMemory {
     in_flux: bool,
     /// A name of ours belongs to someone else.
     collided: bool,
+    /// When AWS last refused to tag what was taken over.
+    untagged: Option<Timestamp>,
 }
 
 #[derive(Default, Clone)]
@@ -110,6 +113,17 @@ impl Memory {
     /// Remembers that a derived name belongs to someone else.
     pub fn set_collided(&self, group: &str) {
         self.group(group, |g| g.collided = true);
+    }
+
+    /// AWS refused to tag what was taken over.
+    pub fn untagged(&self, group: &str, now: Timestamp) {
+        self.group(group, |g| g.untagged = Some(now));
+    }
+
+    /// Whether AWS refused that less than `rest` ago.
+    pub fn tagging_rests(&self, group: &str, rest: Duration, now: Timestamp) -> bool {
+        let since = self.group(group, |g| g.untagged.map(|at| now.duration_since(at)));
+        since.is_some_and(|since| since.unsigned_abs() < rest)
     }
 
     /// What is remembered of a node's drain, told whether an evictable pod is there now.

@@ -9,6 +9,7 @@ use crate::api::{Condition, CurrentState, InstanceGroupStatus, set_condition};
 use crate::apply::{Applied, Refusal, Stopped};
 use crate::boundaries::Refused;
 use crate::plan::{Note, Outcome, Phase, Planned, Reason, Step, Told};
+use crate::provisioner::eks::adopt;
 
 /// How the boundaries stand for one group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,7 +91,10 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         set(boundaries(bounds));
     }
     let known = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
-    let notes = plan.notes.iter().cloned().map(|note| untagged(note, applied));
+    // A pass that stopped before its tags were tried says nothing new about them.
+    let unheard = applied.stopped.is_some() && adopt::not_tagged(old).is_some();
+    let notes = plan.notes.iter().filter(|note| !(unheard && note.condition == condition::ADOPTED)).cloned();
+    let notes = notes.map(|note| untagged(note, applied));
     let notes = notes.chain(drain_blocked(applied, &outcome));
     for note in notes.filter(|n| n.status || known(n.condition)) {
         set(Condition::new(note.condition, note.status, &note.reason, note.message));
@@ -110,8 +114,8 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
 fn untagged(mut note: Note, applied: &Applied) -> Note {
     if note.condition == condition::ADOPTED && !applied.untagged.is_empty() {
         let rights = applied.untagged.join(" and ");
-        note.message +=
-            &format!("; not tagged, so it stays when the group is deleted: the controller may not {rights}");
+        note.message += &format!("{}: the controller may not {rights}", adopt::UNTAGGED);
+        note.reason = condition::NOT_TAGGED.into();
     }
     note
 }

@@ -130,6 +130,7 @@ fn fresh(resolved: Resolved) -> World {
         refreshing: false,
         activities: vec![],
         short_for: SignedDuration::ZERO,
+        tagging_rests: false,
         launched: BTreeMap::new(),
         auth: EntryState::Absent,
         auth_is_ours: false,
@@ -609,6 +610,9 @@ fn plans_are_what_the_golden_files_hold() {
 
 #[path = "plans/handback.rs"]
 mod handback;
+
+#[path = "plans/takeover_tags.rs"]
+mod takeover_tags;
 
 #[path = "plans/attributes.rs"]
 mod attributes;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use instance_manager::api::InstanceGroupStatus;
 use instance_manager::apply::{Applied, Stopped};
 use instance_manager::aws::NewRole;
-use instance_manager::plan::{Facts, Outcome, Phase, Plan, Reason, Recheck, Step};
+use instance_manager::plan::{Facts, Note, Outcome, Phase, Plan, Reason, Recheck, Step};
 use instance_manager::report::{Report, report, stamp};
 use serde_json::json;
 
@@ -151,4 +151,31 @@ fn policies_that_come_with_a_new_role_are_no_event_of_their_own() {
 #[test]
 fn times_are_whole_seconds() {
     assert_eq!(stamp("2026-01-02T00:00:00.123456789Z".parse().expect("a time")), NOW);
+}
+
+fn adopted(status: &InstanceGroupStatus) -> (String, String) {
+    let told = status.conditions.iter().find(|c| c.r#type == "Adopted").expect("the condition");
+    (told.reason.clone().unwrap_or_default(), told.message.clone().unwrap_or_default())
+}
+
+#[test]
+fn missing_tags_are_told_until_they_are_there() {
+    let note = Note { condition: "Adopted", status: true, reason: "TakenOver".into(), message: "as it was".into() };
+    let taken_over = |old: &InstanceGroupStatus, untagged: &[&str], stopped| {
+        let plan = Plan { notes: vec![note.clone()], ..plan(Outcome::Converged) };
+        let untagged = untagged.iter().map(|right| (*right).to_owned()).collect();
+        report(old, &Applied { untagged, ..applied(plan, stopped) }, None, NOW)
+    };
+    let refused = taken_over(&InstanceGroupStatus::default(), &["iam:TagRole"], None);
+    let status = after(&refused);
+    assert_eq!(adopted(&status).0, "NotTagged");
+    assert!(adopted(&status).1.ends_with("the controller may not iam:TagRole"), "{}", adopted(&status).1);
+
+    let again = taken_over(&status, &["iam:TagRole"], None);
+    assert_eq!((again.patch, again.events), (None, vec![]));
+    let stopped = taken_over(&status, &[], Some(Stopped::Locked("the InstanceGroup")));
+    assert_eq!(adopted(&after(&stopped)).0, "NotTagged");
+    let tagged = taken_over(&status, &[], None);
+    assert_eq!(tagged.events, vec![]);
+    assert_eq!(adopted(&after(&tagged)), ("TakenOver".to_owned(), "as it was".to_owned()));
 }

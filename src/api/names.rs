@@ -95,6 +95,8 @@ pub mod condition {
     pub const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// The group was taken over; the message lists what differs from what would be made now.
     pub const ADOPTED: &str = "Adopted";
+    /// Reason of `ADOPTED` while tags that prove whose a thing is are missing, because the right to set them is.
+    pub const NOT_TAGGED: &str = "NotTagged";
 }
 
 /// Reasons of events on the group.

@@ -143,3 +143,17 @@ def test_what_the_original_is_known_to_leave_is_taken_over_without_a_rotation(ow
     # A backup brings the resource back without its status.
     cloud.patch(f"{fleet['restored'].path}/status", {"status": None})
     swap(cloud, start_controller, fleet)
+
+
+def test_what_may_not_be_tagged_is_tagged_once_the_right_is_there(own_cloud, start_controller, unique):
+    """A template without the tags that say whose it is stays in AWS when its group is deleted."""
+    cloud = own_cloud(config=None)
+    (group,) = original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]}).values()
+    with cloud.fault(action="deny", operation="CreateTags", count=-1):
+        group.tenant.controller = start_controller(cloud, "--resync-period", "5s")
+        group.wait(lambda g: g.is_("Adopted", reason="NotTagged"), what="the missing right")
+        assert "ec2:CreateTags" in group.condition("Adopted")["message"]
+        assert "keikoproj.io" not in str(group.snapshot()["template"]["tags"])
+    group.wait(lambda g: g.is_("Adopted", reason="TakenOver"), what="another try")
+    assert "instancegroups.keikoproj.io/InstanceGroup" in str(group.snapshot()["template"]["tags"])
+    assert "not tagged" not in group.condition("Adopted")["message"]

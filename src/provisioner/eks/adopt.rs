@@ -4,10 +4,13 @@ use serde_json::json;
 
 use super::plan::{Draft, Input};
 use super::{state, warm};
-use crate::api::TemplateStatus;
 use crate::api::names::condition;
+use crate::api::{Condition, InstanceGroupStatus, TemplateStatus};
 use crate::aws::{ScalingGroup, Tag, TemplateData};
 use crate::plan::{Drift, Note, Step};
+
+/// How the message of `Adopted` goes on where tags are missing.
+pub const UNTAGGED: &str = "; not tagged, so it stays when the group is deleted";
 
 /// What a group launches from at that moment.
 pub struct Found<'a> {
@@ -74,6 +77,32 @@ fn tag(input: &Input, found: &Found, draft: &mut Draft) {
     if unclaimed(&profile.tags) {
         draft.step(Step::TagProfile { profile: profile.name.clone(), tags: tags() });
     }
+}
+
+/// The condition `Adopted`, while it says that tags are missing.
+pub fn not_tagged(status: &InstanceGroupStatus) -> Option<&Condition> {
+    let told = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
+    told.filter(|c| c.reason.as_deref() == Some(condition::NOT_TAGGED))
+}
+
+/// Tries again what the takeover could not tag, and tells the takeover without that; a refusal adds it again.
+pub fn tag_again(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
+    let Some(told) = not_tagged(input.status).filter(|_| !input.state.tagging_rests) else { return };
+    let (r, state) = (input.resolved, input.state);
+    let number = group.template.as_ref().and_then(|pin| state::number(pin, state.template.as_ref()));
+    let mut found = match number {
+        Some(number) => Found::version(input, number),
+        None => Found::configuration(input, group.launch_configuration.as_deref().unwrap_or_default()),
+    };
+    // A version that only the status remembers holds what is wanted.
+    let version = number.and_then(|number| state.versions.get(&number)?.fingerprint.as_ref());
+    if version.is_some_and(|print| print.hash == r.fingerprint.hash) {
+        found.data = Some(&r.data);
+    }
+    tag(input, &found, draft);
+    let message = told.message.as_deref().unwrap_or_default();
+    let message = message.split(UNTAGGED).next().unwrap_or_default().to_owned();
+    draft.notes.push(Note { condition: condition::ADOPTED, status: true, reason: "TakenOver".into(), message });
 }
 
 /// What a version of ours would hold otherwise, and nodes that run something older.

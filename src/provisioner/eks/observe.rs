@@ -8,12 +8,12 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 
 use super::check::{self, Looked};
-use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::{Environment, Names, Resolved};
 use super::state::{self, State, Version, number, owned};
 use super::user_data::OsFamily;
 use super::wanted::{Image, Wanted};
+use super::{adopt, configuration};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::Inventory;
@@ -250,6 +250,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         refreshing: false,
         activities: Vec::new(),
         short_for: Default::default(),
+        tagging_rests: o.memory.tagging_rests(&resolved.wanted.id.key(), o.resync, o.now),
         launched: BTreeMap::new(),
         auth: aws_auth::state(o.map_roles, &resolved.auth),
         auth_is_ours: o.groups.authorised(&resolved.auth.role_arn),
@@ -396,8 +397,8 @@ async fn versions(
     Ok(all.into_iter().map(version).collect())
 }
 
-/// What the group's launch configuration holds, or its last instances': asked when the group is taken over and when
-/// something else is wanted.
+/// What the group's launch configuration holds, or its last instances': asked when the group is taken over, while that
+/// lacks tags, and when something else is wanted.
 async fn configuration(
     o: &Observer<'_>,
     resolved: &Resolved,
@@ -408,6 +409,7 @@ async fn configuration(
     let old = || group.instances.iter().find_map(|i| i.configuration.as_deref());
     let Some(name) = configuration::of(group).or_else(old) else { return Ok(None) };
     if configuration::as_taken_over(resolved, status, name)
+        && adopt::not_tagged(status).is_none()
         && resolved.wanted.strategy.rotate_at.is_none_or(|at| at > o.now)
     {
         return Ok(None);

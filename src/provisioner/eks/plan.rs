@@ -133,6 +133,7 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         return;
     }
     if draft.outcome.is_none() {
+        adopt::tag_again(input, group, draft);
         rotate::nodes(input, group, draft);
         standing::nodes(input, group, draft);
     }

@@ -52,6 +52,8 @@ pub struct State {
     pub activities: Vec<ScalingActivity>,
     /// How long fewer instances than desired have been running.
     pub short_for: SignedDuration,
+    /// AWS refused to tag what was taken over, less than a resync period ago.
+    pub tagging_rests: bool,
     /// Launch times, once `rotate-at` has come.
     pub launched: BTreeMap<String, Timestamp>,
     /// Our entry in aws-auth.
