@@ -73,6 +73,32 @@ def test_what_is_missing_is_named_with_its_remedy(own_cloud, unique):
 
 
 @pytest.mark.private
+def test_the_printed_policy_is_complete_and_a_missing_action_is_named(own_cloud):
+    """The printed policy goes into AWS as it is; an action that the role lacks would show only when the controller needs it."""
+    cloud = own_cloud(config=None)
+    iam = cloud.boto("iam")
+    trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
+    arn = iam.create_role(RoleName="controller", AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
+    arguments = ("--cluster-name", cloud["cluster_name"])
+    policy = json.loads(command(cloud, "preflight", "--policy", *arguments)[1])
+
+    def check(statements):
+        document = json.dumps(policy | {"Statement": statements})
+        iam.put_role_policy(RoleName="controller", PolicyName="printed", PolicyDocument=document)
+        code, found = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER, *arguments)
+        return code, found["iam"]
+
+    code, found = check(policy["Statement"])
+    assert code == DONE and [c["finding"] for c in found] == ["fine"], found
+    lacking = [s for s in policy["Statement"] if s["Action"] != "iam:PassRole"]
+    assert len(lacking) == len(policy["Statement"]) - 1
+    code, found = check(lacking)
+    (message,) = only(found, "missing")
+    assert code == SOMETHING and message.startswith(f"iam:PassRole on arn:aws:iam::{cloud['account']}:role/")
+    assert "MISSING  iam" in command(cloud, "preflight", "--role-arn", arn, *arguments)[1]
+
+
+@pytest.mark.private
 def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_controller, make_tenant):
     """The original makes template versions for ever when a group is pinned, and would undo half a rotation."""
     cloud = own_cloud()

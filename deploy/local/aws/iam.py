@@ -15,6 +15,7 @@ from moto.core.serialize import never_return
 from moto.iam.models import AWSManagedPolicy, IAMBackend
 from moto.iam.responses import IamResponse
 
+from . import iam_simulation
 from .errors import Refused, invalid, too_long
 
 NAME = re.compile(r"[\w+=,.@-]+", re.ASCII)
@@ -77,6 +78,7 @@ def mend(world: Any) -> None:
     mend_limits()
     mend_profiles(world)
     mend_lists()
+    iam_simulation.mend()
 
 
 def mend_limits() -> None:

@@ -136,9 +136,14 @@ impl Iam for Sdk {
             .set_context_entries(Some(asked.context.iter().map(entry).collect()));
         let found = request.into_paginator().items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "SimulatePrincipalPolicy"))?;
+        // With a resource given, what is missing is told beside that.
+        let unclear = |result: &sdk::EvaluationResult| {
+            let specific = result.resource_specific_results().iter().flat_map(|on| on.missing_context_values());
+            result.missing_context_values().iter().chain(specific).next().is_some()
+        };
         let answer = |result: &sdk::EvaluationResult| match result.eval_decision() {
             sdk::PolicyEvaluationDecisionType::Allowed => Simulated::Allowed,
-            _ if !result.missing_context_values().is_empty() => Simulated::Unclear,
+            _ if unclear(result) => Simulated::Unclear,
             _ => Simulated::Denied,
         };
         Ok(found.iter().map(|result| (result.eval_action_name().to_owned(), answer(result))).collect())
