@@ -171,3 +171,19 @@ impl Memory {
         self.with(|inner| inner.nodes.remove(node));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_that_were_refused_rest_for_their_own_group() {
+        let memory = Memory::default();
+        let (now, rest) = (Timestamp::UNIX_EPOCH, Duration::from_secs(300));
+        assert!(!memory.tagging_rests("team/web", rest, now));
+        memory.untagged("team/web", now);
+        assert!(memory.tagging_rests("team/web", rest, now + Duration::from_secs(299)));
+        assert!(!memory.tagging_rests("team/web", rest, now + rest));
+        assert!(!memory.tagging_rests("team/api", rest, now));
+    }
+}
