@@ -2,7 +2,8 @@
 
 Run by `make bench`, which starts a fresh local cloud around it. The controller runs with its own default clocks.
 BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN any other binary.
-BENCH=features measures one group for each feature instead (features.yaml): beyond what they write they may read little.
+BENCH=features adds one group for each feature (features.yaml): beyond what they write they may read little. The
+catalogue of instance types, which a process reads once a day when some group asks for a pool, is counted apart.
 """
 
 import json
@@ -30,7 +31,8 @@ CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
 FEATURES = os.environ.get("BENCH") == "features"
 CATALOGUE = ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings")
 if FEATURES:
-    BUILD_GOALS = {"calls per write": 1.1, "seconds to Ready": 120}
+    # 14 pages of types and 5 of where they are offered, and what the groups ask of their own types.
+    BUILD_GOALS = {"other calls per write": 1.1, "catalogue calls": 24, "seconds to Ready": 120}
     # The four aliases of images fit into one question.
     QUIET_GOALS = {"catalogue calls": 0, "image look-ups": QUIET_SECONDS // 240 + 1, "CPU ms a reconcile": 5, "writes": 0}
 else:
@@ -145,7 +147,7 @@ def build(cloud, controller, groups):
 def quiet(cloud, controller):
     """Measures a time in which nothing happens."""
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
-    cpu, audited, looked = controller.cpu(), len(cloud.audit()), controller.reconciles()
+    cpu, audited = controller.cpu(), len(cloud.audit())
     time.sleep(QUIET_SECONDS)
     counted = calls(cloud)
     written = kube_writes(cloud, audited)
@@ -154,8 +156,6 @@ def quiet(cloud, controller):
         "CPU seconds": controller.cpu() - cpu,
         "writes": counted["total"]["writes"] + len(written),
     }
-    looked = controller.reconciles() - looked
-    figures["CPU ms a reconcile"] = 1000 * figures["CPU seconds"] / max(looked, 1)
     figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
     figures["image look-ups"] = counted["reads"].get("ssm:GetParameters", 0)
     for event in written:
@@ -163,11 +163,21 @@ def quiet(cloud, controller):
     return figures, counted
 
 
+def look(cloud, controller, groups):
+    """CPU milliseconds of one more look at a group: each is touched ten times, by an annotation that means nothing."""
+    cpu, looked = controller.cpu(), controller.reconciles()
+    for turn in range(10):
+        for made in groups:
+            cloud.patch(f"{API}/{made['metadata']['name']}", {"metadata": {"annotations": {"example.com/bench": str(turn)}}})
+        time.sleep(1)
+    return 1000 * (controller.cpu() - cpu) / max(controller.reconciles() - looked, 1)
+
+
 def show(title, figures, goals, counted):
     """Prints figures beside their goals; whether all are met."""
-    print(f"\n{title}\n  {'':18} {'measured':>9} {'goal':>6}")
+    print(f"\n{title}\n  {'':22} {'measured':>9} {'goal':>6}")
     for name, goal in goals.items():
-        print(f"  {name:18} {figures[name]:9.3g} {goal:>6} {'' if figures[name] <= goal else '  MISSED'}")
+        print(f"  {name:22} {figures[name]:9.3g} {goal:>6} {'' if figures[name] <= goal else '  MISSED'}")
     for kind in ("reads", "writes"):
         told = ", ".join(f"{operation} {count}" for operation, count in counted[kind].items())
         print(f"  {kind}: {told or 'none'}")
@@ -178,6 +188,7 @@ def main():
     cloud = support.Cloud(json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text()))
     if FEATURES:
         config, groups = features()
+        groups += [group(number) for number in range(GROUPS)]
         cloud.kubectl("apply", "-f", "-", text=json.dumps(config))
     else:
         groups = [group(number) for number in range(GROUPS)]
@@ -191,11 +202,14 @@ def main():
     time.sleep(20)
     counted = calls(cloud)
     figures["calls to AWS"] = counted["total"]["reads"] + counted["total"]["writes"]
-    figures["calls per write"] = figures["calls to AWS"] / max(counted["total"]["writes"], 1)
-    what = "with a feature each" if FEATURES else "of one node"
+    figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
+    others = figures["calls to AWS"] - figures["catalogue calls"]
+    figures["other calls per write"] = others / max(counted["total"]["writes"], 1)
+    what = "of one node, 19 of them with a feature each" if FEATURES else "of one node"
     met = show(f"{len(groups)} groups {what}, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
     sys.stdout.flush()
     figures, counted = quiet(cloud, controller)
+    figures["CPU ms a reconcile"] = look(cloud, controller, groups) if FEATURES else 0
     met &= show(f"{QUIET_SECONDS} quiet seconds", figures, QUIET_GOALS, counted)
     controller.stop()
     return 0 if met else 1

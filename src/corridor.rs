@@ -20,7 +20,7 @@ use crate::memory::Memory;
 use crate::nodes::NodeIndex;
 use crate::plan::{Facts, Outcome, Plan, Reason};
 use crate::provisioner::eks::{
-    check, delete, names::GroupNames, observe, plan, resolve, state, user_data::OsFamily, wanted,
+    check, delete, environment, names::GroupNames, observe, plan, remains, resolve, state, user_data::OsFamily, wanted,
 };
 use crate::provisioner::{GroupId, Problem, sentence};
 use crate::report::Bounds;
@@ -234,7 +234,7 @@ impl Corridor {
         if group.status.is_none() {
             self.expect(&wanted.cluster, &around.groups.new_ones(&wanted.id.key()));
         }
-        let environment = observe::environment(&observer, &wanted).await?;
+        let environment = environment::environment(&observer, &wanted).await?;
         let mut distinct = self.distinct(&wanted, &status);
         let id = wanted.id.clone();
         let (resolved, state) = loop {
@@ -252,7 +252,7 @@ impl Corridor {
             self.memory.set_collided(&id.key());
             distinct = true;
         };
-        if let Some(looked) = observe::looked(&observer, &resolved, &state, &status).await? {
+        if let Some(looked) = environment::looked(&observer, &resolved, &state, &status).await? {
             let problems = check::problems(&resolved, &looked);
             if !problems.is_empty() {
                 let failed = Some(api::names::fail_reason::RESOURCE_VALIDATION);
@@ -322,7 +322,7 @@ impl Corridor {
         };
         let observer = self.observer(around, max_age, now);
         let role_arn = status.nodes_instance_role_arn.as_deref();
-        let mut left = observe::remains(&observer, &traces.names, &id.uid, &traces.ownership, role_arn).await?;
+        let mut left = remains::remains(&observer, &traces.names, &id.uid, &traces.ownership, role_arn).await?;
         let managed = status.managed.clone().unwrap_or_default();
         let shared = role_arn.is_some_and(|arn| around.groups.shares_role(arn, &id.key()));
         let own =

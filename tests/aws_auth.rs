@@ -144,6 +144,17 @@ fn the_same_role_with_other_content_is_a_conflict_and_stays() {
 }
 
 #[test]
+fn a_role_that_linux_and_windows_groups_share_has_the_entry_of_the_windows_ones() {
+    let windows = AuthEntry::for_nodes(ARN, true);
+    let text = put(None, std::slice::from_ref(&windows)).unwrap().unwrap();
+    assert_eq!(state(Some(&text), &windows), EntryState::Present);
+    assert_eq!(state(Some(&text), &ours()), EntryState::Present);
+    let linux = put(None, &[ours()]).unwrap().unwrap();
+    let EntryState::Conflict { detail } = state(Some(&linux), &windows) else { panic!("Windows nodes could not join") };
+    assert!(detail.contains("eks:kube-proxy-windows"), "{detail}");
+}
+
+#[test]
 fn what_is_not_understood_is_never_overwritten() {
     for text in [
         "- rolearn: [",

@@ -189,10 +189,11 @@ fn state_in(document: &Document<'_>, want: &AuthEntry) -> EntryState {
         .iter()
         .filter(|value| text_of(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key))
         .collect();
-    let groups = want.groups.iter().map(String::as_str).collect();
-    let other = found
-        .iter()
-        .find(|value| text_of(value, "username") != Some(&want.username) || groups_of(value).as_ref() != Some(&groups));
+    let groups: BTreeSet<_> = want.groups.iter().map(String::as_str).collect();
+    // A role that Linux and Windows groups share has the entry of the Windows ones, and all of them join by it.
+    let windows: BTreeSet<_> = groups.iter().copied().chain([WINDOWS_GROUP]).collect();
+    let fits = |value: &Value| groups_of(value).is_some_and(|found| found == groups || found == windows);
+    let other = found.iter().find(|value| text_of(value, "username") != Some(&want.username) || !fits(value));
     match (found.is_empty(), other) {
         (true, _) => EntryState::Absent,
         (false, None) => EntryState::Present,

@@ -6,11 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::resolve::Resolved;
-use super::state::{self, Pinned, State};
-use super::{adopt, configuration, create, purchase, rotate, standing, warm};
+use super::state::{self, State};
+use super::{adopt, attributes, configuration, create, purchase, rotate, standing, versions};
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::auth::aws_auth::EntryState;
-use crate::aws::{Instance, NewVersion, ScalingGroup, ScalingGroupChange, Tag, TemplatePin, tag_map};
+use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
 use crate::plan::{Drift, Facts, Note, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, Told};
 use crate::provisioner::sentence;
 use crate::timing::Timing;
@@ -118,9 +118,9 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     if input.resolved.own_role {
         create::role(input, draft);
     }
-    let pin = template(input, group, draft);
+    let pin = versions::template(input, group, draft);
     sizes(input, group, pin, draft);
-    attributes(input, group, draft);
+    attributes::attributes(input, group, draft);
     configuration::retire(input, group, draft);
     let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Record { .. }));
     if changed && draft.outcome.is_none() {
@@ -252,97 +252,6 @@ pub fn authorise(input: &Input, draft: &mut Draft) {
 /// A note of this name blocks the group instead of becoming a condition.
 pub const AUTH: &str = "aws-auth";
 
-fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pin> {
-    let r = input.resolved;
-    let Some(pin) = &group.template else { return configuration::template(input, group, draft) };
-    let id = pin.id.clone();
-    if input.state.template.as_ref().is_some_and(|t| !t.id.eq(&id)) || input.state.template.is_none() {
-        return replace_template(input, draft);
-    }
-    match state::pinned(r, input.state, input.status, pin) {
-        Pinned::Current { number, floating } => {
-            remember(input, &id, number, draft);
-            floating.then_some(Pin::Version { template: id, number })
-        }
-        Pinned::Repin { number, because } => {
-            draft.facts.status.insert("latestTemplateVersion".into(), json!(number.to_string()));
-            draft.because(
-                Step::UpdateGroup {
-                    group: group.name.clone(),
-                    change: ScalingGroupChange::default(),
-                    pin: Some(Pin::Version { template: id, number }),
-                },
-                because,
-            );
-            None
-        }
-        Pinned::New { because } => {
-            new_version(input, &id, pin, because, draft);
-            Some(Pin::Made { hash: r.fingerprint.hash.clone() })
-        }
-    }
-}
-
-/// The group refers to a template that is gone or is not ours by name: make ours again.
-fn replace_template(input: &Input, draft: &mut Draft) -> Option<Pin> {
-    create::template(input, draft)
-}
-
-fn new_version(input: &Input, id: &str, pin: &TemplatePin, because: Vec<Drift>, draft: &mut Draft) {
-    let r = input.resolved;
-    let version = NewVersion {
-        token: create::token(&[id, &r.fingerprint.hash, &pin.version]),
-        description: r.fingerprint.line(),
-        data: r.data.clone(),
-    };
-    draft.because(Step::PutTemplateVersion { template: id.into(), version }, because);
-    draft.events.extend(create::ignored(r));
-    let unused = superfluous(input, pin);
-    if !unused.is_empty() {
-        draft.step(Step::DeleteTemplateVersions { template: id.into(), numbers: unused });
-    }
-}
-
-/// Versions that nothing uses, beyond the ones to be retained.
-fn superfluous(input: &Input, pin: &TemplatePin) -> Vec<i64> {
-    let Some(template) = &input.state.template else { return Vec::new() };
-    // Nobody looks into a pool of others.
-    if warm::of_others(input) {
-        return Vec::new();
-    }
-    let mut used: BTreeSet<i64> = [template.default_version, template.latest_version].into();
-    used.extend(state::number(pin, Some(template)));
-    let remembered = input.status.template.as_ref();
-    used.extend(remembered.and_then(|t| t.last_ready_version.as_ref()).and_then(|v| v.parse::<i64>().ok()));
-    let warm = input.state.warm.iter().flatten().map(|w| &w.instance);
-    let instances = input.state.group.iter().flat_map(|g| &g.instances).chain(warm);
-    used.extend(instances.filter_map(|i| state::number(i.template.as_ref()?, Some(template))));
-    let unused: Vec<_> = input.state.versions.keys().rev().filter(|n| !used.contains(n)).copied().collect();
-    unused.into_iter().skip(input.retention).collect()
-}
-
-fn remember(input: &Input, id: &str, number: i64, draft: &mut Draft) {
-    let r = input.resolved;
-    let old = input.status.template.clone().unwrap_or_default();
-    let version = Some(number.to_string());
-    let mut new = old.clone();
-    (new.id, new.version) = (Some(id.to_owned()), version.clone());
-    let own = input.state.versions.get(&number).and_then(|v| v.fingerprint.as_ref());
-    match own {
-        Some(print) => new.hash = Some(print.hash.clone()),
-        None => {
-            new.hash = Some(r.fingerprint.hash.clone());
-            new.adopted_hash = Some(r.fingerprint.hash.clone());
-            new.adopted_version = version.clone();
-        }
-    }
-    draft.facts.status.insert("latestTemplateVersion".into(), json!(version));
-    if new != old && own.is_none() {
-        adopt::group(input, &adopt::Found::version(input, number), &new, draft);
-    }
-    draft.facts.status.insert("template".into(), json!(new));
-}
-
 fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draft) {
     let w = &input.resolved.wanted;
     let mut because = Vec::new();
@@ -435,99 +344,6 @@ fn buy(
     change.mixed = policy;
     because.extend(differs);
     pin
-}
-
-fn attributes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
-    let managed = input.status.managed.clone().unwrap_or_default();
-    tags(input, group, &managed, draft);
-    let w = &input.resolved.wanted;
-    let name = || group.name.clone();
-    let (add, remove) = differ(&w.suspend, &group.suspended, &managed.processes);
-    if !add.is_empty() {
-        draft.because(
-            Step::SuspendProcesses { group: name(), processes: add.clone() },
-            vec![Drift::new("suspendProcesses", "", add.join(", "))],
-        );
-    }
-    if !remove.is_empty() {
-        draft.because(
-            Step::ResumeProcesses { group: name(), processes: remove.clone() },
-            vec![Drift::new("suspendProcesses", remove.join(", "), "")],
-        );
-    }
-    let (add, remove) = differ(&w.metrics, &group.metrics, &managed.metrics);
-    if !add.is_empty() {
-        draft.because(
-            Step::EnableMetrics { group: name(), metrics: add.clone() },
-            vec![Drift::new("metricsCollection", "", add.join(", "))],
-        );
-    }
-    if !remove.is_empty() {
-        draft.because(
-            Step::DisableMetrics { group: name(), metrics: remove.clone() },
-            vec![Drift::new("metricsCollection", remove.join(", "), "")],
-        );
-    }
-    hooks(input, group, &managed, draft);
-    warm::pool(input, group, &managed, draft);
-}
-
-/// What is to be added, and what we once set and nobody wants any more.
-fn differ(wanted: &BTreeSet<String>, present: &[String], recorded: &[String]) -> (Vec<String>, Vec<String>) {
-    let add = wanted.iter().filter(|w| !present.contains(w)).cloned().collect();
-    let remove = present.iter().filter(|p| recorded.contains(p) && !wanted.contains(*p)).cloned().collect();
-    (add, remove)
-}
-
-fn tags(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut Draft) {
-    let present = tag_map(&group.tags);
-    let wanted = tag_map(&input.resolved.tags);
-    let put: Vec<_> = input
-        .resolved
-        .tags
-        .iter()
-        .filter(|t| present.get(t.key.as_str()) != Some(&t.value.as_str()))
-        .cloned()
-        .collect();
-    if !put.is_empty() {
-        let because = put
-            .iter()
-            .map(|t| Drift::new(format!("tags[{}]", t.key), present.get(t.key.as_str()).unwrap_or(&""), &t.value))
-            .collect();
-        draft.because(Step::PutTags { group: group.name.clone(), tags: put }, because);
-    }
-    let delete: Vec<_> = present
-        .keys()
-        .filter(|k| !wanted.contains_key(*k) && managed.tags.iter().any(|m| m == *k))
-        .map(|k| (*k).to_owned())
-        .collect();
-    if !delete.is_empty() {
-        let because = delete.iter().map(|k| Drift::new(format!("tags[{k}]"), present[k.as_str()], "")).collect();
-        draft.because(Step::DeleteTags { group: group.name.clone(), keys: delete }, because);
-    }
-}
-
-fn hooks(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut Draft) {
-    let Some(present) = &input.state.hooks else { return };
-    for hook in &input.resolved.wanted.hooks {
-        let because = match present.iter().find(|h| h.name == hook.name) {
-            None => vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "", "present")],
-            Some(found) => super::drift::hook(found, hook),
-        };
-        let found = present.iter().find(|h| h.name == hook.name);
-        // What PutLifecycleHook does not name stays as it was.
-        if found.is_some_and(|found| super::drift::loses(found, hook)) {
-            draft.step(Step::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
-        }
-        if !because.is_empty() {
-            draft.because(Step::PutHook { group: group.name.clone(), hook: hook.clone() }, because);
-        }
-    }
-    let wanted = |name: &str| input.resolved.wanted.hooks.iter().any(|h| h.name == name);
-    for hook in present.iter().filter(|h| managed.hooks.contains(&h.name) && !wanted(&h.name)) {
-        let because = vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "present", "")];
-        draft.because(Step::DeleteHook { group: group.name.clone(), hook: hook.name.clone() }, because);
-    }
 }
 
 /// The age of something that AWS made, as far as it is known.

@@ -1,0 +1,76 @@
+//! Looks at what is left of a group that is to go.
+
+use std::time::Duration;
+
+use super::observe::{ObserveError, Observed, Observer, drains};
+use super::resolve::Names;
+use super::state::owned;
+use crate::auth::aws_auth::{self, AuthEntry};
+use crate::aws::{Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
+use crate::upgrade::{Drains, Member};
+
+/// What there is of a group that is to go.
+pub struct Remains {
+    /// The scaling group.
+    pub group: Option<ScalingGroup>,
+    /// Its instances with their nodes.
+    pub members: Vec<Member>,
+    /// What is on its marked nodes.
+    pub drains: Drains,
+    /// The launch template.
+    pub template: Option<LaunchTemplate>,
+    /// The role of the derived name.
+    pub role: Option<Role>,
+    /// Its attached policies.
+    pub attached: Vec<String>,
+    /// Its inline policies.
+    pub inline: Vec<String>,
+    /// The profile of the derived name.
+    pub profile: Option<InstanceProfile>,
+    /// Our entry in aws-auth, when it is there.
+    pub auth: Option<AuthEntry>,
+}
+
+/// Looks at what is left of a group.
+pub async fn remains(
+    o: &Observer<'_>,
+    names: &Names,
+    uid: &str,
+    ownership: &[Tag],
+    role_arn: Option<&str>,
+) -> Observed<Remains> {
+    let aws = ObserveError::Aws;
+    let group = o.inventory.group(&names.group, o.max_age).await.map_err(aws)?;
+    let instances: Vec<Instance> = group.iter().flat_map(|g| g.instances.clone()).collect();
+    let members: Vec<_> = instances
+        .into_iter()
+        .map(|instance| Member { node: o.nodes.get(&instance.id), outdated: Vec::new(), instance })
+        .collect();
+    let drains = drains(o, &members, uid).await?;
+    let mut remains = Remains {
+        members,
+        drains,
+        template: None,
+        role: None,
+        attached: vec![],
+        inline: vec![],
+        profile: None,
+        auth: None,
+        group,
+    };
+    if remains.group.as_ref().is_some_and(|g| owned(&g.tags, ownership)) {
+        return Ok(remains);
+    }
+    remains.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
+    let iam = &o.inventory.aws().iam;
+    remains.profile = iam.get_profile(&names.role).await.map_err(aws)?;
+    remains.role = iam.get_role(&names.role).await.map_err(aws)?;
+    if remains.role.as_ref().is_some_and(|r| owned(&r.tags, ownership)) {
+        remains.attached = iam.attached_policies(&names.role).await.map_err(aws)?;
+        remains.inline = iam.inline_policies(&names.role).await.map_err(aws)?;
+    }
+    // A group that is to go may have no spec that could tell which of the two it was.
+    let entries = role_arn.into_iter().flat_map(|arn| [false, true].map(|windows| AuthEntry::for_nodes(arn, windows)));
+    remains.auth = entries.into_iter().find(|e| aws_auth::state(o.map_roles, e) == aws_auth::EntryState::Present);
+    Ok(remains)
+}
