@@ -19,11 +19,12 @@ use crate::api::{InstanceGroup, InstanceGroupStatus};
 use crate::apply::{Applied, Applier, Joining, Stopped, apply};
 use crate::aws::AwsErrorKind;
 use crate::cluster::{ClusterError, EventKind, EventRecord, Regarding};
-use crate::corridor::{Corridor, ObserveError, Walked, identity};
+use crate::corridor::{Corridor, ObserveError, Walked};
 use crate::leader::Leadership;
 use crate::metrics::{Metrics, Reconciled};
 use crate::others::Others;
 use crate::plan::{Outcome, Planned, Reason, Told};
+use crate::provisioner::identity;
 use crate::report::{Report, report, stamp};
 use stores::Stores;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::api::names::{FINALIZER, tag};
+use crate::api::names::tag;
 use crate::api::{self, InstanceGroup, ProvisionerKind, ScalingConfigurationKind};
 use crate::aws::Tag;
 use crate::aws::inventory::Inventory;
@@ -22,7 +22,7 @@ use crate::plan::{Facts, Outcome, Plan, Reason};
 use crate::provisioner::eks::{
     check, delete, environment, names::GroupNames, observe, plan, remains, resolve, state, user_data::OsFamily, wanted,
 };
-use crate::provisioner::{GroupId, Problem, sentence};
+use crate::provisioner::{GroupId, Problem, identity, sentence};
 use crate::report::Bounds;
 use crate::spot::{self, Recommendations};
 use crate::timing::Timing;
@@ -92,21 +92,6 @@ pub struct Seen {
     pub resolved: resolve::Resolved,
     /// What there is.
     pub state: state::State,
-}
-
-/// The identity of a group, as far as a plan needs it.
-pub fn identity(group: &InstanceGroup) -> GroupId {
-    let meta = &group.metadata;
-    GroupId {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
-        generation: meta.generation.unwrap_or_default(),
-        created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
-        deleting: meta.deletion_timestamp.is_some(),
-        finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
-        annotations: meta.annotations.clone().unwrap_or_default(),
-    }
 }
 
 impl Corridor {

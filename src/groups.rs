@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 
 use crate::api::InstanceGroup;
-use crate::corridor::identity;
 use crate::provisioner::GroupId;
+use crate::provisioner::identity;
 
 /// A stored object, decoded or not.
 type Stored = DeserializeGuard<InstanceGroup>;

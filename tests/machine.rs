@@ -1,15 +1,17 @@
 //! What a machine is made of: from the spec and what AWS tells of its type to the template's data, or to a problem that
 //! names field and remedy.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
-use instance_manager::aws::{Cluster, Image, InstanceType, NetworkObject};
+use instance_manager::aws::{Image, InstanceType, NetworkObject};
 use instance_manager::provisioner::eks::check::{Looked, problems};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::user_data::OsFamily;
 use instance_manager::provisioner::eks::wanted::{Wanted, parse};
-use instance_manager::provisioner::{GroupId, Problem, sentence};
+use instance_manager::provisioner::{Problem, sentence};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -22,16 +24,7 @@ fn wanted(configuration: &str, annotations: &[(&str, &str)]) -> Result<Wanted, V
     let spec = serde_json::json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": all}});
     let annotations: BTreeMap<_, _> =
         annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
-    let id = GroupId {
-        namespace: "team".into(),
-        name: "web".into(),
-        uid: "uid-1".into(),
-        generation: 1,
-        created: Timestamp::UNIX_EPOCH,
-        deleting: false,
-        finalizer: true,
-        annotations: BTreeMap::new(),
-    };
+    let id = common::group_id(1, Timestamp::UNIX_EPOCH);
     parse(&id, &annotations, &decode_spec(&spec).expect("a spec"))
 }
 
@@ -39,16 +32,7 @@ fn environment() -> Environment {
     let network =
         |id: &str| vec![NetworkObject { id: id.into(), name: Some(id.into()), vpc: "vpc-1".into(), zone: None }];
     Environment {
-        cluster: Some(Cluster {
-            name: "demo".into(),
-            arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
-            version: "1.33".into(),
-            endpoint: "https://demo".into(),
-            ca: "Y2E=".into(),
-            service_cidr: "10.100.0.0/16".into(),
-            vpc: "vpc-1".into(),
-            authentication_mode: "CONFIG_MAP".into(),
-        }),
+        cluster: Some(common::cluster()),
         subnets: network("s"),
         security_groups: network("g"),
         elsewhere: vec![],

@@ -1,17 +1,18 @@
 //! From what is wanted and what there is to the whole plan, against golden files.
 //! `UPDATE_GOLDEN=1 cargo test --test plans` writes them anew; a hash in them that has been released never changes.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use instance_manager::api::{InstanceGroupStatus, SpotRecommendation, decode_spec};
 use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::{
-    Catalogue, Cluster, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook,
-    MixedPolicy, NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
+    Catalogue, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook, MixedPolicy,
+    NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{Outcome, Plan, Step};
-use instance_manager::provisioner::GroupId;
 use instance_manager::provisioner::eks::plan::{Input, plan};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::state::{State, Version};
@@ -34,16 +35,7 @@ fn resolved(extra: &str, annotations: &[(&str, &str)]) -> Resolved {
     let base = "provisioner: eks\neks: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1]}}";
     let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
     overlay(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
-    let id = GroupId {
-        namespace: "team".into(),
-        name: "web".into(),
-        uid: "uid-1".into(),
-        generation: 3,
-        created: at(LONG_AGO),
-        deleting: false,
-        finalizer: true,
-        annotations: BTreeMap::new(),
-    };
+    let id = common::group_id(3, at(LONG_AGO));
     let annotations =
         annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
     let spec = decode_spec(&spec).expect("a spec");
@@ -66,16 +58,7 @@ fn environment() -> Environment {
     };
     let role = Role { name: "given".into(), arn: "arn:aws:iam::1:role/given".into(), tags: vec![] };
     Environment {
-        cluster: Some(Cluster {
-            name: "demo".into(),
-            arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
-            version: "1.33".into(),
-            endpoint: "https://demo".into(),
-            ca: "Y2E=".into(),
-            service_cidr: "10.100.0.0/16".into(),
-            vpc: "vpc-1".into(),
-            authentication_mode: "CONFIG_MAP".into(),
-        }),
+        cluster: Some(common::cluster()),
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
         elsewhere: vec![],

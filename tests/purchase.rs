@@ -1,26 +1,19 @@
 //! How instances are bought: what a spec may say, and what is told of what it may not.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
-use instance_manager::aws::{Cluster, InstanceType, NetworkObject};
+use instance_manager::aws::{InstanceType, NetworkObject};
+use instance_manager::provisioner::Problem;
 use instance_manager::provisioner::eks::resolve::{Environment, resolve};
 use instance_manager::provisioner::eks::wanted::{self, Wanted};
-use instance_manager::provisioner::{GroupId, Problem};
 use jiff::Timestamp;
 use serde_json::Value;
 
 fn parse(configuration: &str) -> Result<Wanted, Vec<Problem>> {
-    let id = GroupId {
-        namespace: "team".into(),
-        name: "web".into(),
-        uid: "uid-1".into(),
-        generation: 1,
-        created: Timestamp::UNIX_EPOCH,
-        deleting: false,
-        finalizer: true,
-        annotations: BTreeMap::new(),
-    };
+    let id = common::group_id(1, Timestamp::UNIX_EPOCH);
     let text = format!(
         "provisioner: eks\neks: {{minSize: 2, maxSize: 4, configuration: {{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1], {configuration}}}}}"
     );
@@ -140,16 +133,7 @@ fn types_that_aws_does_not_know_or_that_need_another_image_are_named() {
     };
     let wanted =
         parse("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}, {type: m6g.large}, {type: m5.huge}]}");
-    let cluster = Cluster {
-        name: "demo".into(),
-        arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
-        version: "1.33".into(),
-        endpoint: "https://demo".into(),
-        ca: "Y2E=".into(),
-        service_cidr: "10.100.0.0/16".into(),
-        vpc: "vpc-1".into(),
-        authentication_mode: "CONFIG_MAP".into(),
-    };
+    let cluster = common::cluster();
     let object = |id: &str| vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None }];
     let environment = Environment {
         cluster: Some(cluster),

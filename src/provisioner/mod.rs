@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::api::InstanceGroup;
+use crate::api::names::FINALIZER;
 use crate::plan::Reason;
 
 /// Which InstanceGroup, as far as a plan must know it.
@@ -36,6 +38,21 @@ impl GroupId {
     /// `namespace/name`.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The identity of a group, as far as a plan needs it.
+pub fn identity(group: &InstanceGroup) -> GroupId {
+    let meta = &group.metadata;
+    GroupId {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+        deleting: meta.deletion_timestamp.is_some(),
+        finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
+        annotations: meta.annotations.clone().unwrap_or_default(),
     }
 }
 
