@@ -123,8 +123,10 @@ class LaunchTemplateActions:
         params = plain(self._get_params())
         template = store(self).get(params.get("LaunchTemplateId"), params.get("LaunchTemplateName"))
         wanted = params.get("DefaultVersion") or params.get("SetDefaultVersion")
-        if wanted is not None:
-            template.default = version_or_refuse(template, str(wanted)).number
+        found = version_or_refuse(template, str(wanted)) if wanted is not None else None
+        self.error_on_dryrun()
+        if found:
+            template.default = found.number
         return ActionResult({"LaunchTemplate": describe(template, tags_of(self, template))})
 
     def delete_launch_template(self) -> ActionResult:
@@ -145,6 +147,7 @@ class LaunchTemplateActions:
             raise Refused("MissingParameter", "The request must contain the parameter LaunchTemplateVersion")
         if len(wanted) > 200:
             raise Refused("InvalidParameterValue", "The maximum number of versions that can be deleted is 200.")
+        self.error_on_dryrun()
         done, failed = [], []
         for text in wanted:
             number = int(text) if text.isdigit() else None
@@ -175,6 +178,7 @@ class LaunchTemplateActions:
         return ActionResult({"SuccessfullyDeletedLaunchTemplateVersions": done, "UnsuccessfullyDeletedLaunchTemplateVersions": failed})
 
     def describe_launch_templates(self) -> ActionResult:
+        self.error_on_dryrun()
         params, templates = plain(self._get_params()), store(self)
         ids, names = params.get("LaunchTemplateIds", []), params.get("LaunchTemplateNames", [])
         found = [templates.get(i, None) for i in ids] + [templates.get(None, n) for n in names]
@@ -185,6 +189,7 @@ class LaunchTemplateActions:
         return ActionResult({"LaunchTemplates": [describe(t, tags_of(self, t)) for t in found], "NextToken": token})
 
     def describe_launch_template_versions(self) -> ActionResult:
+        self.error_on_dryrun()
         params, templates = plain(self._get_params()), store(self)
         wanted = [str(version) for version in params.get("Versions", [])]
         identifier, name = params.get("LaunchTemplateId"), params.get("LaunchTemplateName")

@@ -14,7 +14,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
-from . import autoscaling, catalogue, ec2, eks, iam, images
+from . import autoscaling, catalogue, dry_run, ec2, eks, iam, images
 from .clock import Timers
 from .configurations import Configurations
 from .engine import Engine
@@ -57,7 +57,7 @@ class World:
 
     def _mend(self) -> None:
         self.ec2.local_templates = self.templates
-        for module in (autoscaling, catalogue, ec2, eks, iam):
+        for module in (autoscaling, catalogue, ec2, eks, iam, dry_run):
             module.mend(self)
         iam.load_policies(self.iam)
 
