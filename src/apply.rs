@@ -21,7 +21,7 @@ use crate::cluster::{ClusterError, ClusterWrites};
 use crate::memory::Memory;
 use crate::plan::{Plan, Planned, PodRef, Reason, Step};
 use crate::provisioner::GroupId;
-use crate::provisioner::eks::state::owned;
+use crate::provisioner::ownership::owned;
 pub use join::{Edit, Joining};
 
 /// What an apply needs.

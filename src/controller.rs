@@ -95,7 +95,7 @@ pub fn failed(stored: Arc<Stored>, failure: &Failure, shared: Arc<Shared>) -> Ac
         return Action::requeue(Duration::from_millis(200));
     }
     tracing::warn!(group = %key, %failure, "will try again");
-    Action::requeue(pace::backoff(shared.corridor.memory.failed(&key), shared.corridor.resync))
+    Action::requeue(pace::backoff(shared.corridor.memory.failed(&key), shared.corridor.settings.resync))
 }
 
 /// `namespace/name`.
@@ -133,7 +133,7 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
         joining: &shared.joining,
         leading: &leading,
         config_namespace: &shared.config_namespace,
-        rest: shared.corridor.timing.rest,
+        rest: shared.corridor.settings.timing.rest,
         now,
     };
     let finalizers = group.metadata.finalizers.clone().unwrap_or_default();
@@ -153,9 +153,9 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
 async fn walk(group: &InstanceGroup, key: &str, shared: &Shared, now: Timestamp) -> Result<Walked, Failure> {
     let corridor = &shared.corridor;
     let around = shared.stores.around(group, corridor);
-    let young = pace::young(corridor.timing.poll);
+    let young = pace::young(corridor.settings.timing.poll);
     let flux = corridor.memory.in_flux(key) || pace::unsettled(group);
-    let age = if flux { young } else { corridor.resync.mul_f64(0.5) };
+    let age = if flux { young } else { corridor.settings.resync.mul_f64(0.5) };
     let mut walked = corridor.walk(group, &around, age, now).await;
     let disrupts = |w: &Walked| w.plan.steps.iter().any(|Planned { step, .. }| step.disrupts());
     if !flux && walked.as_ref().is_ok_and(disrupts) {

@@ -21,6 +21,7 @@ pub mod leader;
 pub mod memory;
 pub mod metrics;
 pub mod nodes;
+pub mod observe;
 pub mod others;
 pub mod plan;
 pub mod provisioner;

@@ -2,6 +2,8 @@
 //! group stands once it is done. It is tested against golden files, printed by
 //! `plan`, applied by [`crate::apply`] and told by [`crate::report`].
 
+mod draft;
+
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,6 +14,8 @@ use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     LifecycleHook, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes,
 };
+
+pub use draft::{Draft, blocked, waiting};
 
 /// One difference between what is and what is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -231,6 +235,11 @@ impl Step {
                 | Step::ReplaceWarmed { .. }
                 | Step::Terminate { .. }
         )
+    }
+
+    /// Whether it makes the nodes of a group for the first time.
+    pub fn makes(&self) -> bool {
+        matches!(self, Step::CreateGroup { .. })
     }
 
     /// A bounded name for logs and metrics.

@@ -9,7 +9,7 @@ use crate::api::{Condition, CurrentState, InstanceGroupStatus, set_condition};
 use crate::apply::{Applied, Refusal, Stopped};
 use crate::boundaries::Refused;
 use crate::plan::{Note, Outcome, Phase, Planned, Reason, Step, Told};
-use crate::provisioner::eks::adopt;
+use crate::provisioner::ownership;
 
 /// How the boundaries stand for one group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,7 +92,7 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     }
     let known = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
     // A pass that stopped before its tags were tried says nothing new about them.
-    let unheard = applied.stopped.is_some() && adopt::not_tagged(old).is_some();
+    let unheard = applied.stopped.is_some() && ownership::not_tagged(old).is_some();
     let notes = plan.notes.iter().filter(|note| !(unheard && note.condition == condition::ADOPTED)).cloned();
     let notes = notes.map(|note| untagged(note, applied));
     let notes = notes.chain(drain_blocked(applied, &outcome));
@@ -114,7 +114,7 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
 fn untagged(mut note: Note, applied: &Applied) -> Note {
     if note.condition == condition::ADOPTED && !applied.untagged.is_empty() {
         let rights = applied.untagged.join(" and ");
-        note.message += &format!("{}: the controller may not {rights}", adopt::UNTAGGED);
+        note.message += &format!("{}: the controller may not {rights}", ownership::UNTAGGED);
         note.reason = condition::NOT_TAGGED.into();
     }
     note

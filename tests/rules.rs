@@ -17,14 +17,17 @@ fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Everything that decides.
-const PURE: [&str; 24] = [
+const PURE: [&str; 27] = [
     "src/boundaries",
     "src/config.rs",
     "src/plan.rs",
+    "src/plan",
     "src/report.rs",
     "src/upgrade",
     "src/auth",
     "src/provisioner/mod.rs",
+    "src/provisioner/ownership.rs",
+    "src/provisioner/seen.rs",
     "src/provisioner/supported.rs",
     "src/provisioner/eks/configuration.rs",
     "src/provisioner/eks/create.rs",

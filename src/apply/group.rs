@@ -24,7 +24,7 @@ impl Run<'_> {
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
                 let found = inventory.group(&group.name, std::time::Duration::ZERO).await.map_err(Stopped::Aws)?;
                 let ownership: Vec<_> = (input.tags.iter())
-                    .filter(|t| crate::provisioner::eks::names::OWNERSHIP_KEYS.contains(&t.key.as_str()))
+                    .filter(|t| crate::provisioner::ownership::KEYS.contains(&t.key.as_str()))
                     .cloned()
                     .collect();
                 self.ours(&group.name, error, found.map(|g| g.tags), &ownership)

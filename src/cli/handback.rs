@@ -17,7 +17,7 @@ use crate::cluster;
 use crate::controller::{Stored, key};
 use crate::leader::LeaderConfig;
 use crate::plan::Outcome;
-use crate::provisioner::eks::handback::{Handback, handback};
+use crate::provisioner::eks::handback::Handback;
 
 /// Runs the command: 0 when every group is handed back, 2 when a dry run found something to do or a group could not be
 /// looked at, 1 when it refuses.
@@ -68,7 +68,7 @@ async fn judge(world: &World, stored: &Stored) -> anyhow::Result<(String, String
     let (walked, _) = world.walk(group, Timestamp::now()).await?;
     let status = group.status.clone().unwrap_or_default();
     let verdict = match (walked.seen, walked.plan.outcome) {
-        (Some(seen), _) => handback(&seen.resolved, &seen.state, &status),
+        (Some(seen), _) => seen.handback(&status),
         (None, _) if group.metadata.deletion_timestamp.is_some() => Handback::Nothing("is being deleted"),
         (None, Outcome::Blocked { reason, message, .. }) => Handback::Skipped(format!("{reason}: {message}")),
         (None, _) => Handback::Skipped("plan tells more".to_owned()),

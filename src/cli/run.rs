@@ -25,6 +25,7 @@ use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::nodes::NodeIndex;
 use crate::others::Others;
+use crate::provisioner::Settings;
 use crate::timing::Timing;
 use crate::{http, telemetry};
 
@@ -65,12 +66,14 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             cluster: Arc::new(KubeCluster::new(client.clone(), identity)),
             nodes: Arc::new(NodeIndex::default()),
             memory: Arc::new(Memory::default()),
-            timing,
-            resync: args.resync_period,
-            retention: args.cluster.config_retention as usize,
-            cluster_name: args.cluster.cluster_name.clone(),
-            default_kind: args.cluster.default_scaling_configuration,
-            windows_asks_for_endpoint: args.cluster.disable_windows_cluster_ca_injection,
+            settings: Settings {
+                timing,
+                resync: args.resync_period,
+                retention: args.cluster.config_retention as usize,
+                cluster_name: args.cluster.cluster_name.clone(),
+                default_kind: args.cluster.default_scaling_configuration,
+                windows_asks_for_endpoint: args.cluster.disable_windows_cluster_ca_injection,
+            },
         },
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),

@@ -38,16 +38,16 @@ pub fn unsettled(group: &InstanceGroup) -> bool {
 pub fn next(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Shared) -> Action {
     let corridor = &shared.corridor;
     let memory = &corridor.memory;
-    let resync = || Action::requeue(quiet(corridor.resync, applied.plan.wake, Timestamp::now()));
+    let resync = || Action::requeue(quiet(corridor.settings.resync, applied.plan.wake, Timestamp::now()));
     if let Some(stopped) = &applied.stopped {
         memory.set_in_flux(key, true);
         return match stopped {
             Stopped::NotLeading => Action::await_change(),
             Stopped::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
-                Action::requeue(jitter(corridor.timing.propagation.unsigned_abs()))
+                Action::requeue(jitter(corridor.settings.timing.propagation.unsigned_abs()))
             }
             Stopped::Cluster(error) if error.is_conflict() => Action::requeue(Duration::from_millis(200)),
-            _ => Action::requeue(backoff(memory.failed(key), corridor.resync)),
+            _ => Action::requeue(backoff(memory.failed(key), corridor.settings.resync)),
         };
     }
     if matches!(outcome, Some(Outcome::Deleted)) {
@@ -78,7 +78,7 @@ fn quiet(resync: Duration, wake: Option<Timestamp>, now: Timestamp) -> Duration 
 
 /// Groups in flux look together, so that one call answers for many.
 fn poll(shared: &Shared) -> Duration {
-    let period = shared.corridor.timing.poll.unsigned_abs().max(Duration::from_millis(100));
+    let period = shared.corridor.settings.timing.poll.unsigned_abs().max(Duration::from_millis(100));
     let passed = shared.began.elapsed().as_nanos() % period.as_nanos();
     period - Duration::from_nanos(u64::try_from(passed).unwrap_or(0)) + Duration::from_millis(5)
 }

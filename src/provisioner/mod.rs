@@ -1,17 +1,103 @@
 //! What makes nodes. Each provisioner has a folder with the same rooms:
-//! `wanted` (the merged spec, parsed once), `observe`, `resolve`, `plan`.
+//! `wanted` (the merged spec, parsed once), `observe`, `resolve`, `plan`, `delete`.
+//! The corridor knows them by [`Provisioner`] alone.
 
 pub mod eks;
+pub mod ownership;
+pub mod seen;
 pub mod supported;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::api::InstanceGroup;
 use crate::api::names::FINALIZER;
-use crate::plan::Reason;
+use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, ScalingConfigurationKind};
+use crate::boundaries::Policy;
+use crate::observe::{Observed, Observer};
+use crate::plan::{Plan, Reason};
+use crate::spot::Recommendations;
+use crate::timing::Timing;
+pub use seen::{Foreseen, Leaving, Onward, Seen};
+
+/// What this process was started with, as far as a plan depends on it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long things take.
+    pub timing: Timing,
+    /// `--resync-period`.
+    pub resync: Duration,
+    /// `--config-retention`.
+    pub retention: usize,
+    /// `--cluster-name`.
+    pub cluster_name: Option<String>,
+    /// `--default-scaling-configuration`: for groups that do not say it.
+    pub default_kind: ScalingConfigurationKind,
+    /// `--disable-windows-cluster-ca-injection`: Windows nodes ask EKS for the cluster's endpoint and certificate.
+    pub windows_asks_for_endpoint: bool,
+}
+
+/// A group that is to live, on its way to a plan.
+pub struct Order<'a> {
+    /// Which group.
+    pub id: &'a GroupId,
+    /// Nobody has looked at it yet: it has no status at all.
+    pub new: bool,
+    /// Its annotations after the merge.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// Its spec after the merge; what the policy forbids is refused by now.
+    pub spec: InstanceGroupSpec,
+    /// What its status remembers.
+    pub status: &'a InstanceGroupStatus,
+    /// Who holds the brake, in words.
+    pub lock: Option<&'a str>,
+    /// Recommendations about spot instances.
+    pub recommendations: &'a Recommendations,
+    /// The admin's policy, when there is one.
+    pub policy: Option<&'a Policy>,
+    /// What this process was started with.
+    pub settings: &'a Settings,
+}
+
+/// A group that is to go.
+pub struct Farewell<'a> {
+    /// Which group.
+    pub id: &'a GroupId,
+    /// Its spec after the merge, where there still is a valid one; a deletion also comes through without.
+    pub spec: Option<InstanceGroupSpec>,
+    /// What its status remembers.
+    pub status: &'a InstanceGroupStatus,
+    /// What this process was started with.
+    pub settings: &'a Settings,
+}
+
+/// What comes of an order.
+pub enum Verdict {
+    /// A plan, and what it was made from.
+    Planned(Plan, Box<dyn Seen>),
+    /// The merged spec cannot be worked with.
+    Refused(Vec<Problem>),
+}
+
+/// One way of making nodes.
+#[async_trait]
+pub trait Provisioner: Sync {
+    /// Parses, looks up, resolves, observes and plans. An error means that somebody did not answer.
+    async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict>;
+    /// Plans one pass of taking a group down.
+    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan>;
+}
+
+/// The provisioner of a kind; `None` for one that is not there yet.
+pub fn of(kind: ProvisionerKind) -> Option<&'static dyn Provisioner> {
+    match kind {
+        ProvisionerKind::Eks => Some(&eks::Eks),
+        ProvisionerKind::EksManaged | ProvisionerKind::EksFargate => None,
+    }
+}
 
 /// Which InstanceGroup, as far as a plan must know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -121,6 +207,18 @@ impl std::fmt::Display for Problem {
             write!(f, "{} `{}` {}; {}", self.path, self.value, self.rule, self.remedy)
         }
     }
+}
+
+/// The outcome of several problems is that of the first.
+pub fn reason(problems: &[Problem]) -> Reason {
+    problems.first().map_or(Reason::InvalidSpec, |p| p.reason)
+}
+
+/// A cluster other than the one that `--cluster-name` pins.
+pub fn elsewhere(settings: &Settings, path: &str, cluster: &str) -> Option<Problem> {
+    let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
+    let rule = format!("is not this cluster ({pinned})");
+    Some(Problem::invalid(path, cluster, rule, "correct it, or remove it").because(Reason::PolicyViolation))
 }
 
 /// Several problems as one message.

@@ -6,9 +6,8 @@ use serde::Serialize;
 use crate::api::{CurrentState, InstanceGroup};
 use crate::config::{InForce, Source};
 use crate::corridor::{Corridor, ObserveError, Walked};
-use crate::plan::{Drift, Outcome, Phase, Plan, Planned, Step};
-use crate::provisioner::eks::foresee::{Foreseen, foresee};
-use crate::provisioner::eks::plan::Input;
+use crate::plan::{Outcome, Phase, Plan, Planned, Step};
+use crate::provisioner::{Foreseen, Leaving, Onward};
 
 /// The kind of change that a group is in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,18 +27,6 @@ pub enum Change {
     Blocked,
     /// Somebody did not answer.
     Unknown,
-}
-
-/// A node that goes, and why.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Leaving {
-    /// `i-...`
-    pub instance: String,
-    /// Its node; absent when it never joined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// Why.
-    pub because: Vec<Drift>,
 }
 
 /// What would become of one group.
@@ -90,18 +77,10 @@ impl Answer {
         let mut answer = Answer { refused, ..Self::of(walked.plan.group.clone()) };
         let mut outcome = walked.plan.outcome.clone();
         if let Some(seen) = &walked.seen {
-            let input = Input {
-                resolved: &seen.resolved,
-                state: &seen.state,
-                status: &status,
-                lock: lock.as_deref(),
-                retention: corridor.retention,
-                timing: &corridor.timing,
-                now,
-            };
-            let foreseen = foresee(&input, &walked.plan);
+            let onward = Onward { status: &status, lock: lock.as_deref(), settings: &corridor.settings, now };
+            let foreseen = seen.foresee(&walked.plan, &onward);
             outcome = foreseen.outcome.clone();
-            answer.nodes(&input, foreseen);
+            answer.nodes(lock, foreseen);
         } else if group.metadata.deletion_timestamp.is_some() {
             answer.remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }
@@ -143,32 +122,20 @@ impl Answer {
         }
     }
 
-    fn nodes(&mut self, input: &Input, foreseen: Foreseen) {
-        let wanted = &input.resolved.wanted;
-        let desired = input.state.group.as_ref().map_or(0, |g| g.desired);
-        self.then = foreseen.steps;
-        if !wanted.unsupported.is_empty() {
-            return;
-        }
-        self.remove = usize::try_from(desired - wanted.max).unwrap_or(0);
-        let outdated = foreseen.members.into_iter().filter(|m| !m.outdated.is_empty());
-        self.rotate = outdated
-            .map(|m| Leaving { instance: m.instance.id, node: m.node.map(|n| n.name), because: m.outdated })
-            .collect();
+    fn nodes(&mut self, lock: Option<String>, foreseen: Foreseen) {
+        (self.then, self.rotate, self.remove) = (foreseen.steps, foreseen.leaving, foreseen.remove);
         if self.rotate.is_empty() && self.remove == 0 {
             return;
         }
-        let instances = input.state.group.iter().flat_map(|g| &g.instances);
-        let heaviest = instances.map(|i| i.weight as usize).max().unwrap_or(1);
-        self.at_once = Some(wanted.strategy.max_unavailable.nodes(usize::try_from(desired).unwrap_or(0), heaviest));
-        self.held = input.lock.map(str::to_owned).or(match foreseen.outcome {
+        self.at_once = Some(foreseen.at_once);
+        self.held = lock.or(match foreseen.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,
         });
     }
 
     fn judge(&mut self, plan: Plan, outcome: Outcome, was_blocked: bool) {
-        let makes = |s: &Planned| matches!(s.step, Step::CreateGroup { .. });
+        let makes = |s: &Planned| s.step.makes();
         let acts = |s: &Planned| !matches!(s.step, Step::Record { .. });
         self.steps = plan.steps;
         let mut all = self.steps.iter().chain(&self.then);

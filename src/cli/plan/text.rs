@@ -36,7 +36,7 @@ fn group(out: &mut String, answer: &Answer, widest: usize) -> std::fmt::Result {
     if !answer.rotate.is_empty() {
         let at_once = answer.at_once.map(|n| format!(", at most {n} unavailable at once")).unwrap_or_default();
         writeln!(out, "  nodes to be replaced{at_once}:")?;
-        let name = |l: &super::answer::Leaving| l.node.clone().unwrap_or_else(|| "(never joined)".into());
+        let name = |l: &crate::provisioner::Leaving| l.node.clone().unwrap_or_else(|| "(never joined)".into());
         let width = answer.rotate.iter().map(|l| name(l).len()).max().unwrap_or(0);
         for leaving in &answer.rotate {
             writeln!(out, "    {:width$}  {}  {}", name(leaving), leaving.instance, because(&leaving.because))?;

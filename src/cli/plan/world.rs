@@ -28,6 +28,7 @@ use crate::controller::{Stored, recommendations};
 use crate::corridor::{Corridor, ObserveError, Walked};
 use crate::memory::Memory;
 use crate::nodes::{self, NodeIndex};
+use crate::provisioner::Settings;
 use crate::timing::Timing;
 
 /// The controller's default `--resync-period`; nothing here lives that long.
@@ -61,12 +62,14 @@ impl World {
             cluster: Arc::new(KubeCluster::new(client.clone(), "plan")),
             nodes: Arc::new(NodeIndex::default()),
             memory: Arc::new(Memory::default()),
-            timing: Timing::default(),
-            resync: RESYNC,
-            retention: args.config_retention as usize,
-            cluster_name: args.cluster_name.clone(),
-            default_kind: args.default_scaling_configuration,
-            windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
+            settings: Settings {
+                timing: Timing::default(),
+                resync: RESYNC,
+                retention: args.config_retention as usize,
+                cluster_name: args.cluster_name.clone(),
+                default_kind: args.default_scaling_configuration,
+                windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
+            },
         };
         let (groups, mut groups_writer) = reflector::store::<Stored>();
         let (namespaces, mut namespaces_writer) = reflector::store::<PartialObjectMeta<Namespace>>();

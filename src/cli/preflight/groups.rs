@@ -41,7 +41,7 @@ async fn one(world: &World, stored: std::sync::Arc<Stored>) -> (Check, Option<St
         Ok(found) => found,
         Err(error) => return (check(Finding::Unknown, error.to_string()), None),
     };
-    let cluster = walked.seen.as_ref().map(|seen| seen.resolved.wanted.cluster.clone());
+    let cluster = walked.seen.as_ref().map(|seen| seen.cluster().to_owned());
     let taken = walked.plan.notes.iter().find(|note| note.condition == condition::ADOPTED && note.status);
     let taken = taken.map(|note| note.message.clone());
     let answer = Answer::new(group, walked, lock, &world.corridor, now);

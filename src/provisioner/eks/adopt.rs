@@ -2,15 +2,13 @@
 
 use serde_json::json;
 
-use super::plan::{Draft, Input};
+use super::plan::Input;
 use super::{state, warm};
+use crate::api::TemplateStatus;
 use crate::api::names::condition;
-use crate::api::{Condition, InstanceGroupStatus, TemplateStatus};
 use crate::aws::{ScalingGroup, Tag, TemplateData};
-use crate::plan::{Drift, Note, Step};
-
-/// How the message of `Adopted` goes on where tags are missing.
-pub const UNTAGGED: &str = "; not tagged, so it stays when the group is deleted";
+use crate::plan::{Draft, Drift, Note, Step};
+use crate::provisioner::ownership::{self, UNTAGGED, not_tagged, owned};
 
 /// What a group launches from at that moment.
 pub struct Found<'a> {
@@ -64,7 +62,7 @@ pub fn group(input: &Input, found: &Found, template: &TemplateStatus, draft: &mu
 fn tag(input: &Input, found: &Found, draft: &mut Draft) {
     let r = input.resolved;
     let tags = || r.ownership.clone();
-    let unclaimed = |held: &[Tag]| !state::owned(held, &r.ownership) && !state::foreign(held, &r.ownership);
+    let unclaimed = |held: &[Tag]| !owned(held, &r.ownership) && !ownership::foreign(held, &r.ownership);
     if let Some(t) = input.state.template.as_ref().filter(|t| unclaimed(&t.tags)) {
         draft.step(Step::TagTemplate { template: t.id.clone(), tags: tags() });
     }
@@ -77,12 +75,6 @@ fn tag(input: &Input, found: &Found, draft: &mut Draft) {
     if unclaimed(&profile.tags) {
         draft.step(Step::TagProfile { profile: profile.name.clone(), tags: tags() });
     }
-}
-
-/// The condition `Adopted`, while it says that tags are missing.
-pub fn not_tagged(status: &InstanceGroupStatus) -> Option<&Condition> {
-    let told = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
-    told.filter(|c| c.reason.as_deref() == Some(condition::NOT_TAGGED))
 }
 
 /// Tries again what the takeover could not tag, and tells the takeover without that; a refusal adds it again.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::{Draft, Input};
+use super::plan::Input;
 use super::warm;
 use crate::api::ManagedAttributes;
 use crate::aws::{ScalingGroup, tag_map};
-use crate::plan::{Drift, Step};
+use crate::plan::{Draft, Drift, Step};
 
 /// Tags, processes, metrics, hooks and the warm pool: put where they differ, taken away where only we had set them.
 pub fn attributes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {

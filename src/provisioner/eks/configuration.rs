@@ -6,13 +6,13 @@
 
 use serde_json::json;
 
-use super::plan::{Draft, Input};
+use super::plan::Input;
 use super::resolve::Resolved;
 use super::state::{State, Version};
 use super::{adopt, create, drift};
 use crate::api::{InstanceGroupStatus, ScalingConfigurationKind, TemplateStatus};
 use crate::aws::ScalingGroup;
-use crate::plan::{Drift, Pin, Step, Told};
+use crate::plan::{Draft, Drift, Pin, Step, Told};
 
 /// The launch configuration that the group launches from, if it does.
 pub fn of(group: &ScalingGroup) -> Option<&str> {

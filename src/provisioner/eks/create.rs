@@ -3,12 +3,13 @@
 use sha2::{Digest, Sha256};
 
 use super::configuration;
-use super::plan::{AUTH, Draft, Input, age, authorise, record, waiting};
+use super::plan::{AUTH, Input, age, authorise, record};
+use super::purchase;
 use super::resolve::Resolved;
-use super::{purchase, state};
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{NewRole, NewScalingGroup, NewTemplate, NewVersion, TemplatePin};
-use crate::plan::{Drift, Outcome, Phase, Pin, Reason, Recheck, Step, Told};
+use crate::plan::{Draft, Drift, Outcome, Phase, Pin, Reason, Recheck, Step, Told, waiting};
+use crate::provisioner::ownership::foreign;
 use crate::provisioner::sentence;
 
 /// Everything up to the scaling group, which waits until IAM knows its profile.
@@ -134,7 +135,7 @@ pub fn template(input: &Input, draft: &mut Draft) -> Option<Pin> {
         draft.events.extend(ignored(r));
         return Some(Pin::Made { hash });
     };
-    if state::foreign(&found.tags, &r.ownership) {
+    if foreign(&found.tags, &r.ownership) {
         let message = format!("the launch template {} carries another group's tags", found.name);
         draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: false });
         return None;

@@ -9,13 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::configuration;
-use super::plan::{Draft, waiting};
 use super::rotate::named;
-use super::state::owned;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag};
-use crate::plan::{Drift, Facts, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told};
+use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told, waiting};
 use crate::provisioner::GroupId;
+use crate::provisioner::ownership::owned;
 use crate::timing::Timing;
 use crate::upgrade::drain::{AtTimeout, DrainPolicy};
 use crate::upgrade::rolling_update::{self, Victims, decide};
@@ -55,6 +54,13 @@ pub struct Input<'a> {
     pub now: Timestamp,
 }
 
+/// Whether a policy is one that every node's role gets.
+pub fn standard(arn: &str) -> bool {
+    ["/AmazonEKSWorkerNodePolicy", "/AmazonEC2ContainerRegistryReadOnly", "/AmazonEKS_CNI_Policy"]
+        .iter()
+        .any(|name| arn.ends_with(name))
+}
+
 /// Plans one pass of a deletion.
 pub fn plan(input: &Input) -> Plan {
     let mut draft = Draft::default();
@@ -65,16 +71,8 @@ pub fn plan(input: &Input) -> Plan {
         Some(group) if owned(&group.tags, input.ownership) => empty(input, group, &mut draft),
         Some(_) | None => rest(input, &mut draft),
     }
-    Plan {
-        group: input.id.key(),
-        generation: input.id.generation,
-        steps: draft.steps,
-        outcome: draft.outcome.unwrap_or(Outcome::Deleted),
-        facts: Facts { status: draft.facts.status, nodes_ready: None },
-        notes: draft.notes,
-        events: draft.events,
-        wake: None,
-    }
+    draft.decide(Outcome::Deleted);
+    draft.finish(input.id, None)
 }
 
 fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {

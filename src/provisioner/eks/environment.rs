@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use futures::future::try_join_all;
 
 use super::check::{self, Looked};
-use super::observe::{ObserveError, Observed, Observer};
 use super::resolve::{Environment, Resolved};
 use super::state::{self, State};
 use super::user_data::OsFamily;
 use super::wanted::{Image, Wanted};
 use crate::api::InstanceGroupStatus;
 use crate::aws::{AwsError, AwsErrorKind, InstanceType, NetworkObject};
+use crate::observe::{ObserveError, Observed, Observer};
 
 /// What names mean: cluster, network, image, a given role's profile.
 pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environment> {

@@ -1,56 +1,91 @@
 //! Plans on: what the passes after this one would do, should every step
 //! succeed and nothing else change. Only `plan` asks; the controller looks again.
 
+use super::handback::{Handback, handback};
 use super::plan::{Input, plan};
 use super::resolve::Resolved;
 use super::state::{State, Version, members};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, TemplatePin, WarmPool};
-use crate::plan::{Outcome, Pin, Plan, Planned, Recheck, Step};
-use crate::upgrade::Member;
-
-/// What a first plan leads to.
-#[derive(Clone, Debug)]
-pub struct Foreseen {
-    /// The steps of later passes, up to where nodes, or AWS, have to be waited for.
-    pub steps: Vec<Planned>,
-    /// How the group stands then.
-    pub outcome: Outcome,
-    /// Its instances, and why they would be outdated then.
-    pub members: Vec<Member>,
-}
+use crate::plan::{Outcome, Pin, Plan, Recheck, Step};
+use crate::provisioner::{Foreseen, Leaving, Onward, Seen};
 
 /// More passes than any group takes before it has to wait.
 const PASSES: usize = 8;
 
+/// What is wanted and what there is.
+pub struct World {
+    /// What is wanted.
+    pub resolved: Resolved,
+    /// What there is.
+    pub state: State,
+}
+
+impl Seen for World {
+    fn cluster(&self) -> &str {
+        &self.resolved.wanted.cluster
+    }
+
+    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen {
+        let input = Input {
+            resolved: &self.resolved,
+            state: &self.state,
+            status: onward.status,
+            lock: onward.lock,
+            retention: onward.settings.retention,
+            timing: &onward.settings.timing,
+            now: onward.now,
+        };
+        foresee(&input, first)
+    }
+
+    fn handback(&self, status: &InstanceGroupStatus) -> Handback {
+        handback(&self.resolved, &self.state, status)
+    }
+}
+
 /// Goes on from a plan and what it was made from.
 pub fn foresee(input: &Input, first: &Plan) -> Foreseen {
-    let mut world =
-        World { resolved: input.resolved.clone(), state: input.state.clone(), status: input.status.clone() };
+    let mut then = Then { resolved: input.resolved.clone(), state: input.state.clone(), status: input.status.clone() };
     let mut last = first.clone();
     let mut steps = Vec::new();
     for _ in 0..PASSES {
         let at_once = matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
-        if !at_once || !last.steps.iter().all(|planned| world.take(&planned.step)) {
+        if !at_once || !last.steps.iter().all(|planned| then.take(&planned.step)) {
             break;
         }
-        world.remember(&serde_json::json!(last.facts.status));
-        let World { resolved, state, status } = &world;
+        then.remember(&serde_json::json!(last.facts.status));
+        let Then { resolved, state, status } = &then;
         last = plan(&Input { resolved, state, status, ..*input });
         steps.extend(last.steps.iter().cloned());
     }
-    let members = members(&world.resolved, &world.state, &world.status);
-    Foreseen { steps, outcome: last.outcome, members }
+    let members = members(&then.resolved, &then.state, &then.status);
+    let outdated = members.into_iter().filter(|m| !m.outdated.is_empty());
+    let leaving: Vec<_> = outdated
+        .map(|m| Leaving { instance: m.instance.id, node: m.node.map(|n| n.name), because: m.outdated })
+        .collect();
+    let (wanted, group) = (&input.resolved.wanted, &input.state.group);
+    let desired = group.as_ref().map_or(0, |g| g.desired);
+    let heaviest = group.iter().flat_map(|g| &g.instances).map(|i| i.weight as usize).max().unwrap_or(1);
+    let held = !wanted.unsupported.is_empty();
+    Foreseen {
+        steps,
+        outcome: last.outcome,
+        at_once: wanted.strategy.max_unavailable.nodes(usize::try_from(desired).unwrap_or(0), heaviest),
+        leaving: if held { Vec::new() } else { leaving },
+        remove: if held { 0 } else { usize::try_from(desired - wanted.max).unwrap_or(0) },
+    }
 }
 
-struct World {
+/// How things stand after the steps that were foreseen.
+struct Then {
     resolved: Resolved,
     state: State,
     status: InstanceGroupStatus,
 }
 
-impl World {
+impl Then {
     /// Takes a step; false where it cannot be foreseen what follows.
     fn take(&mut self, step: &Step) -> bool {
         match step {

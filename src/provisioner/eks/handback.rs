@@ -4,6 +4,7 @@ use super::resolve::Resolved;
 use super::state::{self, State};
 use crate::api::InstanceGroupStatus;
 use crate::aws::{InstanceState, MixedPolicy};
+use crate::provisioner::ownership::owned;
 
 /// What becomes of one scaling group.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +35,7 @@ pub enum Handback {
 
 /// Judges one group. Pure.
 pub fn handback(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> Handback {
-    let Some(group) = state.group.as_ref().filter(|group| state::owned(&group.tags, &resolved.ownership)) else {
+    let Some(group) = state.group.as_ref().filter(|group| owned(&group.tags, &resolved.ownership)) else {
         return Handback::Nothing("has no scaling group of its own");
     };
     let Some(pin) = &group.template else { return Handback::Nothing("is not pinned to a launch template") };

@@ -15,6 +15,7 @@ pub mod names;
 pub mod observe;
 pub mod plan;
 pub mod purchase;
+pub mod recommended;
 pub mod remains;
 pub mod resolve;
 pub mod rotate;
@@ -24,3 +25,134 @@ pub mod user_data;
 pub mod versions;
 pub mod wanted;
 pub mod warm;
+
+use async_trait::async_trait;
+
+use super::{Farewell, GroupId, Order, Problem, Provisioner, Verdict, elsewhere};
+use crate::api::InstanceGroupStatus;
+use crate::observe::{Observed, Observer};
+use crate::plan::{Draft, Outcome, Plan, Step};
+use names::GroupNames;
+use recommended::recommended;
+use user_data::OsFamily;
+
+/// The provisioner `eks`.
+pub struct Eks;
+
+#[async_trait]
+impl Provisioner for Eks {
+    async fn walk(&self, o: &Observer<'_>, mut order: Order<'_>) -> Observed<Verdict> {
+        let wanted = match wanted(&mut order) {
+            Ok(wanted) => wanted,
+            Err(problems) => return Ok(Verdict::Refused(problems)),
+        };
+        let Order { id, status, settings, .. } = order;
+        if order.new {
+            expect(o, &wanted.cluster, id);
+        }
+        let environment = environment::environment(o, &wanted).await?;
+        let mut distinct = goes_by_a_hash(o, &wanted, status);
+        let (resolved, state) = loop {
+            let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
+                Ok(resolved) => resolved,
+                Err(problems) => return Ok(Verdict::Refused(problems)),
+            };
+            let state = observe::state(o, &resolved, status).await?;
+            if distinct || !state::taken(&state, &resolved.ownership) {
+                break (resolved, state);
+            }
+            o.memory.set_collided(&id.key());
+            distinct = true;
+        };
+        if let Some(looked) = environment::looked(o, &resolved, &state, status).await? {
+            let problems = check::problems(&resolved, &looked);
+            if !problems.is_empty() {
+                return Ok(Verdict::Refused(problems));
+            }
+        }
+        let plan = plan::plan(&plan::Input {
+            resolved: &resolved,
+            state: &state,
+            status,
+            lock: order.lock,
+            retention: settings.retention,
+            timing: &settings.timing,
+            now: o.now,
+        });
+        Ok(Verdict::Planned(plan, Box::new(foresee::World { resolved, state })))
+    }
+
+    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
+        let Farewell { id, status, settings, .. } = farewell;
+        let Some(remains::Traces { names, ownership }) = remains::traces(id, status) else {
+            return Ok(nothing_made(id));
+        };
+        let role_arn = status.nodes_instance_role_arn.as_deref();
+        let mut left = remains::remains(o, &names, &id.uid, &ownership, role_arn).await?;
+        let managed = status.managed.clone().unwrap_or_default();
+        let shared = role_arn.is_some_and(|arn| o.groups.shares_role(arn, &id.key()));
+        let own = left.role.is_some() || role_arn.is_some_and(|arn| arn.ends_with(&format!("role/{}", names.role)));
+        let ours = own || role_arn.is_some_and(|arn| managed.auth_entries.iter().any(|e| e == arn));
+        left.auth = left.auth.filter(|_| ours && !shared);
+        let our_policies: Vec<_> =
+            left.attached.iter().filter(|p| delete::standard(p) || managed.policies.contains(p)).cloned().collect();
+        Ok(delete::plan(&delete::Input {
+            id,
+            ownership: &ownership,
+            group: left.group.as_ref(),
+            members: &left.members,
+            drains: &left.drains,
+            template: left.template.as_ref(),
+            configurations: &managed.configurations,
+            role: left.role.as_ref(),
+            attached: &left.attached,
+            our_policies: &our_policies,
+            inline: &left.inline,
+            profile: left.profile.as_ref(),
+            auth: left.auth.as_ref(),
+            timing: &settings.timing,
+            now: o.now,
+        }))
+    }
+}
+
+/// Everything that can be wrong with the merged spec itself.
+fn wanted(order: &mut Order) -> Result<wanted::Wanted, Vec<Problem>> {
+    let settings = order.settings;
+    if let Some(eks) = order.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
+        eks.r#type = Some(settings.default_kind.as_str().into());
+    }
+    let recommended = recommended(&mut order.spec, order.status, order.recommendations);
+    let mut wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
+    wanted.recommended = recommended;
+    wanted.asks_for_endpoint = settings.windows_asks_for_endpoint && wanted.family == OsFamily::Windows;
+    match elsewhere(settings, "spec.eks.configuration.clusterName", &wanted.cluster) {
+        Some(problem) => Err(vec![problem]),
+        None => Ok(wanted),
+    }
+}
+
+/// New groups are nearly always of one cluster: the first looks at all of them.
+fn expect(o: &Observer<'_>, cluster: &str, id: &GroupId) {
+    for id in o.groups.new_ones(&id.key()) {
+        let names = GroupNames::new(cluster, &id.namespace, &id.name);
+        o.inventory.expect(names.scaling_group(), names.launch_template(id.created));
+    }
+}
+
+/// Whether the group goes by names with a hash, because someone else has the derived ones.
+fn goes_by_a_hash(o: &Observer<'_>, wanted: &wanted::Wanted, status: &InstanceGroupStatus) -> bool {
+    let derived = GroupNames::new(&wanted.cluster, &wanted.id.namespace, &wanted.id.name);
+    let taken = derived.distinct(&derived.scaling_group());
+    status.active_scaling_group_name.as_ref() == Some(&taken) || o.memory.collided(&wanted.id.key())
+}
+
+/// The status names nothing, so there is nothing.
+fn nothing_made(id: &GroupId) -> Plan {
+    let mut draft = Draft::default();
+    if id.finalizer {
+        draft.step(Step::RemoveFinalizer);
+    }
+    draft.decide(Outcome::Deleted);
+    draft.finish(id, None)
+}

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::provisioner::ownership;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
@@ -21,13 +22,6 @@ pub const ROLE_LABEL: &str = "node.kubernetes.io/role";
 pub const LIFECYCLE_LABEL: &str = "instancemgr.keikoproj.io/lifecycle";
 /// Node label with the image's id.
 pub const IMAGE_LABEL: &str = "instancemgr.keikoproj.io/image";
-
-/// The three tags that together prove ownership.
-pub const OWNERSHIP_KEYS: [&str; 3] = [
-    "instancegroups.keikoproj.io/ClusterName",
-    "instancegroups.keikoproj.io/InstanceGroup",
-    "instancegroups.keikoproj.io/Namespace",
-];
 
 /// Whose names: cluster, namespace and name of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +74,7 @@ impl<'a> GroupNames<'a> {
 
     /// The tags of the scaling group and of everything else that is made; all propagate.
     pub fn tags(&self) -> Vec<(String, String)> {
-        let [cluster, group, namespace] = OWNERSHIP_KEYS;
+        let [cluster, group, namespace] = ownership::KEYS;
         [
             (cluster, self.cluster.to_owned()),
             (group, self.name.to_owned()),
@@ -96,7 +90,7 @@ impl<'a> GroupNames<'a> {
     /// Whether the tags of ONE resource prove that it belongs to this group.
     pub fn owns<'t>(&self, tags: impl IntoIterator<Item = (&'t str, &'t str)>) -> bool {
         let tags: BTreeMap<&str, &str> = tags.into_iter().collect();
-        OWNERSHIP_KEYS
+        ownership::KEYS
             .iter()
             .zip([self.cluster, self.name, self.namespace])
             .all(|(key, value)| tags.get(key) == Some(&value))

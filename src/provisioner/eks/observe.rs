@@ -2,59 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
-
+use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::Resolved;
-use super::state::{self, State, Version, number, owned};
-use super::{adopt, configuration};
+use super::state::{self, State, Version, number};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth;
-use crate::aws::inventory::Inventory;
-use crate::aws::{AwsError, Instance, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
-use crate::cluster::{ClusterError, ClusterWrites, PodKind};
-use crate::groups::GroupIndex;
-use crate::memory::Memory;
-use crate::nodes::NodeIndex;
-use crate::plan::PodRef;
-use crate::upgrade::{DrainView, Drains, Member, NodeView, PodView};
-
-/// Why nobody knows. Never taken for "it is not there".
-#[derive(Debug, thiserror::Error)]
-pub enum ObserveError {
-    /// AWS did not tell.
-    #[error("reading from AWS: {0}")]
-    Aws(#[source] AwsError),
-    /// Kubernetes did not tell.
-    #[error("reading from Kubernetes: {0}")]
-    Cluster(#[source] ClusterError),
-}
-
-/// What observing needs.
-pub struct Observer<'a> {
-    /// Batched reads of AWS.
-    pub inventory: &'a Inventory,
-    /// Reads of pods and volumes of single nodes.
-    pub cluster: &'a dyn ClusterWrites,
-    /// Nodes by instance.
-    pub nodes: &'a NodeIndex,
-    /// Clocks.
-    pub memory: &'a Memory,
-    /// `mapRoles` as the watch shows it; the outer `None` before it has.
-    pub map_roles: Option<&'a str>,
-    /// What groups share: roles, and whose entry in aws-auth is ours.
-    pub groups: &'a GroupIndex,
-    /// How old a cached read may be.
-    pub max_age: Duration,
-    /// How old a shared read may be in any case.
-    pub resync: Duration,
-    /// The moment.
-    pub now: Timestamp,
-}
-
-pub(super) type Observed<T> = Result<T, ObserveError>;
+use crate::aws::{Instance, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
+use crate::observe::{ObserveError, Observed, Observer, drains};
+use crate::provisioner::ownership::{not_tagged, owned};
+use crate::upgrade::{Drains, NodeView};
 
 /// What there is of one group.
 pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus) -> Observed<State> {
@@ -258,7 +216,7 @@ async fn configuration(
     let old = || group.instances.iter().find_map(|i| i.configuration.as_deref());
     let Some(name) = configuration::of(group).or_else(old) else { return Ok(None) };
     if configuration::as_taken_over(resolved, status, name)
-        && adopt::not_tagged(status).is_none()
+        && not_tagged(status).is_none()
         && resolved.wanted.strategy.rotate_at.is_none_or(|at| at > o.now)
     {
         return Ok(None);
@@ -270,48 +228,4 @@ async fn configuration(
 fn nodes(o: &Observer<'_>, group: Option<&ScalingGroup>) -> BTreeMap<String, NodeView> {
     let instances = group.iter().flat_map(|g| &g.instances);
     instances.filter_map(|i| Some((i.id.clone(), o.nodes.get(&i.id)?))).collect()
-}
-
-/// Pods and volumes of the nodes that carry our record, and of no other.
-pub(super) async fn drains(o: &Observer<'_>, members: &[Member], uid: &str) -> Observed<Drains> {
-    let mut drains = Drains::new();
-    for member in members {
-        let Some(node) = &member.node else { continue };
-        if member.mark(uid).is_none() {
-            if let Some(until) = o.memory.resting(&node.name) {
-                drains.insert(node.name.clone(), DrainView { resting_until: Some(until), ..DrainView::default() });
-            }
-            continue;
-        }
-        if matches!(member.instance.state, InstanceState::Terminating | InstanceState::Other) {
-            continue;
-        }
-        drains.insert(node.name.clone(), drain(o, &node.name).await?);
-    }
-    Ok(drains)
-}
-
-async fn drain(o: &Observer<'_>, node: &str) -> Observed<DrainView> {
-    let pods = o.cluster.pods_on_node(node).await.map_err(ObserveError::Cluster)?;
-    let pods: Vec<_> = (pods.into_iter())
-        .map(|p| PodView {
-            stays: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
-            finished: matches!(p.phase.as_str(), "Succeeded" | "Failed"),
-            bare: p.kind == PodKind::Bare,
-            terminating: p.deletion_timestamp.is_some(),
-            grace: p.grace_seconds,
-            pod: PodRef { namespace: p.namespace, name: p.name, uid: p.uid },
-        })
-        .collect();
-    let empty = pods.iter().all(|p| p.stays || p.finished);
-    let volumes =
-        if empty { o.cluster.volume_attachments(node).await.map_err(ObserveError::Cluster)? } else { Vec::new() };
-    let memory = o.memory.drain(node, empty, o.now);
-    Ok(DrainView {
-        pods,
-        volumes,
-        empty_since: memory.empty_since,
-        refused: memory.refused,
-        resting_until: memory.resting_until,
-    })
 }

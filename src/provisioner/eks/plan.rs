@@ -11,7 +11,8 @@ use super::{adopt, attributes, configuration, create, purchase, rotate, standing
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
-use crate::plan::{Drift, Facts, Note, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, Told};
+use crate::plan::{Draft, Drift, Facts, Note, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, waiting};
+use crate::provisioner::ownership::owned;
 use crate::provisioner::sentence;
 use crate::timing::Timing;
 
@@ -33,52 +34,6 @@ pub struct Input<'a> {
     pub now: Timestamp,
 }
 
-/// A plan in the making.
-#[derive(Default)]
-pub struct Draft {
-    /// In order.
-    pub steps: Vec<Planned>,
-    /// The outcome, once something decides it.
-    pub outcome: Option<Outcome>,
-    /// Conditions beside the standard ones.
-    pub notes: Vec<Note>,
-    /// Events.
-    pub events: Vec<Told>,
-    /// What status tells.
-    pub facts: Facts,
-}
-
-impl Draft {
-    /// Adds a step.
-    pub fn step(&mut self, step: Step) {
-        self.steps.push(step.into());
-    }
-
-    /// Adds a step with its reasons.
-    pub fn because(&mut self, step: Step, because: Vec<Drift>) {
-        self.steps.push(Planned { step, because });
-    }
-
-    /// The first to decide the outcome wins.
-    pub fn decide(&mut self, outcome: Outcome) {
-        self.outcome.get_or_insert(outcome);
-    }
-
-    fn finish(self, input: &Input) -> Plan {
-        let id = &input.resolved.wanted.id;
-        Plan {
-            group: id.key(),
-            generation: id.generation,
-            steps: self.steps,
-            outcome: self.outcome.unwrap_or(Outcome::Converged),
-            facts: self.facts,
-            notes: self.notes.into_iter().filter(|n| n.condition != AUTH).collect(),
-            events: self.events,
-            wake: input.resolved.wanted.strategy.rotate_at.filter(|at| *at > input.now),
-        }
-    }
-}
-
 /// Plans one pass for a group that is to live.
 pub fn plan(input: &Input) -> Plan {
     let mut draft = Draft { facts: facts(input), ..Draft::default() };
@@ -87,14 +42,16 @@ pub fn plan(input: &Input) -> Plan {
     }
     match &input.state.group {
         None => create::group(input, &mut draft),
-        Some(group) if state::owned(&group.tags, &input.resolved.ownership) => existing(input, group, &mut draft),
+        Some(group) if owned(&group.tags, &input.resolved.ownership) => existing(input, group, &mut draft),
         Some(group) => draft.decide(Outcome::Blocked {
             reason: Reason::NotOurs,
             message: format!("the scaling group {} is there and does not carry this group's three tags; rename the InstanceGroup, or remove the other group", group.name),
             deleting: false,
         }),
     }
-    draft.finish(input)
+    draft.notes.retain(|n| n.condition != AUTH);
+    let wanted = &input.resolved.wanted;
+    draft.finish(&wanted.id, wanted.strategy.rotate_at.filter(|at| *at > input.now))
 }
 
 fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
@@ -137,11 +94,6 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         rotate::nodes(input, group, draft);
         standing::nodes(input, group, draft);
     }
-}
-
-/// Waiting for AWS or nodes.
-pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
-    Outcome::Progressing { phase, message: message.into(), recheck: Recheck::Poll }
 }
 
 fn facts(input: &Input) -> Facts {

@@ -2,12 +2,44 @@
 
 use std::time::Duration;
 
-use super::observe::{ObserveError, Observed, Observer, drains};
+use super::names::GroupNames;
 use super::resolve::Names;
-use super::state::owned;
+use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::{Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
+use crate::observe::{ObserveError, Observed, Observer, drains};
+use crate::provisioner::GroupId;
+use crate::provisioner::ownership::{owned, ownership};
 use crate::upgrade::{Drains, Member};
+
+/// What a group left behind, by the names in its status.
+pub struct Traces {
+    /// Derived, or as the status has them.
+    pub names: Names,
+    /// The tags that prove that something is ours.
+    pub ownership: Vec<Tag>,
+}
+
+/// What the status names; `None` when nothing was made.
+pub fn traces(id: &GroupId, status: &InstanceGroupStatus) -> Option<Traces> {
+    let group = status.active_scaling_group_name.clone().filter(|g| !g.is_empty())?;
+    let suffix = format!("-{}-{}", id.namespace, id.name);
+    let cluster = match group.strip_suffix(&suffix) {
+        Some(cluster) => cluster.to_owned(),
+        // A name with a hash: the hash is the last word.
+        None => group.rsplit_once('-')?.0.strip_suffix(&suffix)?.to_owned(),
+    };
+    let derived = GroupNames::new(&cluster, &id.namespace, &id.name);
+    let distinct = group != derived.scaling_group();
+    let of = |name: String| if distinct { derived.distinct(&name) } else { name };
+    let template = status.active_launch_template_name.clone().filter(|t| !t.is_empty());
+    let names = Names {
+        role: of(derived.role()),
+        template: template.unwrap_or_else(|| of(derived.launch_template(id.created))),
+        group,
+    };
+    Some(Traces { names, ownership: ownership(&cluster, id) })
+}
 
 /// What there is of a group that is to go.
 pub struct Remains {

@@ -13,6 +13,7 @@ use crate::api::names::label;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{Catalogue, Cluster, InstanceProfile, InstanceType, NetworkObject, Tag, TemplateData};
 use crate::plan::Reason;
+use crate::provisioner::ownership::ownership;
 use crate::provisioner::{GroupId, Problem};
 use crate::redact::Redacted;
 
@@ -181,7 +182,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     if !problems.is_empty() {
         return Err(problems);
     }
-    let ownership = ownership(&wanted);
+    let ownership = ownership(&wanted.cluster, &wanted.id);
     Ok(Resolved {
         fingerprint: Fingerprint::of(wanted.family.as_str(), &data, &boot),
         pool: pool(&wanted, env, &subnets),
@@ -378,16 +379,6 @@ fn bootstrap(
         mounts: wanted.mounts.clone(),
         stages: wanted.stages.clone(),
     }
-}
-
-/// The tags that prove whose a resource is.
-pub fn ownership(wanted: &Wanted) -> Vec<Tag> {
-    let values = [&wanted.cluster, &wanted.id.name, &wanted.id.namespace];
-    super::names::OWNERSHIP_KEYS
-        .iter()
-        .zip(values)
-        .map(|(key, value)| Tag { key: (*key).into(), value: value.clone() })
-        .collect()
 }
 
 fn trust(region: &str) -> String {

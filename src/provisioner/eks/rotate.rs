@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::plan::{Draft, Input};
+use super::plan::Input;
 use super::wanted::Amount;
 use super::{state, warm};
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
+use crate::plan::{Draft, Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
 use crate::upgrade::Member;
 use crate::upgrade::drain::{AtTimeout, DrainPolicy};
 use crate::upgrade::rolling_update::{self, Decision, Stand, Victims, decide};

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::plan::{AUTH, Draft, Input, waiting};
+use super::plan::{AUTH, Input};
 use super::state;
 use crate::api::CurrentState;
 use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
-use crate::plan::{Outcome, Phase, Reason};
+use crate::plan::{Draft, Outcome, Phase, Reason, waiting};
 use crate::upgrade::Member;
 
 /// Judges the nodes; decides the outcome when nothing else has.

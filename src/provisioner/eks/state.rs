@@ -7,13 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::Resolved;
-use crate::api::{InstanceGroupStatus, names::tag};
+use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{
     InstanceProfile, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplateData, TemplatePin,
-    WarmInstance, tag_map,
+    WarmInstance,
 };
 use crate::plan::Drift;
+use crate::provisioner::ownership::foreign;
 use crate::upgrade::{Drains, Fleet, Member, NodeView};
 
 /// A launch template version, as far as it could be read.
@@ -66,19 +67,6 @@ pub struct State {
     pub fleet: Fleet,
     /// What is on the nodes that carry our record.
     pub drains: Drains,
-}
-
-/// Whether a resource carries all three tags of a group.
-pub fn owned(tags: &[Tag], ownership: &[Tag]) -> bool {
-    let tags = tag_map(tags);
-    ownership.iter().all(|t| tags.get(t.key.as_str()) == Some(&t.value.as_str()))
-}
-
-/// Whether a resource carries another group's tags.
-pub fn foreign(tags: &[Tag], ownership: &[Tag]) -> bool {
-    let held = tag_map(tags);
-    let claimed = [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().any(|k| held.contains_key(k));
-    claimed && !owned(tags, ownership)
 }
 
 /// Whether the derived names belong to another group, whose names read the same: its scaling group, or before that is

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::plan::{Draft, Input};
+use super::plan::Input;
 use super::state::{self, Pinned};
 use super::{adopt, configuration, create, warm};
 use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, TemplatePin};
-use crate::plan::{Drift, Pin, Step};
+use crate::plan::{Draft, Drift, Pin, Step};
 
 /// Compares the pinned version with what is wanted, and answers what the group shall be pinned to, if to anything else.
 pub fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pin> {

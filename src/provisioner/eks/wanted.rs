@@ -18,7 +18,6 @@ use crate::api::{
 use crate::aws::{
     BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
 };
-use crate::plan::Reason;
 use crate::provisioner::{GroupId, Problem, supported};
 use crate::redact::Redacted;
 pub use attributes::{METRICS, PROCESSES};
@@ -481,9 +480,4 @@ fn stages(c: &EksConfiguration) -> Vec<Stage> {
             })
         })
         .collect()
-}
-
-/// The reason that a list of problems gives its group.
-pub fn reason(problems: &[Problem]) -> Reason {
-    problems.first().map_or(Reason::InvalidSpec, |p| p.reason)
 }

@@ -5,12 +5,12 @@
 
 use serde_json::json;
 
-use super::plan::{Draft, Input, waiting};
+use super::plan::Input;
 use super::resolve::Resolved;
 use super::state;
 use crate::api::ManagedAttributes;
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
-use crate::plan::{Drift, Outcome, Phase, Planned, Recheck, Step};
+use crate::plan::{Draft, Drift, Outcome, Phase, Planned, Recheck, Step, waiting};
 
 /// What all instances of a pool were last seen to run: the pinned version, and `rotate-at` once it has come.
 pub fn marker(resolved: &Resolved, group: &ScalingGroup, now: jiff::Timestamp) -> Option<String> {

@@ -1,0 +1,37 @@
+//! Whose a resource of AWS is: all three tags, on the resource itself.
+
+use super::GroupId;
+use crate::api::names::{condition, tag};
+use crate::api::{Condition, InstanceGroupStatus};
+use crate::aws::{Tag, tag_map};
+
+/// The three tags that together prove ownership.
+pub const KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
+
+/// How the message of `Adopted` goes on where tags are missing.
+pub const UNTAGGED: &str = "; not tagged, so it stays when the group is deleted";
+
+/// The tags that prove that a resource belongs to a group.
+pub fn ownership(cluster: &str, id: &GroupId) -> Vec<Tag> {
+    let values = [cluster, &id.name, &id.namespace];
+    KEYS.iter().zip(values).map(|(key, value)| Tag { key: (*key).into(), value: value.into() }).collect()
+}
+
+/// Whether a resource carries all three tags of a group.
+pub fn owned(tags: &[Tag], ownership: &[Tag]) -> bool {
+    let tags = tag_map(tags);
+    ownership.iter().all(|t| tags.get(t.key.as_str()) == Some(&t.value.as_str()))
+}
+
+/// Whether a resource carries another group's tags.
+pub fn foreign(tags: &[Tag], ownership: &[Tag]) -> bool {
+    let held = tag_map(tags);
+    let claimed = [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().any(|k| held.contains_key(k));
+    claimed && !owned(tags, ownership)
+}
+
+/// What a takeover told, when it could not tag everything.
+pub fn not_tagged(status: &InstanceGroupStatus) -> Option<&Condition> {
+    let told = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
+    told.filter(|c| c.reason.as_deref() == Some(condition::NOT_TAGGED))
+}

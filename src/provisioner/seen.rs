@@ -1,0 +1,61 @@
+//! What a plan was made from, for whoever asks what comes after it.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Settings;
+use super::eks::handback::Handback;
+use crate::api::InstanceGroupStatus;
+use crate::plan::{Drift, Outcome, Plan, Planned};
+
+/// A node that goes, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Leaving {
+    /// `i-...`
+    pub instance: String,
+    /// Its node; absent when it never joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why.
+    pub because: Vec<Drift>,
+}
+
+/// What a first plan leads to.
+#[derive(Clone, Debug)]
+pub struct Foreseen {
+    /// The steps of later passes, up to where nodes, or AWS, have to be waited for.
+    pub steps: Vec<Planned>,
+    /// How the group stands then.
+    pub outcome: Outcome,
+    /// Nodes that would be replaced.
+    pub leaving: Vec<Leaving>,
+    /// How many nodes may be unavailable at once.
+    pub at_once: usize,
+    /// Nodes that go for good, because the group is to be smaller.
+    pub remove: usize,
+}
+
+/// What going on from a plan depends on, beside what was seen.
+#[derive(Clone, Copy)]
+pub struct Onward<'a> {
+    /// What the status remembers.
+    pub status: &'a InstanceGroupStatus,
+    /// Who holds the brake, in words.
+    pub lock: Option<&'a str>,
+    /// What this process was started with.
+    pub settings: &'a Settings,
+    /// The moment.
+    pub now: Timestamp,
+}
+
+/// What is wanted and what there is, as a provisioner keeps it.
+pub trait Seen: Send + Sync {
+    /// The cluster that the group is of.
+    fn cluster(&self) -> &str;
+    /// What the passes after a first plan would do.
+    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen;
+    /// What has to be undone before the controller before this one can go on with the group.
+    fn handback(&self, _: &InstanceGroupStatus) -> Handback {
+        Handback::Nothing("has nothing that its former controller does not know")
+    }
+}
