@@ -1,7 +1,8 @@
-"""Whether a role may make nodes: by what IAM gives it, and by aws-auth.
+"""Whether a role may make nodes: by what IAM gives it, by access entries and by aws-auth.
 
-Follows "Amazon EKS node IAM role", "Grant IAM users access to Kubernetes with a ConfigMap" and "Deploy Windows nodes on
-EKS clusters" (Amazon EKS User Guide).
+Follows "Amazon EKS node IAM role", "Grant IAM users access to Kubernetes with a ConfigMap", "Create access entries",
+"Migrating existing aws-auth ConfigMap entries to access entries" and "Deploy Windows nodes on EKS clusters" (Amazon EKS
+User Guide).
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from typing import Any
 import yaml
 
 USERNAME = "system:node:{{EC2PrivateDNSName}}"
+FARGATE_USERNAME = "system:node:{{SessionName}}"
 GROUPS = {"system:bootstrappers", "system:nodes"}
+PROXIER_GROUP = "system:node-proxier"
 WINDOWS_GROUP = "eks:kube-proxy-windows"
 """What kube-proxy needs on a Windows node beside these: its node's network works only with it."""
 
-
+REASONS = ("kube-system/aws-auth", "mapRoles", "the entry", "the access entry", "there is no access entry")
+"""How each reason begins for which a role is not let in."""
+NODE_TYPES = {"EC2_LINUX", "EC2_WINDOWS"}
+"""What lets a Linux node in: the groups of EC2_WINDOWS are those of EC2_LINUX and one more."""
 WORKER_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy")
 
 
@@ -31,25 +37,60 @@ def role_problem(role: Any) -> str | None:
     return None
 
 
-def refusal(map_roles: str | None, role_arn: str, windows: bool = False) -> str | None:
-    """Why a role is not let in, with a Windows node or another; None lets it in. The role's path does not count, and is not to be in the entry."""
+def refusal(world: Any, role: Any, windows: bool = False) -> str | None:
+    """Why a role is not let in, with a Windows node or another; None lets it in. An access entry overrides aws-auth."""
+    mode, map_roles = world.authentication_mode, world.kubelets.map_roles
+    if mode == "CONFIG_MAP":
+        return map_refusal(map_roles, role.arn, windows)
+    entry = world.access.of_role(role)
+    if entry is None:
+        missing = f"there is no access entry for {role.arn}"
+        if mode == "API":
+            return missing
+        reason = map_refusal(map_roles, role.arn, windows)
+        return f"{missing}, and {reason}" if reason else None
+    if entry.type not in ({"EC2_WINDOWS"} if windows else NODE_TYPES):
+        return f"the access entry for {role.arn} is of type {entry.type}, not {'EC2_WINDOWS' if windows else 'EC2_LINUX'}"
+    return None
+
+
+def bare_arn(role_arn: str) -> str:
+    """A role's ARN as aws-auth has it: without the path."""
+    prefix, _, path = role_arn.partition(":role/")
+    return f"{prefix}:role/{path.rsplit('/', 1)[-1]}"
+
+
+def entry(role_arn: str, kind: str) -> dict[str, Any]:
+    """The entry in aws-auth that does what an access entry of that type does."""
+    fargate = kind == "FARGATE_LINUX"
+    more = {PROXIER_GROUP} if fargate else {WINDOWS_GROUP} if kind == "EC2_WINDOWS" else set()
+    return {"rolearn": bare_arn(role_arn), "username": FARGATE_USERNAME if fargate else USERNAME, "groups": sorted(GROUPS | more)}
+
+
+def map_refusal(map_roles: str | None, role_arn: str, windows: bool = False) -> str | None:
+    """Why aws-auth does not let a role in; None lets it in. The role's path does not count, and is not to be in the entry."""
+    wanted = entry(role_arn, "EC2_WINDOWS" if windows else "EC2_LINUX")
+    return entry_problem(map_roles, wanted)
+
+
+def entry_problem(map_roles: str | None, wanted: dict[str, Any]) -> str | None:
+    """Why aws-auth does not do for a role what the wanted entry would."""
     if map_roles is None:
         return "kube-system/aws-auth does not exist"
     try:
         entries = yaml.safe_load(map_roles) or []
     except yaml.YAMLError:
         return "mapRoles of kube-system/aws-auth is not YAML"
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+    if not isinstance(entries, list) or not all(isinstance(found, dict) for found in entries):
         return "mapRoles of kube-system/aws-auth is not a list of mappings"
-    prefix, _, path = role_arn.partition(":role/")
-    bare = f"{prefix}:role/{path.rsplit('/', 1)[-1]}"
+    bare = wanted["rolearn"]
     reason = f"kube-system/aws-auth has no entry for {bare}"
-    for entry in entries:
-        if str(entry.get("rolearn", "")).lower() != bare.lower():
+    for found in entries:
+        if str(found.get("rolearn", "")).lower() != bare.lower():
             continue
-        missing = (GROUPS | {WINDOWS_GROUP} if windows else GROUPS) - set(entry.get("groups") or [])
-        if entry.get("username") != USERNAME:
-            reason = f"the entry for {bare} has username {entry.get('username')!r}, not {USERNAME!r}"
+        missing = set(wanted["groups"]) - set(found.get("groups") or [])
+        if found.get("username") != wanted["username"]:
+            reason = f"the entry for {bare} has username {found.get('username')!r}, not {wanted['username']!r}"
         elif missing:
             reason = f"the entry for {bare} lacks the groups {', '.join(sorted(missing))}"
         else:

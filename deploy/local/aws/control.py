@@ -24,7 +24,7 @@
     Launches of the group fail so, or those of one instance type; a code of null ends it.
 `POST /_local/allow-launch-configurations` `{"allowed": true}`
     Whether CreateLaunchConfiguration works, as in old accounts; at the start it is refused, as in new ones.
-`POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes what DescribeCluster shows.
+`POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes the cluster at once, in any direction.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
     AWS launches an instance type with the facts of another, offered in these zones of the region, or in all.
@@ -39,7 +39,8 @@ from typing import Any
 from moto.eks.models import eks_backends
 from moto.ssm.models import ssm_backends
 
-from . import images
+from . import eks, images
+from .access_input import MODES
 from .snapshot import snapshot
 
 MESSAGES = {
@@ -143,10 +144,14 @@ def set_launch_failure(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def set_cluster(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    mode = fields.get("authentication_mode", world.authentication_mode)
+    if mode not in MODES:
+        raise ValueError(f"authentication_mode: {mode!r} is not one of {', '.join(MODES)}")
     with world.lock:
         cluster = eks_backends[world.settings.account][world.settings.region].clusters[world.settings.cluster_name]
         cluster.version = fields.get("version", cluster.version)
-        world.authentication_mode = fields.get("authentication_mode", world.authentication_mode)
+        if mode != world.authentication_mode:
+            eks.set_mode(world, mode)
     return {"version": cluster.version, "authentication_mode": world.authentication_mode}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import requests
+import yaml
 
 log = logging.getLogger(__name__)
 MERGE = "application/merge-patch+json"
@@ -82,6 +83,20 @@ class Kube:
         for pod in pods:
             meta = pod["metadata"]
             self.ask("DELETE", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", {"gracePeriodSeconds": 0})
+
+    def add_to_auth(self, entry: dict[str, Any]) -> None:
+        """Add an entry to mapRoles of aws-auth, as EKS does, unless its role has one; what else is in there stays."""
+        while True:
+            answer = self.ask("GET", f"{AUTH}/aws-auth")
+            config = answer.json() if answer.status_code == 200 else {"metadata": {"name": "aws-auth"}}
+            data = config.setdefault("data", {})
+            entries = yaml.safe_load(data.get("mapRoles") or "[]") or []
+            if any(str(found.get("rolearn", "")).lower() == entry["rolearn"].lower() for found in entries):
+                return
+            data["mapRoles"] = yaml.safe_dump([*entries, entry])
+            method, path = ("PUT", f"{AUTH}/aws-auth") if answer.status_code == 200 else ("POST", AUTH)
+            if self.ask(method, path, config).status_code != 409:
+                return
 
     def watch_auth(self, changed: Callable[[str | None], None]) -> None:
         """Call `changed` with mapRoles of aws-auth, now and at each change, from a thread of its own."""

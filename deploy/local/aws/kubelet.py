@@ -32,7 +32,7 @@ class Kubelet:
     behaviour: str = "ok"
     after: float = 0.0
     spec: NodeSpec | None = None
-    role: str = ""
+    role: Any = None
     node: str = ""
     state: str = "booting"
     reason: str = ""
@@ -117,10 +117,10 @@ class Kubelets:
     def refusal(self, kubelet: Kubelet) -> str | None:
         """Why the instance's role cannot join now."""
         role = self.role_of(kubelet)
-        return auth.role_problem(role) or auth.refusal(self.map_roles, role.arn, kubelet.windows)
+        return auth.role_problem(role) or auth.refusal(self.world, role, kubelet.windows)
 
     def join(self, kubelet: Kubelet) -> None:
-        """Register the node, if aws-auth lets it in; else try again, as a kubelet does."""
+        """Register the node, if its role is let in; else try again, as a kubelet does."""
         if kubelet.state != "waiting":
             return
         refusal = self.refusal(kubelet)
@@ -131,7 +131,7 @@ class Kubelets:
         settings = self.world.settings
         image = self.world.images[kubelet.instance.image_id]
         node = nodes.build(kubelet.instance, kubelet.spec, image.architecture, settings.region, settings.cluster_version)
-        kubelet.role = self.role_of(kubelet).arn
+        kubelet.role = self.role_of(kubelet)
         kubelet.node, kubelet.state, kubelet.reason = node["metadata"]["name"], "joined", ""
         self.worker.after(0, lambda: self.register(kubelet, node))
 
@@ -232,22 +232,26 @@ class Kubelets:
         self.tell(kubelet, "gone")
 
     def auth_changed(self, map_roles: str | None) -> None:
-        """aws-auth changed: who waits tries again, and who is no longer let in goes silent."""
+        """aws-auth is this now."""
         with self.world.lock:
             self.map_roles = map_roles
-            for kubelet in list(self.all.values()):
-                if kubelet.state == "waiting" and not self.refusal(kubelet):
-                    self.join(kubelet)
-                elif kubelet.state in ("joined", "ready"):
-                    reason = auth.refusal(map_roles, kubelet.role, kubelet.windows)
-                    if reason:
-                        self.worker.after(0, lambda k=kubelet, r=reason: self.dead(k, r))
-                elif kubelet.state == "dead" and not auth.refusal(map_roles, kubelet.role, kubelet.windows):
-                    self.let_in_again(kubelet)
+            self.judge()
+
+    def judge(self) -> None:
+        """Who is let in changed: who waits tries again, and who is no longer let in goes silent."""
+        for kubelet in list(self.all.values()):
+            if kubelet.state == "waiting" and not self.refusal(kubelet):
+                self.join(kubelet)
+            elif kubelet.state in ("joined", "ready"):
+                reason = auth.refusal(self.world, kubelet.role, kubelet.windows)
+                if reason:
+                    self.worker.after(0, lambda k=kubelet, r=reason: self.dead(k, r))
+            elif kubelet.state == "dead" and not auth.refusal(self.world, kubelet.role, kubelet.windows):
+                self.let_in_again(kubelet)
 
     def let_in_again(self, kubelet: Kubelet) -> None:
         """A node that only its entry had silenced comes back."""
-        if kubelet.reason.startswith(("kube-system/aws-auth", "mapRoles", "the entry")):
+        if kubelet.reason.startswith(auth.REASONS):
             self.worker.after(0, lambda: self.ready(kubelet))
 
     def refuse(self, kubelet: Kubelet, state: str, reason: str) -> None:

@@ -53,7 +53,8 @@ def read_call(environ: dict[str, Any], body: bytes) -> Call:
         params = nested(flat)
     else:
         path, method = environ.get("PATH_INFO", "/"), environ.get("REQUEST_METHOD", "GET")
-        operation = rest_operation(service, method, path)
+        # An ARN in a path has slashes of its own, which only the raw path tells from the others.
+        operation = rest_operation(service, method, environ.get("RAW_URI", path).split("?")[0])
         params = {"path": path} | (json.loads(body) if body and body[:1] == b"{" else {})
     return Call(service, operation, redacted(params), key, agent)
 

@@ -27,6 +27,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cluster-version", default="1.32")
     parser.add_argument("--region", default="us-west-2")
     parser.add_argument("--service-cidr", default="10.96.0.0/16")
+    parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP")
     return parser.parse_args()
 
 
@@ -62,6 +63,7 @@ def serve(options: argparse.Namespace) -> None:
         cluster_name=options.cluster_name,
         cluster_version=options.cluster_version,
         service_cidr=options.service_cidr,
+        authentication_mode=options.authentication_mode,
     )
     world = World(settings, kube, mended)
     # moto lists a class's methods anew for every call, which takes longer than most calls.

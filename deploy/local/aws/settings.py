@@ -27,15 +27,39 @@ class Delays:
     """From a kubelet's silence to the node's condition Unknown."""
     move: float
     """Into Standby, out of it, and from running to stopped."""
+    access: float
+    """From the change of an access entry to its effect in the cluster."""
+    update: float
+    """How long an update of the cluster takes."""
     heartbeat_scale: float
     """A lifecycle hook's heartbeat timeout is multiplied by this."""
 
 
 SHORT = Delays(
-    pending=0.5, join=1.0, ready=0.5, terminate=1.0, propagation=2.0, relaunch=1.0, notice=0.2, move=0.3, heartbeat_scale=0.01
+    pending=0.5,
+    join=1.0,
+    ready=0.5,
+    terminate=1.0,
+    propagation=2.0,
+    relaunch=1.0,
+    notice=0.2,
+    move=0.3,
+    access=0.5,
+    update=1.0,
+    heartbeat_scale=0.01,
 )
 REALISTIC = Delays(
-    pending=20.0, join=30.0, ready=15.0, terminate=30.0, propagation=10.0, relaunch=30.0, notice=40.0, move=5.0, heartbeat_scale=1.0
+    pending=20.0,
+    join=30.0,
+    ready=15.0,
+    terminate=30.0,
+    propagation=10.0,
+    relaunch=30.0,
+    notice=40.0,
+    move=5.0,
+    access=5.0,
+    update=120.0,
+    heartbeat_scale=1.0,
 )
 
 
@@ -65,4 +89,5 @@ class Settings:
     cluster_name: str = "demo"
     cluster_version: str = "1.32"
     service_cidr: str = "10.96.0.0/16"
+    authentication_mode: str = "CONFIG_MAP"
     account: str = ACCOUNT

@@ -12,11 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from moto.ec2.models import ec2_backends
+from moto.eks.models import eks_backends
 from moto.iam.models import iam_backends
 
-from . import autoscaling, catalogue, dry_run, ec2, eks, iam, images
+from . import (
+    access_calls,
+    autoscaling,
+    catalogue,
+    dry_run,
+    ec2,
+    eks,
+    eks_calls,
+    eks_tags,
+    eks_updates,
+    iam,
+    images,
+)
+from .access import Access
 from .clock import Timers
 from .configurations import Configurations
+from .eks_updates import Updates
 from .engine import Engine
 from .faults import Faults
 from .kube import Kube
@@ -44,20 +59,24 @@ class World:
         self.visible_profiles: dict[str, float] = {}
         self.endpoint = kube["url"] if kube else "https://eks.invalid"
         self.ca_data = base64.b64encode(Path(kube["ca"]).read_bytes()).decode() if kube else NO_CA
-        self.authentication_mode = "CONFIG_MAP"
+        self.eks = eks_backends[settings.account][settings.region]
+        self.authentication_mode = settings.authentication_mode
         self.catalogue = catalogue.Catalogue(settings.region)
         self.templates = Templates(self.ec2.launch_templates)
         self.configurations = Configurations()
         if mended:
             self.timers = Timers("aws-timers", self.lock)
             self.engine = Engine(self)
+            self.updates, self.access = Updates(self), Access(self)
+            self.tagged = [self.eks.clusters.values, self.access.entries.values]
             self.kubelets = Kubelets(self, Kube(kube) if kube else None)
             self._mend()
         self.facts = self._furnish(mended)
 
     def _mend(self) -> None:
         self.ec2.local_templates = self.templates
-        for module in (autoscaling, catalogue, ec2, eks, iam, dry_run):
+        eks_calls.mend()
+        for module in (access_calls, autoscaling, catalogue, ec2, eks, eks_tags, eks_updates, iam, dry_run):
             module.mend(self)
         iam.load_policies(self.iam)
 
