@@ -76,7 +76,7 @@ fn the_iam_policy_grants_what_is_called_and_what_launching_needs() {
 }
 
 #[test]
-fn the_iam_policy_changes_nothing_without_a_condition_and_passes_roles_to_instances_only() {
+fn the_iam_policy_changes_nothing_without_a_condition_and_passes_roles_to_those_who_run_nodes_only() {
     for statement in statements() {
         let actions = texts(&statement["Action"]);
         let reads = |action: &String| {
@@ -90,7 +90,8 @@ fn the_iam_policy_changes_nothing_without_a_condition_and_passes_roles_to_instan
             assert!(statement["Condition"].is_object() || named, "{} has no condition", statement["Sid"]);
         }
         if actions.iter().any(|a| a == "iam:PassRole") {
-            assert_eq!(statement["Condition"]["StringEquals"]["iam:PassedToService"], "ec2.amazonaws.com");
+            let to = &statement["Condition"]["StringEquals"]["iam:PassedToService"];
+            assert!(to == "ec2.amazonaws.com" || to == "eks.amazonaws.com", "roles are passed to {to}");
             assert!(texts(&statement["Resource"]).iter().all(|r| !r.ends_with(":role/*") && r != "*"));
         }
     }

@@ -74,6 +74,28 @@ words! {
 }
 
 words! {
+    /// `spec.eks-managed.configuration.capacityType`: how instances are bought.
+    CapacityType {
+        /// By the hour.
+        OnDemand = "ON_DEMAND",
+        /// Spare capacity, which AWS may take back.
+        Spot = "SPOT",
+    }
+}
+
+words! {
+    /// `spec.eks-managed.configuration.taints[].effect`, as the EKS API spells it.
+    NodegroupTaintEffect {
+        /// New pods stay away.
+        NoSchedule = "NO_SCHEDULE" | "NoSchedule",
+        /// New pods stay away where they can.
+        PreferNoSchedule = "PREFER_NO_SCHEDULE" | "PreferNoSchedule",
+        /// Pods that are there have to leave as well.
+        NoExecute = "NO_EXECUTE" | "NoExecute",
+    }
+}
+
+words! {
     /// `spec.strategy.crd.concurrencyPolicy`; an unknown word means `forbid`.
     ConcurrencyPolicy {
         /// Submit beside active ones.

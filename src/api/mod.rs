@@ -20,9 +20,9 @@ pub mod validate;
 
 pub use conditions::{Condition, set_condition};
 pub use enums::{
-    ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InstancePool, Lifecycle,
-    LifecycleTransition, OnDemandStrategy, OsFamily, ProvisionerKind, ScalingConfigurationKind, SpotStrategy,
-    StrategyType, TaintEffect, Tenancy, UserDataStage,
+    CapacityType, ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InstancePool,
+    Lifecycle, LifecycleTransition, NodegroupTaintEffect, OnDemandStrategy, OsFamily, ProvisionerKind,
+    ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
 };
 pub use fields::IntOrString;
 pub use redact::{redacted, show};
@@ -31,7 +31,10 @@ pub use spec_eks::{
     BootstrapOptions, EksConfiguration, EksSpec, InstanceTypeSpec, LifecycleHook, MetadataOptions,
     MixedInstancesPolicy, MountOptions, Placement, Tag, TagSpecification, Taint, UserData, Volume, WarmPool,
 };
-pub use spec_other::{EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector};
+pub use spec_other::{
+    EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector, ManagedStrategy, NodeRepairConfig,
+    NodegroupTaint,
+};
 pub use status::{InstanceGroupStatus, ManagedAttributes, NodeCounts, SpotRecommendation, TemplateStatus};
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 

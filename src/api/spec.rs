@@ -12,7 +12,7 @@ use super::{
     fields::{DURATION, IntOrString, int_or_percent},
     redact::redacted,
     spec_eks::EksSpec,
-    spec_other::{EksFargateSpec, EksManagedSpec},
+    spec_other::{EksFargateSpec, EksManagedSpec, ManagedStrategy},
     status::InstanceGroupStatus,
 };
 
@@ -111,6 +111,9 @@ pub struct Strategy {
     /// Settings of the type crd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crd: Option<CrdStrategy>,
+    /// Settings of the type managed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed: Option<ManagedStrategy>,
 }
 
 /// Settings of the type rollingUpdate: the controller drains and replaces nodes itself.

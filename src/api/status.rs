@@ -79,6 +79,12 @@ pub struct InstanceGroupStatus {
     /// The launch template version that nodes should run.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateStatus>,
+    /// The update of the managed node group that was begun last, until it has succeeded.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub update_id: Option<String>,
+    /// What that update was to reach, as a hash: after a failure the same is not begun again at once.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub update_of: Option<String>,
     /// What the controller itself set on resources that others may write to as well; only this is ever removed again.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedAttributes>,
@@ -180,6 +186,15 @@ pub struct ManagedAttributes {
     /// Policies attached to the role.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
+    /// Managed node groups, as cluster/name, newest last.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub nodegroups: Vec<String>,
+    /// Keys of labels on the managed node group.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Taints on the managed node group, as key:effect.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<String>,
     /// Roles whose entry in kube-system/aws-auth the controller put there, by ARN.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub auth_entries: Vec<String>,

@@ -9,6 +9,7 @@ mod ages;
 mod batched;
 mod instances;
 mod listing;
+mod nodegroups;
 mod reads;
 #[cfg(test)]
 mod stub;
@@ -51,6 +52,7 @@ pub struct Inventory {
     profiles: Listing<InstanceProfile>,
     policies: Listing<()>,
     clusters: Arc<Batched<Cluster>>,
+    nodegroups: nodegroups::NodegroupCaches,
     subnets: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     security_groups: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     elsewhere: Arc<Batched<NetworkObject>>,
@@ -92,6 +94,7 @@ impl Inventory {
             profiles: Listing::new(ages, reads::profiles(&aws)),
             policies: Listing::new(ages, reads::policies(&aws)),
             clusters: Batched::new(1, ages, reads::clusters(&aws)),
+            nodegroups: nodegroups::NodegroupCaches::new(&aws, ages),
             subnets: Batched::new(1, ages, reads::subnets(&aws)),
             security_groups: Batched::new(1, ages, reads::security_groups(&aws)),
             catalogue: Batched::new(1, ages, reads::catalogue(&aws)),

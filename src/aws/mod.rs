@@ -8,6 +8,7 @@ pub mod catalogue;
 pub mod error;
 pub mod inventory;
 pub mod mixed;
+pub mod nodegroup;
 pub mod sdk;
 pub mod types;
 
@@ -18,6 +19,7 @@ use async_trait::async_trait;
 pub use catalogue::Catalogue;
 pub use error::{AwsError, AwsErrorKind};
 pub use mixed::{Distribution, MixedPolicy, Override};
+pub use nodegroup::NodeGroups;
 pub use types::*;
 
 /// Result of one AWS call.
@@ -177,6 +179,8 @@ pub struct Aws {
     pub iam: Arc<dyn Iam>,
     /// Amazon EKS.
     pub eks: Arc<dyn Eks>,
+    /// Amazon EKS: managed node groups.
+    pub nodegroups: Arc<dyn NodeGroups>,
     /// AWS Systems Manager.
     pub ssm: Arc<dyn Ssm>,
 }

@@ -7,6 +7,7 @@ mod ec2;
 mod eks;
 mod iam;
 mod mixed;
+mod nodegroup;
 mod ssm;
 mod template;
 mod warm;
@@ -109,11 +110,13 @@ fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
             )
         };
     }
+    let eks = client!(aws_sdk_eks, "eks");
     Aws {
         autoscaling: Arc::new(autoscaling::Sdk(client!(aws_sdk_autoscaling, "autoscaling"))),
         ec2: Arc::new(ec2::Sdk(client!(aws_sdk_ec2, "ec2"))),
         iam: Arc::new(iam::Sdk(client!(aws_sdk_iam, "iam"))),
-        eks: Arc::new(eks::Sdk(client!(aws_sdk_eks, "eks"))),
+        nodegroups: Arc::new(nodegroup::Sdk(eks.clone())),
+        eks: Arc::new(eks::Sdk(eks)),
         ssm: Arc::new(ssm::Sdk(client!(aws_sdk_ssm, "ssm"))),
     }
 }

@@ -18,7 +18,7 @@ use crate::aws::{
 };
 
 /// A read of one key at a time.
-fn one<V, F>(aws: &Aws, ask: F) -> Read<V>
+pub(super) fn one<V, F>(aws: &Aws, ask: F) -> Read<V>
 where
     V: Send + 'static,
     F: Fn(Aws, String) -> BoxFuture<'static, AwsResult<Option<V>>> + Send + Sync + 'static,

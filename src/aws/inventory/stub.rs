@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
+use crate::aws::nodegroup::*;
 use crate::aws::*;
 
 #[derive(Default)]
@@ -22,6 +23,7 @@ pub(super) struct Data {
     pub profiles: BTreeMap<String, InstanceProfile>,
     pub policies: HashMap<String, Vec<String>>,
     pub parameters: HashMap<String, String>,
+    pub nodegroups: HashMap<String, Nodegroup>,
     /// A name that AWS refuses to look at.
     pub poison: Option<String>,
     pub fail: Option<AwsError>,
@@ -33,7 +35,14 @@ pub(super) struct Data {
 impl Stub {
     pub fn aws(self: &Arc<Self>) -> Aws {
         let stub = self.clone();
-        Aws { autoscaling: stub.clone(), ec2: stub.clone(), iam: stub.clone(), eks: stub.clone(), ssm: stub }
+        Aws {
+            autoscaling: stub.clone(),
+            ec2: stub.clone(),
+            iam: stub.clone(),
+            eks: stub.clone(),
+            nodegroups: stub.clone(),
+            ssm: stub,
+        }
     }
 
     pub fn calls(&self, operation: &str) -> usize {
@@ -271,6 +280,37 @@ impl Iam for Stub {
 impl Eks for Stub {
     async fn describe_cluster(&self, _: &str) -> AwsResult<Option<Cluster>> {
         self.read("clusters", &[], |_| None).await
+    }
+}
+
+#[async_trait]
+impl NodeGroups for Stub {
+    async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
+        self.read("node groups", &[], |d| d.nodegroups.get(&at.to_string()).cloned()).await
+    }
+    async fn list_nodegroups(&self, _: &str) -> AwsResult<Vec<String>> {
+        self.read("names of node groups", &[], |_| Vec::new()).await
+    }
+    async fn create_nodegroup(&self, _: &NewNodegroup) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn update_nodegroup_config(&self, _: &NodegroupName, _: &NodegroupChange, _: &str) -> AwsResult<String> {
+        unimplemented!()
+    }
+    async fn update_nodegroup_version(&self, _: &NodegroupName, _: &NodegroupVersion, _: &str) -> AwsResult<String> {
+        unimplemented!()
+    }
+    async fn describe_update(&self, _: &NodegroupName, _: &str) -> AwsResult<Option<NodegroupUpdate>> {
+        unimplemented!()
+    }
+    async fn delete_nodegroup(&self, _: &NodegroupName) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_nodegroup(&self, _: &str, _: &BTreeMap<String, String>) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn untag_nodegroup(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
     }
 }
 

@@ -1,0 +1,333 @@
+//! Managed node groups of Amazon EKS, as the EKS API Reference describes them.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::AwsResult;
+
+/// The node groups of Amazon EKS.
+#[async_trait]
+pub trait NodeGroups: Send + Sync {
+    /// DescribeNodegroup; `None` when there is no node group, or no cluster, of that name.
+    async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>>;
+    /// ListNodegroups: every name in a cluster, pages of 100; empty when there is no cluster of that name.
+    async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>>;
+    /// CreateNodegroup with a client token.
+    async fn create_nodegroup(&self, input: &NewNodegroup) -> AwsResult<()>;
+    /// UpdateNodegroupConfig with a client token; answers the update's id.
+    async fn update_nodegroup_config(
+        &self,
+        at: &NodegroupName,
+        change: &NodegroupChange,
+        token: &str,
+    ) -> AwsResult<String>;
+    /// UpdateNodegroupVersion with a client token and never with force; answers the update's id.
+    async fn update_nodegroup_version(
+        &self,
+        at: &NodegroupName,
+        to: &NodegroupVersion,
+        token: &str,
+    ) -> AwsResult<String>;
+    /// DescribeUpdate of a node group; `None` when EKS does not know it any more.
+    async fn describe_update(&self, at: &NodegroupName, id: &str) -> AwsResult<Option<NodegroupUpdate>>;
+    /// DeleteNodegroup.
+    async fn delete_nodegroup(&self, at: &NodegroupName) -> AwsResult<()>;
+    /// TagResource.
+    async fn tag_nodegroup(&self, arn: &str, tags: &BTreeMap<String, String>) -> AwsResult<()>;
+    /// UntagResource by key.
+    async fn untag_nodegroup(&self, arn: &str, keys: &[String]) -> AwsResult<()>;
+}
+
+/// Which node group: names are unique in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct NodegroupName {
+    /// The EKS cluster's name.
+    pub cluster: String,
+    /// The node group's own name.
+    pub nodegroup: String,
+}
+
+impl NodegroupName {
+    /// A node group of a cluster.
+    pub fn new(cluster: impl Into<String>, nodegroup: impl Into<String>) -> Self {
+        NodegroupName { cluster: cluster.into(), nodegroup: nodegroup.into() }
+    }
+
+    /// Reads what `Display` writes; neither name holds a slash.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (cluster, nodegroup) = text.split_once('/')?;
+        Some(Self::new(cluster, nodegroup))
+    }
+}
+
+impl std::fmt::Display for NodegroupName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.cluster, self.nodegroup)
+    }
+}
+
+/// How a node group stands, as `Nodegroup.status` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum NodegroupStatus {
+    /// Being made; nodes may join already.
+    Creating,
+    /// At rest.
+    Active,
+    /// An update is under way.
+    Updating,
+    /// Being deleted.
+    Deleting,
+    /// It could not be made; its issues say why.
+    CreateFailed,
+    /// It could not be deleted; its issues say why.
+    DeleteFailed,
+    /// It stands and has issues.
+    Degraded,
+    /// A word that this release does not know.
+    Other,
+}
+
+/// What EKS says is wrong with a node group or an update.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Issue {
+    /// For example `NodeCreationFailure`.
+    pub code: String,
+    /// EKS's words.
+    pub message: String,
+    /// What it concerns: instances, subnets, groups.
+    pub resources: Vec<String>,
+}
+
+impl std::fmt::Display for Issue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)?;
+        if self.resources.is_empty() { Ok(()) } else { write!(f, " ({})", self.resources.join(", ")) }
+    }
+}
+
+/// A taint as EKS spells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct NodegroupTaint {
+    /// A label key.
+    pub key: String,
+    /// A label value; may be empty.
+    pub value: String,
+    /// `NO_SCHEDULE`, `NO_EXECUTE` or `PREFER_NO_SCHEDULE`.
+    pub effect: String,
+}
+
+impl std::fmt::Display for NodegroupTaint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}={}:{}", self.key, self.value, self.effect)
+    }
+}
+
+/// How many nodes an update of the version may take at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum MaxUnavailable {
+    /// 1 to 100 nodes, and no more than maxSize.
+    Count(i32),
+    /// 1 to 100 percent.
+    Percent(i32),
+}
+
+impl std::fmt::Display for MaxUnavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MaxUnavailable::Count(n) => write!(f, "{n}"),
+            MaxUnavailable::Percent(n) => write!(f, "{n}%"),
+        }
+    }
+}
+
+/// Sizes of a node group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NodegroupSizes {
+    /// Smallest size.
+    pub min: i32,
+    /// Largest size, at least 1.
+    pub max: i32,
+    /// The size that it is steered to; `None` leaves it as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired: Option<i32>,
+}
+
+/// A node group as DescribeNodegroup tells it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Nodegroup {
+    /// Its name and its cluster's.
+    pub name: NodegroupName,
+    /// Its ARN.
+    pub arn: String,
+    /// How it stands.
+    pub status: NodegroupStatus,
+    /// Kubernetes on its nodes, for example `1.33`.
+    pub version: String,
+    /// The release of the machine image.
+    pub release_version: String,
+    /// `ON_DEMAND` or `SPOT`.
+    pub capacity_type: String,
+    /// Its sizes; `desired` may lag behind the scaling group's.
+    pub sizes: NodegroupSizes,
+    /// In the order of the creation.
+    pub instance_types: Vec<String>,
+    /// Sorted ids.
+    pub subnets: Vec<String>,
+    /// The key pair for logging in.
+    pub key_pair: Option<String>,
+    /// Sorted ids of the groups that may log in.
+    pub security_groups: Vec<String>,
+    /// For example `AL2023_x86_64_STANDARD`.
+    pub ami_type: String,
+    /// ARN of the role that the nodes assume.
+    pub node_role: String,
+    /// Labels of the nodes.
+    pub labels: BTreeMap<String, String>,
+    /// Sorted taints of the nodes.
+    pub taints: Vec<NodegroupTaint>,
+    /// Names of its scaling groups; empty while it is being made.
+    pub scaling_groups: Vec<String>,
+    /// Size of the root volume in GiB; absent with a launch template of its owner's.
+    pub disk_size: Option<i32>,
+    /// What EKS says is wrong with it.
+    pub issues: Vec<Issue>,
+    /// How many nodes an update may take at once.
+    pub max_unavailable: Option<MaxUnavailable>,
+    /// Whether EKS replaces broken nodes.
+    pub repair: bool,
+    /// All tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A node group to be made. What is `None` is left to EKS.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewNodegroup {
+    /// Its name and its cluster's.
+    pub name: NodegroupName,
+    /// Its sizes, `desired` included.
+    pub sizes: NodegroupSizes,
+    /// Kubernetes on its nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The release of the machine image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_version: Option<String>,
+    /// What EKS cannot change later.
+    #[serde(flatten)]
+    pub shape: Shape,
+    /// Labels of the nodes.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of the nodes.
+    pub taints: Vec<NodegroupTaint>,
+    /// How many nodes an update may take at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<MaxUnavailable>,
+    /// Whether EKS replaces broken nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<bool>,
+    /// All tags.
+    pub tags: BTreeMap<String, String>,
+    /// The client token: the same for the same creation.
+    pub token: String,
+}
+
+/// What EKS takes when a node group is made and cannot change afterwards.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shape {
+    /// ARN of the role that the nodes assume.
+    pub node_role: String,
+    /// Sorted ids.
+    pub subnets: Vec<String>,
+    /// For example `m5.large`; empty leaves it to EKS.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instance_types: Vec<String>,
+    /// `ON_DEMAND` or `SPOT`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_type: Option<String>,
+    /// For example `AL2023_x86_64_STANDARD`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ami_type: Option<String>,
+    /// Size of the root volume in GiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_size: Option<i32>,
+    /// The key pair for logging in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_pair: Option<String>,
+    /// Sorted ids of the groups that may log in; only with a key pair.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub security_groups: Vec<String>,
+}
+
+/// What is to change in place; what is empty or `None` is not sent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodegroupChange {
+    /// New sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<NodegroupSizes>,
+    /// Labels to set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub set_labels: BTreeMap<String, String>,
+    /// Keys of labels to take off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remove_labels: Vec<String>,
+    /// Taints to set.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub set_taints: Vec<NodegroupTaint>,
+    /// Taints to take off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remove_taints: Vec<NodegroupTaint>,
+    /// How many nodes an update may take at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<MaxUnavailable>,
+    /// Whether EKS replaces broken nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<bool>,
+}
+
+/// Where an update of the version goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodegroupVersion {
+    /// Kubernetes on the nodes; `None` with a release of the version that there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The release of the machine image; `None` takes the newest of the version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_version: Option<String>,
+}
+
+/// How an update stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum UpdateStatus {
+    /// Under way.
+    InProgress,
+    /// It ended without its end reached; its errors say why.
+    Failed,
+    /// A person cancelled it.
+    Cancelled,
+    /// Done.
+    Successful,
+    /// A word that this release does not know.
+    Other,
+}
+
+/// An update as DescribeUpdate tells it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodegroupUpdate {
+    /// A UUID.
+    pub id: String,
+    /// How it stands.
+    pub status: UpdateStatus,
+    /// `VersionUpdate` or `ConfigUpdate`.
+    pub kind: String,
+    /// When it began.
+    pub created: Option<Timestamp>,
+    /// Why it failed.
+    pub errors: Vec<Issue>,
+}

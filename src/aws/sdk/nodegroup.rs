@@ -1,0 +1,282 @@
+//! Managed node groups of Amazon EKS.
+
+use std::collections::{BTreeMap, HashMap};
+
+use async_trait::async_trait;
+use aws_sdk_eks::Client;
+use aws_sdk_eks::types as sdk;
+
+use super::{failed, text, timestamp};
+use crate::aws::AwsResult;
+use crate::aws::nodegroup::*;
+
+pub(super) struct Sdk(pub Client);
+
+/// What a describe says when nothing of that name is there.
+fn optional<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[async_trait]
+impl NodeGroups for Sdk {
+    async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
+        let call = self.0.describe_nodegroup().cluster_name(&at.cluster).nodegroup_name(&at.nodegroup);
+        let answer = optional(call.send().await.map_err(failed("EKS", "DescribeNodegroup")))?;
+        Ok(answer.and_then(|a| a.nodegroup).map(|found| nodegroup(&found)))
+    }
+
+    async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>> {
+        let pages = self.0.list_nodegroups().cluster_name(cluster).into_paginator().items().send();
+        let found: Result<Vec<_>, _> = pages.collect().await;
+        Ok(optional(found.map_err(failed("EKS", "ListNodegroups")))?.unwrap_or_default())
+    }
+
+    async fn create_nodegroup(&self, input: &NewNodegroup) -> AwsResult<()> {
+        let shape = &input.shape;
+        let remote = shape.key_pair.as_ref().map(|key| {
+            let groups = Some(shape.security_groups.clone()).filter(|groups| !groups.is_empty());
+            sdk::RemoteAccessConfig::builder().ec2_ssh_key(key).set_source_security_groups(groups).build()
+        });
+        self.0
+            .create_nodegroup()
+            .cluster_name(&input.name.cluster)
+            .nodegroup_name(&input.name.nodegroup)
+            .scaling_config(sizes(&input.sizes))
+            .set_disk_size(shape.disk_size)
+            .set_subnets(Some(shape.subnets.clone()))
+            .set_instance_types(Some(shape.instance_types.clone()).filter(|types| !types.is_empty()))
+            .set_ami_type(shape.ami_type.as_deref().map(Into::into))
+            .set_remote_access(remote)
+            .node_role(&shape.node_role)
+            .set_labels(Some(map(&input.labels)).filter(|labels| !labels.is_empty()))
+            .set_taints(Some(taints(&input.taints)).filter(|taints| !taints.is_empty()))
+            .set_tags(Some(map(&input.tags)))
+            .client_request_token(&input.token)
+            .set_update_config(input.max_unavailable.map(update_config))
+            .set_node_repair_config(input.repair.map(repair))
+            .set_capacity_type(shape.capacity_type.as_deref().map(Into::into))
+            .set_version(input.version.clone())
+            .set_release_version(input.release_version.clone())
+            .send()
+            .await
+            .map(|_| ())
+            .map_err(failed("EKS", "CreateNodegroup"))
+    }
+
+    async fn update_nodegroup_config(
+        &self,
+        at: &NodegroupName,
+        change: &NodegroupChange,
+        token: &str,
+    ) -> AwsResult<String> {
+        let labels = (!change.set_labels.is_empty() || !change.remove_labels.is_empty()).then(|| {
+            sdk::UpdateLabelsPayload::builder()
+                .set_add_or_update_labels(Some(map(&change.set_labels)).filter(|labels| !labels.is_empty()))
+                .set_remove_labels(Some(change.remove_labels.clone()).filter(|keys| !keys.is_empty()))
+                .build()
+        });
+        let tainted = (!change.set_taints.is_empty() || !change.remove_taints.is_empty()).then(|| {
+            sdk::UpdateTaintsPayload::builder()
+                .set_add_or_update_taints(Some(taints(&change.set_taints)).filter(|taints| !taints.is_empty()))
+                .set_remove_taints(Some(taints(&change.remove_taints)).filter(|taints| !taints.is_empty()))
+                .build()
+        });
+        let answer = self
+            .0
+            .update_nodegroup_config()
+            .cluster_name(&at.cluster)
+            .nodegroup_name(&at.nodegroup)
+            .set_labels(labels)
+            .set_taints(tainted)
+            .set_scaling_config(change.sizes.as_ref().map(sizes))
+            .set_update_config(change.max_unavailable.map(update_config))
+            .set_node_repair_config(change.repair.map(repair))
+            .client_request_token(token)
+            .send()
+            .await
+            .map_err(failed("EKS", "UpdateNodegroupConfig"))?;
+        Ok(text(answer.update().and_then(|update| update.id())))
+    }
+
+    async fn update_nodegroup_version(
+        &self,
+        at: &NodegroupName,
+        to: &NodegroupVersion,
+        token: &str,
+    ) -> AwsResult<String> {
+        let answer = self
+            .0
+            .update_nodegroup_version()
+            .cluster_name(&at.cluster)
+            .nodegroup_name(&at.nodegroup)
+            .set_version(to.version.clone())
+            .set_release_version(to.release_version.clone())
+            .client_request_token(token)
+            .send()
+            .await
+            .map_err(failed("EKS", "UpdateNodegroupVersion"))?;
+        Ok(text(answer.update().and_then(|update| update.id())))
+    }
+
+    async fn describe_update(&self, at: &NodegroupName, id: &str) -> AwsResult<Option<NodegroupUpdate>> {
+        let call = self.0.describe_update().name(&at.cluster).nodegroup_name(&at.nodegroup).update_id(id);
+        let answer = optional(call.send().await.map_err(failed("EKS", "DescribeUpdate")))?;
+        Ok(answer.and_then(|a| a.update).map(|found| update(&found)))
+    }
+
+    async fn delete_nodegroup(&self, at: &NodegroupName) -> AwsResult<()> {
+        let call = self.0.delete_nodegroup().cluster_name(&at.cluster).nodegroup_name(&at.nodegroup);
+        call.send().await.map(|_| ()).map_err(failed("EKS", "DeleteNodegroup"))
+    }
+
+    async fn tag_nodegroup(&self, arn: &str, tags: &BTreeMap<String, String>) -> AwsResult<()> {
+        let call = self.0.tag_resource().resource_arn(arn).set_tags(Some(map(tags)));
+        call.send().await.map(|_| ()).map_err(failed("EKS", "TagResource"))
+    }
+
+    async fn untag_nodegroup(&self, arn: &str, keys: &[String]) -> AwsResult<()> {
+        let call = self.0.untag_resource().resource_arn(arn).set_tag_keys(Some(keys.to_vec()));
+        call.send().await.map(|_| ()).map_err(failed("EKS", "UntagResource"))
+    }
+}
+
+fn map(from: &BTreeMap<String, String>) -> HashMap<String, String> {
+    from.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn sorted(from: Option<&HashMap<String, String>>) -> BTreeMap<String, String> {
+    from.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn sizes(sizes: &NodegroupSizes) -> sdk::NodegroupScalingConfig {
+    sdk::NodegroupScalingConfig::builder()
+        .min_size(sizes.min)
+        .max_size(sizes.max)
+        .set_desired_size(sizes.desired)
+        .build()
+}
+
+fn taints(taints: &[NodegroupTaint]) -> Vec<sdk::Taint> {
+    let taint = |t: &NodegroupTaint| {
+        let value = Some(t.value.clone()).filter(|value| !value.is_empty());
+        sdk::Taint::builder().key(&t.key).set_value(value).effect(t.effect.as_str().into()).build()
+    };
+    taints.iter().map(taint).collect()
+}
+
+fn update_config(at_once: MaxUnavailable) -> sdk::NodegroupUpdateConfig {
+    let config = sdk::NodegroupUpdateConfig::builder();
+    match at_once {
+        MaxUnavailable::Count(n) => config.max_unavailable(n).build(),
+        MaxUnavailable::Percent(n) => config.max_unavailable_percentage(n).build(),
+    }
+}
+
+fn repair(enabled: bool) -> sdk::NodeRepairConfig {
+    sdk::NodeRepairConfig::builder().enabled(enabled).build()
+}
+
+fn status(status: Option<&sdk::NodegroupStatus>) -> NodegroupStatus {
+    match status {
+        Some(sdk::NodegroupStatus::Creating) => NodegroupStatus::Creating,
+        Some(sdk::NodegroupStatus::Active) => NodegroupStatus::Active,
+        Some(sdk::NodegroupStatus::Updating) => NodegroupStatus::Updating,
+        Some(sdk::NodegroupStatus::Deleting) => NodegroupStatus::Deleting,
+        Some(sdk::NodegroupStatus::CreateFailed) => NodegroupStatus::CreateFailed,
+        Some(sdk::NodegroupStatus::DeleteFailed) => NodegroupStatus::DeleteFailed,
+        Some(sdk::NodegroupStatus::Degraded) => NodegroupStatus::Degraded,
+        _ => NodegroupStatus::Other,
+    }
+}
+
+fn list(mut items: Vec<String>) -> Vec<String> {
+    items.sort();
+    items
+}
+
+fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
+    let scaling = found.scaling_config();
+    let remote = found.remote_access();
+    let update = found.update_config();
+    let at_once = update.and_then(|u| match (u.max_unavailable(), u.max_unavailable_percentage()) {
+        (Some(n), _) => Some(MaxUnavailable::Count(n)),
+        (None, percent) => percent.map(MaxUnavailable::Percent),
+    });
+    let mut taints: Vec<_> = (found.taints().iter())
+        .map(|t| NodegroupTaint {
+            key: text(t.key()),
+            value: text(t.value()),
+            effect: text(t.effect().map(|effect| effect.as_str())),
+        })
+        .collect();
+    taints.sort();
+    Nodegroup {
+        name: NodegroupName::new(text(found.cluster_name()), text(found.nodegroup_name())),
+        arn: text(found.nodegroup_arn()),
+        status: status(found.status()),
+        version: text(found.version()),
+        release_version: text(found.release_version()),
+        capacity_type: text(found.capacity_type().map(|c| c.as_str())),
+        sizes: NodegroupSizes {
+            min: scaling.and_then(|s| s.min_size()).unwrap_or_default(),
+            max: scaling.and_then(|s| s.max_size()).unwrap_or_default(),
+            desired: scaling.and_then(|s| s.desired_size()),
+        },
+        instance_types: found.instance_types().to_vec(),
+        subnets: list(found.subnets().to_vec()),
+        key_pair: remote.and_then(|r| r.ec2_ssh_key()).map(str::to_owned),
+        security_groups: list(remote.map(|r| r.source_security_groups().to_vec()).unwrap_or_default()),
+        ami_type: text(found.ami_type().map(|a| a.as_str())),
+        node_role: text(found.node_role()),
+        labels: sorted(found.labels()),
+        taints,
+        scaling_groups: found
+            .resources()
+            .map(|r| r.auto_scaling_groups())
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|group| group.name().map(str::to_owned))
+            .collect(),
+        disk_size: found.disk_size(),
+        issues: found
+            .health()
+            .map(|health| health.issues())
+            .unwrap_or_default()
+            .iter()
+            .map(|issue| Issue {
+                code: text(issue.code().map(|code| code.as_str())),
+                message: text(issue.message()),
+                resources: issue.resource_ids().to_vec(),
+            })
+            .collect(),
+        max_unavailable: at_once,
+        repair: found.node_repair_config().and_then(|r| r.enabled()).unwrap_or_default(),
+        tags: sorted(found.tags()),
+    }
+}
+
+fn update(found: &sdk::Update) -> NodegroupUpdate {
+    NodegroupUpdate {
+        id: text(found.id()),
+        status: match found.status() {
+            Some(sdk::UpdateStatus::InProgress) => UpdateStatus::InProgress,
+            Some(sdk::UpdateStatus::Failed) => UpdateStatus::Failed,
+            Some(sdk::UpdateStatus::Cancelled) => UpdateStatus::Cancelled,
+            Some(sdk::UpdateStatus::Successful) => UpdateStatus::Successful,
+            _ => UpdateStatus::Other,
+        },
+        kind: text(found.r#type().map(|kind| kind.as_str())),
+        created: timestamp(found.created_at()),
+        errors: (found.errors().iter())
+            .map(|error| Issue {
+                code: text(error.error_code().map(|code| code.as_str())),
+                message: text(error.error_message()),
+                resources: error.resource_ids().to_vec(),
+            })
+            .collect(),
+    }
+}
