@@ -5,7 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{merge::hex, path::Path, policy::Policy, section::Section, selector::AnnotationSelector};
+use super::{
+    merge::hex,
+    path::Path,
+    policy::{Policy, ROLES},
+    section::Section,
+    selector::AnnotationSelector,
+};
 use crate::api::{names::fail_reason, schema};
 
 /// The keys of the ConfigMap that have a meaning.
@@ -140,22 +146,22 @@ impl Boundaries {
 
     /// Without a list and without a restriction, tenants choose the power of their nodes.
     fn warn_open_choices(&self, warnings: &mut Vec<Warning>) {
-        let fields = [
-            ("roles", "roleName", self.policy.roles.is_none()),
-            ("roles", "instanceProfileName", self.policy.roles.is_none()),
-            ("managedPolicies", "managedPolicies", self.policy.managed_policies.is_none()),
+        let lists: [(&str, bool, &[&str]); 2] = [
+            ("roles", self.policy.roles.is_none(), &ROLES),
+            ("managedPolicies", self.policy.managed_policies.is_none(), &["spec.eks.configuration.managedPolicies"]),
         ];
-        for (list, field, open) in fields {
-            let path = format!("spec.eks.configuration.{field}");
-            let restricted =
-                Path::parse(&path).is_some_and(|path| self.restricted.iter().any(|above| above.covers(&path)));
-            if open && !restricted {
+        let restricted =
+            |path: &str| Path::parse(path).is_some_and(|path| self.restricted.iter().any(|above| above.covers(&path)));
+        for (list, _, fields) in lists.into_iter().filter(|(_, open, _)| *open) {
+            let fields: Vec<_> = fields.iter().copied().filter(|path| !restricted(path)).collect();
+            if !fields.is_empty() {
+                let fields = fields.join(", ");
                 warnings.push(Warning {
                     key: "policy".to_owned(),
                     line: None,
                     path: list.to_owned(),
-                    message: format!("without this list, tenants may choose any value for {path}"),
-                    remedy: format!("list what they may choose, or restrict {path}"),
+                    message: format!("without this list, tenants may choose any value for {fields}"),
+                    remedy: format!("list what they may choose, or restrict {fields}"),
                 });
             }
         }

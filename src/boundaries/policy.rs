@@ -8,6 +8,14 @@ use serde_json::Value;
 use super::{config::ConfigError, merge::Effective, provenance::Origin, section::Section};
 use crate::api::{names::annotation, schema, show};
 
+/// Every field that names a role.
+pub const ROLES: [&str; 4] = [
+    "spec.eks.configuration.roleName",
+    "spec.eks.configuration.instanceProfileName",
+    "spec.eks-managed.configuration.nodeRole",
+    "spec.eks-fargate.podExecutionRoleArn",
+];
+
 const KEYS: [&str; 6] =
     ["roles", "managedPolicies", "strategyKinds", "strategyNamespaces", "excludableNamespaces", "quotas"];
 const DEFAULT_STRATEGY_KINDS: [&str; 2] = ["RollingUpgrade.upgrademgr.keikoproj.io", "Workflow.argoproj.io"];
@@ -90,11 +98,11 @@ impl Policy {
     /// and pass.
     pub fn check(&self, effective: &Effective, namespace: &str, counts: Counts) -> Vec<Violation> {
         let mut found = vec![];
-        let configuration = &effective.spec["eks"]["configuration"];
-        for field in ["roleName", "instanceProfileName"] {
-            let path = format!("spec.eks.configuration.{field}");
-            check_name(effective, &path, &configuration[field], self.roles.as_deref(), "roles", &mut found);
+        for path in ROLES {
+            let value = path.split('.').skip(1).fold(&effective.spec, |value, key| &value[key]);
+            check_name(effective, path, value, self.roles.as_deref(), "roles", &mut found);
         }
+        let configuration = &effective.spec["eks"]["configuration"];
         for (index, value) in configuration["managedPolicies"].as_array().into_iter().flatten().enumerate() {
             let path = format!("spec.eks.configuration.managedPolicies[{index}]");
             check_name(effective, &path, value, self.managed_policies.as_deref(), "managedPolicies", &mut found);
@@ -111,7 +119,9 @@ impl Policy {
                 }
             };
             limit("metadata.namespace", "groups", counts.groups, quota.max_groups);
-            limit("spec.eks.maxSize", "nodes", counts.nodes, quota.max_nodes);
+            let managed = effective.spec["provisioner"].as_str().is_some_and(|p| p.eq_ignore_ascii_case("eks-managed"));
+            let path = if managed { "spec.eks-managed.maxSize" } else { "spec.eks.maxSize" };
+            limit(path, "nodes", counts.nodes, quota.max_nodes);
         }
         found
     }
@@ -167,7 +177,8 @@ fn check_name(
         return;
     };
     let by_tenant = effective.provenance.get(path).is_none_or(|source| source.origin == Origin::Tenant);
-    let allowed = any_glob(globs, text) || managed_by_aws(text).is_some_and(|name| any_glob(globs, name));
+    let name = managed_by_aws(text).or_else(|| role_of_arn(text));
+    let allowed = any_glob(globs, text) || name.is_some_and(|name| any_glob(globs, name));
     if by_tenant && !allowed {
         found.push(Violation {
             path: path.to_owned(),
@@ -189,6 +200,12 @@ fn managed_by_aws(text: &str) -> Option<&str> {
     let (region, account, resource) = (parts.next()?, parts.next()?, parts.next()?);
     let known = arn == "arn" && service == "iam" && region.is_empty() && account == "aws";
     resource.strip_prefix("policy/").filter(|_| known)?.rsplit('/').next()
+}
+
+/// The name of a role, from its ARN: within an account a role's name is its own, whatever its path.
+fn role_of_arn(text: &str) -> Option<&str> {
+    let (_, resource) = text.strip_prefix("arn:")?.split_once(":iam::")?;
+    resource.split_once(":role/")?.1.rsplit('/').next()
 }
 
 fn any_glob(globs: &[String], text: &str) -> bool {

@@ -334,7 +334,7 @@ fn broken_config_maps_name_key_line_path_and_remedy() {
 #[test]
 fn what_is_harmless_is_a_warning() {
     let (_, warnings) = Boundaries::parse(&data(&[
-        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\nsharde: {}\n"),
+        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\n- spec.eks-managed\n- spec.eks-fargate\nsharde: {}\n"),
         ("defaults", "spec: {eks: {configuration: {clustrName: x, labels: {a: 'b c'}}}}"),
         ("default", ""),
     ]))
@@ -344,7 +344,7 @@ fn what_is_harmless_is_a_warning() {
         told,
         [
             "default: default: is not a key that has a meaning here; did you mean \"defaults\"?",
-            "boundaries line 4: sharde: has no meaning here; did you mean \"shared\"?",
+            "boundaries line 6: sharde: has no meaning here; did you mean \"shared\"?",
             "boundaries line 2: restricted[0]: \"spec.eks.strategy\" names no field, so it has no effect; did you mean \"spec.strategy\"?",
             "defaults line 1: spec.eks.configuration.clustrName: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",
             "defaults line 1: spec.eks.configuration.labels.a: \"b c\" is not a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends); write a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)",
@@ -413,6 +413,17 @@ fn the_policy_judges_what_tenants_choose_and_not_what_the_admin_supplies() {
         choose("managedPolicies: [S3*]", policies),
         ["spec.eks.configuration.managedPolicies[3] \"arn:aws:iam::1:policy/S3Read\""]
     );
+    let arn =
+        |name: &str| json!({"eks-managed": {"configuration": {"nodeRole": format!("arn:aws:iam::1:role/p/{name}")}}});
+    for (name, refused) in [("team-a", 0), ("admin", 1)] {
+        let boundaries = parse(&[("policy", "roles: [team-*]")]);
+        let found = boundaries.policy.check(&merged(&boundaries, arn(name)), "team-a", Counts { groups: 1, nodes: 1 });
+        let paths: Vec<_> = found.iter().map(|violation| violation.path.as_str()).collect();
+        assert_eq!(paths, vec!["spec.eks-managed.configuration.nodeRole"; refused]);
+        let fargate = json!({"eks-fargate": {"podExecutionRoleArn": format!("arn:aws:iam::1:role/{name}")}});
+        let found = boundaries.policy.check(&merged(&boundaries, fargate), "team-a", Counts { groups: 1, nodes: 1 });
+        assert_eq!(found.len(), refused);
+    }
     assert_eq!(choose("quotas: {team-*: {maxGroups: 2, maxNodes: 30}, '*': {maxNodes: 29}}", json!({})).len(), 2);
     assert_eq!(choose("quotas: {other: {maxGroups: 0}}", json!({})), none);
 }
