@@ -69,7 +69,7 @@ class Site:
         self.cloud = cloud
         place = {"endpoint_url": cloud["aws_endpoint"], "region_name": cloud["region"]}
         keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
-        self.asg, self.ec2, self.iam = (boto3.client(s, **place, **keys) for s in ("autoscaling", "ec2", "iam"))
+        self.asg, self.ec2, self.iam, self.eks = (boto3.client(s, **place, **keys) for s in ("autoscaling", "ec2", "iam", "eks"))
         self.control = Control(cloud["control"])
         kube = json.loads((Path(cloud["state"]) / "kube.json").read_text())
         self.url, self.get = kube["url"], cloud.get
@@ -81,10 +81,10 @@ class Site:
         facts = {"cluster": self.cloud["cluster_name"], "endpoint": self.url, "ca": self.ca, "labels": LABELS}
         return USER_DATA[family].format(**facts | changes)
 
-    def role(self):
+    def role(self, path="/"):
         """A new role with its profile; the ARNs of both."""
         name = f"nodes-{next(NUMBERS)}-{time.time_ns()}"
-        role = self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+        role = self.iam.create_role(RoleName=name, Path=path, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
         profile = self.iam.create_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Arn"]
         self.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
         self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)

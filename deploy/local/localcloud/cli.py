@@ -54,6 +54,8 @@ def _arguments(argv):
                         help="where its files go; ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
     parser.add_argument("--delays", choices=("short", "realistic"), default="short",
                         help="how long instances take to boot, join and end, and silent nodes to be noticed (default: short)")
+    parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP",
+                        help="how the EKS cluster lets roles in: by aws-auth, by access entries, or by both (default: CONFIG_MAP)")
     parser.add_argument("--no-aws", action="store_true", help="Kubernetes only")
     parser.add_argument("--no-crds", action="store_true", help="leave the InstanceGroup CRD to you")
     parser.add_argument("--prepare", action="store_true", help="build what is needed, print the Python of the tests, then end")
@@ -161,7 +163,7 @@ def _run(programs, state, arguments, command):
         cluster = Cluster(programs, children, state, arguments.delays)
         cluster.start()
         cluster.install_kubectl()
-        aws = None if arguments.no_aws else _start_aws(cluster, children, state, arguments.delays)
+        aws = None if arguments.no_aws else _start_aws(cluster, children, state, arguments)
         controller = cluster.apply_shipped(not arguments.no_crds)
         cloud = _describe(cluster, controller, state)
         if aws is not None:
@@ -202,12 +204,13 @@ def _describe(cluster, controller, state):
     }
 
 
-def _start_aws(cluster, children, state, delays):
+def _start_aws(cluster, children, state, arguments):
     """Starts the simulated AWS; returns its port."""
     port = procs.free_port()
     kube = {"url": cluster.url, "token": cluster.tokens["aws-simulator"], "ca": str(cluster.ca)}
     _write_json(state / "kube.json", kube)
-    flags = ["--port", port, "--state", state, "--kubeconfig-json", state / "kube.json", "--delays", delays]
+    flags = ["--port", port, "--state", state, "--kubeconfig-json", state / "kube.json", "--delays", arguments.delays]
+    flags += ["--authentication-mode", arguments.authentication_mode]
     environment = {**_without_aws(os.environ), "PYTHONPATH": str(tools.HERE)}
     children.start("aws", [sys.executable, "-m", "aws.server", *flags], environment)
     return port
