@@ -201,7 +201,7 @@ pub struct PreflightArgs {
     #[arg(long = "as", value_name = "USER")]
     pub r#as: Option<String>,
 
-    /// The controller's AWS role, whose actions IAM is asked to simulate [default: they are not checked]
+    /// The controller's AWS role, whose actions IAM is asked to simulate [default: EC2 is asked for dry runs, with your credentials]
     #[arg(long, value_name = "ARN")]
     pub role_arn: Option<String>,
 

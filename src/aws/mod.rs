@@ -5,6 +5,7 @@
 //! Nothing here decides; nothing here waits.
 
 pub mod catalogue;
+pub mod dry_run;
 pub mod error;
 pub mod inventory;
 pub mod mixed;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use catalogue::Catalogue;
+pub use dry_run::{About, DryRun};
 pub use error::{AwsError, AwsErrorKind};
 pub use mixed::{Distribution, MixedPolicy, Override};
 pub use nodegroup::NodeGroups;
@@ -111,6 +113,8 @@ pub trait Ec2: Send + Sync {
     async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>>;
     /// DescribeImages for at most 100 ids: the available ones that this account may launch, deprecated ones included.
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>>;
+    /// One action with `DryRun`, about a template and tags where it needs them: an error where AWS would refuse it.
+    async fn dry_run(&self, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> AwsResult<()>;
     /// DescribeInstances: the launch times of at most 100 instances.
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
 }
@@ -150,6 +154,8 @@ pub trait Iam: Send + Sync {
     async fn tag_role(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
     /// TagInstanceProfile.
     async fn tag_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
+    /// GetCallerIdentity of AWS STS, which needs no right: the ARN of whoever asks.
+    async fn caller(&self) -> AwsResult<String>;
     /// SimulatePrincipalPolicy of a role or user; the answer by action.
     async fn simulate(&self, principal: &str, asked: &Simulation) -> AwsResult<Vec<(String, Simulated)>>;
 }

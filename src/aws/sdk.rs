@@ -3,6 +3,7 @@
 mod autoscaling;
 mod configuration;
 mod count;
+mod dry_run;
 mod ec2;
 mod eks;
 mod iam;
@@ -114,7 +115,7 @@ fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
     Aws {
         autoscaling: Arc::new(autoscaling::Sdk(client!(aws_sdk_autoscaling, "autoscaling"))),
         ec2: Arc::new(ec2::Sdk(client!(aws_sdk_ec2, "ec2"))),
-        iam: Arc::new(iam::Sdk(client!(aws_sdk_iam, "iam"))),
+        iam: Arc::new(iam::Sdk(client!(aws_sdk_iam, "iam"), client!(aws_sdk_sts, "sts"))),
         nodegroups: Arc::new(nodegroup::Sdk(eks.clone())),
         eks: Arc::new(eks::Sdk(eks)),
         ssm: Arc::new(ssm::Sdk(client!(aws_sdk_ssm, "ssm"))),

@@ -1,5 +1,6 @@
 //! `preflight`: whether a cluster is ready to be taken over, looked at without changing anything.
 
+mod dry_runs;
 mod groups;
 mod iam;
 mod kubernetes;
@@ -57,13 +58,15 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     match &world {
         Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
         Ok(world) => {
-            let (judged, cluster) = groups::judge(world, &args).await?;
+            let groups::Judged { checks: judged, cluster, templates } = groups::judge(world, &args).await?;
             let policy = iam::Policy::new(&world.region, cluster.as_ref());
             if args.policy {
                 println!("{}", policy.text());
                 return Ok(ExitCode::SUCCESS);
             }
-            checks.extend(iam::check(&policy, world.corridor.inventory.aws(), args.role_arn.as_deref()).await);
+            checks.extend(
+                iam::check(&policy, world.corridor.inventory.aws(), args.role_arn.as_deref(), &templates).await,
+            );
             checks.extend(kubernetes::writers(&client, namespace, world).await);
             checks.extend(judged);
         }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Settings;
 use super::eks::handback::Handback;
 use crate::api::InstanceGroupStatus;
+use crate::aws::LaunchTemplate;
 use crate::plan::{Drift, Outcome, Plan, Planned};
 
 /// A node that goes, and why.
@@ -54,6 +55,10 @@ pub trait Seen: Send + Sync {
     fn cluster(&self) -> &str;
     /// What the passes after a first plan would do.
     fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen;
+    /// The launch template of its own that the group has, if it has any.
+    fn template(&self) -> Option<&LaunchTemplate> {
+        None
+    }
     /// What has to be undone before the controller before this one can go on with the group.
     fn handback(&self, _: &InstanceGroupStatus) -> Handback {
         Handback::Nothing("has nothing that its former controller does not know")

@@ -13,16 +13,16 @@ DONE, REFUSED, SOMETHING = 0, 1, 2
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
 
 
-def command(cloud, *arguments):
-    """Runs a command of the program as the administrator; returns its exit code, its output and what it said beside it."""
+def command(cloud, *arguments, **credentials):
+    """Runs a command of the program as the administrator, or with other credentials for AWS; returns its exit code, its output and what it said beside it."""
     program = os.environ.get("INSTANCE_MANAGER_BIN", support.REPOSITORY / "target" / "debug" / "instance-manager")
-    done = subprocess.run([str(program), *map(str, arguments)], env=cloud.environment, capture_output=True, text=True)
+    done = subprocess.run([str(program), *map(str, arguments)], env=cloud.environment | credentials, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 
-def preflight(cloud, *arguments):
+def preflight(cloud, *arguments, **credentials):
     """The checks as data, by what they are about, with the exit code."""
-    code, out, err = command(cloud, "preflight", "-o", "json", *arguments)
+    code, out, err = command(cloud, "preflight", "-o", "json", *arguments, **credentials)
     checks = json.loads(out or "null") or pytest.fail(err)
     return code, {about: [c for c in checks if c["about"] == about] for about in {c["about"] for c in checks}}
 
@@ -44,7 +44,8 @@ def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique
     assert any("field manager manager wrote the status of 1 groups" in m for m in only(found["writers"], "note"))
     (message,) = only(found["groups"], "fine")
     assert message.startswith(f"{group.key}: taken over at template version 1") and "userData" in message
-    assert only(found["iam"], "unknown"), "nobody has named the controller's role"
+    assert "may do 10 of EC2's actions" in only(found["iam"], "fine")[0]
+    assert any("name the controller's AWS role with --role-arn" in m for m in only(found["iam"], "unknown"))
     policy = json.loads(command(cloud, "preflight", "--policy")[1])
     assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
     assert original.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
@@ -96,6 +97,51 @@ def test_the_printed_policy_is_complete_and_a_missing_action_is_named(own_cloud)
     (message,) = only(found, "missing")
     assert code == SOMETHING and message.startswith(f"iam:PassRole on arn:aws:iam::{cloud['account']}:role/")
     assert "MISSING  iam" in command(cloud, "preflight", "--role-arn", arn, *arguments)[1]
+
+
+@pytest.mark.private
+def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
+    """The controller's own role may not ask IAM what it may do; without dry runs nothing at all would be known."""
+    cloud = own_cloud(config=None)
+    original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]})
+    (template,) = cloud.boto("ec2").describe_launch_templates()["LaunchTemplates"]
+    iam = cloud.boto("iam")
+    trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}]}
+    arn = iam.create_role(RoleName="controller", AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
+    policy = json.loads(command(cloud, "preflight", "--policy")[1])
+    taken = cloud.boto("sts").assume_role(RoleArn=arn, RoleSessionName="preflight")["Credentials"]
+    keys = {"AWS_ACCESS_KEY_ID": "AccessKeyId", "AWS_SECRET_ACCESS_KEY": "SecretAccessKey", "AWS_SESSION_TOKEN": "SessionToken"}
+    keys = {name: taken[key] for name, key in keys.items()}
+
+    def check(statements):
+        document = json.dumps(policy | {"Statement": statements})
+        iam.put_role_policy(RoleName="controller", PolicyName="printed", PolicyDocument=document)
+        with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, who=""):
+            code, found = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER, **keys)
+        return code, found["iam"]
+
+    code, found = check(policy["Statement"])
+    assert code == DONE and "may do 10 of EC2's actions" in only(found, "fine")[0], found
+    unknown = only(found, "unknown")
+    assert [m.split(":")[1] for m in unknown if m.startswith("ec2:")] == [
+        "CreateLaunchTemplateVersion",
+        "DeleteLaunchTemplate",
+        "DeleteLaunchTemplateVersions",
+        "ModifyLaunchTemplate",
+    ], "nothing carries the cluster's tag before the swap"
+    assert "iam:SimulatePrincipalPolicy" in unknown[-1] and "cannot be simulated" in unknown[-1]
+    tag = {"Key": "instancegroups.keikoproj.io/ClusterName", "Value": cloud["cluster_name"]}
+    cloud.boto("ec2").create_tags(Resources=[template["LaunchTemplateId"]], Tags=[tag])
+    code, found = check([s for s in policy["Statement"] if s["Sid"] != "WorkOnOwnTemplates"])
+    assert code == SOMETHING and "may do 10 of EC2's actions" in only(found, "fine")[0]
+    missing = only(found, "missing")
+    assert len(missing) == 4 and missing[0].startswith("ec2:CreateLaunchTemplateVersion, as a dry run shows of arn:aws:sts::")
+    assert "may do 14 of EC2's actions" in only(check(policy["Statement"])[1], "fine")[0]
+    with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, who=""):
+        _, others = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER)
+    assert [c["finding"] for c in others["iam"]] == ["unknown"], "what the administrator may do says nothing of the role"
+    (still,) = cloud.boto("ec2").describe_launch_templates()["LaunchTemplates"]
+    assert still == template | {"Tags": [tag]}
 
 
 @pytest.mark.private

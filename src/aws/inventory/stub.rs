@@ -216,6 +216,9 @@ impl Ec2 for Stub {
         let known = known.map(|id| Image { id: id.clone(), ..Image::default() }).collect();
         self.read("images", ids, |_| known).await
     }
+    async fn dry_run(&self, _: DryRun, _: Option<&LaunchTemplate>, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
         self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await
     }
@@ -269,6 +272,9 @@ impl Iam for Stub {
         unimplemented!()
     }
     async fn tag_profile(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn caller(&self) -> AwsResult<String> {
         unimplemented!()
     }
     async fn simulate(&self, _: &str, _: &Simulation) -> AwsResult<Vec<(String, Simulated)>> {

@@ -7,7 +7,7 @@ use aws_sdk_ec2::types as sdk;
 use super::template::{request_data, version};
 use super::{failed, text, timestamp};
 use crate::aws::{
-    AwsError, AwsResult, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,
+    AwsError, AwsResult, DryRun, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,
     NewVersion, Tag, TemplateVersion,
 };
 
@@ -191,6 +191,10 @@ impl Ec2 for Sdk {
         let found = request.into_paginator().items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeImages"))?;
         Ok(found.iter().filter(|i| i.state() == Some(&sdk::ImageState::Available)).map(image).collect())
+    }
+
+    async fn dry_run(&self, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> AwsResult<()> {
+        super::dry_run::ask(&self.0, action, template, tags).await
     }
 
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {

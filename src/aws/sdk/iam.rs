@@ -11,7 +11,8 @@ const SERVICE: &str = "IAM";
 /// AWS's largest page.
 const PAGE: i32 = 1000;
 
-pub(super) struct Sdk(pub Client);
+/// The second client asks AWS STS who asks.
+pub(super) struct Sdk(pub Client, pub aws_sdk_sts::Client);
 
 #[async_trait]
 impl Iam for Sdk {
@@ -121,6 +122,11 @@ impl Iam for Sdk {
         let request = self.0.tag_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
         request.send().await.map_err(failed(SERVICE, "TagInstanceProfile"))?;
         Ok(())
+    }
+
+    async fn caller(&self) -> AwsResult<String> {
+        let answer = self.1.get_caller_identity().send().await.map_err(failed("STS", "GetCallerIdentity"))?;
+        answer.arn().map(str::to_owned).ok_or_else(|| empty("GetCallerIdentity"))
     }
 
     async fn simulate(&self, principal: &str, asked: &Simulation) -> AwsResult<Vec<(String, Simulated)>> {

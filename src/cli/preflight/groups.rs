@@ -6,20 +6,32 @@ use jiff::Timestamp;
 use super::{Check, Finding};
 use crate::api::names::condition;
 use crate::args::PreflightArgs;
-use crate::aws::Cluster;
+use crate::aws::{Cluster, LaunchTemplate};
 use crate::cli::plan::answer::{Answer, Change};
 use crate::cli::plan::world::World;
 use crate::controller::{Stored, key};
 
-/// A check for each group, and the cluster that the groups are of.
-pub async fn judge(world: &World, args: &PreflightArgs) -> anyhow::Result<(Vec<Check>, Option<Cluster>)> {
+/// What looking at all groups shows.
+pub struct Judged {
+    /// A check for each group.
+    pub checks: Vec<Check>,
+    /// The cluster that the groups are of.
+    pub cluster: Option<Cluster>,
+    /// The launch templates that they have.
+    pub templates: Vec<LaunchTemplate>,
+}
+
+/// Looks at every group.
+pub async fn judge(world: &World, args: &PreflightArgs) -> anyhow::Result<Judged> {
     let groups = world.select(None)?;
     let mut name = args.cluster.cluster_name.clone();
     let answers = stream::iter(groups).map(|stored| one(world, stored)).buffered(64);
-    let mut checks = Vec::new();
-    for (check, cluster) in answers.collect::<Vec<_>>().await {
+    let (mut checks, mut templates) = (Vec::new(), Vec::new());
+    for (check, seen) in answers.collect::<Vec<_>>().await {
         checks.push(check);
-        name = name.or(cluster);
+        let Some((cluster, template)) = seen else { continue };
+        name = name.or(Some(cluster));
+        templates.extend(template);
     }
     if checks.is_empty() {
         checks.push(Check::new("groups", Finding::Note, "there are none"));
@@ -28,10 +40,10 @@ pub async fn judge(world: &World, args: &PreflightArgs) -> anyhow::Result<(Vec<C
         Some(name) => world.corridor.inventory.cluster(&name).await.unwrap_or_default(),
         None => None,
     };
-    Ok((checks, cluster))
+    Ok(Judged { checks, cluster, templates })
 }
 
-async fn one(world: &World, stored: std::sync::Arc<Stored>) -> (Check, Option<String>) {
+async fn one(world: &World, stored: std::sync::Arc<Stored>) -> (Check, Option<(String, Option<LaunchTemplate>)>) {
     let (now, id) = (Timestamp::now(), key(&stored));
     let check = |finding, message: String| Check::new("groups", finding, format!("{id}: {message}"));
     let Ok(group) = &stored.0 else {
@@ -41,7 +53,7 @@ async fn one(world: &World, stored: std::sync::Arc<Stored>) -> (Check, Option<St
         Ok(found) => found,
         Err(error) => return (check(Finding::Unknown, error.to_string()), None),
     };
-    let cluster = walked.seen.as_ref().map(|seen| seen.cluster().to_owned());
+    let seen = walked.seen.as_ref().map(|seen| (seen.cluster().to_owned(), seen.template().cloned()));
     let taken = walked.plan.notes.iter().find(|note| note.condition == condition::ADOPTED && note.status);
     let taken = taken.map(|note| note.message.clone());
     let answer = Answer::new(group, walked, lock, &world.corridor, now);
@@ -61,5 +73,5 @@ async fn one(world: &World, stored: std::sync::Arc<Stored>) -> (Check, Option<St
         }
         Change::Unknown => (Finding::Unknown, answer.message),
     };
-    (check(finding, taken.filter(|_| finding == Finding::Fine).unwrap_or(message)), cluster)
+    (check(finding, taken.filter(|_| finding == Finding::Fine).unwrap_or(message)), seen)
 }

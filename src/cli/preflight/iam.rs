@@ -2,25 +2,27 @@
 
 use serde_json::Value;
 
-use super::{Check, Finding};
-use crate::aws::{Aws, Cluster, Simulated, Simulation};
+use super::{Check, Finding, dry_runs};
+use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, Simulated, Simulation};
 
 const POLICY: &str = include_str!("../../../deploy/iam-policy.json");
 
 /// The policy with this cluster's words in it.
 pub struct Policy {
     text: String,
-    complete: bool,
+    /// Whose words are in it.
+    cluster: Option<String>,
 }
 
 impl Policy {
     /// Of a region and, when it is known, a cluster.
     pub fn new(region: &str, cluster: Option<&Cluster>) -> Self {
         let text = POLICY.replace("REGION", region);
-        let Some(cluster) = cluster else { return Policy { text, complete: false } };
+        let Some(cluster) = cluster else { return Policy { text, cluster: None } };
         let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
         let text = text.replace("ACCOUNT", part(4)).replace("CLUSTER", &cluster.name);
-        Policy { text: text.replace("arn:aws:", &format!("arn:{}:", part(1))), complete: true }
+        let text = text.replace("arn:aws:", &format!("arn:{}:", part(1)));
+        Policy { text, cluster: Some(cluster.name.clone()) }
     }
 
     /// As JSON, ready for `aws iam create-policy`.
@@ -57,23 +59,34 @@ fn question(statement: &Value) -> Simulation {
     }
 }
 
-/// Asks IAM to simulate; what it does not answer is unknown.
-pub async fn check(policy: &Policy, aws: &Aws, role: Option<&str>) -> Vec<Check> {
-    let unknown = |message: String| vec![Check::new("iam", Finding::Unknown, message)];
-    let Some(role) = role else {
-        return unknown("name the controller's AWS role with --role-arn, and its actions are checked".into());
+/// Asks IAM to simulate, or else EC2 for dry runs; what neither answers is unknown.
+pub async fn check(policy: &Policy, aws: &Aws, role: Option<&str>, templates: &[LaunchTemplate]) -> Vec<Check> {
+    let unknown = |message: String| Check::new("iam", Finding::Unknown, message);
+    let Some(cluster) = &policy.cluster else {
+        return vec![unknown("no cluster is known; name it with --cluster-name".into())];
     };
-    if !policy.complete {
-        return unknown("no cluster is known; name it with --cluster-name".into());
-    }
+    let why = match role {
+        None => "name the controller's AWS role with --role-arn".to_owned(),
+        Some(role) => match simulated(policy, aws, role).await {
+            Ok(checks) => return checks,
+            Err(error) => format!("the actions of {role} cannot be simulated ({error})"),
+        },
+    };
+    let (mut checks, dry) = match dry_runs::check(aws, cluster, role, templates).await {
+        Ok(checks) => (checks, String::new()),
+        Err(dry) => (Vec::new(), format!("; {dry}")),
+    };
+    checks.push(unknown(format!(
+        "the actions that no dry run tells of: {why}; whoever asks needs iam:SimulatePrincipalPolicy on it{dry}"
+    )));
+    checks
+}
+
+async fn simulated(policy: &Policy, aws: &Aws, role: &str) -> AwsResult<Vec<Check>> {
     let mut checks = Vec::new();
     let mut allowed = 0;
     for asked in policy.asked() {
-        let answers = match aws.iam.simulate(role, &asked).await {
-            Ok(answers) => answers,
-            Err(error) => return unknown(format!("the actions of {role} cannot be simulated: {error}")),
-        };
-        for (action, answer) in answers {
+        for (action, answer) in aws.iam.simulate(role, &asked).await? {
             match answer {
                 Simulated::Allowed => allowed += 1,
                 Simulated::Unclear => checks.push(Check::new(
@@ -91,13 +104,10 @@ pub async fn check(policy: &Policy, aws: &Aws, role: Option<&str>) -> Vec<Check>
         }
     }
     if checks.is_empty() {
-        checks.push(Check::new(
-            "iam",
-            Finding::Fine,
-            format!("{role} may do all {allowed} that deploy/iam-policy.json lists"),
-        ));
+        let message = format!("{role} may do all {allowed} that deploy/iam-policy.json lists");
+        checks.push(Check::new("iam", Finding::Fine, message));
     }
-    checks
+    Ok(checks)
 }
 
 #[cfg(test)]
@@ -124,7 +134,7 @@ mod tests {
         for word in ["REGION", "ACCOUNT", "CLUSTER", "arn:aws:"] {
             assert!(!policy.text().contains(word), "{word}");
         }
-        assert!(policy.complete && !Policy::new("eu-west-1", None).complete);
+        assert!(policy.cluster.is_some() && Policy::new("eu-west-1", None).cluster.is_none());
     }
 
     #[test]

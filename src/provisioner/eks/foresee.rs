@@ -27,6 +27,10 @@ impl Seen for World {
         &self.resolved.wanted.cluster
     }
 
+    fn template(&self) -> Option<&LaunchTemplate> {
+        self.state.template.as_ref()
+    }
+
     fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen {
         let input = Input {
             resolved: &self.resolved,

@@ -1,0 +1,94 @@
+//! What EC2 itself says of the actions that it takes a dry run of, where IAM cannot be asked to simulate.
+
+use futures::{StreamExt, stream};
+
+use super::{Check, Finding};
+use crate::api::names::tag;
+use crate::aws::{About, Aws, AwsErrorKind, DryRun, LaunchTemplate, Tag};
+
+/// Dry runs tell of whoever asks: `None` when the controller's role is known, and it is another.
+pub async fn check(
+    aws: &Aws,
+    cluster: &str,
+    role: Option<&str>,
+    templates: &[LaunchTemplate],
+) -> Result<Vec<Check>, String> {
+    let caller = aws.iam.caller().await.map_err(|error| format!("nobody could tell who asks: {error}"))?;
+    if role.is_some_and(|role| !acts_as(&caller, role)) {
+        return Err(format!(
+            "EC2's dry runs would tell of {caller}, who asks here; run this with the role's credentials"
+        ));
+    }
+    let tags = [Tag { key: tag::CLUSTER_NAME.into(), value: cluster.into() }];
+    let tagged = templates.iter().find(|t| tags.iter().all(|tag| t.tags.contains(tag)));
+    let one = |action: DryRun| {
+        let tags = &tags;
+        async move {
+            let template = match action.about() {
+                About::Nothing => None,
+                About::Any => Some(tagged.or(templates.first())),
+                About::Tagged => Some(tagged),
+            };
+            match template {
+                Some(None) => (action, Err("there is no launch template yet that it could be tried with".to_owned())),
+                Some(template @ Some(_)) => (action, answer(aws, action, template, tags).await),
+                None => (action, answer(aws, action, None, tags).await),
+            }
+        }
+    };
+    let answers: Vec<_> = stream::iter(DryRun::ALL).map(one).buffered(4).collect().await;
+    let allowed = answers.iter().filter(|(_, answer)| *answer == Ok(true)).count();
+    let mut checks = Vec::new();
+    for (action, answer) in answers {
+        let name = action.name();
+        match answer {
+            Ok(true) => {}
+            Ok(false) => checks.push(Check::new(
+                "iam",
+                Finding::Missing,
+                format!(
+                    "ec2:{name}, as a dry run shows of {caller}; add it: instance-manager preflight --policy prints the whole policy"
+                ),
+            )),
+            Err(why) => checks.push(Check::new("iam", Finding::Unknown, format!("ec2:{name}: {why}"))),
+        }
+    }
+    let message = format!("{caller} may do {allowed} of EC2's actions, as dry runs show");
+    checks.insert(0, Check::new("iam", if allowed > 0 { Finding::Fine } else { Finding::Note }, message));
+    Ok(checks)
+}
+
+/// Whether it is allowed, or why nobody knows.
+async fn answer(aws: &Aws, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> Result<bool, String> {
+    match aws.ec2.dry_run(action, template, tags).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind == AwsErrorKind::Denied => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Whether a caller, as AWS STS tells it, has the credentials of a role: `assumed-role/NAME/SESSION`, without the path.
+fn acts_as(caller: &str, role: &str) -> bool {
+    let account = |arn: &str| arn.split(':').nth(4).map(str::to_owned);
+    let name = role.rsplit('/').next();
+    let assumed = caller.split_once(":assumed-role/").and_then(|(_, rest)| rest.split('/').next());
+    caller == role || (assumed.is_some() && assumed == name && account(caller) == account(role))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_with_the_roles_credentials_acts_as_the_role() {
+        let role = "arn:aws:iam::42:role/teams/blue/controller";
+        assert!(acts_as("arn:aws:sts::42:assumed-role/controller/session", role));
+        for other in [
+            "arn:aws:sts::42:assumed-role/another/controller",
+            "arn:aws:sts::43:assumed-role/controller/session",
+            "arn:aws:iam::42:user/controller",
+        ] {
+            assert!(!acts_as(other, role), "{other}");
+        }
+    }
+}
