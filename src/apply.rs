@@ -14,13 +14,13 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
+use crate::api::GroupId;
 use crate::auth::aws_auth;
 use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
 use crate::cluster::{ClusterError, ClusterWrites};
 use crate::memory::Memory;
 use crate::plan::{Plan, Planned, PodRef, Reason, Step};
-use crate::provisioner::GroupId;
 use crate::provisioner::ownership::owned;
 pub use join::{Edit, Joining};
 

@@ -15,7 +15,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 
 use crate::api::names::fail_reason;
-use crate::api::{InstanceGroup, InstanceGroupStatus};
+use crate::api::{InstanceGroup, InstanceGroupStatus, identity};
 use crate::apply::{Applied, Applier, Joining, Stopped, apply};
 use crate::aws::AwsErrorKind;
 use crate::cluster::{ClusterError, EventKind, EventRecord, Regarding};
@@ -24,7 +24,6 @@ use crate::leader::Leadership;
 use crate::metrics::{Metrics, Reconciled};
 use crate::others::Others;
 use crate::plan::{Outcome, Planned, Reason, Told};
-use crate::provisioner::identity;
 use crate::report::{Report, report, stamp};
 use stores::Stores;
 

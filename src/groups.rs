@@ -7,9 +7,7 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 
-use crate::api::InstanceGroup;
-use crate::provisioner::GroupId;
-use crate::provisioner::identity;
+use crate::api::{GroupId, InstanceGroup, identity};
 
 /// A stored object, decoded or not.
 type Stored = DeserializeGuard<InstanceGroup>;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::api::names::{condition, event};
-use crate::api::{Condition, CurrentState, InstanceGroupStatus, set_condition};
+use crate::api::{Condition, CurrentState, InstanceGroupStatus, merge_patch, set_condition};
 use crate::apply::{Applied, Refusal, Stopped};
 use crate::boundaries::Refused;
 use crate::plan::{Note, Outcome, Phase, Planned, Reason, Step, Told};
@@ -61,7 +61,7 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     // What was recorded on the way is in the object already.
     for planned in &plan.steps[..applied.done] {
         if let Step::Record { status: recorded } = &planned.step {
-            merge(&mut status, recorded);
+            merge_patch(&mut status, recorded);
         }
     }
     let before = status.clone();
@@ -396,23 +396,6 @@ fn transition(was: Option<&Condition>, new: &Condition) -> Option<Told> {
             Some(told(true, &reason, message()))
         }
         _ => None,
-    }
-}
-
-/// A JSON merge patch.
-pub(crate) fn merge(into: &mut Value, patch: &Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
-            for (key, value) in patch {
-                match value {
-                    Value::Null => {
-                        into.remove(key);
-                    }
-                    value => merge(into.entry(key.clone()).or_insert(Value::Null), value),
-                }
-            }
-        }
-        (into, patch) => *into = patch.clone(),
     }
 }
 

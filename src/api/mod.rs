@@ -9,7 +9,9 @@
 pub mod conditions;
 pub mod enums;
 pub mod fields;
+pub mod identity;
 pub mod names;
+pub mod patch;
 pub mod redact;
 pub mod schema;
 pub mod spec;
@@ -25,6 +27,8 @@ pub use enums::{
     ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
 };
 pub use fields::IntOrString;
+pub use identity::{GroupId, identity};
+pub use patch::merge_patch;
 pub use redact::{redacted, show};
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Drift, Facts, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told};
-use crate::provisioner::GroupId;
+use crate::api::GroupId;
 
 /// A plan in the making.
 #[derive(Default)]

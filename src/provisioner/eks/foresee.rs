@@ -167,7 +167,7 @@ impl Then {
 
     fn remember(&mut self, patch: &serde_json::Value) {
         let mut status = serde_json::json!(self.status);
-        crate::report::merge(&mut status, patch);
+        crate::api::merge_patch(&mut status, patch);
         self.status = serde_json::from_value(status).unwrap_or_default();
     }
 
