@@ -28,12 +28,17 @@
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
     AWS launches an instance type with the facts of another, offered in these zones of the region, or in all.
+`POST /_local/nodegroup` `{"name", "operation": create|update|delete|degraded, "code": issue or error code, "message": optional,
+    "resources": optional ids}`
+    EKS ends the managed node group's creation, updates or deletion so, or finds it degraded; a code of null ends it.
+`POST /_local/delays` `{"drain": 2}` changes delays of deploy/local/aws/settings.py, in seconds, for everybody; answers them all.
 `GET  /_local/instances` what became of each kubelet: `{"i-...": {"state": ..., "reason": ...}}`.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from moto.eks.models import eks_backends
@@ -173,6 +178,20 @@ def launch_type(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def plan_nodegroup(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    with world.lock:
+        world.nodegroups.plan(
+            fields["name"], fields["operation"], fields.get("code"), fields.get("message"), fields.get("resources") or []
+        )
+    return {}
+
+
+def change_delays(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    delays = replace(world.settings.delays, **{name: float(value) for name, value in fields.items()})
+    world.settings = replace(world.settings, delays=delays)
+    return vars(delays)
+
+
 ROUTES = {
     ("GET", "calls"): lambda world, _: world.log.counts(),
     ("POST", "reset-log"): lambda world, _: {"seq": world.log.reset()},
@@ -190,5 +209,7 @@ ROUTES = {
     ("POST", "allow-launch-configurations"): allow_configurations,
     ("POST", "offering"): set_offering,
     ("POST", "instance-type"): launch_type,
+    ("POST", "nodegroup"): plan_nodegroup,
+    ("POST", "delays"): change_delays,
     ("GET", "instances"): lambda world, _: world.kubelets.describe(),
 }

@@ -52,6 +52,15 @@ class Kube:
             time.sleep(0.2 * 2**attempt)
         return answer
 
+    def once(self, method: str, path: str, body: Any) -> requests.Response | None:
+        """One request that is not tried again, as a budget refuses an eviction; None when there was no answer."""
+        try:
+            headers = {"Content-Type": "application/json"}
+            return self.session.request(method, self.url + path, data=json.dumps(body) if body else None, headers=headers, timeout=10)
+        except requests.RequestException as error:
+            log.debug("%s %s: %s", method, path, error)
+            return None
+
     def create_node(self, node: dict[str, Any]) -> requests.Response:
         """Register a node; one of that name is replaced, as a kubelet that comes back does."""
         answer = self.ask("POST", "/api/v1/nodes", node)
@@ -96,6 +105,19 @@ class Kube:
             data["mapRoles"] = yaml.safe_dump([*entries, entry])
             method, path = ("PUT", f"{AUTH}/aws-auth") if answer.status_code == 200 else ("POST", AUTH)
             if self.ask(method, path, config).status_code != 409:
+                return
+
+    def remove_from_auth(self, role_arn: str) -> None:
+        """Take the entries of a role out of mapRoles of aws-auth, as EKS does; what else is in there stays."""
+        while True:
+            answer = self.ask("GET", f"{AUTH}/aws-auth")
+            config = answer.json() if answer.status_code == 200 else {}
+            entries = yaml.safe_load((config.get("data") or {}).get("mapRoles") or "[]") or []
+            left = [found for found in entries if str(found.get("rolearn", "")).lower() != role_arn.lower()]
+            if left == entries:
+                return
+            config["data"]["mapRoles"] = yaml.safe_dump(left)
+            if self.ask("PUT", f"{AUTH}/aws-auth", config).status_code != 409:
                 return
 
     def watch_auth(self, changed: Callable[[str | None], None]) -> None:

@@ -90,6 +90,8 @@ class Kubelets:
         if kubelet.warm and waits_in_warm_pool(text_of(kubelet.instance, kubelet.spec.family), kubelet.spec.family):
             self.refuse(kubelet, "warmed", "its user data waits until the instance leaves the warm pool")
             return
+        if kubelet.behaviour == "ok" and self.world.nodegroups.unready(kubelet):
+            kubelet.behaviour = "not-ready"
         kubelet.state = "waiting"
         self.join(kubelet)
 
@@ -128,9 +130,8 @@ class Kubelets:
             self.refuse(kubelet, "waiting", refusal)
             self.world.timers.after(RETRY, lambda: self.join(kubelet))
             return
-        settings = self.world.settings
-        image = self.world.images[kubelet.instance.image_id]
-        node = nodes.build(kubelet.instance, kubelet.spec, image.architecture, settings.region, settings.cluster_version)
+        image, version = self.world.images[kubelet.instance.image_id], self.world.nodegroups.version_of(kubelet.template)
+        node = nodes.build(kubelet.instance, kubelet.spec, image.architecture, self.world.settings.region, version)
         kubelet.role = self.role_of(kubelet)
         kubelet.node, kubelet.state, kubelet.reason = node["metadata"]["name"], "joined", ""
         self.worker.after(0, lambda: self.register(kubelet, node))

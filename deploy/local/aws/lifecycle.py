@@ -63,6 +63,7 @@ class Lifecycle:
         member.activity["StatusCode"] = "MidLifecycleAction"
         self.show(group, member, hook=hook.name)
         self.time_hook(group, member, waiting)
+        self.world.nodegroups.held(group, member)
 
     def time_hook(self, group: Group, member: Member, waiting: Waiting) -> None:
         """End the wait with the hook's default when its heartbeat stops."""

@@ -31,6 +31,14 @@ class Delays:
     """From the change of an access entry to its effect in the cluster."""
     update: float
     """How long an update of the cluster takes."""
+    nodegroup: float
+    """From a call on a managed node group to what EKS does about it."""
+    patience: float
+    """How long EKS waits for the nodes of a managed node group."""
+    drain: float
+    """How long EKS tries to evict the pods of a node."""
+    cordoned: float
+    """How long EKS leaves a drained node before it terminates it."""
     heartbeat_scale: float
     """A lifecycle hook's heartbeat timeout is multiplied by this."""
 
@@ -46,6 +54,10 @@ SHORT = Delays(
     move=0.3,
     access=0.5,
     update=1.0,
+    nodegroup=0.5,
+    patience=20.0,
+    drain=15.0,
+    cordoned=0.3,
     heartbeat_scale=0.01,
 )
 REALISTIC = Delays(
@@ -59,6 +71,10 @@ REALISTIC = Delays(
     move=5.0,
     access=5.0,
     update=120.0,
+    nodegroup=20.0,
+    patience=900.0,
+    drain=900.0,
+    cordoned=60.0,
     heartbeat_scale=1.0,
 )
 

@@ -27,6 +27,7 @@ from . import (
     eks_updates,
     iam,
     images,
+    nodegroup_actions,
 )
 from .access import Access
 from .clock import Timers
@@ -37,6 +38,7 @@ from .faults import Faults
 from .kube import Kube
 from .kubelet import Kubelets
 from .log import EventLog
+from .nodegroups import NodeGroups
 from .settings import Settings
 from .templates import Templates
 
@@ -70,13 +72,14 @@ class World:
             self.updates, self.access = Updates(self), Access(self)
             self.tagged = [self.eks.clusters.values, self.access.entries.values]
             self.kubelets = Kubelets(self, Kube(kube) if kube else None)
+            self.nodegroups = NodeGroups(self, kube)
             self._mend()
         self.facts = self._furnish(mended)
 
     def _mend(self) -> None:
         self.ec2.local_templates = self.templates
         eks_calls.mend()
-        for module in (access_calls, autoscaling, catalogue, ec2, eks, eks_tags, eks_updates, iam, dry_run):
+        for module in (access_calls, autoscaling, catalogue, ec2, eks, eks_tags, eks_updates, iam, nodegroup_actions, dry_run):
             module.mend(self)
         iam.load_policies(self.iam)
 
@@ -97,7 +100,7 @@ class World:
         group = self.ec2.create_security_group("demo-nodes", "nodes", vpc.id, tags={"Name": "demo-nodes"})
         self.ec2.create_security_group("demo-nodes", "nodes of another VPC", other.id, tags={"Name": "demo-nodes"})
         eks.create_cluster(self, subnets, group.id)
-        amis = images.create_images(self)
+        amis = self.amis = images.create_images(self)
         if mended:
             images.create_parameters(self, amis)
         return {
