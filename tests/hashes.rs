@@ -82,10 +82,12 @@ fn environment(wanted: &Wanted) -> Environment {
             ..InstanceType::default()
         })),
         given_profile: wanted.given_role.as_ref().map(|given| InstanceProfile {
+            id: String::new(),
             name: given.profile.clone(),
             arn: format!("arn:aws:iam::123456789012:instance-profile/{}", given.profile),
             created: None,
             role: Some(Role {
+                id: String::new(),
                 name: given.role.clone(),
                 arn: format!("arn:aws:iam::123456789012:role/{}", given.role),
                 tags: vec![],

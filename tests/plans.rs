@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use instance_manager::api::{InstanceGroupStatus, SpotRecommendation, decode_spec};
+use instance_manager::api::{AdoptedResources, InstanceGroupStatus, SpotRecommendation, decode_spec};
 use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::{
     Catalogue, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook, MixedPolicy,
@@ -56,7 +56,8 @@ fn environment() -> Environment {
     let network = |id: &str| {
         vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
     };
-    let role = Role { name: "given".into(), arn: "arn:aws:iam::1:role/given".into(), tags: vec![] };
+    let role =
+        Role { id: "AROA-given".into(), name: "given".into(), arn: "arn:aws:iam::1:role/given".into(), tags: vec![] };
     Environment {
         cluster: Some(common::cluster()),
         subnets: network("subnet-1"),
@@ -65,6 +66,7 @@ fn environment() -> Environment {
         image: None,
         instance_type: None,
         given_profile: Some(InstanceProfile {
+            id: "AIPA-given".into(),
             name: "given".into(),
             arn: "arn:aws:iam::1:instance-profile/given".into(),
             created: None,
@@ -168,8 +170,9 @@ fn standing(resolved: Resolved) -> World {
         tags: r.ownership.clone(),
     });
     state.versions = [(1, Version { fingerprint: Some(r.fingerprint.clone()), data: Some(r.data.clone()) })].into();
-    let role = Role { name: r.names.role.clone(), arn: r.role_arn.clone(), tags: vec![] };
+    let role = Role { id: "AROA-1".into(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: vec![] };
     state.profile = Some(InstanceProfile {
+        id: "AIPA-1".into(),
         name: r.names.role.clone(),
         arn: r.data.profile_arn.clone(),
         created: Some(at(LONG_AGO)),
@@ -621,8 +624,10 @@ fn deletions_are_what_the_golden_files_hold() {
         ..world.state.group.clone().expect("a group")
     };
     let going = ScalingGroup { deleting: true, ..emptied.clone() };
-    let role = Role { name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership.clone() };
+    let role =
+        Role { id: "AROA-1".into(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership.clone() };
     let profile = InstanceProfile { tags: r.ownership.clone(), ..world.state.profile.clone().expect("a profile") };
+    let adopted = AdoptedResources::default();
     let configurations = [configurations::FOUND.to_owned()];
     let added: Vec<_> = r.policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
     let rest = |group, members, attached| delete::Input {
@@ -638,6 +643,7 @@ fn deletions_are_what_the_golden_files_hold() {
         our_policies: &r.policies,
         inline: &[],
         profile: Some(&profile),
+        adopted: &adopted,
         auth: Some(&r.auth),
         timing: &timing,
         now: at(NOW),
@@ -654,6 +660,28 @@ fn deletions_are_what_the_golden_files_hold() {
     hold("delete-waits-for-aws", &delete::plan(&rest(Some(&going), &[], policies)));
     hold("delete-the-rest", &delete::plan(&rest(None, &[], policies)));
     hold("delete-blocked-by-a-policy", &delete::plan(&rest(None, &[], &added)));
+    // What was taken over and could not be tagged.
+    let bare = (
+        LaunchTemplate { tags: vec![], ..world.state.template.clone().expect("a template") },
+        Role { tags: vec![], ..role.clone() },
+        InstanceProfile { tags: vec![], ..profile.clone() },
+    );
+    let of = |adopted| delete::Input {
+        template: Some(&bare.0),
+        role: Some(&bare.1),
+        profile: Some(&bare.2),
+        adopted,
+        ..rest(None, &[], policies)
+    };
+    let id = |id: &str| Some(id.to_owned());
+    let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1") };
+    hold("delete-what-lacks-its-tags", &delete::plan(&of(&recorded)));
+    let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0") };
+    hold("delete-nothing-of-the-same-name", &delete::plan(&of(&later)));
+    let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
+    let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };
+    let plan = delete::plan(&delete::Input { profile: Some(&claimed), ..of(&recorded) });
+    assert!(plan.steps.iter().all(|s| !matches!(s.step, Step::DeleteProfile { .. } | Step::TagProfile { .. })));
 }
 
 #[test]

@@ -39,7 +39,9 @@ pub use spec_other::{
     EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector, ManagedStrategy, NodeRepairConfig,
     NodegroupTaint,
 };
-pub use status::{InstanceGroupStatus, ManagedAttributes, NodeCounts, SpotRecommendation, TemplateStatus};
+pub use status::{
+    AdoptedResources, InstanceGroupStatus, ManagedAttributes, NodeCounts, SpotRecommendation, TemplateStatus,
+};
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;

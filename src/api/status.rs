@@ -198,6 +198,25 @@ pub struct ManagedAttributes {
     /// Roles whose entry in kube-system/aws-auth the controller put there, by ARN.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub auth_entries: Vec<String>,
+    /// What was taken over without tags, by the ids that AWS gave it: the controller's by its derived name, and because
+    /// the scaling group referred to it then.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<AdoptedResources>,
+}
+
+/// Ids of resources that were taken over. AWS gives none of them twice, so what bears one is the very thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdoptedResources {
+    /// The launch template, `lt-...`.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// The IAM role, `AROA...`.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// The instance profile, `AIPA...`.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
 }
 
 impl InstanceGroupStatus {

@@ -442,6 +442,8 @@ impl InstanceType {
 /// An IAM role.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Role {
+    /// `AROA...`, which no later role of the same name gets.
+    pub id: String,
     /// Its name, without path.
     pub name: String,
     /// Its ARN, with path.
@@ -464,6 +466,8 @@ pub struct NewRole {
 /// An instance profile and its role.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InstanceProfile {
+    /// `AIPA...`, which no later profile of the same name gets.
+    pub id: String,
     /// Its name, without path.
     pub name: String,
     /// Its ARN, with path.

@@ -9,7 +9,7 @@ use crate::aws::{Tag, tag_map};
 pub const KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
 
 /// How the message of `Adopted` goes on where tags are missing.
-pub const UNTAGGED: &str = "; not tagged, so it stays when the group is deleted";
+pub const UNTAGGED: &str = "; not tagged, which deleting the group needs";
 
 /// The tags that prove that a resource belongs to a group.
 pub fn ownership(cluster: &str, id: &GroupId) -> Vec<Tag> {
@@ -21,6 +21,11 @@ pub fn ownership(cluster: &str, id: &GroupId) -> Vec<Tag> {
 pub fn owned(tags: &[Tag], ownership: &[Tag]) -> bool {
     let tags = tag_map(tags);
     ownership.iter().all(|t| tags.get(t.key.as_str()) == Some(&t.value.as_str()))
+}
+
+/// Whether a resource is the very one that was taken over, and nobody has claimed it since.
+pub fn taken_over(id: &str, tags: &[Tag], recorded: Option<&String>, ownership: &[Tag]) -> bool {
+    !id.is_empty() && recorded.is_some_and(|recorded| recorded == id) && !foreign(tags, ownership)
 }
 
 /// Whether a resource carries another group's tags.

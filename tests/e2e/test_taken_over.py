@@ -146,7 +146,7 @@ def test_what_the_original_is_known_to_leave_is_taken_over_without_a_rotation(ow
 
 
 def test_what_may_not_be_tagged_is_tagged_once_the_right_is_there(own_cloud, start_controller, unique):
-    """A template without the tags that say whose it is stays in AWS when its group is deleted."""
+    """Without its tags nothing but the controller's own record says whose a template is."""
     cloud = own_cloud(config=None)
     (group,) = original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]}).values()
     with cloud.fault(action="deny", operation="CreateTags", count=-1):
@@ -157,3 +157,20 @@ def test_what_may_not_be_tagged_is_tagged_once_the_right_is_there(own_cloud, sta
     group.wait(lambda g: g.is_("Adopted", reason="TakenOver"), what="another try")
     assert "instancegroups.keikoproj.io/InstanceGroup" in str(group.snapshot()["template"]["tags"])
     assert "not tagged" not in group.condition("Adopted")["message"]
+
+
+def test_what_may_not_be_tagged_is_deleted_with_its_group(own_cloud, start_controller, unique):
+    """A role and a template for each group that has ever been taken over would be left in AWS."""
+    cloud = own_cloud(config=None)
+    (group,) = original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]}).values()
+    with contextlib.ExitStack() as faults:
+        for operation in ("CreateTags", "TagRole", "TagInstanceProfile"):
+            faults.enter_context(cloud.fault(action="deny", operation=operation, count=-1))
+        group.tenant.controller = start_controller(cloud)
+        group.wait(lambda g: g.is_("Adopted", reason="NotTagged"), what="the missing right")
+        there = group.snapshot()
+        assert there["template"] and there["role"] and there["profile"]
+        group.delete()
+        group.wait_gone(2 * harness.WAIT)
+    left = group.snapshot()
+    assert [left[kind] for kind in ("scalingGroup", "template", "role", "profile")] == [None] * 4

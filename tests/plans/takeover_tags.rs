@@ -14,7 +14,7 @@ fn untagged() -> World {
         let profile = w.state.profile.as_mut().expect("a profile");
         profile.tags.clear();
         profile.role.as_mut().expect("a role").tags.clear();
-        let message = format!("{TOLD}; not tagged, so it stays when the group is deleted: the controller may not tag");
+        let message = format!("{TOLD}; not tagged, which deleting the group needs: the controller may not tag");
         w.status.conditions.push(Condition::new("Adopted", true, "NotTagged", message));
     })
 }
@@ -31,9 +31,22 @@ fn adopted(plan: &Plan) -> Vec<(&str, &str)> {
 #[test]
 fn what_could_not_be_tagged_is_tried_again_without_unsettling_the_group() {
     let plan = untagged().plan();
-    assert_eq!(names(&plan), ["TagTemplate", "TagRole", "TagProfile"]);
+    assert_eq!(names(&plan), ["Record", "TagTemplate", "TagRole", "TagProfile"]);
     assert_eq!(plan.outcome, Outcome::Converged);
     assert_eq!(adopted(&plan), [("TakenOver", TOLD)]);
+}
+
+#[test]
+fn what_has_no_tags_is_recorded_once_and_before_they_are_tried() {
+    let recorded = json!({"managed": {"adopted": {"template": "lt-1", "role": "AROA-1", "profile": "AIPA-1"}}});
+    let plan = untagged().plan();
+    assert_eq!(plan.steps[0].step, Step::Record { status: recorded.clone() });
+    let again = untagged().with(|w| {
+        let mut status = json!(w.status);
+        instance_manager::api::merge_patch(&mut status, &recorded);
+        w.status = serde_json::from_value(status).expect("a status");
+    });
+    assert_eq!(names(&again.plan()), ["TagTemplate", "TagRole", "TagProfile"]);
 }
 
 #[test]

@@ -68,7 +68,14 @@ fn version(id: &str, number: i64) -> TemplateVersion {
 }
 
 fn profile(name: &str) -> InstanceProfile {
-    InstanceProfile { name: name.into(), arn: format!("arn:{name}"), created: None, role: None, tags: vec![] }
+    InstanceProfile {
+        id: format!("AIPA-{name}"),
+        name: name.into(),
+        arn: format!("arn:{name}"),
+        created: None,
+        role: None,
+        tags: vec![],
+    }
 }
 
 fn names(count: usize) -> Vec<String> {
@@ -310,7 +317,7 @@ async fn profiles_and_policies_are_listed_once_for_all_groups() {
     }
     assert_eq!((stub.calls("profiles"), stub.calls("policies")), (1, 2));
 
-    let role = Role { name: "r".into(), arn: "arn:r".into(), tags: vec![] };
+    let role = Role { id: "AROA-r".into(), name: "r".into(), arn: "arn:r".into(), tags: vec![] };
     inventory.role_added("g0000", &role);
     inventory.detached_policy("g0000", "arn:cni");
     inventory.attached_policy("g0000", "arn:none");

@@ -179,11 +179,17 @@ fn plain_tags(tags: &[sdk::Tag]) -> Vec<Tag> {
 }
 
 fn role(role: &sdk::Role) -> Role {
-    Role { name: role.role_name().to_owned(), arn: role.arn().to_owned(), tags: plain_tags(role.tags()) }
+    Role {
+        id: role.role_id().to_owned(),
+        name: role.role_name().to_owned(),
+        arn: role.arn().to_owned(),
+        tags: plain_tags(role.tags()),
+    }
 }
 
 fn profile(profile: &sdk::InstanceProfile) -> InstanceProfile {
     InstanceProfile {
+        id: profile.instance_profile_id().to_owned(),
         name: profile.instance_profile_name().to_owned(),
         arn: profile.arn().to_owned(),
         created: timestamp(Some(profile.create_date())),

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::plan::Input;
-use super::{state, warm};
-use crate::api::TemplateStatus;
+use super::{names, state, warm};
 use crate::api::names::condition;
-use crate::aws::{ScalingGroup, Tag, TemplateData};
+use crate::api::{AdoptedResources, TemplateStatus};
+use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
 use crate::plan::{Draft, Drift, Note, Step};
 use crate::provisioner::ownership::{self, UNTAGGED, not_tagged, owned};
 
@@ -63,17 +63,49 @@ fn tag(input: &Input, found: &Found, draft: &mut Draft) {
     let r = input.resolved;
     let tags = || r.ownership.clone();
     let unclaimed = |held: &[Tag]| !owned(held, &r.ownership) && !ownership::foreign(held, &r.ownership);
-    if let Some(t) = input.state.template.as_ref().filter(|t| unclaimed(&t.tags)) {
-        draft.step(Step::TagTemplate { template: t.id.clone(), tags: tags() });
-    }
+    let template = input.state.template.as_ref().filter(|t| unclaimed(&t.tags));
     let refers = |arn: &str| found.data.is_some_and(|data| data.profile_arn == arn);
     let profile = input.state.profile.as_ref().filter(|p| r.own_role && refers(&p.arn));
-    let Some(profile) = profile else { return };
-    if let Some(role) = profile.role.as_ref().filter(|role| role.name == r.names.role && unclaimed(&role.tags)) {
+    let role = profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == r.names.role && unclaimed(&role.tags));
+    let profile = profile.filter(|p| unclaimed(&p.tags));
+    let launched = |t: &&LaunchTemplate| {
+        let pin = input.state.group.as_ref().and_then(|g| g.template.as_ref());
+        pin.is_some_and(|pin| pin.id == t.id) && names::is_derived(&t.name, &r.names.template)
+    };
+    record(
+        input,
+        AdoptedResources {
+            template: template.filter(launched).map(|t| t.id.clone()),
+            role: role.map(|role| role.id.clone()),
+            profile: profile.map(|p| p.id.clone()),
+        },
+        draft,
+    );
+    if let Some(template) = template {
+        draft.step(Step::TagTemplate { template: template.id.clone(), tags: tags() });
+    }
+    if let Some(role) = role {
         draft.step(Step::TagRole { role: role.name.clone(), tags: tags() });
     }
-    if unclaimed(&profile.tags) {
+    if let Some(profile) = profile {
         draft.step(Step::TagProfile { profile: profile.name.clone(), tags: tags() });
+    }
+}
+
+/// What is ours stands in the status before it is tagged: should AWS refuse the tags, nothing else shows it once the
+/// scaling group is gone.
+fn record(input: &Input, found: AdoptedResources, draft: &mut Draft) {
+    let old = input.status.managed.as_ref().and_then(|m| m.adopted.as_ref());
+    if found == AdoptedResources::default() || old == Some(&found) {
+        return;
+    }
+    let earlier = draft.steps.iter_mut().find_map(|planned| match &mut planned.step {
+        Step::Record { status } => status.get_mut("managed"),
+        _ => None,
+    });
+    match earlier {
+        Some(managed) => managed["adopted"] = json!(found),
+        None => draft.step(Step::Record { status: json!({ "managed": { "adopted": found } }) }),
     }
 }
 

@@ -10,11 +10,12 @@ use serde_json::json;
 
 use super::configuration;
 use super::rotate::named;
+use crate::api::AdoptedResources;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag};
 use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told, waiting};
 use crate::provisioner::GroupId;
-use crate::provisioner::ownership::owned;
+use crate::provisioner::ownership::{owned, taken_over};
 use crate::timing::Timing;
 use crate::upgrade::drain::{AtTimeout, DrainPolicy};
 use crate::upgrade::rolling_update::{self, Victims, decide};
@@ -46,6 +47,8 @@ pub struct Input<'a> {
     pub inline: &'a [String],
     /// The profile of the derived name, tags included.
     pub profile: Option<&'a InstanceProfile>,
+    /// What was taken over, and may lack tags.
+    pub adopted: &'a AdoptedResources,
     /// Our entry in aws-auth that nothing else uses.
     pub auth: Option<&'a AuthEntry>,
     /// How many nodes may go at once is everyone; how long things take.
@@ -158,20 +161,35 @@ fn rest(input: &Input, draft: &mut Draft) {
     if let Some(entry) = input.auth {
         draft.step(Step::RemoveAuthEntry(entry.clone()));
     }
-    if let Some(template) = input.template.filter(|t| owned(&t.tags, input.ownership)) {
+    let adopted = input.adopted;
+    let tags = || input.ownership.to_vec();
+    let ours = |id: &str, held: &[Tag], recorded: &Option<String>| {
+        owned(held, input.ownership) || taken_over(id, held, recorded.as_ref(), input.ownership)
+    };
+    // With the tags the rights that are shipped are enough to delete.
+    let untagged = |held: &[Tag]| !owned(held, input.ownership);
+    if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &adopted.template)) {
+        if untagged(&template.tags) {
+            draft.step(Step::TagTemplate { template: template.id.clone(), tags: tags() });
+        }
         draft.step(Step::DeleteTemplate { template: template.id.clone() });
     }
     for configuration in input.configurations {
         draft.step(Step::DeleteConfiguration { configuration: configuration.clone() });
     }
-    let role = input.role.filter(|r| owned(&r.tags, input.ownership));
-    if let Some(profile) = input.profile.filter(|p| owned(&p.tags, input.ownership)) {
+    if let Some(profile) = input.profile.filter(|p| ours(&p.id, &p.tags, &adopted.profile)) {
+        if untagged(&profile.tags) {
+            draft.step(Step::TagProfile { profile: profile.name.clone(), tags: tags() });
+        }
         if let Some(held) = &profile.role {
             draft.step(Step::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
         }
         draft.step(Step::DeleteProfile { profile: profile.name.clone() });
     }
-    if let Some(role) = role {
+    if let Some(role) = input.role.filter(|r| ours(&r.id, &r.tags, &adopted.role)) {
+        if untagged(&role.tags) {
+            draft.step(Step::TagRole { role: role.name.clone(), tags: tags() });
+        }
         delete_role(input, role, draft);
     }
     if draft.outcome.is_none() && input.id.finalizer {

@@ -88,7 +88,7 @@ impl Provisioner for Eks {
             return Ok(nothing_made(id));
         };
         let role_arn = status.nodes_instance_role_arn.as_deref();
-        let mut left = remains::remains(o, &names, &id.uid, &ownership, role_arn).await?;
+        let mut left = remains::remains(o, &names, &id.uid, &ownership, status).await?;
         let managed = status.managed.clone().unwrap_or_default();
         let shared = role_arn.is_some_and(|arn| o.groups.shares_role(arn, &id.key()));
         let own = left.role.is_some() || role_arn.is_some_and(|arn| arn.ends_with(&format!("role/{}", names.role)));
@@ -109,6 +109,7 @@ impl Provisioner for Eks {
             our_policies: &our_policies,
             inline: &left.inline,
             profile: left.profile.as_ref(),
+            adopted: &managed.adopted.clone().unwrap_or_default(),
             auth: left.auth.as_ref(),
             timing: &settings.timing,
             now: o.now,

@@ -211,6 +211,16 @@ fn md5_hex(text: &str) -> String {
     })
 }
 
+/// Whether a name differs from the derived one in nothing but the time that ends both.
+pub fn is_derived(name: &str, derived: &str) -> bool {
+    let stem = |name: &str| name.rsplit_once('-').map(|(stem, time)| (stem.to_owned(), time.len(), digits(time)));
+    matches!((stem(name), stem(derived)), (Some(a), Some(b)) if a == b && a.2)
+}
+
+fn digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::configuration;
 use super::hash::Fingerprint;
+use super::names;
 use super::resolve::Resolved;
 use super::state::{self, State, Version, number};
 use crate::api::InstanceGroupStatus;
@@ -100,17 +101,7 @@ async fn referred(
     }
     // Without a status, as after a restore, nothing has its name; the group refers to it.
     let found = o.inventory.aws().ec2.template_of_id(&pin.id).await.map_err(ObserveError::Aws)?;
-    Ok(found.filter(|t| is_derived(&t.name, &resolved.names.template)).or(derived))
-}
-
-/// Whether a name differs from the derived one in nothing but the time that ends both.
-fn is_derived(name: &str, derived: &str) -> bool {
-    let stem = |name: &str| name.rsplit_once('-').map(|(stem, time)| (stem.to_owned(), time.len(), digits(time)));
-    matches!((stem(name), stem(derived)), (Some(a), Some(b)) if a == b && a.2)
-}
-
-fn digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+    Ok(found.filter(|t| names::is_derived(&t.name, &resolved.names.template)).or(derived))
 }
 
 /// What an attempt under names that another group took first has left behind; the status still has its name.

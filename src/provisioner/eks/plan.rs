@@ -148,6 +148,7 @@ pub fn record(input: &Input, draft: &mut Draft) {
         configurations: configuration::recorded(input),
         warm_pool: r.wanted.warm_pool.is_some()
             || (old.warm_pool && input.state.group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
+        adopted: old.adopted.clone(),
         ..ManagedAttributes::default()
     };
     if managed != old || input.status.managed.is_none() {

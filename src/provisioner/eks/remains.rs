@@ -9,7 +9,7 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::{Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
 use crate::observe::{ObserveError, Observed, Observer, drains};
 use crate::provisioner::GroupId;
-use crate::provisioner::ownership::{owned, ownership};
+use crate::provisioner::ownership::{owned, ownership, taken_over};
 use crate::upgrade::{Drains, Member};
 
 /// What a group left behind, by the names in its status.
@@ -69,7 +69,7 @@ pub async fn remains(
     names: &Names,
     uid: &str,
     ownership: &[Tag],
-    role_arn: Option<&str>,
+    status: &InstanceGroupStatus,
 ) -> Observed<Remains> {
     let aws = ObserveError::Aws;
     let group = o.inventory.group(&names.group, o.max_age).await.map_err(aws)?;
@@ -97,10 +97,13 @@ pub async fn remains(
     let iam = &o.inventory.aws().iam;
     remains.profile = iam.get_profile(&names.role).await.map_err(aws)?;
     remains.role = iam.get_role(&names.role).await.map_err(aws)?;
-    if remains.role.as_ref().is_some_and(|r| owned(&r.tags, ownership)) {
+    let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
+    let ours = |r: &Role| owned(&r.tags, ownership) || taken_over(&r.id, &r.tags, adopted, ownership);
+    if remains.role.as_ref().is_some_and(ours) {
         remains.attached = iam.attached_policies(&names.role).await.map_err(aws)?;
         remains.inline = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
+    let role_arn = status.nodes_instance_role_arn.as_deref();
     // A group that is to go may have no spec that could tell which of the two it was.
     let entries = role_arn.into_iter().flat_map(|arn| [false, true].map(|windows| AuthEntry::for_nodes(arn, windows)));
     remains.auth = entries.into_iter().find(|e| aws_auth::state(o.map_roles, e) == aws_auth::EntryState::Present);
