@@ -280,6 +280,19 @@ def test_the_desired_size_is_the_one_that_the_autoscaler_set(aws, managed):
     assert managed.show(name)["scalingConfig"] == {"minSize": 0, "maxSize": 9, "desiredSize": 3}
 
 
+@pytest.mark.parametrize(("ami_type", "kind"), [("AL2023_x86_64_STANDARD", "EC2_LINUX"), ("WINDOWS_CORE_2022_x86_64", "EC2_WINDOWS")])
+def test_eks_makes_the_access_entry_of_the_role_itself(aws, managed, control, ami_type, kind):
+    """Amazon EKS User Guide, "Create access entries": EKS creates them for the roles of managed node groups."""
+    role = managed.role()
+    control.post("cluster", authentication_mode="API")
+    try:
+        managed.make(0, nodeRole=role, amiType=ami_type)
+        entry = aws.eks.describe_access_entry(**managed.cluster, principalArn=role)["accessEntry"]
+    finally:
+        control.post("cluster", authentication_mode="CONFIG_MAP")
+    assert entry["type"] == kind
+
+
 def test_faults_hit_calls_on_node_groups_too(aws, managed, control, name):
     """Amazon EKS API Reference, "Common Errors"; a lost answer leaves the deed done."""
     parameters = managed.parameters(0, nodegroupName=name)

@@ -150,8 +150,11 @@ class Rolling:
         return self.group.desired - len(self.old())
 
     def succeed(self) -> None:
-        """The scale down phase, and the end."""
-        if self.over:
+        """The scale down phase, and the end, once the last old instance is gone."""
+        if self.over or not self.exists():
+            return
+        if not all(self.is_new(member) for member in self.group.members.values()):
+            self.groups.after(self.succeed, POLL)
             return
         self.over = True
         self.shrink()
