@@ -46,7 +46,7 @@ def simulator(tmp_path_factory):
         "--state",
         str(state),
         "--delays",
-        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,patience=3,cordoned=0.1",
+        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,patience=3,cordoned=0.1,profile=0.5,profile_gone=0.3",
     ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "deploy" / "local")}
     with subprocess.Popen(command, env=environment) as process:

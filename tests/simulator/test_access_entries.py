@@ -1,12 +1,14 @@
 """Access entries, of which moto knows nothing, and the authentication mode of the cluster."""
 
 import re
+import time
 
 import pytest
 
 from simulator.simulation import TRUST, UNMENDED, events, refusal, until
 
 pytestmark = pytest.mark.mended
+PROPAGATION = 0.4
 POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSViewPolicy"
 MODE = "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation."
 
@@ -26,8 +28,10 @@ def api(aws, simulator, control):
 
 @pytest.fixture
 def role(aws, name):
-    """The ARN of a role with a path."""
-    return aws.iam.create_role(RoleName=name, Path="/team/blue/", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+    """The ARN of a role with a path, of which EKS knows by now."""
+    arn = aws.iam.create_role(RoleName=name, Path="/team/blue/", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+    time.sleep(PROPAGATION)
+    return arn
 
 
 @pytest.fixture
@@ -79,9 +83,19 @@ def test_an_entry_that_eks_would_refuse_is_refused(api, call, change, message):
     assert (code, message in said) == ("InvalidParameterException", True), said
 
 
+def test_a_role_is_unknown_to_eks_for_a_while_after_it_was_made(api, aws, simulator, name):
+    """IAM User Guide, "Changes that I make are not always immediately visible"; EKS User Guide, "Create access entries": an existing principal."""
+    arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+    call = {"clusterName": simulator.cluster_name, "principalArn": arn}
+    assert refusal(api.create_access_entry, **call)[1] == "The specified principalArn is invalid: invalid principal."
+    time.sleep(PROPAGATION)
+    assert api.create_access_entry(**call)["accessEntry"]["principalArn"] == arn
+
+
 def test_a_standard_entry_may_be_of_another_account_or_a_user(api, aws, simulator, name):
     """EKS User Guide, "Create access entries": STANDARD takes principals of other accounts, and users."""
     user = aws.iam.create_user(UserName=name)["User"]["Arn"]
+    time.sleep(PROPAGATION)
     for arn in (user, "arn:aws:iam::210987654321:role/foreign"):
         api.create_access_entry(clusterName=simulator.cluster_name, principalArn=arn, kubernetesGroups=["mine"])
         found = api.describe_access_entry(clusterName=simulator.cluster_name, principalArn=arn)["accessEntry"]
@@ -125,6 +139,7 @@ def test_entries_are_listed_in_pages_and_by_policy(api, aws, simulator, name):
     """API Reference, ListAccessEntries: maxResults from 1 to 100, nextToken, associatedPolicyArn."""
     cluster = {"clusterName": simulator.cluster_name}
     arns = [aws.iam.create_role(RoleName=f"{name}-{n}", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"] for n in range(5)]
+    time.sleep(PROPAGATION)
     for arn in arns:
         api.create_access_entry(**cluster, principalArn=arn)
     api.associate_access_policy(**cluster, principalArn=arns[3], policyArn=POLICY, accessScope={"type": "cluster"})

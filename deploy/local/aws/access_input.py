@@ -30,7 +30,7 @@ def check_mode(world: Any) -> None:
 
 
 def check_principal(world: Any, arn: str, kind: str) -> str:
-    """The id of the principal, which must be there now; only STANDARD entries take users and other accounts."""
+    """The id of the principal, which must be there, and known by now; only STANDARD entries take users and other accounts."""
     match = ARN.fullmatch(arn)
     if "/aws-service-role/" in arn:
         raise refused("The caller is not allowed to modify access entries with a principalArn value of a Service Linked Role")
@@ -39,7 +39,7 @@ def check_principal(world: Any, arn: str, kind: str) -> str:
     if match and not (kind != "STANDARD" and match[2] == "user"):
         known = world.iam.roles.values() if match[2] == "role" else world.iam.users.values()
         for principal in known:
-            if principal.arn == arn:
+            if principal.arn == arn and world.known(principal):
                 return principal.id
     raise refused("The specified principalArn is invalid: invalid principal.")
 

@@ -20,8 +20,8 @@ WINDOWS_GROUP = "eks:kube-proxy-windows"
 
 REASONS = ("kube-system/aws-auth", "mapRoles", "the entry", "the access entry", "there is no access entry")
 """How each reason begins for which a role is not let in."""
-NODE_TYPES = {"EC2_LINUX", "EC2_WINDOWS"}
-"""What lets a Linux node in: the groups of EC2_WINDOWS are those of EC2_LINUX and one more."""
+TYPES = {"EC2_LINUX": ("EC2_LINUX", "EC2_WINDOWS"), "EC2_WINDOWS": ("EC2_WINDOWS",), "FARGATE_LINUX": ("FARGATE_LINUX",)}
+"""Which types of access entries let a kind of node in: the groups of EC2_WINDOWS are those of EC2_LINUX and one more."""
 WORKER_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy")
 
 
@@ -37,20 +37,20 @@ def role_problem(role: Any) -> str | None:
     return None
 
 
-def refusal(world: Any, role: Any, windows: bool = False) -> str | None:
-    """Why a role is not let in, with a Windows node or another; None lets it in. An access entry overrides aws-auth."""
+def refusal(world: Any, role: Any, kind: str = "EC2_LINUX") -> str | None:
+    """Why a role is not let in with a node of that kind; None lets it in. An access entry overrides aws-auth."""
     mode, map_roles = world.authentication_mode, world.kubelets.map_roles
     if mode == "CONFIG_MAP":
-        return map_refusal(map_roles, role.arn, windows)
-    entry = world.access.of_role(role)
-    if entry is None:
+        return map_refusal(map_roles, role.arn, kind)
+    found = world.access.of_role(role)
+    if found is None:
         missing = f"there is no access entry for {role.arn}"
         if mode == "API":
             return missing
-        reason = map_refusal(map_roles, role.arn, windows)
+        reason = map_refusal(map_roles, role.arn, kind)
         return f"{missing}, and {reason}" if reason else None
-    if entry.type not in ({"EC2_WINDOWS"} if windows else NODE_TYPES):
-        return f"the access entry for {role.arn} is of type {entry.type}, not {'EC2_WINDOWS' if windows else 'EC2_LINUX'}"
+    if found.type not in TYPES[kind]:
+        return f"the access entry for {role.arn} is of type {found.type}, not {kind}"
     return None
 
 
@@ -67,14 +67,9 @@ def entry(role_arn: str, kind: str) -> dict[str, Any]:
     return {"rolearn": bare_arn(role_arn), "username": FARGATE_USERNAME if fargate else USERNAME, "groups": sorted(GROUPS | more)}
 
 
-def map_refusal(map_roles: str | None, role_arn: str, windows: bool = False) -> str | None:
+def map_refusal(map_roles: str | None, role_arn: str, kind: str) -> str | None:
     """Why aws-auth does not let a role in; None lets it in. The role's path does not count, and is not to be in the entry."""
-    wanted = entry(role_arn, "EC2_WINDOWS" if windows else "EC2_LINUX")
-    return entry_problem(map_roles, wanted)
-
-
-def entry_problem(map_roles: str | None, wanted: dict[str, Any]) -> str | None:
-    """Why aws-auth does not do for a role what the wanted entry would."""
+    wanted = entry(role_arn, kind)
     if map_roles is None:
         return "kube-system/aws-auth does not exist"
     try:

@@ -5,7 +5,7 @@
 `POST /_local/reset-log`
     Sets these counters to zero and writes a `reset` line into the event log; answers `{"seq": n}`.
 `GET  /_local/snapshot`
-    Groups, launch templates with all versions, roles, profiles and tags, to be compared before and after.
+    Groups, launch templates with all versions, roles, profiles, access entries, Fargate profiles and tags, to be compared before and after.
 `POST /_local/faults`  `{"action": ..., ...}` answers `{"id": n}`; `GET` lists them with their `hits`; `DELETE` forgets all.
     action: throttle | error5xx | deny | error (with code, message, status) | delay (with seconds) | lose | stale | hold
     service: `autoscaling`, `ec2`, `iam`, `eks`, `ssm` or `*`; operation: `CreateRole` or `*`; kind: `read`, `write` or `any`
@@ -25,6 +25,8 @@
 `POST /_local/allow-launch-configurations` `{"allowed": true}`
     Whether CreateLaunchConfiguration works, as in old accounts; at the start it is refused, as in new ones.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes the cluster at once, in any direction.
+`POST /_local/fargate-failure` `{"profile": name or "*", "state": CREATE_FAILED|DELETE_FAILED, "code": AccessDenied|..., "message": optional}`
+    Fargate profiles end so, with that issue of their health; a code of null ends it. Codes are those of FargateProfileIssue.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
     AWS launches an instance type with the facts of another, offered in these zones of the region, or in all.
@@ -44,7 +46,7 @@ from typing import Any
 from moto.eks.models import eks_backends
 from moto.ssm.models import ssm_backends
 
-from . import eks, images
+from . import eks, fargate, images
 from .access_input import MODES
 from .snapshot import snapshot
 
@@ -160,6 +162,18 @@ def set_cluster(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     return {"version": cluster.version, "authentication_mode": world.authentication_mode}
 
 
+def set_fargate_failure(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    failures, code, state = world.fargate.failures, fields.get("code"), fields["state"]
+    if state not in fargate.FAILED.values() or (code is not None and code not in fargate.ISSUES):
+        raise ValueError(f"{state!r}, {code!r}: states are {', '.join(fargate.FAILED.values())}, codes {', '.join(fargate.ISSUES)}")
+    with world.lock:
+        if code is None:
+            failures.pop((fields["profile"], state), None)
+        else:
+            failures[fields["profile"], state] = (code, fields.get("message") or fargate.ISSUES[code])
+    return {}
+
+
 def allow_configurations(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     with world.lock:
         world.configurations.open = bool(fields.get("allowed", True))
@@ -207,6 +221,7 @@ ROUTES = {
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "cluster"): set_cluster,
     ("POST", "allow-launch-configurations"): allow_configurations,
+    ("POST", "fargate-failure"): set_fargate_failure,
     ("POST", "offering"): set_offering,
     ("POST", "instance-type"): launch_type,
     ("POST", "nodegroup"): plan_nodegroup,

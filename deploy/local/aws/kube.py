@@ -23,8 +23,8 @@ class Kube:
 
     def __init__(self, access: dict[str, str]) -> None:
         self.url = access["url"].rstrip("/")
+        self.access = access
         self.session = self._session(access)
-        self.watch_session = self._session(access)
 
     @staticmethod
     def _session(access: dict[str, str]) -> requests.Session:
@@ -125,20 +125,36 @@ class Kube:
         threading.Thread(target=self._watch_auth, args=(changed,), name="aws-auth", daemon=True).start()
 
     def _watch_auth(self, changed: Callable[[str | None], None]) -> None:
-        selector = {"fieldSelector": "metadata.name=aws-auth"}
+        def roles(item: dict[str, Any]) -> str:
+            return (item.get("data") or {}).get("mapRoles", "")
+
+        self.follow(
+            AUTH,
+            {"fieldSelector": "metadata.name=aws-auth"},
+            lambda items: changed(roles(items[0]) if items else None),
+            lambda event, item: changed(None if event == "DELETED" else roles(item)),
+        )
+
+    def follow(
+        self,
+        path: str,
+        params: dict[str, str],
+        listed: Callable[[list[dict[str, Any]]], None],
+        changed: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        """List, then watch, for ever: what is there goes to `listed`, and each change to `changed`, with ADDED, MODIFIED or DELETED."""
+        session = self._session(self.access)
         while True:
             try:
-                listed = self.watch_session.get(self.url + AUTH, params=selector, timeout=10).json()
-                items = listed["items"]
-                changed((items[0].get("data") or {}).get("mapRoles", "") if items else None)
-                params = {**selector, "watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
-                with self.watch_session.get(self.url + AUTH, params=params, stream=True, timeout=(10, None)) as stream:
+                found = session.get(self.url + path, params=params, timeout=10).json()
+                listed(found["items"])
+                since = {"watch": "1", "resourceVersion": found["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
+                with session.get(self.url + path, params=params | since, stream=True, timeout=(10, None)) as stream:
                     for line in stream.iter_lines():
                         event = json.loads(line)
                         if event["type"] == "ERROR":
                             break
-                        gone = event["type"] == "DELETED"
-                        changed(None if gone else (event["object"].get("data") or {}).get("mapRoles", ""))
+                        changed(event["type"], event["object"])
             except (requests.RequestException, ValueError, KeyError) as error:
-                log.debug("watch of aws-auth: %s", error)
+                log.debug("watch of %s: %s", path, error)
                 time.sleep(0.5)

@@ -40,9 +40,9 @@ class Kubelet:
     warm: bool = False
 
     @property
-    def windows(self) -> bool:
-        """Whether its user data makes a Windows node."""
-        return self.spec is not None and self.spec.family == "windows"
+    def kind(self) -> str:
+        """The type of the access entry that its node needs."""
+        return "EC2_WINDOWS" if self.spec is not None and self.spec.family == "windows" else "EC2_LINUX"
 
 
 class Kubelets:
@@ -119,7 +119,7 @@ class Kubelets:
     def refusal(self, kubelet: Kubelet) -> str | None:
         """Why the instance's role cannot join now."""
         role = self.role_of(kubelet)
-        return auth.role_problem(role) or auth.refusal(self.world, role, kubelet.windows)
+        return auth.role_problem(role) or auth.refusal(self.world, role, kubelet.kind)
 
     def join(self, kubelet: Kubelet) -> None:
         """Register the node, if its role is let in; else try again, as a kubelet does."""
@@ -244,10 +244,10 @@ class Kubelets:
             if kubelet.state == "waiting" and not self.refusal(kubelet):
                 self.join(kubelet)
             elif kubelet.state in ("joined", "ready"):
-                reason = auth.refusal(self.world, kubelet.role, kubelet.windows)
+                reason = auth.refusal(self.world, kubelet.role, kubelet.kind)
                 if reason:
                     self.worker.after(0, lambda k=kubelet, r=reason: self.dead(k, r))
-            elif kubelet.state == "dead" and not auth.refusal(self.world, kubelet.role, kubelet.windows):
+            elif kubelet.state == "dead" and not auth.refusal(self.world, kubelet.role, kubelet.kind):
                 self.let_in_again(kubelet)
 
     def let_in_again(self, kubelet: Kubelet) -> None:

@@ -103,3 +103,47 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
             },
         },
     }
+
+
+def fargate(uid: str, address: str, zone: str, region: str, version: str, taint: dict[str, str]) -> dict[str, Any]:
+    """The Node of a pod on Fargate, not ready yet."""
+    domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
+    name = f"fargate-ip-{address.replace('.', '-')}.{domain}"
+    labels = {
+        taint["key"]: taint["value"],
+        "kubernetes.io/hostname": name.partition(".")[0].removeprefix("fargate-") + f".{domain}",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/region": region,
+        "topology.kubernetes.io/zone": zone,
+        "failure-domain.beta.kubernetes.io/region": region,
+        "failure-domain.beta.kubernetes.io/zone": zone,
+        KUBELET: "starting",
+    }
+    resources = {"cpu": "2", "memory": "4Gi", "pods": "1", "ephemeral-storage": "20Gi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "spec": {"providerID": f"aws:///{zone}/{uid}/{name.partition('.')[0]}", "taints": [taint]},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "InternalDNS", "address": name}],
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "starting"}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "osImage": OS_IMAGE["amazonlinux2"],
+                "kubeletVersion": f"v{version}.0-eks-local",
+                "kubeProxyVersion": "",
+                "containerRuntimeVersion": "containerd://1.7.27",
+                "kernelVersion": "5.10.0",
+                "machineID": uid,
+                "systemUUID": uid,
+                "bootID": uid,
+            },
+        },
+    }

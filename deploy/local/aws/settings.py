@@ -39,6 +39,10 @@ class Delays:
     """How long EKS tries to evict the pods of a node."""
     cordoned: float
     """How long EKS leaves a drained node before it terminates it."""
+    profile: float
+    """How long a Fargate profile is CREATING."""
+    profile_gone: float
+    """How long a Fargate profile is DELETING."""
     heartbeat_scale: float
     """A lifecycle hook's heartbeat timeout is multiplied by this."""
 
@@ -58,6 +62,8 @@ SHORT = Delays(
     patience=20.0,
     drain=15.0,
     cordoned=0.3,
+    profile=1.0,
+    profile_gone=1.0,
     heartbeat_scale=0.01,
 )
 REALISTIC = Delays(
@@ -75,6 +81,8 @@ REALISTIC = Delays(
     patience=900.0,
     drain=900.0,
     cordoned=60.0,
+    profile=60.0,
+    profile_gone=120.0,
     heartbeat_scale=1.0,
 )
 

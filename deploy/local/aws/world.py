@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from . import (
     eks_calls,
     eks_tags,
     eks_updates,
+    fargate,
     iam,
     images,
     nodegroup_actions,
@@ -71,6 +73,7 @@ class World:
             self.engine = Engine(self)
             self.updates, self.access = Updates(self), Access(self)
             self.tagged = [self.eks.clusters.values, self.access.entries.values]
+            self.fargate = fargate.Fargate(self)
             self.kubelets = Kubelets(self, Kube(kube) if kube else None)
             self.nodegroups = NodeGroups(self, kube)
             self._mend()
@@ -79,7 +82,7 @@ class World:
     def _mend(self) -> None:
         self.ec2.local_templates = self.templates
         eks_calls.mend()
-        for module in (access_calls, autoscaling, catalogue, ec2, eks, eks_tags, eks_updates, iam, nodegroup_actions, dry_run):
+        for module in (access_calls, autoscaling, catalogue, ec2, eks, eks_tags, eks_updates, fargate, iam, nodegroup_actions, dry_run):
             module.mend(self)
         iam.load_policies(self.iam)
 
@@ -97,6 +100,7 @@ class World:
                     tags={"subnet": {"Name": names[-1]}},
                 )
                 subnets += [subnet.id] if network is vpc else []
+        public = self._public_subnet(vpc)
         group = self.ec2.create_security_group("demo-nodes", "nodes", vpc.id, tags={"Name": "demo-nodes"})
         self.ec2.create_security_group("demo-nodes", "nodes of another VPC", other.id, tags={"Name": "demo-nodes"})
         eks.create_cluster(self, subnets, group.id)
@@ -112,12 +116,28 @@ class World:
             "other_vpc": other.id,
             "subnets": subnets,
             "subnet_names": names,
+            "public_subnet": public,
             "security_group": group.id,
             "security_group_name": "demo-nodes",
             "amis": amis,
             "aws_log": str(self.log.path),
             "delays": vars(self.settings.delays),
         }
+
+    def _public_subnet(self, vpc: Any) -> str:
+        """A subnet whose route table leads to an internet gateway; the cluster does not use it."""
+        zone, name = self.settings.region + ZONES[0], {"Name": "demo-public-a"}
+        subnet = self.ec2.create_subnet(vpc.id, "10.0.128.0/19", availability_zone=zone, tags={"subnet": name})
+        gateway, table = self.ec2.create_internet_gateway(), self.ec2.create_route_table(vpc.id)
+        self.ec2.attach_internet_gateway(gateway.id, vpc.id)
+        self.ec2.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
+        self.ec2.associate_route_table(table.id, subnet_id=subnet.id)
+        return subnet.id
+
+    def known(self, role: Any) -> bool:
+        """Whether other services know of an IAM role by now."""
+        age = datetime.now(UTC) - role.create_date.replace(tzinfo=UTC)
+        return age.total_seconds() >= self.settings.delays.propagation
 
     def freeze(self) -> Any:
         """A copy of groups and templates, for stale reads."""

@@ -1,0 +1,89 @@
+"""What makes a pod one for Fargate when it is created: its scheduler and the label of its profile.
+
+EKS does this with a mutating webhook; here the API server does it itself, by a MutatingAdmissionPolicy that is written anew
+whenever the ACTIVE profiles change. Follows the Amazon EKS User Guide, "Define which Pods use AWS Fargate when launched":
+of several profiles that match the first by name is taken, unless the pod's label names another that matches; `*` and `?` are
+wildcards. Pods of daemon sets are left alone, which run on no Fargate node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+NAME = "fargate-profiles.local-cloud"
+LABEL = "eks.amazonaws.com/fargate-profile"
+SCHEDULER = "fargate-scheduler"
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+
+
+def literal(pattern: str) -> str:
+    """A regular expression, as a string of CEL, for text with wildcards."""
+    parts = [{"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern]
+    return json.dumps(f"^{''.join(parts)}$")
+
+
+def selected(selector: dict[str, Any]) -> str:
+    """Whether a selector matches, in CEL."""
+    terms = [f"request.namespace.matches({literal(selector['namespace'])})"]
+    for key, value in selector.get("labels", {}).items():
+        terms.append(f"variables.labels.exists(k, k.matches({literal(key)}) && variables.labels[k].matches({literal(value)}))")
+    return " && ".join(terms)
+
+
+def chosen(profiles: list[Any]) -> str:
+    """The name of the profile for a pod, or an empty string, in CEL."""
+    expression = "''"
+    for profile in sorted(profiles, key=lambda p: p.name, reverse=True):
+        matches = " || ".join(f"({selected(selector)})" for selector in profile.selectors)
+        expression = f"(variables.asked in ['', '{profile.name}'] && ({matches})) ? '{profile.name}' : ({expression})"
+    return f"variables.daemon ? '' : ({expression})"
+
+
+def policy(profiles: list[Any]) -> dict[str, Any]:
+    """The policy that does it."""
+    change = f"Object{{metadata: Object.metadata{{labels: {{'{LABEL}': variables.profile}}}}, spec: Object.spec{{schedulerName: '{SCHEDULER}'}}}}"
+    variables = {
+        "labels": "object.metadata.?labels.orValue({})",
+        "asked": f"'{LABEL}' in variables.labels ? variables.labels['{LABEL}'] : ''",
+        "daemon": "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet')",
+        "profile": chosen(profiles),
+    }
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"variables.profile == '' ? Object{{}} : {change}"}}
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": NAME},
+        "spec": {
+            "matchConstraints": {"resourceRules": [pods]},
+            "variables": [{"name": name, "expression": expression} for name, expression in variables.items()],
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "Never",
+            "mutations": [mutation],
+        },
+    }
+
+
+def binding() -> dict[str, Any]:
+    """What puts the policy into force."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": NAME},
+        "spec": {"policyName": NAME},
+    }
+
+
+def write(kube: Any, profiles: list[Any]) -> None:
+    """Let the API server match pods with these profiles; without any the policy goes."""
+    apply = "application/apply-patch+yaml"
+    for kind, body in (("mutatingadmissionpolicies", policy(profiles)), ("mutatingadmissionpolicybindings", binding())):
+        path = f"{POLICIES}/{kind}/{NAME}"
+        if profiles:
+            answer = kube.ask("PATCH", path, body, apply, fieldManager="aws-simulator", force="true")
+        else:
+            answer = kube.ask("DELETE", path)
+        if answer.status_code >= 300 and (profiles or answer.status_code != 404):
+            raise RuntimeError(f"{path}: {answer.text}")
