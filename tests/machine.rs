@@ -202,15 +202,14 @@ fn base64_that_was_cut_never_runs_as_a_script() {
 }
 
 #[test]
-fn a_hook_tells_a_topic_or_a_queue_and_has_a_name_of_its_own() {
+fn a_hook_tells_a_topic_a_queue_or_a_function_and_has_a_name_of_its_own() {
     let hook = |arn: &str| {
         format!("{{name: h, lifecycle: launch, notificationArn: '{arn}', roleArn: 'arn:aws:iam::1:role/h'}}")
     };
     for arn in ["arn:aws:sns:us-west-2:123456789012:t", "arn:aws-cn:sqs:cn-north-1:123456789012:q"] {
         assert!(wanted(&format!("{{lifecycleHooks: [{}]}}", hook(arn)), &[]).is_ok(), "{arn}");
     }
-    for arn in
-        ["my-queue", "arn:aws:lambda:us-west-2:1:function:f", "arn:aws:sns:us-west-2:1:", "arn:aws:iam::1:role/sns"]
+    for arn in ["my-queue", "arn:aws:lambda:us-west-2:1:layer:f", "arn:aws:sns:us-west-2:1:", "arn:aws:iam::1:role/sns"]
     {
         let message = sentence(&wanted(&format!("{{lifecycleHooks: [{}]}}", hook(arn)), &[]).unwrap_err());
         assert!(
@@ -218,6 +217,13 @@ fn a_hook_tells_a_topic_or_a_queue_and_has_a_name_of_its_own() {
             "{message}"
         );
     }
+    let alone = |arn: &str| format!("{{lifecycleHooks: [{{name: h, lifecycle: launch, notificationArn: '{arn}'}}]}}");
+    assert!(
+        wanted(&alone("arn:aws:lambda:us-west-2:123456789012:function:f:live"), &[]).is_ok(),
+        "no role is asked for"
+    );
+    let message = sentence(&wanted(&alone("arn:aws:sqs:us-west-2:123456789012:q"), &[]).unwrap_err());
+    assert!(message.contains("lifecycleHooks[0].notificationArn") && message.contains("needs a roleArn"), "{message}");
     let twice = "{lifecycleHooks: [{name: h, lifecycle: launch}, {name: h, lifecycle: terminate}]}";
     let message = sentence(&wanted(twice, &[]).unwrap_err());
     assert!(message.starts_with("spec.eks.configuration.lifecycleHooks[1].name `h`"), "{message}");

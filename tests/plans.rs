@@ -157,6 +157,7 @@ fn standing(resolved: Resolved) -> World {
                 .collect(),
         }),
         tags: r.tags.clone(),
+        unpropagated: vec![],
         suspended: vec![],
         metrics: vec![],
         instances: vec![instance("i-1"), instance("i-2")],

@@ -314,7 +314,7 @@ pub struct LifecycleHook {
     /// Seconds until the default result (default 300).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<i64>,
-    /// ARN of the queue or topic that is told.
+    /// ARN of the queue, topic or function that is told.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notification_arn: Option<String>,
@@ -322,7 +322,7 @@ pub struct LifecycleHook {
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
-    /// ARN of the role that may write to notificationArn; it needs a notificationArn.
+    /// ARN of the role that may write to notificationArn: a topic or a queue needs one, a function none.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_arn: Option<String>,

@@ -59,6 +59,8 @@ pub struct ScalingGroup {
     pub mixed: Option<MixedPolicy>,
     /// All tags.
     pub tags: Vec<Tag>,
+    /// Keys of the tags that do not propagate to instances.
+    pub unpropagated: Vec<String>,
     /// Sorted names of suspended processes.
     pub suspended: Vec<String>,
     /// Sorted names of enabled group metrics.

@@ -78,14 +78,16 @@ def test_a_tag_that_someone_removed_or_changed_comes_back(tenant):
     asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.now()
     wanted = tags_of(group.asg())
 
-    def tag(key, value):
-        return {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": key, "Value": value, "PropagateAtLaunch": True}
+    def tag(key, value, propagate=True):
+        return {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": key, "Value": value, "PropagateAtLaunch": propagate}
 
     asg.delete_tags(Tags=[tag("cost", "1")])
     group.wait(lambda g: tags_of(g.asg()) == wanted, what="the tag that was removed")
     asg.create_or_update_tags(Tags=[tag("team", "other")])
     group.wait(lambda g: tags_of(g.asg()) == wanted, what="the tag that was changed")
-    settled(group, mark, "CreateOrUpdateTags", "CreateOrUpdateTags")
+    asg.create_or_update_tags(Tags=[tag("team", "search", propagate=False)])
+    group.wait(lambda g: all(t["PropagateAtLaunch"] for t in g.asg()["Tags"]), what="the tag that instances would lack")
+    settled(group, mark, "CreateOrUpdateTags", "CreateOrUpdateTags", "CreateOrUpdateTags")
     assert wanted[OWNERSHIP + "InstanceGroup"] == "web"
 
 

@@ -18,6 +18,9 @@ fn on_the_group() -> Vec<Case> {
         ("tags", "tags: [{key: team, value: a}]", |w| {
             group(w).tags.iter_mut().filter(|t| t.key == "team").for_each(|t| t.value = "b".into());
         }),
+        ("tags: what reaches no instance", "tags: [{key: team, value: a}]", |w| {
+            group(w).unpropagated = vec!["team".into(), "of-others".into()];
+        }),
         ("suspendProcesses", "suspendProcesses: [AZRebalance, HealthCheck]", |w| _ = group(w).suspended.pop()),
         ("suspendProcesses: all", "suspendProcesses: [all]", |w| group(w).suspended.clear()),
         ("metricsCollection", "metricsCollection: [GroupMinSize, GroupMaxSize]", |w| _ = group(w).metrics.pop()),

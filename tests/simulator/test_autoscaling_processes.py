@@ -119,6 +119,22 @@ def test_hooks_are_listed_with_what_was_given(aws, groups):
     assert refusal(aws.autoscaling.delete_lifecycle_hook, AutoScalingGroupName=name, LifecycleHookName="other")[0] == "ValidationError"
 
 
+def test_a_hook_tells_topics_and_queues_through_a_role_and_functions_without(aws, groups):
+    """Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook to your Auto Scaling group"; API Reference, PutLifecycleHook: RoleARN."""
+    name = groups.make()
+    role = {"RoleARN": "arn:aws:iam::123456789012:role/tell"}
+
+    def put(**more):
+        return aws.autoscaling.put_lifecycle_hook(AutoScalingGroupName=name, **hook("TERMINATING"), **more)
+
+    for service in ("sns", "sqs"):
+        target = {"NotificationTargetARN": f"arn:aws:{service}:us-west-2:123456789012:nodes"}
+        assert refusal(put, **target)[0] == "ValidationError"
+        put(**target, **role)
+    put(NotificationTargetARN="arn:aws:lambda:us-west-2:123456789012:function:nodes")
+    assert refusal(put, **role)[0] == "ValidationError"
+
+
 def test_activities_tell_what_was_done_and_why_it_failed(aws, groups, control):
     """Amazon EC2 Auto Scaling API Reference, Activity; User Guide, "Troubleshoot: EC2 instance launch failures"."""
     name = groups.make(1, MaxSize=2)

@@ -115,7 +115,8 @@ def check_hook(params: dict[str, Any], group: Group | None) -> None:
     result = params.get("DefaultResult")
     if result is not None and result not in ("CONTINUE", "ABANDON"):
         raise invalid(f"Default result: {result} must be one of [CONTINUE, ABANDON]")
-    if bool(params.get("NotificationTargetARN")) != bool(params.get("RoleARN")):
+    target, given = params.get("NotificationTargetARN") or "", bool(params.get("RoleARN"))
+    if given and not target or not given and target and ":lambda:" not in target:
         raise invalid("Notification target and role must be given together")
     if len(params.get("NotificationMetadata") or "") > 1023:
         raise too_long(params["NotificationMetadata"], "notificationMetadata", 1023)

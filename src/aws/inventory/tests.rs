@@ -39,6 +39,7 @@ fn group(name: &str) -> ScalingGroup {
         warm_pool: None,
         mixed: None,
         tags: vec![],
+        unpropagated: vec![],
         suspended: vec![],
         metrics: vec![],
         instances: vec![],

@@ -294,6 +294,9 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
         launch_configuration: group.launch_configuration_name().map(str::to_owned),
         mixed: policy.map(mixed::plain),
         tags: group.tags().iter().map(|t| Tag { key: text(t.key()), value: text(t.value()) }).collect(),
+        unpropagated: (group.tags().iter().filter(|t| t.propagate_at_launch() == Some(false)))
+            .map(|t| text(t.key()))
+            .collect(),
         suspended: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
         metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
         instances: group.instances().iter().map(instance).collect(),

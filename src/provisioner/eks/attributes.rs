@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::plan::Input;
 use super::warm;
 use crate::api::ManagedAttributes;
-use crate::aws::{ScalingGroup, tag_map};
+use crate::aws::{ScalingGroup, Tag, tag_map};
 use crate::plan::{Draft, Drift, Step};
 
 /// Tags, processes, metrics, hooks and the warm pool: put where they differ, taken away where only we had set them.
@@ -54,18 +54,14 @@ fn differ(wanted: &BTreeSet<String>, present: &[String], recorded: &[String]) ->
 fn tags(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut Draft) {
     let present = tag_map(&group.tags);
     let wanted = tag_map(&input.resolved.tags);
-    let put: Vec<_> = input
-        .resolved
-        .tags
-        .iter()
-        .filter(|t| present.get(t.key.as_str()) != Some(&t.value.as_str()))
-        .cloned()
-        .collect();
+    let difference = |t: &Tag| match present.get(t.key.as_str()) {
+        Some(value) if *value == t.value => (group.unpropagated.contains(&t.key))
+            .then(|| Drift::new(format!("tags[{}].propagateAtLaunch", t.key), false, true)),
+        value => Some(Drift::new(format!("tags[{}]", t.key), value.unwrap_or(&""), &t.value)),
+    };
+    let differing = input.resolved.tags.iter().filter_map(|t| Some((t.clone(), difference(t)?)));
+    let (put, because): (Vec<_>, _) = differing.unzip();
     if !put.is_empty() {
-        let because = put
-            .iter()
-            .map(|t| Drift::new(format!("tags[{}]", t.key), present.get(t.key.as_str()).unwrap_or(&""), &t.value))
-            .collect();
         draft.because(Step::PutTags { group: group.name.clone(), tags: put }, because);
     }
     let delete: Vec<_> = present

@@ -213,6 +213,7 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         }
         Step::PutTags { tags, .. } => {
             group.tags.retain(|t| !tags.iter().any(|new| new.key == t.key));
+            group.unpropagated.retain(|key| !tags.iter().any(|new| new.key == *key));
             group.tags.extend(tags.iter().cloned());
         }
         Step::DeleteTags { keys, .. } => group.tags.retain(|t| !keys.contains(&t.key)),

@@ -167,13 +167,23 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
                 "set notificationArn or remove roleArn",
             );
         }
-        if let Some(arn) = set(&hook.notification_arn).filter(|arn| !topic_or_queue(arn)) {
-            problems.push(
-                &path("notificationArn"),
-                arn,
-                "is neither an SNS topic nor an SQS queue",
-                "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
-            );
+        if let Some(arn) = set(&hook.notification_arn) {
+            match target(&arn) {
+                None => problems.push(
+                    &path("notificationArn"),
+                    arn,
+                    "is no SNS topic, SQS queue or Lambda function",
+                    "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
+                ),
+                Some("lambda") => {}
+                Some(_) if set(&hook.role_arn).is_some() => {}
+                Some(_) => problems.push(
+                    &path("notificationArn"),
+                    arn,
+                    "needs a roleArn: Auto Scaling tells topics and queues only as a role that may write to them",
+                    "set roleArn, or remove notificationArn and listen to Amazon EventBridge, which needs neither",
+                ),
+            }
         }
         if hooks.iter().any(|other: &LifecycleHook| other.name == name) {
             problems.push(&path("name"), &name, "is the name of another hook too", "give each hook a name of its own");
@@ -192,10 +202,15 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
     hooks
 }
 
-fn topic_or_queue(arn: &str) -> bool {
+/// The service of what a hook can tell (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").
+fn target(arn: &str) -> Option<&str> {
     let parts: Vec<_> = arn.splitn(6, ':').collect();
-    matches!(parts[..], ["arn", partition, "sns" | "sqs", region, account, name]
-        if partition.starts_with("aws") && !region.is_empty() && !account.is_empty() && !name.is_empty())
+    let ["arn", partition, service @ ("sns" | "sqs" | "lambda"), region, account, name] = parts[..] else {
+        return None;
+    };
+    let named = if service == "lambda" { name.strip_prefix("function:").unwrap_or_default() } else { name };
+    let whole = [region, account, named].iter().all(|part| !part.is_empty());
+    (whole && partition.starts_with("aws")).then_some(service)
 }
 
 pub(super) fn with_autoscaler_tags(mut wanted: Wanted) -> Wanted {
