@@ -130,12 +130,12 @@ def policies(world: Any) -> type:
         def list_associated_access_policies(self) -> ActionResult:
             params = opened(world, self)
             entry = entry_of(world, params)
-            shown, token = page([association(arn, made) for arn, made in sorted(entry.policies.items())], params)
+            shown, token = page([association(arn, made) for arn, made in sorted(entry.policies.items())], params, lambda p: p["policyArn"])
             more = {"associatedAccessPolicies": shown, "nextToken": token}
             return ActionResult({"clusterName": entry.cluster, "principalArn": entry.principal, **more})
 
         def list_access_policies(self) -> ActionResult:
-            shown, token = page([{"name": name, "arn": POLICY + name} for name in POLICIES], parameters(self))
+            shown, token = page([{"name": name, "arn": POLICY + name} for name in POLICIES], parameters(self), lambda p: p["arn"])
             return ActionResult({"accessPolicies": shown, "nextToken": token})
 
     return Operations

@@ -25,7 +25,7 @@
 `POST /_local/allow-launch-configurations` `{"allowed": true}`
     Whether CreateLaunchConfiguration works, as in old accounts; at the start it is refused, as in new ones.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes the cluster at once, in any direction.
-`POST /_local/fargate-failure` `{"profile": name or "*", "state": CREATE_FAILED|DELETE_FAILED, "code": AccessDenied|..., "message": optional}`
+`POST /_local/fargate-failure` `{"profile": name or "*", "state": CREATE_FAILED|DELETE_FAILED, "code": AccessDenied|..., "message": opt.}`
     Fargate profiles end so, with that issue of their health; a code of null ends it. Codes are those of FargateProfileIssue.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moto.eks import urls
@@ -43,17 +42,24 @@ def cluster_of(world: Any, name: str) -> Any:
     return clusters[name]
 
 
-def page(items: list[Any], params: dict[str, Any]) -> tuple[list[Any], str | None]:
-    """One page by maxResults and nextToken, and the token of the next."""
+def page(items: list[Any], params: dict[str, Any], key: Callable[[Any], str] = str) -> tuple[list[Any], str | None]:
+    """One page by maxResults and nextToken, and the token of the next: the last item's key, after which it goes on.
+
+    The items are in the order of their keys, or none of them ever goes: what goes between two pages hides nothing else.
+    """
     size, token = int(params.get("maxResults", PAGE)), params.get("nextToken")
     if not 1 <= size <= PAGE:
         raise Refused("InvalidParameterException", f"maxResults: {size} is not between 1 and {PAGE}")
-    try:
-        start = int(base64.b64decode(token)) if token else 0
-    except (ValueError, binascii.Error):
-        raise Refused("InvalidParameterException", "Invalid nextToken") from None
+    keys = [key(item) for item in items]
+    start = 0
+    if token:
+        try:
+            last = base64.b64decode(token, validate=True).decode()
+        except ValueError:
+            raise Refused("InvalidParameterException", "Invalid nextToken") from None
+        start = keys.index(last) + 1 if last in keys else sum(k < last for k in keys)
     end = start + size
-    return items[start:end], base64.b64encode(str(end).encode()).decode() if end < len(items) else None
+    return items[start:end], base64.b64encode(keys[end - 1].encode()).decode() if end < len(items) else None
 
 
 def repeated(made: Iterable[Any], params: dict[str, Any]) -> Any:
