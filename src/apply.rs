@@ -4,6 +4,7 @@
 //! brake and the lease are looked at again before every act that takes nodes
 //! away, and a create that finds its name taken looks whose it is.
 
+mod access;
 mod group;
 mod iam;
 mod join;
@@ -228,6 +229,8 @@ impl Run<'_> {
             | Step::Terminate { .. } => self.scaling_group(step).await,
             Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
             Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,
+            Step::PutAccessEntry(entry) => self.put_access_entry(entry).await,
+            Step::RemoveAccessEntry { cluster, principal } => self.remove_access_entry(cluster, principal).await,
             Step::MarkNode { .. }
             | Step::UnmarkNode { .. }
             | Step::SurgeNode { .. }

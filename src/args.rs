@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::api::ScalingConfigurationKind;
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
+pub use crate::auth::JoinAuth;
 use crate::telemetry::LogFormat;
 pub use values::{Listen, Reference};
 use values::{boolean, duration, minutes, scaling_configuration};
@@ -92,15 +93,8 @@ pub struct ClusterArgs {
     pub disable_windows_cluster_ca_injection: bool,
 
     /// How nodes get the right to join
-    #[arg(long, value_name = "WAY", default_value = "aws-auth")]
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = JoinAuth::Auto)]
     pub join_auth: JoinAuth,
-}
-
-/// How nodes get the right to join the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum JoinAuth {
-    /// An entry in the ConfigMap kube-system/aws-auth.
-    AwsAuth,
 }
 
 /// Run the controller.

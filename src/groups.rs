@@ -7,7 +7,7 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 
-use crate::api::{GroupId, InstanceGroup, identity};
+use crate::api::{GroupId, InstanceGroup, ProvisionerKind, identity};
 
 /// A stored object, decoded or not.
 type Stored = DeserializeGuard<InstanceGroup>;
@@ -21,6 +21,8 @@ struct Inner {
     entries: HashMap<String, Entry>,
     auth: Relation,
     roles: Relation,
+    /// Groups without an access entry by role.
+    without_entry: Relation,
     scaling_groups: Relation,
     namespaces: Relation,
     new_ones: BTreeMap<String, GroupId>,
@@ -31,6 +33,7 @@ struct Inner {
 struct Entry {
     auth: Vec<String>,
     role: Option<String>,
+    without_entry: bool,
     scaling_group: Option<String>,
     namespace: String,
 }
@@ -79,6 +82,10 @@ impl GroupIndex {
                 Some(status) => {
                     entry.auth = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
                     entry.role = status.nodes_instance_role_arn.clone();
+                    // EKS itself lets the nodes of a managed node group join.
+                    let managed = status.provisioner.as_deref().and_then(ProvisionerKind::parse);
+                    entry.without_entry = managed != Some(ProvisionerKind::EksManaged)
+                        && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
                     entry.scaling_group = status.active_scaling_group_name.clone();
                 }
                 None => {
@@ -112,6 +119,19 @@ impl GroupIndex {
         self.read().roles.0.get(role_arn).is_some_and(|keys| keys.iter().any(|other| other != key))
     }
 
+    /// Whether every group other than `key` that uses a role has seen its access entry.
+    pub fn others_have_entry(&self, role_arn: &str, key: &str) -> bool {
+        self.read().without_entry.0.get(role_arn).is_none_or(|keys| keys.iter().all(|other| other == key))
+    }
+
+    /// How many roles the groups use, and those of them of which some group has not seen an access entry.
+    pub fn roles_without_entry(&self) -> (usize, Vec<String>) {
+        let inner = self.read();
+        let mut without: Vec<_> = inner.without_entry.0.keys().cloned().collect();
+        without.sort();
+        (inner.roles.0.len(), without)
+    }
+
     /// The groups that a scaling group belongs to: one, or none.
     pub fn with_scaling_group(&self, name: &str) -> BTreeSet<String> {
         self.read().scaling_groups.of(name)
@@ -132,6 +152,7 @@ impl Inner {
     fn put_in(&mut self, key: String, entry: Entry) {
         entry.auth.iter().for_each(|role| self.auth.insert(role, &key));
         entry.role.iter().for_each(|role| self.roles.insert(role, &key));
+        entry.role.iter().filter(|_| entry.without_entry).for_each(|role| self.without_entry.insert(role, &key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.insert(name, &key));
         self.namespaces.insert(&entry.namespace, &key);
         self.entries.insert(key, entry);
@@ -142,6 +163,7 @@ impl Inner {
         let Some(entry) = self.entries.remove(key) else { return };
         entry.auth.iter().for_each(|role| self.auth.remove(role, key));
         entry.role.iter().for_each(|role| self.roles.remove(role, key));
+        entry.role.iter().for_each(|role| self.without_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.remove(name, key));
         self.namespaces.remove(&entry.namespace, key);
     }
@@ -184,6 +206,23 @@ mod tests {
         assert!(!index.shares_role("arn:r", "team/a"));
         index.remove("team/a");
         assert!(!index.authorised("arn:r"));
+    }
+
+    #[test]
+    fn a_role_has_its_access_entry_once_every_group_has_seen_it() {
+        let index = GroupIndex::default();
+        let joined = |name: &str, provisioner: &str, entry: Value| {
+            let status = json!({ "nodesInstanceRoleArn": "arn:r", "provisioner": provisioner, "join": entry });
+            index.put(&stored(name, status));
+        };
+        joined("a", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+        joined("b", "eks", json!({ "awsAuth": true }));
+        joined("managed", "eks-managed", Value::Null);
+        assert!(index.others_have_entry("arn:r", "team/b") && !index.others_have_entry("arn:r", "team/a"));
+        assert_eq!(index.roles_without_entry(), (1, vec!["arn:r".to_owned()]));
+        joined("b", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+        assert!(index.others_have_entry("arn:r", "team/a"));
+        assert_eq!(index.roles_without_entry(), (1, vec![]));
     }
 
     #[test]

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
-    LifecycleHook, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes,
+    LifecycleHook, NewAccessEntry, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag,
+    WarmSizes,
 };
 
 pub use draft::{Draft, blocked, waiting};
@@ -193,6 +194,10 @@ pub enum Step {
     PutAuthEntry(AuthEntry),
     /// Take our entry out of kube-system/aws-auth.
     RemoveAuthEntry(AuthEntry),
+    /// CreateAccessEntry; one that is there and lets such nodes join is left as it is.
+    PutAccessEntry(NewAccessEntry),
+    /// DeleteAccessEntry of one that carries our tags.
+    RemoveAccessEntry { cluster: String, principal: String },
     /// Cordon a node and write the disruption record on it, in one update.
     MarkNode { node: String, resource_version: String, instance: String, template_version: String, cordoned: bool },
     /// Uncordon a node of ours and take the record off.
@@ -280,6 +285,8 @@ impl Step {
             Step::DeleteGroup { .. } => "DeleteGroup",
             Step::PutAuthEntry(_) => "PutAuthEntry",
             Step::RemoveAuthEntry(_) => "RemoveAuthEntry",
+            Step::PutAccessEntry(_) => "PutAccessEntry",
+            Step::RemoveAccessEntry { .. } => "RemoveAccessEntry",
             Step::MarkNode { .. } => "MarkNode",
             Step::UnmarkNode { .. } => "UnmarkNode",
             Step::SurgeNode { .. } => "SurgeNode",
@@ -365,9 +372,9 @@ pub enum Reason {
     RefusedByAws,
     /// No boundaries can be known.
     BoundariesUnavailable,
-    /// The cluster takes access entries only.
+    /// The cluster does not read the kind of entry that `--join-auth` asks for.
     AuthModeUnsupported,
-    /// aws-auth holds another entry for the role, or cannot be parsed.
+    /// aws-auth holds another entry for the role or cannot be parsed, or its access entry has another type.
     AuthConflict,
     /// A name that another owner has.
     NotOurs,

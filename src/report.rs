@@ -321,6 +321,15 @@ fn step_event(planned: &Planned) -> Option<Told> {
         Step::PutAuthEntry(entry) => {
             Some(told(false, "JoinAuthorised", format!("{} may join through kube-system/aws-auth", entry.role_arn)))
         }
+        Step::PutAccessEntry(entry) => {
+            Some(told(false, "JoinAuthorised", format!("{} may join by an access entry", entry.principal)))
+        }
+        Step::RemoveAccessEntry { principal, .. } if !why.is_empty() => {
+            normal("JoinEntryRemoved", format!("removed the access entry of {principal}"))
+        }
+        Step::RemoveAuthEntry(entry) if !why.is_empty() => {
+            normal("JoinEntryRemoved", format!("removed {} from kube-system/aws-auth", entry.role_arn))
+        }
         Step::MarkNode { node, instance, .. } => normal("NodeDraining", format!("draining {node} ({instance})")),
         Step::UnmarkNode { node, why } => Some(told(false, "NodeGivenBack", format!("uncordoned {node}: {why}"))),
         Step::EnterStandby { instance, node, .. } => {
@@ -360,6 +369,7 @@ fn step_event(planned: &Planned) -> Option<Told> {
         | Step::TagProfile { .. }
         | Step::DeleteGroup { .. }
         | Step::RemoveAuthEntry(_)
+        | Step::RemoveAccessEntry { .. }
         | Step::Evict { .. } => None,
     }
 }

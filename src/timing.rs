@@ -9,6 +9,9 @@ pub struct Timing {
     pub poll: SignedDuration,
     /// How long a fresh instance profile is left alone before a group refers to it: IAM is eventually consistent.
     pub propagation: SignedDuration,
+    /// How long a role's access entry must have been there before its entry in aws-auth goes: EKS takes some seconds to
+    /// act on it, and nobody can ask whether it does.
+    pub handover: SignedDuration,
     /// How long fewer instances than desired may run before the scaling activities are asked why.
     pub shortfall: SignedDuration,
     /// How long a kubelet may be silent before evictions are no longer waited for.
@@ -31,6 +34,7 @@ impl Default for Timing {
         Timing {
             poll: SignedDuration::from_secs(15),
             propagation: SignedDuration::from_secs(8),
+            handover: SignedDuration::from_mins(1),
             shortfall: SignedDuration::from_mins(2),
             dead_kubelet: SignedDuration::from_mins(5),
             volumes: SignedDuration::from_mins(2),
@@ -46,11 +50,22 @@ impl Timing {
     /// The same clocks in a world that runs faster, for tests and the demo.
     pub fn scaled(self, factor: f64) -> Self {
         let scale = |d: SignedDuration| SignedDuration::try_from_secs_f64(d.as_secs_f64() * factor).unwrap_or(d);
-        let Timing { poll, propagation, shortfall, dead_kubelet, volumes, deletion_drain, rest, settle, overlap } =
-            self;
+        let Timing {
+            poll,
+            propagation,
+            handover,
+            shortfall,
+            dead_kubelet,
+            volumes,
+            deletion_drain,
+            rest,
+            settle,
+            overlap,
+        } = self;
         Timing {
             poll: scale(poll),
             propagation: scale(propagation),
+            handover: scale(handover),
             shortfall: scale(shortfall),
             dead_kubelet: scale(dead_kubelet),
             volumes: scale(volumes),

@@ -203,6 +203,16 @@ fn only_exactly_our_entries_are_removed() {
 }
 
 #[test]
+fn the_entry_of_a_pod_execution_role_is_put_found_and_removed_like_a_nodes_one() {
+    let pods = AuthEntry::for_pods("arn:aws:iam::1:role/path/pods");
+    let text = put(Some("# kept\n"), std::slice::from_ref(&pods)).unwrap().unwrap();
+    assert!(text.contains("rolearn: arn:aws:iam::1:role/pods\n") && text.contains("system:node-proxier"), "{text}");
+    assert_eq!(state(Some(&text), &pods), EntryState::Present);
+    assert!(matches!(state(Some(&text), &AuthEntry::for_nodes(&pods.role_arn, false)), EntryState::Conflict { .. }));
+    assert_eq!(remove(Some(&text), &[&pods.role_arn]).unwrap().as_deref(), Some("# kept\n[]\n"));
+}
+
+#[test]
 fn entries_of_flow_lists_are_removed_with_their_comma() {
     let a = "{rolearn: a}";
     let b = "{rolearn: b}";

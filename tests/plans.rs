@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use instance_manager::api::{AdoptedResources, InstanceGroupStatus, SpotRecommendation, decode_spec};
+use instance_manager::auth::access_entries::{Access, Found};
 use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::{
     Catalogue, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook, MixedPolicy,
@@ -117,8 +118,13 @@ fn fresh(resolved: Resolved) -> World {
         short_for: SignedDuration::ZERO,
         tagging_rests: false,
         launched: BTreeMap::new(),
-        auth: EntryState::Absent,
-        auth_is_ours: false,
+        join: Found {
+            auth: EntryState::Absent,
+            auth_is_ours: false,
+            access: Access::Unasked,
+            shared: false,
+            others_have_it: true,
+        },
         nodes: BTreeMap::new(),
         fleet: Fleet { known: 10, not_ready: 0 },
         drains: Drains::new(),
@@ -181,7 +187,7 @@ fn standing(resolved: Resolved) -> World {
         tags: vec![],
     });
     state.attached = r.policies.clone();
-    (state.auth, state.auth_is_ours) = (EntryState::Present, true);
+    (state.join.auth, state.join.auth_is_ours) = (EntryState::Present, true);
     state.nodes = ["i-1", "i-2"].map(|id| (id.to_owned(), node(id))).into();
     let keys: Vec<_> = r.tags.iter().map(|t| t.key.clone()).collect();
     let mut sorted = (keys, r.policies.clone());
@@ -348,7 +354,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
         (
             "create-auth-conflict",
             fresh(given())
-                .with(|w| w.state.auth = EntryState::Conflict { detail: "another entry has this rolearn".into() }),
+                .with(|w| w.state.join.auth = EntryState::Conflict { detail: "another entry has this rolearn".into() }),
         ),
         ("converged", plain()),
         ("sizes", plain().wants("eks: {minSize: 1, maxSize: 6}")),
@@ -371,7 +377,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ("attributes-added", plain().with(|w| w.state.hooks = Some(vec![])).wants(ATTRIBUTES)),
         ("role-repaired", plain().with(|w| _ = w.state.attached.pop())),
         ("profile-repaired", plain().with(|w| w.state.profile.as_mut().expect("a profile").role = None)),
-        ("auth-repaired", plain().with(|w| w.state.auth = EntryState::Absent)),
+        ("auth-repaired", plain().with(|w| w.state.join.auth = EntryState::Absent)),
         ("new-version", plain().wants(NEW_IMAGE)),
         ("repin-a-retained-version", plain().with(second).wants(NEW_IMAGE)),
         (
@@ -646,6 +652,7 @@ fn deletions_are_what_the_golden_files_hold() {
         profile: Some(&profile),
         adopted: &adopted,
         auth: Some(&r.auth),
+        access: None,
         timing: &timing,
         now: at(NOW),
     };
@@ -717,7 +724,7 @@ fn any_world() -> impl Strategy<Value = World> {
                 world.state.attached.clear();
             }
             if !auth {
-                world.state.auth = EntryState::Absent;
+                world.state.join.auth = EntryState::Absent;
             }
             let group = world.state.group.as_mut().expect("a group");
             group.desired = desired;

@@ -40,7 +40,8 @@ pub use spec_other::{
     NodegroupTaint,
 };
 pub use status::{
-    AdoptedResources, InstanceGroupStatus, ManagedAttributes, NodeCounts, SpotRecommendation, TemplateStatus,
+    AdoptedResources, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts, SpotRecommendation,
+    TemplateStatus,
 };
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 

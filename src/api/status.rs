@@ -88,6 +88,9 @@ pub struct InstanceGroupStatus {
     /// What the controller itself set on resources that others may write to as well; only this is ever removed again.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedAttributes>,
+    /// How nodes of the group may join, once access entries play a part in it.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinStatus>,
     /// Revision of the ConfigMap that the effective spec was made with.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,
@@ -198,6 +201,9 @@ pub struct ManagedAttributes {
     /// Roles whose entry in kube-system/aws-auth the controller put there, by ARN.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub auth_entries: Vec<String>,
+    /// Roles whose access entry the controller made, by ARN.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub access_entries: Vec<String>,
     /// What was taken over without tags, by the ids that AWS gave it: the controller's by its derived name, and because
     /// the scaling group referred to it then.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
@@ -217,6 +223,19 @@ pub struct AdoptedResources {
     /// The instance profile, `AIPA...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+}
+
+/// How nodes of a group may join.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(transform = without_defaults)]
+pub struct JoinStatus {
+    /// Whether the role's entry is in kube-system/aws-auth.
+    #[serde(deserialize_with = "lenient")]
+    pub aws_auth: bool,
+    /// Type of the role's access entry; absent without one.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub access_entry: Option<String>,
 }
 
 impl InstanceGroupStatus {

@@ -18,6 +18,10 @@ pub const NODE_USERNAME: &str = "system:node:{{EC2PrivateDNSName}}";
 pub const NODE_GROUPS: [&str; 2] = ["system:bootstrappers", "system:nodes"];
 /// The further group of Windows nodes.
 pub const WINDOWS_GROUP: &str = "eks:kube-proxy-windows";
+/// The name of a pod's host on Fargate.
+pub const POD_USERNAME: &str = "system:node:{{SessionName}}";
+/// The further group of hosts on Fargate, which run no kube-proxy of their own.
+pub const PROXIER_GROUP: &str = "system:node-proxier";
 /// The API server's limit for the data of a ConfigMap, in bytes.
 pub const CONFIG_MAP_LIMIT: usize = 1_048_576;
 
@@ -33,6 +37,16 @@ pub struct AuthEntry {
 }
 
 impl AuthEntry {
+    /// The entry that lets pods on Fargate run with this pod execution role.
+    pub fn for_pods(role_arn: &str) -> Self {
+        let groups = NODE_GROUPS.into_iter().chain([PROXIER_GROUP]);
+        Self {
+            role_arn: without_path(role_arn),
+            username: POD_USERNAME.to_owned(),
+            groups: groups.map(str::to_owned).collect(),
+        }
+    }
+
     /// The entry that lets nodes with this role join.
     pub fn for_nodes(role_arn: &str, windows: bool) -> Self {
         let groups = NODE_GROUPS.into_iter().chain(windows.then_some(WINDOWS_GROUP));
@@ -139,7 +153,7 @@ pub fn put(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option<String>
     checked(after, &values).map(Some)
 }
 
-/// Takes out the entries of these roles that are exactly what [`AuthEntry::for_nodes`] makes.
+/// Takes out the entries of these roles that are exactly what [`AuthEntry::for_nodes`] or [`AuthEntry::for_pods`] makes.
 /// An entry with other content or further keys stays. Whole-line comments stay; a comment at the
 /// end of a line of such an entry goes with it. `None` when nothing is to be removed.
 ///
@@ -232,14 +246,14 @@ fn groups_of(value: &Value) -> Option<BTreeSet<&str>> {
 }
 
 fn is_exactly_ours(value: &Value, roles: &BTreeSet<String>) -> bool {
-    let ours = |windows| {
-        let entry = AuthEntry::for_nodes("", windows);
-        groups_of(value) == Some(entry.groups.iter().map(String::as_str).collect())
+    let ours = [AuthEntry::for_nodes("", false), AuthEntry::for_nodes("", true), AuthEntry::for_pods("")];
+    let written = |entry: &AuthEntry| {
+        text_of(value, "username") == Some(&entry.username)
+            && groups_of(value) == Some(entry.groups.iter().map(String::as_str).collect())
     };
     value.as_mapping().is_some_and(|mapping| mapping.len() == 3)
         && text_of(value, "rolearn").is_some_and(|arn| roles.contains(&arn.to_lowercase()))
-        && text_of(value, "username") == Some(NODE_USERNAME)
-        && (ours(false) || ours(true))
+        && ours.iter().any(written)
 }
 
 fn value_of(entry: &AuthEntry) -> Value {

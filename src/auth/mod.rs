@@ -1,5 +1,8 @@
-//! How nodes get into the cluster: the entries of `kube-system/aws-auth`.
+//! How nodes get into the cluster: the entries of `kube-system/aws-auth`, or access entries.
 
+pub mod access_entries;
 pub mod aws_auth;
 mod document;
 mod edit;
+
+pub use access_entries::JoinAuth;

@@ -37,7 +37,7 @@ pub enum AwsErrorKind {
     Denied,
     /// Something else uses it or changes it; it passes.
     InUse,
-    /// An instance profile that is not known everywhere yet, or wrong.
+    /// An instance profile or a role that is not known everywhere yet, or wrong.
     InvalidProfile,
     /// A limit of the account.
     Quota,
@@ -294,6 +294,8 @@ const TABLE: &[Row] = &[
     ),
     Row("EKS", &[Is("ResourceNotFoundException"), Is("NotFoundException")], "", AwsErrorKind::NotFound),
     Row("EKS", &[Is("ResourceInUseException")], "already exists", AwsErrorKind::AlreadyExists),
+    Row("EKS", &[Is("ResourceInUseException")], "access entry resource is already in use", AwsErrorKind::AlreadyExists),
+    Row("EKS", &[Is("InvalidParameterException")], "invalid principal", AwsErrorKind::InvalidProfile),
     Row("EKS", &[Is("ResourceInUseException")], "", AwsErrorKind::InUse),
     Row("SSM", &[Is("ParameterNotFound")], "", AwsErrorKind::NotFound),
     Row(

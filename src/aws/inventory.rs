@@ -5,6 +5,7 @@
 //! Call `wrote_*`, `made_*` or `gone_*` after EVERY write, also after one that
 //! failed: its outcome is then unknown, and `wrote_*` is the right one.
 
+mod access;
 mod ages;
 mod batched;
 mod instances;
@@ -26,8 +27,8 @@ use futures::future::{try_join, try_join_all};
 use jiff::Timestamp;
 
 use super::{
-    Aws, AwsResult, Catalogue, Cluster, Image, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
-    LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    AccessEntry, Aws, AwsResult, Catalogue, Cluster, Image, InstanceProfile, InstanceType, LaunchConfiguration,
+    LaunchTemplate, LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 use batched::{Batched, MaxAge};
 use instances::Instances;
@@ -53,6 +54,8 @@ pub struct Inventory {
     policies: Listing<()>,
     clusters: Arc<Batched<Cluster>>,
     nodegroups: nodegroups::NodegroupCaches,
+    access_lists: Listing<()>,
+    access_entries: Arc<Batched<AccessEntry>>,
     subnets: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     security_groups: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     elsewhere: Arc<Batched<NetworkObject>>,
@@ -95,6 +98,8 @@ impl Inventory {
             policies: Listing::new(ages, reads::policies(&aws)),
             clusters: Batched::new(1, ages, reads::clusters(&aws)),
             nodegroups: nodegroups::NodegroupCaches::new(&aws, ages),
+            access_lists: Listing::new(ages, access::lists(&aws)),
+            access_entries: Batched::new(1, ages, access::entries(&aws)),
             subnets: Batched::new(1, ages, reads::subnets(&aws)),
             security_groups: Batched::new(1, ages, reads::security_groups(&aws)),
             catalogue: Batched::new(1, ages, reads::catalogue(&aws)),

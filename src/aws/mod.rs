@@ -4,6 +4,7 @@
 //! Every method is one call of the API it is named for, or one call per page.
 //! Nothing here decides; nothing here waits.
 
+pub mod access;
 pub mod catalogue;
 pub mod dry_run;
 pub mod error;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use access::{AccessEntry, AccessKind, NewAccessEntry};
 pub use catalogue::Catalogue;
 pub use dry_run::{About, DryRun};
 pub use error::{AwsError, AwsErrorKind};
@@ -165,6 +167,14 @@ pub trait Iam: Send + Sync {
 pub trait Eks: Send + Sync {
     /// DescribeCluster; `None` when there is no cluster of that name.
     async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>>;
+    /// ListAccessEntries: the principals of all access entries of a cluster, pages of 100.
+    async fn list_access_entries(&self, cluster: &str) -> AwsResult<Vec<String>>;
+    /// DescribeAccessEntry, tags included.
+    async fn describe_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<Option<AccessEntry>>;
+    /// CreateAccessEntry with a client token.
+    async fn create_access_entry(&self, input: &NewAccessEntry, token: &str) -> AwsResult<()>;
+    /// DeleteAccessEntry.
+    async fn delete_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<()>;
 }
 
 /// AWS Systems Manager's Parameter Store.

@@ -1,5 +1,6 @@
 //! The AWS SDK, and nothing of it outside: clients, errors, counting of calls.
 
+mod access;
 mod autoscaling;
 mod configuration;
 mod count;

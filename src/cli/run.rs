@@ -73,6 +73,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                 cluster_name: args.cluster.cluster_name.clone(),
                 default_kind: args.cluster.default_scaling_configuration,
                 windows_asks_for_endpoint: args.cluster.disable_windows_cluster_ca_injection,
+                join_auth: args.cluster.join_auth,
             },
         },
         stores: Stores::new(groups.clone(), namespaces.clone()),

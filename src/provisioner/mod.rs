@@ -3,6 +3,7 @@
 //! The corridor knows them by [`Provisioner`] alone.
 
 pub mod eks;
+pub mod join;
 pub mod ownership;
 pub mod seen;
 pub mod supported;
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 pub use crate::api::{GroupId, identity};
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, ScalingConfigurationKind};
+use crate::auth::JoinAuth;
 use crate::boundaries::Policy;
 use crate::observe::{Observed, Observer};
 use crate::plan::{Plan, Reason};
@@ -37,6 +39,8 @@ pub struct Settings {
     pub default_kind: ScalingConfigurationKind,
     /// `--disable-windows-cluster-ca-injection`: Windows nodes ask EKS for the cluster's endpoint and certificate.
     pub windows_asks_for_endpoint: bool,
+    /// `--join-auth`.
+    pub join_auth: JoinAuth,
 }
 
 /// A group that is to live, on its way to a plan.

@@ -54,6 +54,22 @@ fn real_codes_have_their_meaning() {
             InUse,
         ),
         ("AutoScaling", "DeleteAutoScalingGroup", "ScalingActivityInProgress", "", 400, InUse),
+        (
+            "EKS",
+            "CreateAccessEntry",
+            "ResourceInUseException",
+            "The specified access entry resource is already in use on this cluster.",
+            409,
+            AlreadyExists,
+        ),
+        (
+            "EKS",
+            "CreateAccessEntry",
+            "InvalidParameterException",
+            "The specified principalArn is invalid: invalid principal.",
+            400,
+            InvalidProfile,
+        ),
         ("AutoScaling", "SuspendProcesses", "ResourceContention", "", 500, InUse),
         (
             "AutoScaling",

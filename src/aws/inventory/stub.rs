@@ -24,6 +24,7 @@ pub(super) struct Data {
     pub policies: HashMap<String, Vec<String>>,
     pub parameters: HashMap<String, String>,
     pub nodegroups: HashMap<String, Nodegroup>,
+    pub access_entries: Vec<AccessEntry>,
     /// A name that AWS refuses to look at.
     pub poison: Option<String>,
     pub fail: Option<AwsError>,
@@ -286,6 +287,19 @@ impl Iam for Stub {
 impl Eks for Stub {
     async fn describe_cluster(&self, _: &str) -> AwsResult<Option<Cluster>> {
         self.read("clusters", &[], |_| None).await
+    }
+    async fn list_access_entries(&self, _: &str) -> AwsResult<Vec<String>> {
+        self.read("access entries", &[], |d| d.access_entries.iter().map(|e| e.principal.clone()).collect()).await
+    }
+    async fn describe_access_entry(&self, _: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
+        let of = |d: &Data| d.access_entries.iter().find(|e| e.principal == principal).cloned();
+        self.read("access entry", &[], of).await
+    }
+    async fn create_access_entry(&self, _: &NewAccessEntry, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_access_entry(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
     }
 }
 

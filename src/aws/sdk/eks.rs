@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{failed, text};
-use crate::aws::{AwsResult, Cluster, Eks};
+use super::{access, failed, text};
+use crate::aws::{AccessEntry, AwsResult, Cluster, Eks, NewAccessEntry};
 
 pub(super) struct Sdk(pub Client);
 
@@ -17,6 +17,22 @@ impl Eks for Sdk {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    async fn list_access_entries(&self, cluster: &str) -> AwsResult<Vec<String>> {
+        access::list(&self.0, cluster).await
+    }
+
+    async fn describe_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
+        access::describe(&self.0, cluster, principal).await
+    }
+
+    async fn create_access_entry(&self, input: &NewAccessEntry, token: &str) -> AwsResult<()> {
+        access::create(&self.0, input, token).await
+    }
+
+    async fn delete_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<()> {
+        access::delete(&self.0, cluster, principal).await
     }
 }
 

@@ -123,6 +123,8 @@ fn subject(step: &Step) -> String {
         Step::PutHook { group, hook } => format!("{group} ({})", hook.name),
         Step::DeleteHook { group, hook } => format!("{group} ({hook})"),
         Step::PutAuthEntry(entry) | Step::RemoveAuthEntry(entry) => entry.role_arn.clone(),
+        Step::PutAccessEntry(entry) => entry.principal.clone(),
+        Step::RemoveAccessEntry { principal, .. } => principal.clone(),
         Step::MarkNode { node, instance, .. }
         | Step::SurgeNode { node, instance, .. }
         | Step::EnterStandby { node, instance, .. } => format!("{node} ({instance})"),

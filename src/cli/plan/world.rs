@@ -69,6 +69,7 @@ impl World {
                 cluster_name: args.cluster_name.clone(),
                 default_kind: args.default_scaling_configuration,
                 windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
+                join_auth: args.join_auth,
             },
         };
         let (groups, mut groups_writer) = reflector::store::<Stored>();

@@ -3,10 +3,11 @@
 use sha2::{Digest, Sha256};
 
 use super::configuration;
-use super::plan::{AUTH, Input, age, authorise, record};
+use super::join::{authorise, joining};
+use super::plan::{Input, age, record};
 use super::purchase;
 use super::resolve::Resolved;
-use crate::auth::aws_auth::EntryState;
+use crate::auth::access_entries::Joined;
 use crate::aws::{NewRole, NewScalingGroup, NewTemplate, NewVersion, TemplatePin};
 use crate::plan::{Draft, Drift, Outcome, Phase, Pin, Reason, Recheck, Step, Told, waiting};
 use crate::provisioner::ownership::foreign;
@@ -27,14 +28,13 @@ pub fn group(input: &Input, draft: &mut Draft) {
     if let Some(leftover) = &input.state.leftover {
         draft.step(Step::DeleteTemplate { template: leftover.id.clone() });
     }
-    record(input, draft);
+    let joined = joining(input).decide();
+    record(input, &joined, draft);
     let fresh = r.own_role && role(input, draft);
-    authorise(input, draft);
-    if let EntryState::Conflict { detail } | EntryState::Unparsable { detail } = &input.state.auth {
-        draft.notes.retain(|n| n.condition != AUTH);
-        let message = format!(
-            "kube-system/aws-auth: {detail}; the scaling group is not made, because its nodes could not join; mend the ConfigMap by hand"
-        );
+    let conflict = joined.conflict.clone();
+    authorise(Joined { conflict: None, ..joined }, draft);
+    if let Some(detail) = conflict {
+        let message = format!("{detail}; the scaling group is not made, because its nodes could not join");
         return draft.decide(Outcome::Blocked { reason: Reason::AuthConflict, message, deleting: false });
     }
     let steps = draft.steps.len();

@@ -12,7 +12,9 @@ use super::configuration;
 use super::rotate::named;
 use crate::api::AdoptedResources;
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag};
+use crate::aws::{
+    AccessEntry, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag,
+};
 use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told, waiting};
 use crate::provisioner::GroupId;
 use crate::provisioner::ownership::{owned, taken_over};
@@ -51,6 +53,8 @@ pub struct Input<'a> {
     pub adopted: &'a AdoptedResources,
     /// Our entry in aws-auth that nothing else uses.
     pub auth: Option<&'a AuthEntry>,
+    /// Our access entry that nothing else uses.
+    pub access: Option<&'a AccessEntry>,
     /// How many nodes may go at once is everyone; how long things take.
     pub timing: &'a Timing,
     /// The moment of the decision.
@@ -160,6 +164,10 @@ fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
 fn rest(input: &Input, draft: &mut Draft) {
     if let Some(entry) = input.auth {
         draft.step(Step::RemoveAuthEntry(entry.clone()));
+    }
+    if let Some(entry) = input.access {
+        let cluster = input.ownership[0].value.clone();
+        draft.step(Step::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
     }
     let adopted = input.adopted;
     let tags = || input.ownership.to_vec();

@@ -6,6 +6,7 @@ use super::plan::{Input, plan};
 use super::resolve::Resolved;
 use super::state::{State, Version, members};
 use crate::api::InstanceGroupStatus;
+use crate::auth::access_entries::Access;
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, TemplatePin, WarmPool};
 use crate::plan::{Outcome, Pin, Plan, Recheck, Step};
@@ -122,9 +123,16 @@ impl Then {
                 self.state.profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
             }
             Step::PutAuthEntry(_) => {
-                self.state.auth = EntryState::Present;
-                self.state.auth_is_ours = true;
+                (self.state.join.auth, self.state.join.auth_is_ours) = (EntryState::Present, true);
             }
+            Step::RemoveAuthEntry(_) => {
+                (self.state.join.auth, self.state.join.auth_is_ours) = (EntryState::Absent, false)
+            }
+            Step::PutAccessEntry(entry) => {
+                let kind = entry.kind.as_str().into();
+                self.state.join.access = Access::Present { kind, ours: true, created: None };
+            }
+            Step::RemoveAccessEntry { .. } => self.state.join.access = Access::Absent,
             Step::PutHook { hook, .. } => {
                 let hooks = self.state.hooks.get_or_insert_default();
                 hooks.retain(|h| h.name != hook.name);
@@ -152,7 +160,6 @@ impl Then {
             | Step::DeleteProfile { .. }
             | Step::DeleteRole { .. }
             | Step::DeleteTemplate { .. }
-            | Step::RemoveAuthEntry(_)
             | Step::MarkNode { .. }
             | Step::UnmarkNode { .. }
             | Step::SurgeNode { .. }
@@ -252,6 +259,8 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::DeleteGroup { .. }
         | Step::PutAuthEntry(_)
         | Step::RemoveAuthEntry(_)
+        | Step::PutAccessEntry(_)
+        | Step::RemoveAccessEntry { .. }
         | Step::MarkNode { .. }
         | Step::UnmarkNode { .. }
         | Step::SurgeNode { .. }

@@ -11,6 +11,7 @@ pub mod environment;
 pub mod foresee;
 pub mod handback;
 pub mod hash;
+pub mod join;
 pub mod names;
 pub mod observe;
 pub mod plan;
@@ -88,7 +89,7 @@ impl Provisioner for Eks {
             return Ok(nothing_made(id));
         };
         let role_arn = status.nodes_instance_role_arn.as_deref();
-        let mut left = remains::remains(o, &names, &id.uid, &ownership, status).await?;
+        let mut left = remains::remains(o, id, &names, &ownership, status).await?;
         let managed = status.managed.clone().unwrap_or_default();
         let shared = role_arn.is_some_and(|arn| o.groups.shares_role(arn, &id.key()));
         let own = left.role.is_some() || role_arn.is_some_and(|arn| arn.ends_with(&format!("role/{}", names.role)));
@@ -111,6 +112,7 @@ impl Provisioner for Eks {
             profile: left.profile.as_ref(),
             adopted: &managed.adopted.clone().unwrap_or_default(),
             auth: left.auth.as_ref(),
+            access: left.access.as_ref(),
             timing: &settings.timing,
             now: o.now,
         }))
@@ -126,6 +128,7 @@ fn wanted(order: &mut Order) -> Result<wanted::Wanted, Vec<Problem>> {
     let recommended = recommended(&mut order.spec, order.status, order.recommendations);
     let mut wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
     wanted.recommended = recommended;
+    wanted.join_auth = settings.join_auth;
     wanted.asks_for_endpoint = settings.windows_asks_for_endpoint && wanted.family == OsFamily::Windows;
     match elsewhere(settings, "spec.eks.configuration.clusterName", &wanted.cluster) {
         Some(problem) => Err(vec![problem]),

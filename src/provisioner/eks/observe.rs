@@ -9,9 +9,9 @@ use super::names;
 use super::resolve::Resolved;
 use super::state::{self, State, Version, number};
 use crate::api::InstanceGroupStatus;
-use crate::auth::aws_auth;
 use crate::aws::{Instance, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
 use crate::observe::{ObserveError, Observed, Observer, drains};
+use crate::provisioner::join;
 use crate::provisioner::ownership::{not_tagged, owned};
 use crate::upgrade::{Drains, NodeView};
 
@@ -46,6 +46,8 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     };
     let versions = versions(o, resolved, status, group.as_ref(), template.as_ref()).await?;
     let configuration = configuration(o, resolved, status, group.as_ref()).await?;
+    let (key, own) = (resolved.wanted.id.key(), resolved.own_role);
+    let join = join::look(o, &key, resolved.way, &resolved.auth, &resolved.access, own, status).await?;
     let mut state = State {
         versions,
         configuration,
@@ -60,8 +62,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         short_for: Default::default(),
         tagging_rests: o.memory.tagging_rests(&resolved.wanted.id.key(), o.resync, o.now),
         launched: BTreeMap::new(),
-        auth: aws_auth::state(o.map_roles, &resolved.auth),
-        auth_is_ours: o.groups.authorised(&resolved.auth.role_arn),
+        join,
         nodes: nodes(o, group.as_ref()),
         fleet: o.nodes.fleet(),
         drains: Drains::new(),

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use super::join::{AUTH, authorise, joining};
 use super::resolve::Resolved;
 use super::state::{self, State};
 use super::{adopt, attributes, configuration, create, purchase, rotate, standing, versions};
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
-use crate::auth::aws_auth::EntryState;
+use crate::auth::access_entries::Joined;
 use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
-use crate::plan::{Draft, Drift, Facts, Note, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, waiting};
+use crate::plan::{Draft, Drift, Facts, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, waiting};
 use crate::provisioner::ownership::owned;
 use crate::provisioner::sentence;
 use crate::timing::Timing;
@@ -51,7 +52,8 @@ pub fn plan(input: &Input) -> Plan {
     }
     draft.notes.retain(|n| n.condition != AUTH);
     let wanted = &input.resolved.wanted;
-    draft.finish(&wanted.id, wanted.strategy.rotate_at.filter(|at| *at > input.now))
+    let rotate = wanted.strategy.rotate_at.filter(|at| *at > input.now);
+    draft.finish(&wanted.id, rotate.into_iter().chain(joining(input).decide().wake).min())
 }
 
 fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
@@ -61,9 +63,10 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
             format!("the scaling group {} is being deleted; it is made again when it is gone", group.name),
         ));
     }
-    record(input, draft);
+    let joined = joining(input).decide();
+    record(input, &joined, draft);
     recommended(input, draft);
-    authorise(input, draft);
+    authorise(joined, draft);
     if !input.resolved.wanted.unsupported.is_empty() {
         sizes(input, group, None, draft);
         return draft.decide(Outcome::Blocked {
@@ -116,13 +119,17 @@ fn facts(input: &Input) -> Facts {
         status.insert("currentMin".into(), json!(group.min));
         status.insert("currentMax".into(), json!(group.max));
     }
+    if let Some(join) = joining(input).told(input.status.join.as_ref()) {
+        status.insert("join".into(), json!(join));
+    }
     Facts { status, nodes_ready: None }
 }
 
 /// What we set is recorded before it is set; what is not there any more leaves the record.
-pub fn record(input: &Input, draft: &mut Draft) {
+pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
     let old = input.status.managed.clone().unwrap_or_default();
     let r = input.resolved;
+    let joining = joining(input);
     let (tags, processes, metrics) = match &input.state.group {
         Some(g) => (keys(&g.tags), g.suspended.clone(), g.metrics.clone()),
         None => Default::default(),
@@ -133,13 +140,8 @@ pub fn record(input: &Input, draft: &mut Draft) {
         hooks: union(r.wanted.hooks.iter().map(|h| h.name.clone()).collect(), &old.hooks, hooks),
         processes: union(r.wanted.suspend.iter().cloned().collect(), &old.processes, processes),
         metrics: union(r.wanted.metrics.iter().cloned().collect(), &old.metrics, metrics),
-        auth_entries: match input.state.auth {
-            EntryState::Absent => vec![r.role_arn.clone()],
-            _ if input.state.auth_is_ours => vec![r.role_arn.clone()],
-            EntryState::Present | EntryState::Conflict { .. } | EntryState::Unparsable { .. } => {
-                old.auth_entries.clone()
-            }
-        },
+        auth_entries: joining.auth_entries(joined, &r.role_arn, &old.auth_entries),
+        access_entries: joining.access_entries(joined, &old.access_entries),
         policies: union(
             if r.own_role { r.policies.clone() } else { Vec::new() },
             &old.policies,
@@ -185,26 +187,6 @@ fn union(wanted: Vec<String>, recorded: &[String], present: Vec<String>) -> Vec<
     all.extend(recorded.iter().filter(|r| present.contains(*r)).cloned());
     all.into_iter().collect()
 }
-
-/// The role's entry in aws-auth. What cannot be done here is told and stops nothing else.
-pub fn authorise(input: &Input, draft: &mut Draft) {
-    let entry = &input.resolved.auth;
-    match &input.state.auth {
-        EntryState::Present => {}
-        EntryState::Absent => {
-            draft.because(Step::PutAuthEntry(entry.clone()), vec![Drift::new("aws-auth", "", &entry.role_arn)])
-        }
-        EntryState::Conflict { detail } | EntryState::Unparsable { detail } => draft.notes.push(Note {
-            condition: AUTH,
-            status: false,
-            reason: Reason::AuthConflict.to_string(),
-            message: format!("kube-system/aws-auth: {detail}; new nodes cannot join until it is mended by hand"),
-        }),
-    }
-}
-
-/// A note of this name blocks the group instead of becoming a condition.
-pub const AUTH: &str = "aws-auth";
 
 fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draft) {
     let w = &input.resolved.wanted;

@@ -6,10 +6,10 @@ use super::names::GroupNames;
 use super::resolve::Names;
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
-use crate::aws::{Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
+use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
 use crate::observe::{ObserveError, Observed, Observer, drains};
-use crate::provisioner::GroupId;
 use crate::provisioner::ownership::{owned, ownership, taken_over};
+use crate::provisioner::{GroupId, join};
 use crate::upgrade::{Drains, Member};
 
 /// What a group left behind, by the names in its status.
@@ -61,13 +61,15 @@ pub struct Remains {
     pub profile: Option<InstanceProfile>,
     /// Our entry in aws-auth, when it is there.
     pub auth: Option<AuthEntry>,
+    /// Our access entry, when it is there and no other group uses the role.
+    pub access: Option<AccessEntry>,
 }
 
 /// Looks at what is left of a group.
 pub async fn remains(
     o: &Observer<'_>,
+    id: &GroupId,
     names: &Names,
-    uid: &str,
     ownership: &[Tag],
     status: &InstanceGroupStatus,
 ) -> Observed<Remains> {
@@ -78,7 +80,7 @@ pub async fn remains(
         .into_iter()
         .map(|instance| Member { node: o.nodes.get(&instance.id), outdated: Vec::new(), instance })
         .collect();
-    let drains = drains(o, &members, uid).await?;
+    let drains = drains(o, &members, &id.uid).await?;
     let mut remains = Remains {
         members,
         drains,
@@ -88,6 +90,7 @@ pub async fn remains(
         inline: vec![],
         profile: None,
         auth: None,
+        access: None,
         group,
     };
     if remains.group.as_ref().is_some_and(|g| owned(&g.tags, ownership)) {
@@ -107,5 +110,8 @@ pub async fn remains(
     // A group that is to go may have no spec that could tell which of the two it was.
     let entries = role_arn.into_iter().flat_map(|arn| [false, true].map(|windows| AuthEntry::for_nodes(arn, windows)));
     remains.auth = entries.into_iter().find(|e| aws_auth::state(o.map_roles, e) == aws_auth::EntryState::Present);
+    if let Some(role_arn) = role_arn {
+        remains.access = join::left(o, &id.key(), &ownership[0].value, role_arn, status).await?;
+    }
     Ok(remains)
 }

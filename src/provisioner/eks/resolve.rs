@@ -10,9 +10,13 @@ use super::names::{GroupNames, managed_policy_arns};
 use super::user_data::{self, BootstrapInput, Ignored, OsFamily};
 use super::wanted::{GivenRole, Image, MOST_TYPES, Wanted};
 use crate::api::names::label;
+use crate::auth::access_entries::Way;
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{Catalogue, Cluster, InstanceProfile, InstanceType, NetworkObject, Tag, TemplateData};
+use crate::aws::{
+    AccessKind, Catalogue, Cluster, InstanceProfile, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData,
+};
 use crate::plan::Reason;
+use crate::provisioner::join::way;
 use crate::provisioner::ownership::ownership;
 use crate::provisioner::{GroupId, Problem};
 use crate::redact::Redacted;
@@ -119,8 +123,12 @@ pub struct Resolved {
     pub tags: Vec<Tag>,
     /// The tags that say whose a resource is.
     pub ownership: Vec<Tag>,
-    /// How its nodes join.
+    /// Which kinds of entry let its nodes join.
+    pub way: Way,
+    /// Its entry in aws-auth.
     pub auth: AuthEntry,
+    /// Its access entry.
+    pub access: NewAccessEntry,
     /// The trust policy of a role of our own.
     pub trust: String,
 }
@@ -139,9 +147,10 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
             .because(Reason::NotFound),
         ]);
     };
-    if cluster.authentication_mode == "API" {
-        problems.push(auth_mode(&wanted));
-    }
+    let way = way(wanted.join_auth, cluster, "spec.eks.configuration.clusterName").unwrap_or_else(|problem| {
+        problems.push(problem);
+        Way::AwsAuth { retire: false }
+    });
     let subnets = ids(&mut problems, "subnets", &wanted.subnets, &env.subnets, env);
     let security_groups = ids(&mut problems, "securityGroups", &wanted.security_groups, &env.security_groups, env);
     if env.instance_type == Some(None) {
@@ -183,13 +192,21 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         return Err(problems);
     }
     let ownership = ownership(&wanted.cluster, &wanted.id);
+    let windows = wanted.family == OsFamily::Windows;
     Ok(Resolved {
         fingerprint: Fingerprint::of(wanted.family.as_str(), &data, &boot),
         pool: pool(&wanted, env, &subnets),
         subnets,
         data,
         ignored,
-        auth: AuthEntry::for_nodes(&role_arn, wanted.family == OsFamily::Windows),
+        way,
+        auth: AuthEntry::for_nodes(&role_arn, windows),
+        access: NewAccessEntry {
+            cluster: cluster.name.clone(),
+            principal: role_arn.clone(),
+            kind: if windows { AccessKind::Ec2Windows } else { AccessKind::Ec2Linux },
+            tags: ownership.clone(),
+        },
         trust: trust(account.region),
         role_arn,
         own_role: wanted.given_role.is_none(),
@@ -213,16 +230,6 @@ fn sorted(names: &[String]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-fn auth_mode(wanted: &Wanted) -> Problem {
-    Problem::invalid(
-        "spec.eks.configuration.clusterName",
-        &wanted.cluster,
-        "takes access entries only (authenticationMode API)",
-        "set the cluster's authenticationMode to API_AND_CONFIG_MAP",
-    )
-    .because(Reason::AuthModeUnsupported)
 }
 
 fn ids(

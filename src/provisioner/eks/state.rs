@@ -8,7 +8,7 @@ use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::Resolved;
 use crate::api::InstanceGroupStatus;
-use crate::auth::aws_auth::EntryState;
+use crate::auth::access_entries::Found;
 use crate::aws::{
     InstanceProfile, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplateData, TemplatePin,
     WarmInstance,
@@ -57,10 +57,8 @@ pub struct State {
     pub tagging_rests: bool,
     /// Launch times, once `rotate-at` has come.
     pub launched: BTreeMap<String, Timestamp>,
-    /// Our entry in aws-auth.
-    pub auth: EntryState,
-    /// A group of ours has recorded that it put that entry there.
-    pub auth_is_ours: bool,
+    /// The role's entry in aws-auth and its access entry.
+    pub join: Found,
     /// Nodes by instance id.
     pub nodes: BTreeMap<String, NodeView>,
     /// All nodes of the cluster.

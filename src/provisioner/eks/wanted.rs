@@ -15,6 +15,7 @@ use crate::api::{
     EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, SpotRecommendation, UserDataStage,
     names::{annotation, label},
 };
+use crate::auth::JoinAuth;
 use crate::aws::{
     BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
 };
@@ -80,6 +81,8 @@ pub struct Wanted {
     pub max_pods: Option<u32>,
     /// Pods have interfaces of their own, which limits them unless `max_pods` is set.
     pub networking: Option<CustomNetworking>,
+    /// How nodes get the right to join.
+    pub join_auth: JoinAuth,
     /// The nodes ask EKS for the cluster's endpoint and certificate, rather than find them in their user data.
     pub asks_for_endpoint: bool,
     /// The `--container-runtime` of Amazon Linux 2 and Windows.
@@ -272,6 +275,7 @@ pub fn parse(
             .filter(|n| *n > 0)
             .map(|n| n.min(u32::MAX.into()) as u32),
         networking: networking(&mut problems, annotations),
+        join_auth: JoinAuth::default(),
         asks_for_endpoint: false,
         container_runtime: c.bootstrap_options.as_ref().and_then(|b| set(&b.container_runtime)),
         bootstrap_arguments: Redacted::new(set(&c.bootstrap_arguments).unwrap_or_default()),

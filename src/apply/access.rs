@@ -1,0 +1,60 @@
+//! Access entries.
+
+use super::{Done, Run, Step_, Stopped};
+use crate::aws::{AccessEntry, AwsErrorKind, NewAccessEntry};
+use crate::provisioner::eks::create::token;
+
+impl Run<'_> {
+    /// One that is there already is adopted when such nodes join by it; what it is else, the next pass tells.
+    pub(super) async fn put_access_entry(&self, input: &NewAccessEntry) -> Step_ {
+        let NewAccessEntry { cluster, principal, kind, tags } = input;
+        let inventory = self.a.inventory;
+        // The same until the status tells what came of it: a repeated call asks for the same entry, and one for an entry
+        // that was deleted since asks for another.
+        let token = token(&[cluster, principal, kind.as_str(), &self.id.uid, &self.rv]);
+        match inventory.aws().eks.create_access_entry(input, &token).await {
+            Ok(()) => {
+                inventory.made_access_entry(
+                    cluster,
+                    AccessEntry {
+                        principal: principal.clone(),
+                        kind: kind.as_str().into(),
+                        created: Some(self.a.now),
+                        tags: tags.clone(),
+                    },
+                );
+                Ok(Done::Yes)
+            }
+            Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+                inventory.wrote_access_entry(cluster, principal);
+                let found =
+                    inventory.aws().eks.describe_access_entry(cluster, principal).await.map_err(Stopped::Aws)?;
+                match found.filter(|entry| kind.admits(&entry.kind)) {
+                    Some(entry) => {
+                        inventory.made_access_entry(cluster, entry);
+                        Ok(Done::Yes)
+                    }
+                    None => Err(Stopped::Aws(error)),
+                }
+            }
+            Err(error) => {
+                inventory.wrote_access_entry(cluster, principal);
+                Err(Stopped::Aws(error))
+            }
+        }
+    }
+
+    pub(super) async fn remove_access_entry(&self, cluster: &str, principal: &str) -> Step_ {
+        let inventory = self.a.inventory;
+        match inventory.aws().eks.delete_access_entry(cluster, principal).await {
+            Err(error) if !error.is_not_found() => {
+                inventory.wrote_access_entry(cluster, principal);
+                Err(Stopped::Aws(error))
+            }
+            Ok(()) | Err(_) => {
+                inventory.gone_access_entry(cluster, principal);
+                Ok(Done::Yes)
+            }
+        }
+    }
+}

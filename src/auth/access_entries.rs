@@ -1,0 +1,489 @@
+//! Aws-auth or access entries: which kind of entry a role is to have, and what is to be done for it.
+//!
+//! A role moves from one kind to the other without a gap: the new entry is seen before the old one is taken out, and
+//! only what this controller put there is ever taken out.
+
+use clap::ValueEnum;
+use jiff::{SignedDuration, Timestamp};
+
+use super::aws_auth::{AuthEntry, EntryState};
+use crate::api::JoinStatus;
+use crate::api::names::tag;
+use crate::aws::{AccessEntry, NewAccessEntry, Tag, tag_map};
+use crate::plan::{Drift, Planned, Step};
+
+/// How nodes get the right to join the cluster: `--join-auth`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum JoinAuth {
+    /// What the cluster reads: its authenticationMode decides.
+    #[default]
+    Auto,
+    /// An entry in the ConfigMap kube-system/aws-auth.
+    AwsAuth,
+    /// An access entry of the EKS cluster.
+    AccessEntries,
+    /// Both, while moving from one to the other.
+    Both,
+}
+
+impl JoinAuth {
+    /// As the flag takes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JoinAuth::Auto => "auto",
+            JoinAuth::AwsAuth => "aws-auth",
+            JoinAuth::AccessEntries => "access-entries",
+            JoinAuth::Both => "both",
+        }
+    }
+}
+
+/// Which kinds of entry roles of one cluster are to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// An entry in aws-auth.
+    AwsAuth {
+        /// Our access entry is taken out once the entry in aws-auth is there.
+        retire: bool,
+    },
+    /// An access entry.
+    AccessEntries {
+        /// Our entry in aws-auth is taken out once the access entry is there.
+        retire: bool,
+    },
+    /// One of each.
+    Both,
+    /// What a role has stays; a role that has neither gets an access entry.
+    Either,
+}
+
+/// A way that the cluster does not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// What the cluster does not do.
+    pub rule: String,
+    /// What a person can do.
+    pub remedy: &'static str,
+}
+
+/// Which kinds of entry a cluster's authenticationMode and the flag ask for (Amazon EKS User Guide, "Grant IAM users
+/// access to Kubernetes with EKS access entries").
+///
+/// # Errors
+/// The cluster does not read what the flag asks for.
+pub fn way(asked: JoinAuth, authentication_mode: &str) -> Result<Way, Unread> {
+    match (authentication_mode, asked) {
+        ("API", JoinAuth::Auto) => Ok(Way::AccessEntries { retire: false }),
+        // What is written into aws-auth would be read by nobody.
+        ("API", JoinAuth::Both) => Ok(Way::AccessEntries { retire: false }),
+        ("API", JoinAuth::AccessEntries) | ("API_AND_CONFIG_MAP", JoinAuth::AccessEntries) => {
+            Ok(Way::AccessEntries { retire: true })
+        }
+        ("API", JoinAuth::AwsAuth) => Err(Unread {
+            rule: "takes access entries only (authenticationMode API), and --join-auth is aws-auth".into(),
+            remedy: "set --join-auth to auto or access-entries",
+        }),
+        ("API_AND_CONFIG_MAP", JoinAuth::Auto) => Ok(Way::Either),
+        ("API_AND_CONFIG_MAP", JoinAuth::AwsAuth) => Ok(Way::AwsAuth { retire: true }),
+        ("API_AND_CONFIG_MAP", JoinAuth::Both) => Ok(Way::Both),
+        (_, JoinAuth::Auto | JoinAuth::AwsAuth) => Ok(Way::AwsAuth { retire: false }),
+        (mode, JoinAuth::AccessEntries | JoinAuth::Both) => Err(Unread {
+            rule: format!("takes no access entries (authenticationMode {mode}), and --join-auth is {}", asked.as_str()),
+            remedy: "set the cluster's authenticationMode to API_AND_CONFIG_MAP, or --join-auth to auto",
+        }),
+    }
+}
+
+/// What is known of a role's access entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Nobody had a reason to look.
+    #[default]
+    Unasked,
+    /// The cluster has none for this role.
+    Absent,
+    /// It is there.
+    Present {
+        /// `EC2_LINUX`, `STANDARD` and so on.
+        kind: String,
+        /// Its tags prove that a group of this cluster made it; false as well where nobody had a reason to read them.
+        ours: bool,
+        /// When it was made, where it was read.
+        created: Option<Timestamp>,
+    },
+}
+
+impl Access {
+    /// An entry that was read.
+    pub fn of(entry: Option<&AccessEntry>, cluster: &str) -> Self {
+        match entry {
+            None => Access::Absent,
+            Some(entry) => {
+                let ours = ours(&entry.tags, cluster);
+                Access::Present { kind: entry.kind.clone(), ours, created: entry.created }
+            }
+        }
+    }
+
+    /// The type of the entry that is there.
+    pub fn kind(&self) -> Option<&str> {
+        match self {
+            Access::Present { kind, .. } => Some(kind),
+            Access::Unasked | Access::Absent => None,
+        }
+    }
+}
+
+/// Whether a group of this cluster made what carries these tags: one of those that share the role, whichever it was.
+pub fn ours(tags: &[Tag], cluster: &str) -> bool {
+    let tags = tag_map(tags);
+    tags.get(tag::CLUSTER_NAME) == Some(&cluster)
+        && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
+}
+
+/// What was seen of a role's entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its entry in aws-auth.
+    pub auth: EntryState,
+    /// A group of ours has recorded that it put that entry there.
+    pub auth_is_ours: bool,
+    /// Its access entry.
+    pub access: Access,
+    /// Another group uses the role.
+    pub shared: bool,
+    /// Every other group that uses the role has its access entry.
+    pub others_have_it: bool,
+}
+
+/// A role and everything that its entries depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Joining<'a> {
+    /// Which kinds of entry it is to have.
+    pub way: Way,
+    /// The entry that it is to have in aws-auth.
+    pub entry: &'a AuthEntry,
+    /// The access entry that it is to have.
+    pub wanted: &'a NewAccessEntry,
+    /// What there is.
+    pub found: &'a Found,
+    /// The role is this group's own, and its entries with it.
+    pub own_role: bool,
+    /// IAM knows the role everywhere; before that, EKS refuses an access entry for it.
+    pub settled: bool,
+    /// How long an access entry must have been there before the entry in aws-auth goes.
+    pub handover: SignedDuration,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// What is to be done for a role.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Joined {
+    /// In order: what is put comes first.
+    pub steps: Vec<Planned>,
+    /// Why nodes with this role cannot join until a person acts, where the conflict is, and the remedy.
+    pub conflict: Option<String>,
+    /// When the old entry may go.
+    pub wake: Option<Timestamp>,
+}
+
+impl Way {
+    /// Whether a role's access entry is to be looked at, given its entry in aws-auth and whether we recorded one of each
+    /// kind. Groups that join by aws-auth cost no call.
+    pub fn looks(self, auth: &EntryState, auth_is_ours: bool, access_is_ours: bool) -> bool {
+        match self {
+            Way::AwsAuth { retire } => retire && access_is_ours,
+            Way::AccessEntries { .. } | Way::Both => true,
+            Way::Either => *auth != EntryState::Present && !auth_is_ours,
+        }
+    }
+
+    /// Whether something may be taken out because of what is seen, so that an old look is not good enough.
+    pub fn needs_fresh(self, auth: &EntryState, auth_is_ours: bool) -> bool {
+        match self {
+            Way::AwsAuth { retire } => retire,
+            Way::AccessEntries { retire } => retire && *auth == EntryState::Present && auth_is_ours,
+            Way::Both | Way::Either => false,
+        }
+    }
+}
+
+impl Joining<'_> {
+    /// Which entries the role is to have: in aws-auth, and as an access entry.
+    fn wants(&self) -> (bool, bool) {
+        match self.way {
+            Way::AwsAuth { .. } => (true, false),
+            Way::AccessEntries { .. } => (false, true),
+            Way::Both => (true, true),
+            Way::Either => {
+                let Found { auth, auth_is_ours, access, .. } = self.found;
+                let admitted = access.kind().is_some_and(|kind| self.wanted.kind.admits(kind));
+                let aws_auth = (*auth != EntryState::Absent || *auth_is_ours) && !admitted;
+                (aws_auth, !aws_auth)
+            }
+        }
+    }
+
+    /// Decides.
+    pub fn decide(&self) -> Joined {
+        let (aws_auth, access_entry) = self.wants();
+        let mut joined = Joined::default();
+        if aws_auth {
+            self.put_in_aws_auth(&mut joined);
+        }
+        if access_entry {
+            self.put_access_entry(&mut joined);
+        }
+        if joined.steps.is_empty() && joined.conflict.is_none() {
+            self.retire(&mut joined);
+        }
+        joined
+    }
+
+    fn put_in_aws_auth(&self, joined: &mut Joined) {
+        match &self.found.auth {
+            EntryState::Present => {}
+            EntryState::Absent => joined.steps.push(Planned {
+                step: Step::PutAuthEntry(self.entry.clone()),
+                because: vec![Drift::new("aws-auth", "", &self.entry.role_arn)],
+            }),
+            EntryState::Conflict { detail } | EntryState::Unparsable { detail } => {
+                joined.conflict = Some(format!("kube-system/aws-auth: {detail}"));
+            }
+        }
+    }
+
+    fn put_access_entry(&self, joined: &mut Joined) {
+        let NewAccessEntry { cluster, principal, kind, .. } = self.wanted;
+        let to = format!("{} {principal}", kind.as_str());
+        let put = |from: &str| Planned {
+            step: Step::PutAccessEntry(self.wanted.clone()),
+            because: vec![Drift::new("access entry", from, &to)],
+        };
+        match &self.found.access {
+            Access::Unasked => {}
+            Access::Absent => joined.steps.extend(self.settled.then(|| put(""))),
+            Access::Present { kind: found, .. } if kind.admits(found) => {}
+            // Its type cannot be changed, and nobody else's nodes join by it.
+            Access::Present { kind: found, ours: true, .. } if self.settled && !self.found.shared => {
+                joined.steps.extend([self.remove_access_entry().into(), put(found)]);
+            }
+            Access::Present { kind: found, .. } => {
+                joined.conflict = Some(format!(
+                    "the access entry of {principal} in the cluster {cluster} has the type {found}, and these nodes need {}; delete \
+                     it, and one of the right type is made, or give the group another role",
+                    kind.as_str()
+                ));
+            }
+        }
+    }
+
+    /// What is ours and not wanted any more goes while the role's other entry is there.
+    fn retire(&self, joined: &mut Joined) {
+        let Found { auth, auth_is_ours, access, others_have_it, .. } = self.found;
+        let moved = |from: &str, to: &str, step: Step| Planned { step, because: vec![Drift::new("join", from, to)] };
+        match (self.way, auth, access) {
+            (Way::AwsAuth { retire: true }, EntryState::Present, Access::Present { ours: true, .. }) => {
+                joined.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
+            }
+            (Way::AccessEntries { retire: true }, EntryState::Present, Access::Present { created, .. })
+                if *others_have_it && (*auth_is_ours || self.own_role) =>
+            {
+                let due = created.map(|made| made + self.handover).filter(|due| *due > self.now);
+                joined.wake = due;
+                let step = Step::RemoveAuthEntry(self.entry.clone());
+                joined.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
+            }
+            _ => {}
+        }
+    }
+
+    fn remove_access_entry(&self) -> Step {
+        let NewAccessEntry { cluster, principal, .. } = self.wanted;
+        Step::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
+    }
+
+    /// Roles whose entry in aws-auth is ours once the steps are done, for `status.managed.authEntries`.
+    pub fn auth_entries(&self, joined: &Joined, role_arn: &str, old: &[String]) -> Vec<String> {
+        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::PutAuthEntry(_)));
+        match (puts, &self.found.auth) {
+            (true, _) => vec![role_arn.to_owned()],
+            (false, EntryState::Absent) => Vec::new(),
+            (false, _) if self.found.auth_is_ours => vec![role_arn.to_owned()],
+            (false, EntryState::Present | EntryState::Conflict { .. } | EntryState::Unparsable { .. }) => old.to_vec(),
+        }
+    }
+
+    /// Roles whose access entry is ours once the steps are done, for `status.managed.accessEntries`.
+    pub fn access_entries(&self, joined: &Joined, old: &[String]) -> Vec<String> {
+        let role = || vec![self.wanted.principal.clone()];
+        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::PutAccessEntry(_)));
+        match (puts, &self.found.access) {
+            (true, _) | (false, Access::Present { ours: true, .. }) => role(),
+            (false, Access::Absent) => Vec::new(),
+            (false, Access::Unasked | Access::Present { ours: false, .. }) => old.to_vec(),
+        }
+    }
+
+    /// How the role joins now, for `status.join`; nothing where nobody ever looked at access entries.
+    pub fn told(&self, remembered: Option<&JoinStatus>) -> Option<JoinStatus> {
+        let access_entry = match (&self.found.access, remembered) {
+            (Access::Unasked, None) => return None,
+            (Access::Unasked, Some(old)) => old.access_entry.clone(),
+            (Access::Absent, _) => None,
+            (Access::Present { kind, .. }, _) => Some(kind.clone()),
+        };
+        Some(JoinStatus { aws_auth: self.found.auth == EntryState::Present, access_entry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::AccessKind;
+
+    const ROLE: &str = "arn:aws:iam::1:role/team/nodes";
+
+    #[test]
+    fn the_way_follows_the_flag_and_what_the_cluster_reads() {
+        use JoinAuth::{AccessEntries as Access, Auto, AwsAuth, Both};
+        let (config_map, either, api) = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API");
+        let access = |retire| Some(Way::AccessEntries { retire });
+        let aws_auth = |retire| Some(Way::AwsAuth { retire });
+        let cases = [
+            (config_map, [aws_auth(false), aws_auth(false), None, None]),
+            (either, [Some(Way::Either), aws_auth(true), access(true), Some(Way::Both)]),
+            (api, [access(false), None, access(true), access(false)]),
+        ];
+        for (mode, wanted) in cases {
+            assert_eq!([Auto, AwsAuth, Access, Both].map(|asked| way(asked, mode).ok()), wanted, "{mode}");
+        }
+        let unread = way(Both, config_map).unwrap_err();
+        assert!(unread.rule.contains("--join-auth is both") && unread.remedy.contains("API_AND_CONFIG_MAP"));
+    }
+
+    fn present(kind: &str, ours: bool) -> Access {
+        Access::Present { kind: kind.into(), ours, created: None }
+    }
+
+    fn conflict() -> EntryState {
+        EntryState::Conflict { detail: "another entry".into() }
+    }
+
+    /// A given role that another group does not use, its entry in aws-auth recorded as ours where it is there.
+    fn found(auth: EntryState, access: Access) -> Found {
+        Found { auth_is_ours: auth == EntryState::Present, auth, access, shared: false, others_have_it: true }
+    }
+
+    fn decided(way: Way, found: &Found, change: impl FnOnce(&mut Joining)) -> (Vec<&'static str>, Option<String>) {
+        let entry = AuthEntry::for_nodes(ROLE, false);
+        let wanted =
+            NewAccessEntry { cluster: "demo".into(), principal: ROLE.into(), kind: AccessKind::Ec2Linux, tags: vec![] };
+        let mut joining = Joining {
+            way,
+            entry: &entry,
+            wanted: &wanted,
+            found,
+            own_role: false,
+            settled: true,
+            handover: SignedDuration::from_secs(60),
+            now: Timestamp::UNIX_EPOCH,
+        };
+        change(&mut joining);
+        let joined = joining.decide();
+        (joined.steps.iter().map(|p| p.step.name()).collect(), joined.conflict)
+    }
+
+    fn steps(way: Way, auth: EntryState, access: Access) -> Vec<&'static str> {
+        decided(way, &found(auth, access), |_| ()).0
+    }
+
+    #[test]
+    fn the_new_entry_is_there_before_the_old_one_goes() {
+        use EntryState::{Absent, Present};
+        let moving = Way::AccessEntries { retire: true };
+        assert_eq!(steps(Way::Both, Present, Access::Absent), ["PutAccessEntry"]);
+        assert_eq!(steps(Way::Both, Present, present("EC2_LINUX", true)), Vec::<&str>::new());
+        assert_eq!(steps(moving, Present, Access::Absent), ["PutAccessEntry"]);
+        assert_eq!(steps(moving, Present, present("EC2_LINUX", true)), ["RemoveAuthEntry"]);
+        assert_eq!(steps(moving, Absent, present("EC2_LINUX", true)), Vec::<&str>::new());
+        // And back again.
+        let back = Way::AwsAuth { retire: true };
+        assert_eq!(steps(Way::Both, Absent, present("EC2_LINUX", true)), ["PutAuthEntry"]);
+        assert_eq!(steps(back, Absent, present("EC2_LINUX", true)), ["PutAuthEntry"]);
+        assert_eq!(steps(back, Present, present("EC2_LINUX", true)), ["RemoveAccessEntry"]);
+    }
+
+    #[test]
+    fn an_entry_that_was_there_before_us_is_used_and_never_removed() {
+        use EntryState::Present;
+        assert_eq!(steps(Way::AwsAuth { retire: true }, Present, present("EC2_LINUX", false)), Vec::<&str>::new());
+        let foreign = Found { auth_is_ours: false, ..found(Present, present("EC2_LINUX", true)) };
+        let moving = Way::AccessEntries { retire: true };
+        assert_eq!(decided(moving, &foreign, |_| ()).0, Vec::<&str>::new());
+        // The entry of a group's own role is the group's, whoever wrote it.
+        assert_eq!(decided(moving, &foreign, |j| j.own_role = true).0, ["RemoveAuthEntry"]);
+    }
+
+    #[test]
+    fn the_old_entry_stays_while_another_group_has_no_other_one_or_the_new_one_is_young() {
+        let moving = Way::AccessEntries { retire: true };
+        let alone = found(EntryState::Present, present("EC2_LINUX", true));
+        let others = Found { others_have_it: false, ..alone.clone() };
+        assert_eq!(decided(moving, &others, |_| ()).0, Vec::<&str>::new());
+        let made = Access::Present { kind: "EC2_LINUX".into(), ours: true, created: Some(Timestamp::UNIX_EPOCH) };
+        let young = Found { access: made, ..alone };
+        assert_eq!(decided(moving, &young, |_| ()).0, Vec::<&str>::new());
+        let later = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
+        assert_eq!(decided(moving, &young, |j| j.now = later).0, ["RemoveAuthEntry"]);
+    }
+
+    #[test]
+    fn auto_leaves_a_role_the_entry_that_it_has_and_gives_a_new_one_an_access_entry() {
+        use EntryState::{Absent, Present};
+        let auto = Way::Either;
+        assert_eq!(steps(auto, Absent, Access::Absent), ["PutAccessEntry"]);
+        assert_eq!(steps(auto, Absent, present("EC2_LINUX", false)), Vec::<&str>::new());
+        assert_eq!(steps(auto, Present, Access::Unasked), Vec::<&str>::new());
+        assert!(!auto.looks(&Present, false, false) && auto.looks(&Absent, false, false));
+        // What we put into aws-auth and somebody took out comes back there, whatever else the controller may do.
+        let lost = Found { auth_is_ours: true, ..found(Absent, Access::Unasked) };
+        assert!(!auto.looks(&Absent, true, false));
+        assert_eq!(decided(auto, &lost, |_| ()).0, ["PutAuthEntry"]);
+        // An access entry counts, whatever aws-auth says.
+        assert_eq!(decided(auto, &found(conflict(), present("EC2_LINUX", false)), |_| ()), (vec![], None));
+        assert!(decided(auto, &found(conflict(), Access::Absent), |_| ()).1.is_some());
+    }
+
+    #[test]
+    fn an_entry_of_a_wrong_type_is_a_conflict_unless_it_is_ours_alone() {
+        let access = Way::AccessEntries { retire: false };
+        let of = |kind: &str, ours| found(EntryState::Absent, present(kind, ours));
+        let (steps, told) = decided(access, &of("STANDARD", false), |_| ());
+        assert!(steps.is_empty());
+        let told = told.expect("a conflict");
+        assert!(["STANDARD", "EC2_LINUX", ROLE, "demo", "delete it"].iter().all(|w| told.contains(w)), "{told}");
+        assert_eq!(decided(access, &of("FARGATE_LINUX", true), |_| ()).0, ["RemoveAccessEntry", "PutAccessEntry"]);
+        let shared = Found { shared: true, ..of("FARGATE_LINUX", true) };
+        assert!(decided(access, &shared, |_| ()).1.is_some());
+        assert_eq!(decided(access, &of("EC2_WINDOWS", false), |_| ()), (vec![], None), "it admits Linux nodes too");
+        assert!(!AccessKind::Ec2Windows.admits("EC2_LINUX"));
+    }
+
+    #[test]
+    fn a_role_that_iam_does_not_know_yet_waits() {
+        let nothing = found(EntryState::Absent, Access::Absent);
+        let waits = decided(Way::AccessEntries { retire: false }, &nothing, |j| j.settled = false);
+        assert_eq!(waits, (vec![], None));
+    }
+
+    #[test]
+    fn only_tags_of_this_cluster_prove_that_an_entry_is_ours() {
+        let tags = |cluster: &str| -> Vec<Tag> {
+            let pairs = [(tag::CLUSTER_NAME, cluster), (tag::INSTANCE_GROUP, "web"), (tag::NAMESPACE, "team")];
+            pairs.map(|(key, value)| Tag { key: key.into(), value: value.into() }).into()
+        };
+        assert!(ours(&tags("demo"), "demo") && !ours(&tags("other"), "demo") && !ours(&tags("demo")[..2], "demo"));
+    }
+}

@@ -1,0 +1,140 @@
+//! Access entries: one listing of each cluster says which there are; what an entry is, is read once for all groups.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::batched::Read;
+use super::listing::Rows;
+use super::reads::one;
+use super::{FOR_EVER, Inventory, MaxAge};
+use crate::aws::{AccessEntry, Aws, AwsResult};
+
+/// The key of an entry in its cache; no name of a cluster holds a slash.
+fn key(cluster: &str, principal: &str) -> String {
+    format!("{cluster}/{principal}")
+}
+
+pub(super) fn lists(aws: &Aws) -> Read<Rows<()>> {
+    one(aws, |aws, cluster| {
+        async move {
+            let found = aws.eks.list_access_entries(&cluster).await?;
+            let rows: HashMap<_, _> = found.into_iter().map(|principal| (principal, ())).collect();
+            Ok(Some(Arc::new(rows)))
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn entries(aws: &Aws) -> Read<AccessEntry> {
+    one(aws, |aws, key| {
+        async move {
+            let (cluster, principal) = key.split_once('/').unwrap_or_default();
+            aws.eks.describe_access_entry(cluster, principal).await
+        }
+        .boxed()
+    })
+}
+
+impl Inventory {
+    /// Whether a cluster has an access entry for a role. `false` only when AWS listed the cluster's entries without it.
+    pub async fn has_access_entry(&self, cluster: &str, principal: &str, max_age: Duration) -> AwsResult<bool> {
+        let listed = self.access_lists.get(cluster, principal, max_age).await?.is_some();
+        if !listed {
+            self.access_entries.forget(|known| known == key(cluster, principal));
+        }
+        Ok(listed)
+    }
+
+    /// A role's access entry. What it is never changes, so that one that stays listed is read once; one that was deleted
+    /// and made again between two listings is seen when `fresh` is asked for.
+    pub async fn access_entry(
+        &self,
+        cluster: &str,
+        principal: &str,
+        max_age: Duration,
+        fresh: bool,
+    ) -> AwsResult<Option<AccessEntry>> {
+        if !fresh && !self.has_access_entry(cluster, principal, max_age).await? {
+            return Ok(None);
+        }
+        let present = if fresh { Duration::ZERO } else { FOR_EVER };
+        let age = MaxAge { present, absent: Duration::ZERO };
+        self.access_entries.get(&key(cluster, principal), age).await
+    }
+
+    /// CreateAccessEntry answered, or an entry was read after it.
+    pub fn made_access_entry(&self, cluster: &str, entry: AccessEntry) {
+        self.access_lists.put(cluster, &entry.principal, Some(()));
+        let key = key(cluster, &entry.principal);
+        self.access_entries.put(&key, Some(entry));
+    }
+
+    /// DeleteAccessEntry answered.
+    pub fn gone_access_entry(&self, cluster: &str, principal: &str) {
+        self.access_lists.put(cluster, principal, None);
+        self.access_entries.put(&key(cluster, principal), None);
+    }
+
+    /// An access entry was written with an unknown outcome.
+    pub fn wrote_access_entry(&self, cluster: &str, principal: &str) {
+        self.access_lists.stale(cluster, principal);
+        self.access_entries.stale(&key(cluster, principal));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::join_all;
+
+    use super::super::stub::Stub;
+    use super::*;
+
+    const OLD: Duration = Duration::from_secs(3600);
+
+    fn entry(principal: &str) -> AccessEntry {
+        AccessEntry { principal: principal.into(), kind: "EC2_LINUX".into(), created: None, tags: vec![] }
+    }
+
+    fn start(principals: &[&str]) -> (Arc<Stub>, Arc<Inventory>) {
+        let stub = Arc::new(Stub::default());
+        stub.edit(|d| d.access_entries = principals.iter().map(|p| entry(p)).collect());
+        let inventory = Inventory::new(stub.aws());
+        (stub, inventory)
+    }
+
+    #[tokio::test]
+    async fn quiet_groups_cost_one_listing_and_no_entry_is_read_twice() {
+        let (stub, inventory) = start(&["shared", "own"]);
+        for age in [OLD, OLD, Duration::ZERO] {
+            let asked = ["shared", "shared", "own"].map(|p| inventory.access_entry("demo", p, age, false));
+            assert!(join_all(asked).await.into_iter().all(|found| found.unwrap().is_some()));
+        }
+        assert!(stub.calls("access entries") <= 1 + 3, "the listing is shared");
+        assert_eq!(stub.calls("access entry"), 2);
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_is_not_listed_any_more_is_read_again_when_it_comes_back() {
+        let (stub, inventory) = start(&["a"]);
+        assert!(inventory.access_entry("demo", "a", OLD, false).await.unwrap().is_some());
+        stub.edit(|d| d.access_entries.clear());
+        assert_eq!(inventory.access_entry("demo", "a", Duration::ZERO, false).await, Ok(None));
+        stub.edit(|d| d.access_entries = vec![AccessEntry { kind: "STANDARD".into(), ..entry("a") }]);
+        let found = inventory.access_entry("demo", "a", Duration::ZERO, false).await.unwrap();
+        assert_eq!(found.map(|e| e.kind).as_deref(), Some("STANDARD"));
+    }
+
+    #[tokio::test]
+    async fn what_we_wrote_ourselves_is_known_without_a_read() {
+        let (stub, inventory) = start(&["a"]);
+        assert!(!inventory.has_access_entry("demo", "b", OLD).await.unwrap());
+        inventory.made_access_entry("demo", entry("b"));
+        inventory.gone_access_entry("demo", "a");
+        assert!(inventory.access_entry("demo", "b", OLD, false).await.unwrap().is_some());
+        assert!(!inventory.has_access_entry("demo", "a", OLD).await.unwrap());
+        assert_eq!((stub.calls("access entries"), stub.calls("access entry")), (1, 0));
+    }
+}

@@ -1,0 +1,76 @@
+//! Looks how a role joins: its entry in aws-auth, and its access entry where that plays a part.
+
+use std::time::Duration;
+
+use super::Problem;
+use crate::api::InstanceGroupStatus;
+use crate::auth::access_entries::{self, Access, Found, JoinAuth, Way};
+use crate::auth::aws_auth::{self, AuthEntry};
+use crate::aws::{AccessEntry, Cluster, NewAccessEntry};
+use crate::observe::{ObserveError, Observed, Observer};
+use crate::plan::Reason;
+
+/// Which kinds of entry the roles of a cluster are to have.
+///
+/// # Errors
+/// The cluster does not read what `--join-auth` asks for; `path` is the field that names the cluster.
+pub fn way(asked: JoinAuth, cluster: &Cluster, path: &str) -> Result<Way, Problem> {
+    access_entries::way(asked, &cluster.authentication_mode).map_err(|unread| {
+        Problem::invalid(path, &cluster.name, unread.rule, unread.remedy).because(Reason::AuthModeUnsupported)
+    })
+}
+
+/// What there is for a role of the group `key`. Nothing is asked of AWS while a group joins by aws-auth.
+pub async fn look(
+    o: &Observer<'_>,
+    key: &str,
+    way: Way,
+    entry: &AuthEntry,
+    wanted: &NewAccessEntry,
+    own_role: bool,
+    status: &InstanceGroupStatus,
+) -> Observed<Found> {
+    let NewAccessEntry { cluster, principal, kind, .. } = wanted;
+    let auth = aws_auth::state(o.map_roles, entry);
+    let auth_is_ours = o.groups.authorised(principal);
+    let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(principal));
+    let known = status.join.as_ref().and_then(|join| join.access_entry.clone()).filter(|found| kind.admits(found));
+    let fresh = way.needs_fresh(&auth, auth_is_ours || own_role);
+    let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
+    let access = if !way.looks(&auth, auth_is_ours, recorded) {
+        Access::Unasked
+    } else if let (Some(kind), false, true) = (known, fresh, same_role) {
+        // What it is was read once and never changes; one listing for all groups says whether it is still there.
+        match o.inventory.has_access_entry(cluster, principal, o.resync).await.map_err(ObserveError::Aws)? {
+            true => Access::Present { kind, ours: false, created: None },
+            false => Access::Absent,
+        }
+    } else {
+        let found = o.inventory.access_entry(cluster, principal, o.resync, fresh).await.map_err(ObserveError::Aws)?;
+        Access::of(found.as_ref(), cluster)
+    };
+    Ok(Found {
+        auth,
+        auth_is_ours,
+        access,
+        shared: o.groups.shares_role(principal, key),
+        others_have_it: o.groups.others_have_entry(principal, key),
+    })
+}
+
+/// The access entry that a group leaves behind, when it is recorded as ours, its tags prove it and no other group uses
+/// the role.
+pub async fn left(
+    o: &Observer<'_>,
+    key: &str,
+    cluster: &str,
+    principal: &str,
+    status: &InstanceGroupStatus,
+) -> Observed<Option<AccessEntry>> {
+    let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.iter().any(|e| e == principal));
+    if !recorded || o.groups.shares_role(principal, key) {
+        return Ok(None);
+    }
+    let found = o.inventory.access_entry(cluster, principal, Duration::ZERO, true).await.map_err(ObserveError::Aws)?;
+    Ok(found.filter(|entry| access_entries::ours(&entry.tags, cluster)))
+}
