@@ -281,16 +281,18 @@ def test_the_desired_size_is_the_one_that_the_autoscaler_set(aws, managed):
 
 
 @pytest.mark.parametrize(("ami_type", "kind"), [("AL2023_x86_64_STANDARD", "EC2_LINUX"), ("WINDOWS_CORE_2022_x86_64", "EC2_WINDOWS")])
-def test_eks_makes_the_access_entry_of_the_role_itself(aws, managed, control, ami_type, kind):
-    """Amazon EKS User Guide, "Create access entries": EKS creates them for the roles of managed node groups."""
+def test_eks_makes_the_access_entry_of_the_role_itself_and_leaves_it(aws, managed, control, ami_type, kind):
+    """Amazon EKS User Guide, "Create access entries": EKS creates them for managed node groups; containers-roadmap 2631: it does not remove them."""
     role = managed.role()
     control.post("cluster", authentication_mode="API")
     try:
-        managed.make(0, nodeRole=role, amiType=ami_type)
-        entry = aws.eks.describe_access_entry(**managed.cluster, principalArn=role)["accessEntry"]
+        name = managed.make(0, nodeRole=role, amiType=ami_type)
+        assert aws.eks.describe_access_entry(**managed.cluster, principalArn=role)["accessEntry"]["type"] == kind
+        managed.delete(name)
+        managed.settle(name, None)
+        assert role in aws.eks.list_access_entries(**managed.cluster)["accessEntries"]
     finally:
         control.post("cluster", authentication_mode="CONFIG_MAP")
-    assert entry["type"] == kind
 
 
 def test_faults_hit_calls_on_node_groups_too(aws, managed, control, name):

@@ -108,18 +108,27 @@ def test_eks_lets_the_role_in_and_takes_it_out_with_its_last_group(cloud, manage
     until(lambda: bare not in entries(cloud), "the entry to be gone")
 
 
+def test_a_group_whose_role_loses_its_entry_is_degraded_until_it_has_one_again(cloud, managed, site):
+    """Amazon EKS API Reference, data type Issue: AccessDenied; its nodes can't authenticate with the API server."""
+    role = managed.role()
+    name = managed.make(1, nodeRole=role)
+    site.forbid(role)
+    (issue,) = managed.settle(name, "DEGRADED")["health"]["issues"]
+    assert (issue["code"], len(issue["resourceIds"])) == ("AccessDenied", 1)
+    site.allow(role)
+    managed.settle(name)
+
+
 def test_a_role_without_the_policies_of_a_node_fails_the_creation(managed, control):
     """Amazon EKS API Reference, data type Issue: NodeCreationFailure; Amazon EKS User Guide, "Amazon EKS node IAM role"."""
-    before = control.post("delays", patience=6)["patience"]
-    try:
-        name, other = managed.make(1, None, nodeRole=managed.role([])), managed.make(1, None, nodeRole=managed.role(POLICIES[:1]))
-        (issue,) = managed.settle(name, "CREATE_FAILED")["health"]["issues"]
-        assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Instances failed to join the kubernetes cluster")
-        assert issue["resourceIds"] == [instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]]
-        (issue,) = managed.settle(other, "CREATE_FAILED")["health"]["issues"]
-        assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Unhealthy nodes in the kubernetes cluster")
-    finally:
-        control.post("delays", patience=before)
+    name, other = managed.make(1, None, nodeRole=managed.role([])), managed.make(1, None, nodeRole=managed.role(POLICIES[:1]))
+    for group in (name, other):
+        control.post("nodegroup", name=group, delays={"patience": 8})
+    (issue,) = managed.settle(name, "CREATE_FAILED")["health"]["issues"]
+    assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Instances failed to join the kubernetes cluster")
+    assert issue["resourceIds"] == [instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]]
+    (issue,) = managed.settle(other, "CREATE_FAILED")["health"]["issues"]
+    assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Unhealthy nodes in the kubernetes cluster")
 
 
 def test_labels_and_taints_change_on_the_nodes_that_are_there_and_on_new_ones(cloud, managed):
@@ -173,41 +182,37 @@ def test_a_pod_that_cannot_be_evicted_fails_the_update_unless_it_is_forced(cloud
     name = managed.make(1)
     (node,) = ready(cloud, name, 1)
     run_pods(cloud, unique, node, budget=1)
-    before = control.post("delays", drain=3)["drain"]
-    try:
-        failed = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1]))
-        assert failed["status"] == "Failed"
-        (error,) = failed["errors"]
-        assert (error["errorCode"], error["resourceIds"]) == ("PodEvictionFailure", [node["metadata"]["name"]])
-        assert error["errorMessage"] == f"Reached max retries while trying to evict pods from nodes in node group {name}"
-        shown = managed.settle(name)
-        assert (shown["releaseVersion"], shown["scalingConfig"]["desiredSize"]) == (RELEASES[0], 1)
-        assert homes(cloud, unique) == [node["metadata"]["name"]]
-        forced = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1], force=True))
-        assert forced["status"] == "Successful"
-    finally:
-        control.post("delays", drain=before)
+    control.post("nodegroup", name=name, delays={"drain": 3})
+    failed = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1]))
+    assert failed["status"] == "Failed"
+    (error,) = failed["errors"]
+    assert (error["errorCode"], error["resourceIds"]) == ("PodEvictionFailure", [node["metadata"]["name"]])
+    assert error["errorMessage"] == f"Reached max retries while trying to evict pods from nodes in node group {name}"
+    shown = managed.settle(name)
+    assert (shown["releaseVersion"], shown["scalingConfig"]["desiredSize"]) == (RELEASES[0], 1)
+    assert homes(cloud, unique) == [node["metadata"]["name"]]
+    forced = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1], force=True))
+    assert forced["status"] == "Successful"
     assert cloud.get(f"/api/v1/nodes/{node['metadata']['name']}") is None
 
 
 def test_a_release_that_does_not_start_fails_the_update_and_keeps_the_old_nodes(cloud, managed, control):
     """Amazon EKS User Guide, "Understand each phase of node updates", scale up phase: reasons for NodeCreationFailure."""
-    name = managed.make(1)
+    name = managed.make(1, amiType="BOTTLEROCKET_x86_64")
     (node,) = ready(cloud, name, 1)
-    image = cloud["amis"]["amazonlinux2023"][2]
-    before = control.post("delays", patience=5)["patience"]
+    image, release = cloud["amis"]["bottlerocket"][2], managed.show(name)["releaseVersion"]
+    control.post("nodegroup", name=name, delays={"patience": 5})
     control.post("ami", id=image, behaviour="never-joins")
     try:
-        failed = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[2]))
+        failed = managed.finished(name, managed.upgrade(name, releaseVersion="1.42.0-a8c4a0c3"))
     finally:
         control.post("ami", id=image, behaviour="ok")
-        control.post("delays", patience=before)
     assert (failed["status"], failed["errors"][0]["errorCode"]) == ("Failed", "NodeCreationFailure")
     assert failed["errors"][0]["resourceIds"][0].startswith("i-")
     (kept,) = ready(cloud, name, 1)
     assert kept["metadata"]["name"] == node["metadata"]["name"]
     until(lambda: len(managed.scaling_group(name)["Instances"]) == 1, "the failed instance to be gone")
-    assert managed.show(name)["releaseVersion"] == RELEASES[0]
+    assert managed.show(name)["releaseVersion"] == release
 
 
 def test_a_scale_in_drains_its_node_but_does_not_wait_for_budgets(cloud, managed, control, unique):
@@ -215,14 +220,11 @@ def test_a_scale_in_drains_its_node_but_does_not_wait_for_budgets(cloud, managed
     name = managed.make(1)
     (node,) = ready(cloud, name, 1)
     run_pods(cloud, unique, node, budget=1)
-    before = control.post("delays", drain=3)["drain"]
-    try:
-        group = managed.scaling_group(name)["AutoScalingGroupName"]
-        managed.aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-        until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}")["spec"].get("unschedulable"), "the node to be cordoned")
-        until(lambda: nodes(cloud, name) == [], "the node to be gone")
-    finally:
-        control.post("delays", drain=before)
+    control.post("nodegroup", name=name, delays={"drain": 3})
+    group = managed.scaling_group(name)["AutoScalingGroupName"]
+    managed.aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
+    until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}")["spec"].get("unschedulable"), "the node to be cordoned")
+    until(lambda: nodes(cloud, name) == [], "the node to be gone")
     evictions = [line for line in cloud.audit() if line["objectRef"].get("subresource") == "eviction" and unique in line["objectRef"]["name"]]
     assert evictions
     assert all(line["responseStatus"]["code"] == 429 for line in evictions)

@@ -5,7 +5,8 @@
 `POST /_local/reset-log`
     Sets these counters to zero and writes a `reset` line into the event log; answers `{"seq": n}`.
 `GET  /_local/snapshot`
-    Groups, launch templates with all versions, roles, profiles, access entries, Fargate profiles and tags, to be compared before and after.
+    Groups, launch templates with all versions, managed node groups, roles, profiles, access entries, Fargate profiles and tags, to be
+    compared before and after.
 `POST /_local/faults`  `{"action": ..., ...}` answers `{"id": n}`; `GET` lists them with their `hits`; `DELETE` forgets all.
     action: throttle | error5xx | deny | error (with code, message, status) | delay (with seconds) | lose | stale | hold
     service: `autoscaling`, `ec2`, `iam`, `eks`, `ssm` or `*`; operation: `CreateRole` or `*`; kind: `read`, `write` or `any`
@@ -31,16 +32,15 @@
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
     AWS launches an instance type with the facts of another, offered in these zones of the region, or in all.
 `POST /_local/nodegroup` `{"name", "operation": create|update|delete|degraded, "code": issue or error code, "message": optional,
-    "resources": optional ids}`
-    EKS ends the managed node group's creation, updates or deletion so, or finds it degraded; a code of null ends it.
-`POST /_local/delays` `{"drain": 2}` changes delays of deploy/local/aws/settings.py, in seconds, for everybody; answers them all.
+    "resources": optional ids}` or `{"name", "delays": {"patience": 5, "drain": 3}}`
+    EKS ends the managed node group's creation, updates or deletion so, or finds it degraded; a code of null ends it. Or it is as
+    patient with this group as that, in seconds (see deploy/local/aws/settings.py: nodegroup, patience, drain, cordoned).
 `GET  /_local/instances` what became of each kubelet: `{"i-...": {"state": ..., "reason": ...}}`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from moto.eks.models import eks_backends
@@ -194,16 +194,12 @@ def launch_type(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 def plan_nodegroup(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
     with world.lock:
-        world.nodegroups.plan(
-            fields["name"], fields["operation"], fields.get("code"), fields.get("message"), fields.get("resources") or []
-        )
+        if "delays" in fields:
+            world.nodegroups.be_patient(fields["name"], fields["delays"])
+        else:
+            more = fields.get("message"), fields.get("resources") or []
+            world.nodegroups.plan(fields["name"], fields["operation"], fields.get("code"), *more)
     return {}
-
-
-def change_delays(world: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    delays = replace(world.settings.delays, **{name: float(value) for name, value in fields.items()})
-    world.settings = replace(world.settings, delays=delays)
-    return vars(delays)
 
 
 ROUTES = {
@@ -225,6 +221,5 @@ ROUTES = {
     ("POST", "offering"): set_offering,
     ("POST", "instance-type"): launch_type,
     ("POST", "nodegroup"): plan_nodegroup,
-    ("POST", "delays"): change_delays,
     ("GET", "instances"): lambda world, _: world.kubelets.describe(),
 }

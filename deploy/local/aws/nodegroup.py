@@ -27,7 +27,8 @@ def issue(code: str, message: str, resources: list[str | None]) -> dict[str, Any
 class NodeGroup:
     """A managed node group. `request` is the call that made it; settings are named and shaped as the API has them; `group` is the name of its scaling group.
 
-    `marks` says of each version of its launch template which Kubernetes version and release it launches.
+    `marks` says of each version of its launch template which Kubernetes version and release it launches; `planned` and `delays` are what a test
+    wants to go wrong, and to take its time.
     """
 
     cluster: str
@@ -48,6 +49,7 @@ class NodeGroup:
     marks: dict[str, tuple[str, str]] = field(default_factory=dict)
     surge: int = 0
     planned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    delays: dict[str, float] = field(default_factory=dict)
 
     @property
     def resource_name(self) -> str:

@@ -15,8 +15,6 @@ from .eks_updates import Update
 from .groups import Group, Member
 from .nodegroup import NodeGroup, issue
 
-POLL = 0.2
-
 
 class Rolling:
     """One update of one node group."""
@@ -60,19 +58,19 @@ class Rolling:
 
     def wait(self, count: int, then: Any) -> None:
         """Wait until so many new nodes are ready, or fail."""
-        deadline = time.monotonic() + self.world.settings.delays.patience
+        since = time.monotonic()
 
         def look() -> None:
             if self.over or not self.exists():
                 return
             if len([m for m in self.groups.ready_members(self.group) if self.is_new(m)]) >= count:
                 then()
-            elif time.monotonic() > deadline:
+            elif time.monotonic() - since > self.groups.delay(self.found, "patience"):
                 new = [m.id for m in self.group.members.values() if self.is_new(m) and self.groups.state_of(m) != "ready"]
                 message = f"Couldn't proceed with upgrade process as new nodes are not joining node group {self.found.name}"
                 self.fail(issue("NodeCreationFailure", message, new))
             else:
-                self.groups.after(look, POLL)
+                self.groups.after(look)
 
         look()
 
@@ -116,7 +114,7 @@ class Rolling:
             with self.world.lock:
                 self.drained(member, node, left)
 
-        patience = self.world.settings.delays.drain
+        patience = self.groups.delay(self.found, "drain")
         self.world.timers.after(0, lambda: self.groups.manager.drain(node, patience, self.force, done))
 
     def drained(self, member: Member, node: str, left: list[str]) -> None:
@@ -127,7 +125,7 @@ class Rolling:
             message = f"Reached max retries while trying to evict pods from nodes in node group {self.found.name}"
             self.fail(issue("PodEvictionFailure", message, [node]))
             return
-        self.groups.after(lambda: self.terminate(member), self.world.settings.delays.cordoned)
+        self.groups.after(lambda: self.terminate(member), self.groups.delay(self.found, "cordoned"))
 
     def terminate(self, member: Member) -> None:
         """Terminate an emptied node; while there are more old ones than were added, its place is filled."""
@@ -154,7 +152,7 @@ class Rolling:
         if self.over or not self.exists():
             return
         if not all(self.is_new(member) for member in self.group.members.values()):
-            self.groups.after(self.succeed, POLL)
+            self.groups.after(self.succeed)
             return
         self.over = True
         self.shrink()

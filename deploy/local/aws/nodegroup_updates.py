@@ -47,7 +47,7 @@ class Updates:
     def update_config(self, found: NodeGroup, settings: dict[str, Any], shown: dict[str, Any], request: dict[str, Any]) -> Update:
         """Begin to change the configuration."""
         update = self.begin(found, "ConfigUpdate", shown, request)
-        self.after(lambda: self.apply_config(found, update, settings))
+        self.after(lambda: self.apply_config(found, update, settings), self.delay(found, "nodegroup"))
         return update
 
     def apply_config(self, found: NodeGroup, update: Update, settings: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class Updates:
             self.use_version(found, self.add_version(found, found.version, found.release))
             self.change_nodes(found, before)
         found.modified = now()
-        self.after(lambda: self.finish(found, update))
+        self.after(lambda: self.finish(found, update), self.delay(found, "nodegroup"))
 
     def change_nodes(self, found: NodeGroup, before: dict[str, Any]) -> None:
         """Give the nodes that are there the labels and taints that changed; others on them stay."""
@@ -90,7 +90,7 @@ class Updates:
     def update_version(self, found: NodeGroup, target: tuple[str, str], request: dict[str, Any]) -> Update:
         """Begin to replace the nodes by those of a version and release."""
         update = self.begin(found, "VersionUpdate", {"Version": target[0], "ReleaseVersion": target[1]}, request)
-        self.after(lambda: self.roll(found, update, target))
+        self.after(lambda: self.roll(found, update, target), self.delay(found, "nodegroup"))
         return update
 
     def roll(self, found: NodeGroup, update: Update, target: tuple[str, str]) -> None:
@@ -100,6 +100,17 @@ class Updates:
             self.finish(found, update, planned or self.missing_group(found))
             return
         Rolling(self, found, update, target, bool(update.request.get("force"))).start()
+
+    def delay(self, found: NodeGroup, name: str) -> float:
+        """How long something takes with this group, in seconds."""
+        return found.delays.get(name, getattr(self.world.settings.delays, name))
+
+    def be_patient(self, name: str, delays: dict[str, Any]) -> None:
+        """Let a test say how long things take with a group."""
+        unknown = set(delays) - {"nodegroup", "patience", "drain", "cordoned"}
+        if unknown:
+            raise ValueError(f"delays: {', '.join(sorted(unknown))} are not EKS's with a node group")
+        self.all[name].delays |= {key: float(value) for key, value in delays.items()}
 
     def plan(self, name: str, operation: str, code: str | None, message: str | None, resources: list[str]) -> None:
         """What a test wants to go wrong with a group: its creation, updates, deletion, or all the time; a code of None ends it."""

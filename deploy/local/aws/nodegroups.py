@@ -10,7 +10,10 @@ import time
 from typing import Any
 from uuid import uuid4
 
+import yaml
+
 from . import launch
+from .auth import REASONS
 from .errors import Refused
 from .group_input import put_tags
 from .groups import TERMINATING, Group, Hook, Member, now
@@ -25,6 +28,11 @@ from .templates import Template
 
 POLL = 0.2
 """How often EKS looks after a group that changes, in seconds."""
+NO_ACCESS = (
+    "Your worker nodes do not have access to the cluster. Verify if the node instance role is present and correctly configured in "
+    "the aws-auth ConfigMap."
+)
+INVALID = "The aws-auth ConfigMap in your cluster is invalid"
 HOOK = "Terminate-LC-Hook"
 NETWORK = ("AmazonEKS_CNI_Policy",)
 IMAGES = (
@@ -74,9 +82,9 @@ class NodeGroups(Updates):
         found.status, found.issues, found.modified = status, issues or [], now()
         self.world.log.state("nodegroup", found.name, state=status, issues=[issue["code"] for issue in found.issues])
 
-    def after(self, function: Any, seconds: float | None = None) -> None:
-        """Go on with a group later: without a time, when EKS gets round to it."""
-        self.world.timers.after(self.world.settings.delays.nodegroup if seconds is None else seconds, function)
+    def after(self, function: Any, seconds: float = POLL) -> None:
+        """Go on with a group later."""
+        self.world.timers.after(seconds, function)
 
     def create(self, cluster: Any, request: dict[str, Any], settings: dict[str, Any], version: str, release: str) -> NodeGroup:
         """Begin to make a node group."""
@@ -84,7 +92,7 @@ class NodeGroups(Updates):
         arn = f"arn:aws:eks:{place.region}:{place.account}:nodegroup/{cluster.name}/{name}/{uuid}"
         found = self.all[name] = NodeGroup(cluster.name, name, arn, uuid, request, settings, version, release)
         self.enter(found, "CREATING")
-        self.after(lambda: self.provision(found))
+        self.after(lambda: self.provision(found), self.delay(found, "nodegroup"))
         return found
 
     def provision(self, found: NodeGroup) -> None:
@@ -101,8 +109,7 @@ class NodeGroups(Updates):
         except Refused as refused:
             self.enter(found, "CREATE_FAILED", [issue("AsgInstanceLaunchFailures", refused.message, [found.name])])
             return
-        deadline = time.monotonic() + self.world.settings.delays.patience
-        self.settle(found, deadline)
+        self.settle(found, time.monotonic())
 
     def make_security_group(self, found: NodeGroup) -> None:
         """The group that opens SSH, when a key was given."""
@@ -192,7 +199,7 @@ class NodeGroups(Updates):
         specification = {"LaunchTemplateId": found.template, "Version": number}
         take(self.world, group, {"MixedInstancesPolicy": {"LaunchTemplate": {"LaunchTemplateSpecification": specification}}}, group.subnets)
 
-    def settle(self, found: NodeGroup, deadline: float) -> None:
+    def settle(self, found: NodeGroup, since: float) -> None:
         """Wait until as many nodes are ready as are desired, or for too long."""
         if found.status != "CREATING":
             return
@@ -203,10 +210,10 @@ class NodeGroups(Updates):
             self.enter(found, "CREATE_FAILED", [self.missing_group(found)])
         elif len(self.ready_members(group)) >= group.desired:
             self.enter(found, "ACTIVE")
-        elif time.monotonic() > deadline:
+        elif time.monotonic() - since > self.delay(found, "patience"):
             self.enter(found, "CREATE_FAILED", [self.why_not_ready(found, group)])
         else:
-            self.after(lambda: self.settle(found, deadline), POLL)
+            self.after(lambda: self.settle(found, since))
 
     def ready_members(self, group: Group) -> list[Member]:
         """The members in service whose nodes are ready; where there are no nodes, those in service."""
@@ -230,6 +237,8 @@ class NodeGroups(Updates):
         failed = launch_failure(group)
         if failed and len(group.counted()) < group.desired:
             return issue(*failed, [group.name])
+        if self.world.authentication_mode == "CONFIG_MAP" and not is_list(self.world.kubelets.map_roles):
+            return issue("AccessDenied", INVALID, [])
         members = [member for member in group.members.values() if self.state_of(member) != "ready"]
         alone = [member.id for member in members if self.state_of(member) not in ("joined", "never-ready", "dead")]
         if alone or not members:
@@ -264,7 +273,13 @@ class NodeGroups(Updates):
         failed = launch_failure(group)
         if failed and len(group.counted()) < group.desired:
             issues.append(issue(*failed, [group.name]))
-        return issues
+        shut_out = [member.id for member in group.members.values() if self.is_shut_out(member)]
+        return [*issues, issue("AccessDenied", NO_ACCESS, shut_out)] if shut_out else issues
+
+    def is_shut_out(self, member: Member) -> bool:
+        """Whether the cluster no longer lets an instance's node in."""
+        kubelet = self.world.kubelets.all.get(member.id)
+        return kubelet is not None and kubelet.state == "dead" and kubelet.reason.startswith(REASONS)
 
     def unready(self, kubelet: Any) -> bool:
         """Whether a node of a managed group never becomes ready: its role gives it no network, or no images."""
@@ -290,7 +305,7 @@ class NodeGroups(Updates):
                 if member.waiting is waiting:
                     self.world.engine.complete(group, member, "CONTINUE")
 
-        self.world.timers.after(0, lambda: self.manager.drain(node, self.world.settings.delays.drain, False, done))
+        self.world.timers.after(0, lambda: self.manager.drain(node, self.delay(found, "drain"), False, done))
 
     def delete(self, found: NodeGroup) -> None:
         """Begin to delete: no instance is wanted any more, and each is drained before it goes."""
@@ -299,7 +314,7 @@ class NodeGroups(Updates):
         if group:
             group.min_size = group.max_size = group.desired = 0
             self.world.engine.poke(group)
-        self.after(lambda: self.empty(found))
+        self.after(lambda: self.empty(found), self.delay(found, "nodegroup"))
 
     def empty(self, found: NodeGroup) -> None:
         """Wait until the last instance is gone, then remove what EKS made."""
@@ -307,12 +322,12 @@ class NodeGroups(Updates):
         if planned:
             self.enter(found, "DELETE_FAILED", [planned])
         elif group and group.everyone():
-            self.after(lambda: self.empty(found), POLL)
+            self.after(lambda: self.empty(found))
         else:
             self.remove(found, group)
 
     def remove(self, found: NodeGroup, group: Group | None) -> None:
-        """Remove scaling group, launch template, instance profile, security group and, if no other group has the role, its entry."""
+        """Remove what EKS made and, if no other group has the role, its entry in aws-auth; an access entry stays."""
         if group:
             self.world.engine.remove(group)
         self.world.templates.by_id.pop(found.template, None)
@@ -324,9 +339,17 @@ class NodeGroups(Updates):
             self.world.ec2.delete_security_group(group_id=found.security_group)
         del self.all[found.name]
         role = found.settings["nodeRole"]
-        if self.world.authentication_mode == "CONFIG_MAP" and all(other.settings["nodeRole"] != role for other in self.all.values()):
+        if self.world.authentication_mode != "API" and all(other.settings["nodeRole"] != role for other in self.all.values()):
             self.manager.forbid(role)
         self.world.log.state("nodegroup", found.name, state="gone")
+
+
+def is_list(map_roles: str | None) -> bool:
+    """Whether EKS can add an entry to mapRoles of aws-auth."""
+    try:
+        return isinstance(yaml.safe_load(map_roles or "[]") or [], list)
+    except yaml.YAMLError:
+        return False
 
 
 def launch_failure(group: Group) -> tuple[str, str] | None:

@@ -9,13 +9,17 @@ from .request import redacted
 
 
 def snapshot(world: Any) -> dict[str, Any]:
-    """Groups, templates, roles, instance profiles, access entries and Fargate profiles by name. User data appears as its hash."""
+    """Groups, templates, managed node groups, roles, instance profiles, access entries and Fargate profiles by name.
+
+    User data appears as its hash.
+    """
     with world.lock:
         return {
             "groups": {name: group(world, g) for name, g in sorted(world.engine.groups.items())},
             "templates": {t.name: template(world, t) for t in sorted(world.templates.by_id.values(), key=lambda t: t.name)},
             "configurations": {name: redacted(c.given) for name, c in sorted(world.configurations.by_name.items())},
             "roles": {r.name: role(r) for r in sorted(world.iam.roles.values(), key=lambda r: r.name)},
+            "nodegroups": {name: dict(world.nodegroups.describe(found)) for name, found in sorted(world.nodegroups.all.items())},
             "profiles": {p.name: profile(p) for p in sorted(world.iam.instance_profiles.values(), key=lambda p: p.name)},
             "access": {arn: entry.describe() for arn, entry in sorted(world.access.entries.items())},
             "fargate": {name: made.describe() for name, made in sorted(world.fargate.profiles.items())},
