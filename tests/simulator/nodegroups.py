@@ -102,10 +102,17 @@ class NodeGroups:
         return events(self.facts["aws_log"], kind="state", object="nodegroup", id=name, **wanted)
 
     def clear(self):
-        """Delete what was made, as far as it can be deleted now."""
-        for name in self.made:
+        """Delete what was made, and wait until it is gone."""
+        with contextlib.suppress(AssertionError):
+            until(lambda: not [name for name in self.made if self.going(name)], "all groups to be gone")
+
+    def going(self, name):
+        """Delete a group if that can be done now; whether it is still there."""
+        shown = self.show(name)
+        if shown and shown["status"] not in ("CREATING", "UPDATING", "DELETING"):
             with contextlib.suppress(ClientError):
                 self.delete(name)
+        return shown is not None
 
 
 def trust(service):

@@ -8,9 +8,9 @@ from simulator.simulation import events, refusal, until
 pytestmark = pytest.mark.mended
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def managed(simulator, aws):
-    """Node groups that are deleted after the test."""
+    """Node groups that are deleted after the module."""
     made = NodeGroups(aws, vars(simulator))
     yield made
     made.clear()

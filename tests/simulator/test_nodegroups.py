@@ -10,9 +10,9 @@ from simulator.simulation import events, refusal, until
 pytestmark = pytest.mark.mended
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def managed(simulator, aws):
-    """Node groups that are deleted after the test."""
+    """Node groups that are deleted after the module."""
     made = NodeGroups(aws, vars(simulator))
     yield made
     made.clear()
@@ -181,6 +181,13 @@ def test_a_key_opens_ssh_by_a_security_group_that_goes_with_the_group(aws, manag
     managed.delete(name)
     managed.settle(name, None)
     assert refusal(aws.ec2.describe_security_groups, GroupIds=[group])[0] == "InvalidGroup.NotFound"
+
+
+def test_a_public_subnet_that_gives_no_addresses_fails_the_creation(managed, simulator):
+    """Amazon EKS User Guide, "Managed node groups concepts" (MapPublicIpOnLaunch); data type Issue: Ec2SubnetInvalidConfiguration."""
+    name = managed.make(1, "CREATE_FAILED", subnets=[simulator.public_subnet])
+    (issue,) = managed.show(name)["health"]["issues"]
+    assert (issue["code"], issue["resourceIds"]) == ("Ec2SubnetInvalidConfiguration", [simulator.public_subnet])
 
 
 def test_deletion_takes_time_and_leaves_nothing(aws, managed, simulator):

@@ -15,6 +15,7 @@ import yaml
 from . import launch
 from .auth import REASONS
 from .errors import Refused
+from .fargate_input import public
 from .group_input import put_tags
 from .groups import TERMINATING, Group, Hook, Member, now
 from .kube import Kube
@@ -33,6 +34,10 @@ NO_ACCESS = (
     "the aws-auth ConfigMap."
 )
 INVALID = "The aws-auth ConfigMap in your cluster is invalid"
+NO_ADDRESSES = (
+    "One or more Amazon EC2 Subnets of the node group does not automatically assign public IP addresses to instances launched into it. "
+    "If you want your instances to be assigned a public IP address, then you need to enable auto-assign public IP address for the subnet."
+)
 HOOK = "Terminate-LC-Hook"
 NETWORK = ("AmazonEKS_CNI_Policy",)
 IMAGES = (
@@ -100,6 +105,10 @@ class NodeGroups(Updates):
         role = self.role_of(found)
         if role is None:
             self.enter(found, "CREATE_FAILED", self.problems(found))
+            return
+        bare = [subnet for subnet in found.settings["subnets"] if gives_no_address(self.world, subnet)]
+        if bare:
+            self.enter(found, "CREATE_FAILED", [issue("Ec2SubnetInvalidConfiguration", NO_ADDRESSES, bare)])
             return
         self.world.access.admit(role, found.entry_type)
         try:
@@ -342,6 +351,12 @@ class NodeGroups(Updates):
         if self.world.authentication_mode != "API" and all(other.settings["nodeRole"] != role for other in self.all.values()):
             self.manager.forbid(role)
         self.world.log.state("nodegroup", found.name, state="gone")
+
+
+def gives_no_address(world: Any, identifier: str) -> bool:
+    """Whether a subnet is public, and gives its instances no public address."""
+    subnet = world.ec2.get_subnet(identifier)
+    return public(world, subnet) and str(subnet.map_public_ip_on_launch).lower() != "true"
 
 
 def is_list(map_roles: str | None) -> bool:
