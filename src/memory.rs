@@ -23,6 +23,8 @@ struct Inner {
 struct GroupMemory {
     /// Since when fewer instances than desired have been running.
     short_since: Option<Timestamp>,
+    /// Since when instances of the warm pool have been waited for.
+    pool_since: Option<Timestamp>,
     /// Failures in a row.
     failures: u32,
     /// The resourceVersion that our own last write gave.
@@ -67,6 +69,14 @@ impl Memory {
         self.group(group, |g| {
             g.short_since = if short { g.short_since.or(Some(now)) } else { None };
             g.short_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+        })
+    }
+
+    /// How long a rotation has been waiting for instances of the warm pool.
+    pub fn pool_waits(&self, group: &str, waits: bool, now: Timestamp) -> SignedDuration {
+        self.group(group, |g| {
+            g.pool_since = if waits { g.pool_since.or(Some(now)) } else { None };
+            g.pool_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
         })
     }
 

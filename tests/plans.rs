@@ -116,6 +116,7 @@ fn fresh(resolved: Resolved) -> World {
         refreshing: false,
         activities: vec![],
         short_for: SignedDuration::ZERO,
+        pool_waits: SignedDuration::ZERO,
         tagging_rests: false,
         launched: BTreeMap::new(),
         join: Found {

@@ -70,6 +70,27 @@ def test_the_pool_goes_to_a_new_image_before_the_nodes_do(tenant):
     assert not group.undrained() and group.max_unavailable_seen() <= 1
 
 
+def test_a_pool_that_is_held_back_halts_the_rotation_and_resumes_it(tenant):
+    """Nothing else would tell a person why no node is replaced."""
+    group = start(tenant, 1, maxSize=3)
+    group.patch({"spec": {"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "10s"}}}})
+    waiting, old = filled(group, 2), group.instances()
+    asg = tenant.cloud.boto("autoscaling")
+    hook = {"AutoScalingGroupName": group.scaling_group, "LifecycleHookName": "theirs"}
+    asg.put_lifecycle_hook(**hook, LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING", HeartbeatTimeout=7200)
+    tenant.defaults(image=images(tenant.cloud)[1])
+    found = group.wait(lambda g: g.is_("RotationHalted"), ROTATION, "the halt")
+    assert found["reason"] == "ReplacementsNotReady" and "lifecycle hook" in found["message"]
+    assert group.instances() == old and group.is_("Stalled", reason="ReplacementsNotReady")
+    held = {i["InstanceId"] for i in pool(group) if i["LifecycleState"] == "Warmed:Pending:Wait"}
+    assert held and all(i in found["message"] for i in held) and not held & set(waiting)
+    for instance in held:
+        asg.complete_lifecycle_action(**hook, InstanceId=instance, LifecycleActionResult="CONTINUE")
+    asg.delete_lifecycle_hook(**hook)
+    wait_rotated(group, old, 1, images(tenant.cloud)[1])
+    assert group.is_("RotationHalted", "False")
+
+
 def test_a_group_is_deleted_with_its_pool(tenant):
     """AWS keeps a group whose pool has instances: its deletion would hang for ever."""
     group = start(tenant, 1, minSize=1)

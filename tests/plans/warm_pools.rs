@@ -1,7 +1,7 @@
 //! Warm pools: made, changed, taken away, and brought to a new version before the nodes are.
 
 use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
-use instance_manager::plan::{Outcome, Step};
+use instance_manager::plan::{Outcome, Reason, Step};
 
 use super::*;
 
@@ -103,6 +103,33 @@ fn one_that_is_given_up_is_not_given_up_again() {
     let mut given_up = warmed("i-8", "1", WarmPhase::Ready);
     given_up.instance.healthy = false;
     assert!(replaced(&changed(vec![given_up, warmed("i-9", "2", WarmPhase::Ready)])).is_empty());
+}
+
+#[test]
+fn a_pool_that_is_not_prepared_in_time_halts_the_rotation_until_something_changes() {
+    let held = |minutes| {
+        changed(vec![warmed("i-8", "1", WarmPhase::Ready), warmed("i-9", "2", WarmPhase::Coming)])
+            .with(|w| w.state.pool_waits = SignedDuration::from_mins(minutes))
+    };
+    let halted = |plan: &Plan| plan.notes.iter().find(|n| n.condition == "RotationHalted").map(|n| n.status);
+    let in_time = held(14).plan();
+    assert!(matches!(in_time.outcome, Outcome::Progressing { .. }), "{:?}", in_time.outcome);
+    assert_eq!(halted(&in_time), Some(false));
+    let late = held(15).plan();
+    let Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, .. } = &late.outcome else {
+        panic!("{:?}", late.outcome)
+    };
+    assert!(message.contains("for 15m i-9 have neither come nor gone"), "{message}");
+    assert_eq!((halted(&late), late.steps.len()), (Some(true), 0));
+    // Another wanted version, and what never came is replaced as well.
+    let mended = held(15)
+        .with(|w| {
+            let pool = w.state.warm.as_mut().expect("a pool");
+            pool[1].instance.template.as_mut().expect("a template").version = "1".into();
+        })
+        .plan();
+    assert_eq!(halted(&mended), Some(false));
+    assert!(matches!(&mended.steps[0].step, Step::ReplaceWarmed { instance, .. } if instance == "i-9"));
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         refreshing: false,
         activities: Vec::new(),
         short_for: Default::default(),
+        pool_waits: Default::default(),
         tagging_rests: o.memory.tagging_rests(&resolved.wanted.id.key(), o.resync, o.now),
         launched: BTreeMap::new(),
         join,
@@ -143,6 +144,8 @@ async fn closer(
         let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
         state.launched = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
     }
+    let waits = super::warm::waits(resolved, state, status);
+    state.pool_waits = o.memory.pool_waits(&resolved.wanted.id.key(), waits, o.now);
     let members = state::members(resolved, state, status);
     if members.iter().any(|m| !m.outdated.is_empty()) {
         state.refreshing = o.inventory.refresh_active(&group.name).await.map_err(aws)?;

@@ -135,12 +135,6 @@ fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draf
         let message = format!("the drain took too long and goes on without waiting for {}", named(&decision.abandoned));
         draft.events.push(Told { warning: true, reason: "DrainTimeout".into(), message });
     }
-    let halted = |status, reason: &str, message: String| Note {
-        condition: condition::ROTATION_HALTED,
-        status,
-        reason: reason.into(),
-        message,
-    };
     let blocked = |reason, message| Outcome::Blocked { reason, message, deleting: false };
     let what = if surplus > 0 {
         format!("{surplus} nodes are more than maxSize")
@@ -173,6 +167,11 @@ fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draf
         Stand::Unhealthy(message) => draft.decide(blocked(Reason::ClusterUnhealthy, message)),
         Stand::Resting(message) => draft.decide(blocked(Reason::DrainBlocked, message)),
     }
+}
+
+/// Whether the rotation is halted.
+pub fn halted(status: bool, reason: &str, message: String) -> Note {
+    Note { condition: condition::ROTATION_HALTED, status, reason: reason.into(), message }
 }
 
 /// Pods as a person finds them.

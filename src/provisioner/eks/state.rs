@@ -47,6 +47,8 @@ pub struct State {
     pub hooks: Option<Vec<LifecycleHook>>,
     /// The instances of the warm pool; `None` when nobody had a reason to look.
     pub warm: Option<Vec<WarmInstance>>,
+    /// How long nothing of the warm pool could be replaced, because others of it are still coming or going.
+    pub pool_waits: SignedDuration,
     /// An instance refresh runs.
     pub refreshing: bool,
     /// The newest activities, when instances do not come.

@@ -7,10 +7,12 @@ use serde_json::json;
 
 use super::plan::Input;
 use super::resolve::Resolved;
-use super::state;
-use crate::api::ManagedAttributes;
+use super::rotate;
+use super::state::{self, State};
+use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
-use crate::plan::{Draft, Drift, Outcome, Phase, Planned, Recheck, Step, waiting};
+use crate::duration;
+use crate::plan::{Draft, Drift, Outcome, Phase, Planned, Reason, Recheck, Step, waiting};
 
 /// What all instances of a pool were last seen to run: the pinned version, and `rotate-at` once it has come.
 pub fn marker(resolved: &Resolved, group: &ScalingGroup, now: jiff::Timestamp) -> Option<String> {
@@ -77,7 +79,7 @@ fn shown(sizes: &WarmSizes) -> String {
 /// Replaces instances of the pool that are outdated. True while the next node has to wait for it.
 pub fn rotate(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> bool {
     let (Some(pool), Some(_)) = (&input.state.warm, &group.warm_pool) else { return false };
-    let old: Vec<_> = pool.iter().filter_map(|warm| outdated(input, warm)).collect();
+    let old = outdated(input.resolved, input.state, input.status);
     if old.is_empty() {
         let at_rest = marker(input.resolved, group, input.now);
         if let (Some(template), Some(marker)) = (draft.facts.status.get_mut("template"), at_rest) {
@@ -96,6 +98,11 @@ pub fn rotate(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> bool {
         return false;
     }
     let steps = batch(pool, old);
+    if steps.is_empty() && input.state.pool_waits >= input.resolved.wanted.strategy.join_timeout {
+        halt(input, pool, message, draft);
+        return true;
+    }
+    draft.notes.push(rotate::halted(false, "Rotating", String::new()));
     let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Soon };
     draft.steps.extend(steps.into_iter().map(|(instance, because)| Planned {
         step: Step::ReplaceWarmed { group: group.name.clone(), instance },
@@ -105,13 +112,35 @@ pub fn rotate(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> bool {
     true
 }
 
+/// The replacements have had their time: what holds them is for a person to find.
+fn halt(input: &Input, pool: &[WarmInstance], message: String, draft: &mut Draft) {
+    let held = pool.iter().filter(|w| w.phase != WarmPhase::Ready).map(|w| w.instance.id.clone());
+    let message = format!(
+        "{message}, and for {} {} have neither come nor gone; the nodes stay; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or mend what new ones start from (image, user data, role), and the rotation goes on by itself",
+        duration::text(input.resolved.wanted.strategy.join_timeout),
+        held.collect::<Vec<_>>().join(", "),
+    );
+    draft.notes.push(rotate::halted(true, "ReplacementsNotReady", message.clone()));
+    draft.decide(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, deleting: false });
+}
+
+/// Whether outdated instances stay only because others of the pool are still coming or going.
+pub fn waits(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> bool {
+    let old = outdated(resolved, state, status);
+    let pool = state.warm.as_deref().unwrap_or_default();
+    !old.is_empty() && pool.iter().any(|w| w.phase != WarmPhase::Ready) && batch(pool, old).is_empty()
+}
+
 /// One that is on its way out already is not asked to go again.
-fn outdated<'a>(input: &Input, warm: &'a WarmInstance) -> Option<(&'a WarmInstance, Vec<Drift>)> {
-    if warm.phase == WarmPhase::Leaving || !warm.instance.healthy {
-        return None;
-    }
-    let because = state::outdated(input.resolved, input.state, input.status, &warm.instance);
-    (!because.is_empty()).then_some((warm, because))
+fn outdated<'a>(
+    resolved: &Resolved,
+    state: &'a State,
+    status: &InstanceGroupStatus,
+) -> Vec<(&'a WarmInstance, Vec<Drift>)> {
+    let stays = |warm: &&WarmInstance| warm.phase != WarmPhase::Leaving && warm.instance.healthy;
+    let pool = state.warm.iter().flatten().filter(stays);
+    let because = |warm: &'a WarmInstance| (warm, state::outdated(resolved, state, status, &warm.instance));
+    pool.map(because).filter(|(_, because)| !because.is_empty()).collect()
 }
 
 /// Those that are still being prepared at once, and of the others so many that half of the pool stays of use.
