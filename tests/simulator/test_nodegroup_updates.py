@@ -118,7 +118,7 @@ def test_updates_are_listed_for_their_group_only(aws, managed):
     ],
 )
 def test_a_version_that_eks_would_refuse_is_refused(aws, managed, changes, words):
-    """Amazon EKS API Reference, UpdateNodegroupVersion; User Guide, "Update a managed node group": not above the control plane's version."""
+    """Amazon EKS API Reference, UpdateNodegroupVersion; User Guide, "Update a managed node group for your cluster"."""
     name = managed.make(0, releaseVersion=RELEASES[1])
     code, message = refusal(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, **changes)
     assert (code, words in message) == ("InvalidParameterException", True)

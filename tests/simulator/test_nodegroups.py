@@ -289,7 +289,7 @@ def test_the_desired_size_is_the_one_that_the_autoscaler_set(aws, managed):
 
 @pytest.mark.parametrize(("ami_type", "kind"), [("AL2023_x86_64_STANDARD", "EC2_LINUX"), ("WINDOWS_CORE_2022_x86_64", "EC2_WINDOWS")])
 def test_eks_makes_the_access_entry_of_the_role_itself_and_leaves_it(aws, managed, control, ami_type, kind):
-    """Amazon EKS User Guide, "Create access entries": EKS creates them for managed node groups; containers-roadmap 2631: it does not remove them."""
+    """Amazon EKS User Guide, "Create access entries": EKS creates them; it does not remove them (containers-roadmap 2631)."""
     role = managed.role()
     control.post("cluster", authentication_mode="API")
     try:

@@ -25,10 +25,11 @@ def issue(code: str, message: str, resources: list[str | None]) -> dict[str, Any
 
 @dataclass
 class NodeGroup:
-    """A managed node group. `request` is the call that made it; settings are named and shaped as the API has them; `group` is the name of its scaling group.
+    """A managed node group.
 
-    `marks` says of each version of its launch template which Kubernetes version and release it launches; `planned` and `delays` are what a test
-    wants to go wrong, and to take its time.
+    `request` is the call that made it. Settings are named and shaped as the API has them; `group` is the name of its scaling group.
+    `marks` says of each version of its launch template which Kubernetes version and release it launches; `planned` is what a test
+    wants to go wrong, and `delays` how long it wants things to take.
     """
 
     cluster: str

@@ -56,7 +56,7 @@ class NodeManager:
         self.soon(lambda: self.kube.patch_node(node, patch))
 
     def drain(self, node: str, patience: float, force: bool, done: Callable[[list[str]], None]) -> None:
-        """Evict the pods of a node, and again what the API server refuses, until `done` is told which are left: none, or after that many seconds."""
+        """Evict the pods of a node, again and again for so many seconds; `done` is told which are left."""
         if self.kube is None or not node:
             done([])
             return

@@ -38,8 +38,7 @@ def changed(sizes: dict[str, int], before: dict[str, Any], params: dict[str, Any
         shown |= {"TaintsToRemove": remove} if remove else {}
     if params.get("updateConfig"):
         settings["updateConfig"] = check_update_config(params["updateConfig"])
-        names = {"maxUnavailable": "MaxUnavailable", "maxUnavailablePercentage": "MaxUnavailablePercentage", "updateStrategy": "UpdateStrategy"}
-        shown |= {names[key]: str(value) for key, value in params["updateConfig"].items()}
+        shown |= {key[0].upper() + key[1:]: str(value) for key, value in params["updateConfig"].items()}
     if params.get("nodeRepairConfig"):
         settings["nodeRepairConfig"] = check_repair(params["nodeRepairConfig"])
         shown["NodeRepairConfig"] = params["nodeRepairConfig"]

@@ -87,8 +87,8 @@ def user_data(world: Any, group: NodeGroup, ami: str) -> str:
 
 def mime(kind: str, body: str) -> str:
     """One part in a MIME archive."""
-    head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{BOUNDARY}"\n\n--{BOUNDARY}\nContent-Type: {kind}; charset="us-ascii"\n\n'
-    return f"{head}{body}\n--{BOUNDARY}--\n"
+    head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{BOUNDARY}"\n\n--{BOUNDARY}\n'
+    return f'{head}Content-Type: {kind}; charset="us-ascii"\n\n{body}\n--{BOUNDARY}--\n'
 
 
 def tables(group: NodeGroup, labels: dict[str, str]) -> str:
