@@ -9,6 +9,7 @@ mod group;
 mod iam;
 mod join;
 mod node;
+mod strategy;
 mod template;
 
 use std::collections::HashMap;
@@ -231,6 +232,7 @@ impl Run<'_> {
             Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,
             Step::PutAccessEntry(entry) => self.put_access_entry(entry).await,
             Step::RemoveAccessEntry { cluster, principal } => self.remove_access_entry(cluster, principal).await,
+            Step::SubmitStrategy { .. } | Step::DeleteStrategy { .. } => self.strategy(step).await,
             Step::MarkNode { .. }
             | Step::UnmarkNode { .. }
             | Step::SurgeNode { .. }

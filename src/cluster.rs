@@ -9,6 +9,7 @@ mod kube_cluster;
 mod maps;
 mod nodes;
 mod pods;
+mod strategy;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::upgrade::crd::{ResourceKind, Served};
 pub use error::ClusterError;
 pub(crate) use error::call_within;
 pub use kube_cluster::{KubeCluster, connect, connect_as};
@@ -245,4 +247,35 @@ pub trait ClusterWrites: Send + Sync {
 
     /// Stores the data of a valid ConfigMap; writes nothing when it is stored already.
     async fn put_last_good(&self, config_namespace: &str, data: &BTreeMap<String, String>) -> Result<(), ClusterError>;
+
+    /// What the API server serves under a kind; None when it serves no such kind.
+    async fn served(&self, group: &str, version: &str, kind: &str) -> Result<Option<Served>, ClusterError>;
+
+    /// A resource of the crd strategy, fresh.
+    async fn strategy_resource(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ClusterError>;
+
+    /// All resources of the crd strategy in a namespace that are annotated with a scaling group, fresh.
+    async fn strategy_resources(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        scaling_group: &str,
+    ) -> Result<Vec<Value>, ClusterError>;
+
+    /// Creates a resource of the crd strategy; `Conflict` when one of its name is there.
+    async fn submit_strategy(&self, kind: &ResourceKind, namespace: &str, object: &Value) -> Result<(), ClusterError>;
+
+    /// Deletes exactly this resource of the crd strategy. That it is gone already is success.
+    async fn delete_strategy(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), ClusterError>;
 }

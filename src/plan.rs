@@ -16,6 +16,8 @@ use crate::aws::{
     WarmSizes,
 };
 
+use crate::redact::Redacted;
+use crate::upgrade::crd::ResourceKind;
 pub use draft::{Draft, blocked, waiting};
 
 /// One difference between what is and what is wanted.
@@ -208,6 +210,10 @@ pub enum Step {
     UnsurgeNode { node: String },
     /// EnterStandby without decrement: AWS launches the replacement, and the node keeps its pods until then.
     EnterStandby { group: String, instance: String, node: String },
+    /// Create the resource of the crd strategy.
+    SubmitStrategy { kind: ResourceKind, namespace: String, name: String, object: Redacted<Value> },
+    /// Delete a resource of the crd strategy that failed, or makes room.
+    DeleteStrategy { kind: ResourceKind, namespace: String, name: String, uid: String },
     /// The eviction API.
     Evict { node: String, pod: PodRef, bare: bool },
     /// Delete with grace, after `drainTimeout` with `drainForce`.
@@ -235,6 +241,8 @@ impl Step {
             Step::MarkNode { .. }
                 | Step::SurgeNode { .. }
                 | Step::EnterStandby { .. }
+                | Step::SubmitStrategy { .. }
+                | Step::DeleteStrategy { .. }
                 | Step::Evict { .. }
                 | Step::ForceDelete { .. }
                 | Step::ReplaceWarmed { .. }
@@ -292,6 +300,8 @@ impl Step {
             Step::SurgeNode { .. } => "SurgeNode",
             Step::UnsurgeNode { .. } => "UnsurgeNode",
             Step::EnterStandby { .. } => "EnterStandby",
+            Step::SubmitStrategy { .. } => "SubmitStrategy",
+            Step::DeleteStrategy { .. } => "DeleteStrategy",
             Step::Evict { .. } => "Evict",
             Step::ForceDelete { .. } => "ForceDelete",
             Step::Terminate { .. } => "Terminate",
@@ -400,6 +410,10 @@ pub enum Reason {
     LaunchFailed,
     /// Instances run and their nodes do not become Ready.
     NodesNotReady,
+    /// A resource of the crd strategy failed, was deleted by someone, or left nodes as they were.
+    StrategyFailed,
+    /// The kind of the crd strategy's resource is not installed.
+    StrategyMissing,
     /// The admin's policy forbids it.
     PolicyViolation,
 }

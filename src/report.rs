@@ -335,6 +335,12 @@ fn step_event(planned: &Planned) -> Option<Told> {
         Step::EnterStandby { instance, node, .. } => {
             normal("NodeStandsBy", format!("{node} ({instance}) stands by until its replacement is Ready"))
         }
+        Step::SubmitStrategy { kind, namespace, name, .. } => {
+            normal("UpgradeSubmitted", format!("submitted {kind} {namespace}/{name}"))
+        }
+        Step::DeleteStrategy { kind, namespace, name, .. } => {
+            normal("UpgradeResourceDeleted", format!("deleted {kind} {namespace}/{name}"))
+        }
         Step::Terminate { instance, node, .. } => normal(
             "InstanceTerminated",
             format!("terminated {instance}{}", node.as_ref().map(|n| format!(" ({n})")).unwrap_or_default()),
@@ -382,11 +388,9 @@ fn transition(was: Option<&Condition>, new: &Condition) -> Option<Told> {
     let reason = new.reason.clone().unwrap_or_default();
     match (new.r#type.as_str(), new.is_true()) {
         (condition::STALLED, true) if !was_true || !same_reason => {
-            let reason = if reason == Reason::ReplacementsNotReady.to_string() {
-                event::UPGRADE_FAILED.to_owned()
-            } else {
-                reason
-            };
+            let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
+            let reason =
+                if failed.iter().any(|r| r.to_string() == reason) { event::UPGRADE_FAILED.to_owned() } else { reason };
             Some(told(true, &reason, message()))
         }
         (condition::NODES_READY, true) if !was_true => {

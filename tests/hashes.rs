@@ -43,6 +43,7 @@ fn wanted(group: &Merged) -> Wanted {
         deleting: false,
         finalizer: true,
         annotations: group.effective.annotations.clone(),
+        labels: Default::default(),
     };
     let spec = decode_spec(&group.effective.spec).expect("a spec");
     wanted::parse(&id, &group.effective.annotations, &spec).expect("a group")

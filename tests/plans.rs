@@ -13,7 +13,8 @@ use instance_manager::aws::{
     Catalogue, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook, MixedPolicy,
     NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
 };
-use instance_manager::plan::{Outcome, Plan, Step};
+use instance_manager::plan::{Outcome, Plan, Reason, Step};
+use instance_manager::provisioner::Problem;
 use instance_manager::provisioner::eks::plan::{Input, plan};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::state::{State, Version};
@@ -129,6 +130,7 @@ fn fresh(resolved: Resolved) -> World {
         nodes: BTreeMap::new(),
         fleet: Fleet { known: 10, not_ready: 0 },
         drains: Drains::new(),
+        strategy: None,
     };
     World { resolved, state, status: InstanceGroupStatus::default(), lock: None }
 }
@@ -326,6 +328,13 @@ fn left_by_another() -> World {
             g.template.as_mut().expect("a pin").version = "$Latest".into();
             g.instances[1].template.as_mut().expect("a version").version = "2".into();
         })
+}
+
+/// It asks for something that a release does not have.
+fn unsupported(w: &mut World) {
+    let (rule, remedy) = ("needs something that this release does not have", "remove it");
+    let problem = Problem::invalid("spec.eks.something", "", rule, remedy).because(Reason::NotSupported);
+    w.resolved.wanted.unsupported = vec![problem];
 }
 
 fn scenarios() -> Vec<(&'static str, World)> {
@@ -559,8 +568,8 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 })
                 .with(|w| w.resolved.wanted.max = 3),
         ),
-        ("not-supported", plain().wants("strategy: {type: crd}\neks: {maxSize: 5}")),
-        ("not-supported-before-it-is-made", fresh(resolved("strategy: {type: crd}", &[]))),
+        ("not-supported", plain().wants("eks: {maxSize: 5}").with(unsupported)),
+        ("not-supported-before-it-is-made", fresh(resolved("{}", &[])).with(unsupported)),
         (
             "name-collision",
             plain().group(|g| {
@@ -616,6 +625,9 @@ mod warm_pools;
 
 #[path = "plans/configurations.rs"]
 mod configurations;
+
+#[path = "plans/crd_strategy.rs"]
+mod crd_strategy;
 
 #[test]
 fn deletions_are_what_the_golden_files_hold() {

@@ -27,6 +27,8 @@ pub struct GroupId {
     pub finalizer: bool,
     /// Its own annotations, before any merge.
     pub annotations: BTreeMap<String, String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl GroupId {
@@ -48,5 +50,6 @@ pub fn identity(group: &InstanceGroup) -> GroupId {
         deleting: meta.deletion_timestamp.is_some(),
         finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
         annotations: meta.annotations.clone().unwrap_or_default(),
+        labels: meta.labels.clone().unwrap_or_default(),
     }
 }

@@ -41,7 +41,7 @@ pub use spec_other::{
 };
 pub use status::{
     AdoptedResources, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts, SpotRecommendation,
-    TemplateStatus,
+    StrategyProgress, TemplateStatus,
 };
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 

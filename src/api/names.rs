@@ -59,6 +59,8 @@ pub mod label {
     pub const LIFECYCLE: &str = "instancemgr.keikoproj.io/lifecycle";
     /// The image that the node was made from.
     pub const IMAGE: &str = "instancemgr.keikoproj.io/image";
+    /// On a ClusterRole, "true": its rights become the controller's, for kinds that the crd strategy submits.
+    pub const AGGREGATE_TO_STRATEGIES: &str = "instancemgr.keikoproj.io/aggregate-to-strategies";
 }
 
 /// Tags on AWS resources.

@@ -31,6 +31,11 @@ pub fn spec() -> &'static Value {
     &ROOT["properties"]["spec"]
 }
 
+/// The schema of `status`.
+pub fn status() -> &'static Value {
+    &ROOT["properties"]["status"]
+}
+
 /// Whether a dotted path names `metadata.annotations`, an annotation whose key has no dots, or a field of the spec outside of
 /// lists; the keys of a map such as `labels` count as known.
 pub fn is_known(path: &str) -> bool {

@@ -48,6 +48,9 @@ pub struct InstanceGroupStatus {
     /// How often the crd strategy submitted again after a failure.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_retry_count: Option<i64>,
+    /// How far the crd strategy has come with that resource.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub strategy_progress: Option<StrategyProgress>,
     /// Whether the spot price comes from a recommendation.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub using_spot_recommendation: Option<bool>,
@@ -143,6 +146,19 @@ pub struct TemplateStatus {
     /// The version that `adoptedHash` was recorded for.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_version: Option<String>,
+}
+
+/// How far the crd strategy has come with the resource that it submitted last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StrategyProgress {
+    /// Submitted (or about to be), Retrying (it failed and is submitted again), Succeeded, Failed (too often), or Gone (deleted
+    /// by someone too often).
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// UID of the resource that this was last seen of.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
 }
 
 /// A recommendation about spot instances: its event is gone after an hour.

@@ -136,10 +136,12 @@ impl Policy {
     /// Whether the crd strategy may submit a resource of this kind and API group.
     pub fn strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
         let name = format!("{kind}.{group}");
-        match &self.strategy_kinds {
-            Some(kinds) => kinds.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name)),
-            None => DEFAULT_STRATEGY_KINDS.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name)),
-        }
+        self.strategy_kinds().iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
+    }
+
+    /// The kinds that the crd strategy may submit, as `Kind.group`.
+    pub fn strategy_kinds(&self) -> Vec<String> {
+        self.strategy_kinds.clone().unwrap_or_else(|| DEFAULT_STRATEGY_KINDS.map(str::to_owned).into())
     }
 
     /// Whether the crd strategy of a group may submit to a namespace: the group's own, the ConfigMap's, or a listed one.

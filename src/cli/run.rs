@@ -74,6 +74,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
                 default_kind: args.cluster.default_scaling_configuration,
                 windows_asks_for_endpoint: args.cluster.disable_windows_cluster_ca_injection,
                 join_auth: args.cluster.join_auth,
+                config_namespace: args.cluster.config_namespace.clone(),
             },
         },
         stores: Stores::new(groups.clone(), namespaces.clone()),

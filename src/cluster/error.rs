@@ -1,5 +1,6 @@
 //! What a call to the API server can end in, as far as a decision depends on it.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
+/// The plural of a resource, with its API group where that is known only at run time.
+pub type Resource = Cow<'static, str>;
+
 /// A failed call to the Kubernetes API, classified. Anything that is not clearly one of the other
 /// variants is `Unavailable`, whose outcome is unknown: it never means that an object is absent.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +22,7 @@ pub enum ClusterError {
     #[error("cannot {verb} {resource}: not found")]
     NotFound {
         verb: &'static str,
-        resource: &'static str,
+        resource: Resource,
         #[source]
         source: Source,
     },
@@ -26,7 +30,7 @@ pub enum ClusterError {
     #[error("cannot {verb} {resource}: it changed in the meantime")]
     Conflict {
         verb: &'static str,
-        resource: &'static str,
+        resource: Resource,
         #[source]
         source: Source,
     },
@@ -34,7 +38,7 @@ pub enum ClusterError {
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden {
         verb: &'static str,
-        resource: &'static str,
+        resource: Resource,
         message: String,
         #[source]
         source: Source,
@@ -43,7 +47,7 @@ pub enum ClusterError {
     #[error("cannot {verb} {resource}: too many requests")]
     TooManyRequests {
         verb: &'static str,
-        resource: &'static str,
+        resource: Resource,
         /// Time to wait, when the server names one.
         retry_after: Option<Duration>,
         #[source]
@@ -53,7 +57,7 @@ pub enum ClusterError {
     #[error("cannot {verb} {resource}: {message}")]
     Invalid {
         verb: &'static str,
-        resource: &'static str,
+        resource: Resource,
         message: String,
         #[source]
         source: Source,
@@ -62,7 +66,7 @@ pub enum ClusterError {
     #[error("cannot {verb} {resource}: {source}")]
     Unavailable {
         verb: &'static str,
-        resource: &'static str,
+        resource: Resource,
         #[source]
         source: Source,
     },
@@ -70,7 +74,8 @@ pub enum ClusterError {
 
 impl ClusterError {
     /// Sorts an error of the client into its class.
-    pub fn classify(verb: &'static str, resource: &'static str, error: kube::Error) -> Self {
+    pub fn classify(verb: &'static str, resource: impl Into<Resource>, error: kube::Error) -> Self {
+        let resource = resource.into();
         let kube::Error::Api(status) = &error else {
             let source = Box::new(error);
             return Self::Unavailable { verb, resource, source };
@@ -146,7 +151,7 @@ fn retry_after(status: &Status) -> Option<Duration> {
 /// Awaits one request for the usual time at most and classifies its failure.
 pub(super) async fn call<T>(
     verb: &'static str,
-    resource: &'static str,
+    resource: impl Into<Resource>,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ClusterError> {
     call_within(REQUEST_TIMEOUT, verb, resource, request).await
@@ -156,12 +161,12 @@ pub(super) async fn call<T>(
 pub(crate) async fn call_within<T>(
     limit: Duration,
     verb: &'static str,
-    resource: &'static str,
+    resource: impl Into<Resource>,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ClusterError> {
     match tokio::time::timeout(limit, request).await {
         Ok(answer) => answer.map_err(|error| ClusterError::classify(verb, resource, error)),
-        Err(elapsed) => Err(ClusterError::Unavailable { verb, resource, source: Box::new(elapsed) }),
+        Err(elapsed) => Err(ClusterError::Unavailable { verb, resource: resource.into(), source: Box::new(elapsed) }),
     }
 }
 

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::{
     AuthMap, ClusterError, ClusterWrites, EventRecord, EvictOutcome, Locks, PodBrief, Regarding, UnschedulablePod,
-    groups, maps, nodes, pods,
+    groups, maps, nodes, pods, strategy,
 };
+use crate::upgrade::crd::{ResourceKind, Served};
 
 /// Connects with the given kubeconfig, else with the environment's or the pod's own account.
 ///
@@ -149,5 +150,41 @@ impl ClusterWrites for KubeCluster {
 
     async fn put_last_good(&self, config_namespace: &str, data: &BTreeMap<String, String>) -> Result<(), ClusterError> {
         maps::put_last_good(&self.client, config_namespace, data).await
+    }
+
+    async fn served(&self, group: &str, version: &str, kind: &str) -> Result<Option<Served>, ClusterError> {
+        strategy::served(&self.client, group, version, kind).await
+    }
+
+    async fn strategy_resource(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ClusterError> {
+        strategy::get(&self.client, kind, namespace, name).await
+    }
+
+    async fn strategy_resources(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        scaling_group: &str,
+    ) -> Result<Vec<Value>, ClusterError> {
+        strategy::list(&self.client, kind, namespace, scaling_group).await
+    }
+
+    async fn submit_strategy(&self, kind: &ResourceKind, namespace: &str, object: &Value) -> Result<(), ClusterError> {
+        strategy::create(&self.client, kind, namespace, object).await
+    }
+
+    async fn delete_strategy(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), ClusterError> {
+        strategy::delete(&self.client, kind, namespace, name, uid).await
     }
 }

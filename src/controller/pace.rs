@@ -95,6 +95,7 @@ fn recovers(reason: Reason) -> bool {
         | Reason::QuotaExceeded
         | Reason::LaunchFailed
         | Reason::NodesNotReady
+        | Reason::StrategyFailed
         | Reason::NotOurs => true,
         Reason::InvalidSpec
         | Reason::NotSupported
@@ -105,6 +106,7 @@ fn recovers(reason: Reason) -> bool {
         | Reason::AuthConflict
         | Reason::ImageNotFound
         | Reason::NotFound
+        | Reason::StrategyMissing
         | Reason::PolicyViolation => false,
     }
 }

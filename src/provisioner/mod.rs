@@ -41,6 +41,8 @@ pub struct Settings {
     pub windows_asks_for_endpoint: bool,
     /// `--join-auth`.
     pub join_auth: JoinAuth,
+    /// `--config-namespace`: resources of the crd strategy may go there.
+    pub config_namespace: String,
 }
 
 /// A group that is to live, on its way to a plan.

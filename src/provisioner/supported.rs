@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Problem;
-use crate::api::{InstanceGroupSpec, ProvisionerKind, StrategyType};
+use crate::api::{InstanceGroupSpec, ProvisionerKind};
 use crate::plan::Reason;
 
 /// One row: the field, what is missing, and whether a merged spec uses it.
@@ -29,11 +29,6 @@ pub const TABLE: &[Row] = &[
         feature: "Fargate profiles",
         uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksFargate),
     },
-    Row {
-        field: "spec.strategy.type: crd",
-        feature: "the crd strategy",
-        uses: |s, _| strategy(s) == Some(StrategyType::Crd),
-    },
 ];
 
 /// What a merged spec uses of [`TABLE`].
@@ -54,8 +49,4 @@ pub fn unsupported(spec: &InstanceGroupSpec, annotations: &BTreeMap<String, Stri
 
 fn provisioner(spec: &InstanceGroupSpec) -> Option<ProvisionerKind> {
     spec.provisioner.as_deref().and_then(ProvisionerKind::parse)
-}
-
-fn strategy(spec: &InstanceGroupSpec) -> Option<StrategyType> {
-    spec.strategy.as_ref()?.r#type.as_deref().and_then(StrategyType::parse)
 }

@@ -2,6 +2,7 @@
 //!
 //! The record of a disruption is on the Node; nothing here remembers.
 
+pub mod crd;
 pub mod drain;
 pub mod members;
 pub mod rolling_update;

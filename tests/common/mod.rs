@@ -17,6 +17,7 @@ pub fn group_id(generation: i64, created: Timestamp) -> GroupId {
         deleting: false,
         finalizer: true,
         annotations: BTreeMap::new(),
+        labels: BTreeMap::new(),
     }
 }
 

@@ -82,33 +82,6 @@ def test_a_bad_change_leaves_the_running_group_as_it_is(tenant):
     assert group.instances() == before and group.writes(after=mark) == []
 
 
-def test_a_field_that_is_not_supported_yet_is_named_and_holds_nothing_else(tenant):
-    """Who migrates with such a group must be able to resize and delete it."""
-    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
-    mark = tenant.cloud.now()
-    group.patch({"spec": {"strategy": {"type": "crd"}}})
-    stalled = group.wait_condition("Stalled", reason="NotSupported")
-    assert "spec.strategy.type" in stalled["message"]
-    assert group.writes(after=mark) == []
-    group.patch_spec(eks={"minSize": 2, "maxSize": 4})
-    group.wait(lambda g: (g.asg()["MinSize"], g.asg()["MaxSize"], len(g.ready_nodes())) == (2, 4, 2), what="the new sizes")
-    assert group.is_("Stalled", reason="NotSupported")
-    assert [w["operation"] for w in group.writes(after=mark)] == ["UpdateAutoScalingGroup"]
-    group.delete()
-    group.wait_gone()
-    assert group.asg() is None
-
-
-def test_a_group_that_begins_with_what_is_not_supported_makes_nothing(tenant):
-    """Half a group would be worse than none."""
-    group = tenant.group(spec={"strategy": {"type": "crd"}})
-    stalled = group.wait_condition("Stalled", reason="NotSupported")
-    assert "spec.strategy.type" in stalled["message"]
-    assert group.writes() == []
-    group.delete()
-    group.wait_gone()
-
-
 def fail_launches(group, code):
     """Lets the launches of a group fail from now on; None ends it."""
     group.cloud.control("POST", "launch-failure", group=group.scaling_group, code=code)

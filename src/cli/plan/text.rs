@@ -133,6 +133,9 @@ fn subject(step: &Step) -> String {
         Step::Evict { node, pod, .. } | Step::ForceDelete { node, pod } => {
             format!("{}/{} on {node}", pod.namespace, pod.name)
         }
+        Step::SubmitStrategy { kind, namespace, name, .. } | Step::DeleteStrategy { kind, namespace, name, .. } => {
+            format!("{kind} {namespace}/{name}")
+        }
         Step::Terminate { instance, node, .. } => match node {
             Some(node) => format!("{instance} ({node})"),
             None => instance.clone(),

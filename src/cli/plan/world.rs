@@ -70,6 +70,7 @@ impl World {
                 default_kind: args.default_scaling_configuration,
                 windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
                 join_auth: args.join_auth,
+                config_namespace: args.config_namespace.clone(),
             },
         };
         let (groups, mut groups_writer) = reflector::store::<Stored>();

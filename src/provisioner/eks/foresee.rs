@@ -167,6 +167,8 @@ impl Then {
             | Step::EnterStandby { .. }
             | Step::Evict { .. }
             | Step::ForceDelete { .. }
+            | Step::SubmitStrategy { .. }
+            | Step::DeleteStrategy { .. }
             | Step::Terminate { .. } => return false,
         }
         true
@@ -268,6 +270,8 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::EnterStandby { .. }
         | Step::Evict { .. }
         | Step::ForceDelete { .. }
+        | Step::SubmitStrategy { .. }
+        | Step::DeleteStrategy { .. }
         | Step::Terminate { .. } => return false,
     }
     true

@@ -22,6 +22,7 @@ pub mod resolve;
 pub mod rotate;
 pub mod standing;
 pub mod state;
+pub mod strategy;
 pub mod user_data;
 pub mod versions;
 pub mod wanted;
@@ -33,6 +34,7 @@ use super::{Farewell, GroupId, Order, Problem, Provisioner, Verdict, elsewhere};
 use crate::api::InstanceGroupStatus;
 use crate::observe::{Observed, Observer};
 use crate::plan::{Draft, Outcome, Plan, Step};
+use crate::upgrade::crd::Allowed;
 use names::GroupNames;
 use recommended::recommended;
 use user_data::OsFamily;
@@ -129,6 +131,10 @@ fn wanted(order: &mut Order) -> Result<wanted::Wanted, Vec<Problem>> {
     let mut wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
     wanted.recommended = recommended;
     wanted.join_auth = settings.join_auth;
+    if let Some(crd) = &mut wanted.crd {
+        let policy = order.policy.cloned().unwrap_or_default();
+        crd.allowed = Allowed { policy, config_namespace: settings.config_namespace.clone() };
+    }
     wanted.asks_for_endpoint = settings.windows_asks_for_endpoint && wanted.family == OsFamily::Windows;
     match elsewhere(settings, "spec.eks.configuration.clusterName", &wanted.cluster) {
         Some(problem) => Err(vec![problem]),

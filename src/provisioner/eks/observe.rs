@@ -8,6 +8,7 @@ use super::hash::Fingerprint;
 use super::names;
 use super::resolve::Resolved;
 use super::state::{self, State, Version, number};
+use super::strategy;
 use crate::api::InstanceGroupStatus;
 use crate::aws::{Instance, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
 use crate::observe::{ObserveError, Observed, Observer, drains};
@@ -67,6 +68,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         nodes: nodes(o, group.as_ref()),
         fleet: o.nodes.fleet(),
         drains: Drains::new(),
+        strategy: None,
         group,
     };
     closer(o, resolved, status, &mut state).await?;
@@ -151,6 +153,7 @@ async fn closer(
         state.refreshing = o.inventory.refresh_active(&group.name).await.map_err(aws)?;
     }
     state.drains = drains(o, &members, &resolved.wanted.id.uid).await?;
+    state.strategy = strategy::look(o, resolved, status, state, &members).await?;
     Ok(())
 }
 

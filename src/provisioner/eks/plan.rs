@@ -9,7 +9,7 @@ use super::join::{AUTH, authorise, joining};
 use super::resolve::Resolved;
 use super::state::{self, State};
 use super::{adopt, attributes, configuration, create, purchase, rotate, standing, versions};
-use crate::api::{InstanceGroupStatus, ManagedAttributes};
+use crate::api::{InstanceGroupStatus, ManagedAttributes, StrategyType};
 use crate::auth::access_entries::Joined;
 use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
 use crate::plan::{Draft, Drift, Facts, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, waiting};
@@ -104,7 +104,10 @@ fn facts(input: &Input) -> Facts {
     let mut status = BTreeMap::from([
         ("activeScalingGroupName".to_owned(), json!(r.names.group)),
         ("provisioner".into(), json!("eks")),
-        ("strategy".into(), json!("rollingUpdate")),
+        (
+            "strategy".into(),
+            json!(if r.wanted.crd.is_some() { StrategyType::Crd } else { StrategyType::RollingUpdate }),
+        ),
         ("lifecycle".into(), json!(r.wanted.lifecycle)),
         ("nodesInstanceRoleArn".into(), json!(r.role_arn)),
     ]);

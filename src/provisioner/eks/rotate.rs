@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::plan::Input;
 use super::wanted::Amount;
-use super::{state, warm};
+use super::{state, strategy, warm};
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Draft, Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
@@ -20,9 +20,11 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     if warm::rotate(input, group, draft) && !members.iter().any(under_way) {
         return;
     }
-    let strategy = &input.resolved.wanted.strategy;
+    let rolling = &input.resolved.wanted.strategy;
     let surplus = usize::try_from(group.desired - input.resolved.wanted.max).unwrap_or(0);
-    let victims = if surplus > 0 { Victims::Surplus(surplus) } else { Victims::Outdated };
+    let crd = input.resolved.wanted.crd.as_ref();
+    // What is outdated is then the resource's to replace; what is surplus stays ours, and so does giving nodes back.
+    let victims = if surplus > 0 || crd.is_some() { Victims::Surplus(surplus) } else { Victims::Outdated };
     let desired = usize::try_from(group.desired).unwrap_or(0);
     let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
     let version = version.unwrap_or_default();
@@ -32,18 +34,18 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         version: &version,
         members: &members,
         desired,
-        max_unavailable: strategy.max_unavailable.of(desired),
-        in_units: matches!(strategy.max_unavailable, Amount::Percent(_)),
-        max_surge: surge(strategy.max_surge, desired, &members),
+        max_unavailable: rolling.max_unavailable.of(desired),
+        in_units: matches!(rolling.max_unavailable, Amount::Percent(_)),
+        max_surge: surge(rolling.max_surge, desired, &members),
         victims,
         lock: input.lock,
         obstacle: obstacle(input, group),
         was_halted: was_halted(input),
-        join_timeout: strategy.join_timeout,
+        join_timeout: rolling.join_timeout,
         settle: input.timing.settle,
         drain: DrainPolicy {
-            timeout: strategy.drain_timeout,
-            at_timeout: if strategy.drain_force { AtTimeout::Delete } else { AtTimeout::GiveUp },
+            timeout: rolling.drain_timeout,
+            at_timeout: if rolling.drain_force { AtTimeout::Delete } else { AtTimeout::GiveUp },
             decrement: surplus > 0,
             dead_after: input.timing.dead_kubelet,
             volumes_for: input.timing.volumes,
@@ -63,6 +65,23 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         }));
     }
     tell(&members, decision, surplus, draft);
+    if let Some(crd) = crd.filter(|_| draft.outcome.is_none()) {
+        let held = held(input, group, strategy::outdated(&members));
+        strategy::nodes(input, crd, &members, held, draft);
+    }
+}
+
+/// What holds the submission of a resource, as it holds a cordon.
+fn held(input: &Input, group: &ScalingGroup, outdated: usize) -> Option<Outcome> {
+    let blocked = |reason, message| Outcome::Blocked { reason, message, deleting: false };
+    let locked = |lock| Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") };
+    let unhealthy = || {
+        let message =
+            "too many nodes of the cluster are not ready at once; no upgrade is submitted until they are fewer";
+        input.state.fleet.unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
+    };
+    let obstacle = || obstacle(input, group).map(|(reason, message)| blocked(reason, message));
+    input.lock.map(locked).or_else(obstacle).or_else(unhealthy)
 }
 
 fn surge(amount: Amount, desired: usize, members: &[Member]) -> usize {

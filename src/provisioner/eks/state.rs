@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::configuration;
 use super::hash::Fingerprint;
 use super::resolve::Resolved;
+use super::strategy::StrategyView;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Found;
 use crate::aws::{
@@ -67,6 +68,8 @@ pub struct State {
     pub fleet: Fleet,
     /// What is on the nodes that carry our record.
     pub drains: Drains,
+    /// The resources of the crd strategy; `None` when nobody had a reason to look.
+    pub strategy: Option<StrategyView>,
 }
 
 /// Whether the derived names belong to another group, whose names read the same: its scaling group, or before that is

@@ -21,12 +21,13 @@ use crate::aws::{
 };
 use crate::provisioner::{GroupId, Problem, supported};
 use crate::redact::Redacted;
+use crate::upgrade::crd::CrdUpgrade;
 pub use attributes::{METRICS, PROCESSES};
 use attributes::{hooks, names, tag_specifications, tags, warm_pool, with_autoscaler_tags};
 use machine::{devices, metadata, mounts, placement};
 use mixed::mixed;
 pub use mixed::{MOST_TYPES, Mixed};
-use strategy::strategy;
+use strategy::{crd, strategy};
 
 /// What a tenant and the defaults together ask for.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct Wanted {
     pub kind: ScalingConfigurationKind,
     /// How nodes are replaced.
     pub strategy: RollingUpdate,
+    /// Another controller's resource replaces them; `None` with `rollingUpdate`.
+    pub crd: Option<CrdUpgrade>,
     /// Which image.
     pub image: Image,
     /// For example `m5.large`.
@@ -251,6 +254,7 @@ pub fn parse(
             .and_then(ScalingConfigurationKind::parse)
             .unwrap_or(ScalingConfigurationKind::LaunchTemplate),
         strategy: strategy(&mut problems, annotations, spec),
+        crd: crd(&mut problems, id, annotations, spec),
         image: image(&mut problems, &c.image),
         instance_type: instance_type(&mut problems, &c.instance_type),
         key_pair: set(&c.key_pair_name),

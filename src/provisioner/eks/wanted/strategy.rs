@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use serde_json::json;
+
 use super::{Amount, Problems, RollingUpdate, set};
 use crate::api::names::annotation;
-use crate::api::{InstanceGroupSpec, IntOrString};
+use crate::api::{ConcurrencyPolicy, GroupId, InstanceGroupSpec, IntOrString, StrategyType};
 use crate::provisioner::Problem;
+use crate::redact::Redacted;
+use crate::upgrade::crd::{Allowed, CrdUpgrade, StatusPath, template};
 
 pub(super) fn strategy(
     problems: &mut Problems,
@@ -73,5 +77,60 @@ fn amount(problems: &mut Problems, field: &str, value: Option<&IntOrString>, uns
             "use for example 1 or 30%",
         ));
         Amount::Count(unset)
+    })
+}
+
+/// The strategy `crd`, when the spec asks for it. Whom the admin allows what is not known here.
+pub(super) fn crd(
+    problems: &mut Problems,
+    id: &GroupId,
+    annotations: &BTreeMap<String, String>,
+    spec: &InstanceGroupSpec,
+) -> Option<CrdUpgrade> {
+    let strategy = spec.strategy.as_ref()?;
+    if strategy.r#type.as_deref().and_then(StrategyType::parse) != Some(StrategyType::Crd) {
+        return None;
+    }
+    let crd = strategy.crd.clone().unwrap_or_default();
+    let mut required = |field: &str, value: &Option<String>| {
+        set(value).unwrap_or_else(|| {
+            problems.0.push(Problem::missing(&format!("spec.strategy.crd.{field}")));
+            String::new()
+        })
+    };
+    let text = required("spec", &crd.spec);
+    let crd_name = required("crdName", &crd.crd_name);
+    let path = required("statusJSONPath", &crd.status_json_path);
+    let success = required("statusSuccessString", &crd.status_success_string);
+    let failure = required("statusFailureString", &crd.status_failure_string);
+    if let Err(problem) = template::check(&text) {
+        problems.0.push(problem);
+    }
+    let parsed = StatusPath::parse(&path);
+    if parsed.is_none() && !path.is_empty() {
+        let (rule, remedy) = ("names no field", "write it as .status.phase");
+        problems.0.push(Problem::invalid("spec.strategy.crd.statusJSONPath", &path, rule, remedy));
+    }
+    if success.eq_ignore_ascii_case(&failure) && !success.is_empty() {
+        let (rule, remedy) = ("is the same as statusSuccessString", "name the status that means failure");
+        problems.0.push(Problem::invalid("spec.strategy.crd.statusFailureString", &failure, rule, remedy));
+    }
+    let retries = crd.max_retries.unwrap_or(3);
+    if retries < -1 {
+        let (rule, remedy) = ("is no number of retries", "use a number from 0 on, or -1 for retries without end");
+        problems.0.push(Problem::invalid("spec.strategy.crd.maxRetries", retries, rule, remedy));
+    }
+    let policy = crd.concurrency_policy.as_deref().and_then(ConcurrencyPolicy::parse);
+    Some(CrdUpgrade {
+        template: Redacted::new(text),
+        crd_name,
+        concurrency: policy.unwrap_or(ConcurrencyPolicy::Forbid),
+        max_retries: (retries != -1).then_some(retries),
+        path: parsed?,
+        success,
+        failure,
+        spec: Redacted::new(json!(spec)),
+        metadata: Redacted::new(json!({ "labels": id.labels, "annotations": annotations })),
+        allowed: Allowed::default(),
     })
 }

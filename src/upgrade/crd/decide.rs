@@ -1,0 +1,348 @@
+//! Whether a resource is to be submitted, waited for, given up or replaced.
+//!
+//! A resource has the name of what is wanted, so a submission whose answer was
+//! lost is found again and never made twice. What was counted for it is in the
+//! status before the act: a restart begins nothing anew.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
+use crate::plan::Reason;
+
+/// A resource that is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    /// Its name.
+    pub name: String,
+    /// Its UID: another one of the same name is another one.
+    pub uid: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// It carries our annotations, and they name this group's scaling group.
+    pub ours: bool,
+    /// Its deletion has begun.
+    pub deleting: bool,
+    /// What it says of itself.
+    pub phase: Phase,
+}
+
+/// What a resource says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Neither success nor failure; with its own word, if it has one yet.
+    Active(String),
+    /// Success.
+    Succeeded,
+    /// Failure.
+    Failed,
+    /// Where its status should be is something that is no text.
+    Unreadable(&'static str),
+}
+
+/// Everything that a decision depends on.
+pub struct Input<'a> {
+    /// `RollingUpgrade.upgrademgr.keikoproj.io`, for people.
+    pub kind: String,
+    /// The namespace of the resource.
+    pub namespace: &'a str,
+    /// The name of the resource for what is wanted now.
+    pub wanted: &'a str,
+    /// The policy for active ones of other names.
+    pub concurrency: ConcurrencyPolicy,
+    /// How often one that failed is submitted again; `None` means for ever.
+    pub max_retries: Option<i64>,
+    /// Where its status is, for people.
+    pub path: String,
+    /// How many nodes are outdated.
+    pub outdated: usize,
+    /// Nodes launched before it are outdated: what ended before it has not replaced them.
+    pub rotate_at: Option<Timestamp>,
+    /// What the status remembers.
+    pub status: &'a InstanceGroupStatus,
+    /// The one of the wanted name, if it is there; without it, those of this scaling group.
+    pub resources: &'a [Resource],
+}
+
+/// What is to be done now, and how it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// In order.
+    pub acts: Vec<Act>,
+    /// How it stands when they are done.
+    pub stand: Stand,
+    /// What the status remembers from now on, without an act; `None` leaves it.
+    pub progress: Option<StrategyProgress>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// A merge patch of the status, before what follows.
+    Record(Value),
+    /// Delete exactly this one.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Submit the wanted one.
+    Submit,
+}
+
+/// Where an upgrade stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stand {
+    /// The strategy has nothing to do, or says that it is done.
+    Done,
+    /// Something was done just now.
+    Acted(String),
+    /// Waiting for a resource.
+    Waiting(String),
+    /// It does not go on by itself.
+    Blocked(Reason, String),
+}
+
+/// `status.strategyProgress.state`.
+pub mod state {
+    /// About to be submitted, or active.
+    pub const SUBMITTED: &str = "Submitted";
+    /// It failed, which is counted, and is submitted again.
+    pub const RETRYING: &str = "Retrying";
+    /// It said success.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// It failed too often.
+    pub const FAILED: &str = "Failed";
+    /// It was deleted by someone too often.
+    pub const GONE: &str = "Gone";
+}
+
+/// Whether the strategy has yet to say that it is done, by what the status remembers.
+pub fn open(status: &InstanceGroupStatus) -> bool {
+    let state = status.strategy_progress.as_ref().and_then(|p| p.state.as_deref());
+    matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
+}
+
+/// Decides.
+pub fn decide(input: &Input) -> Decision {
+    let found = input.resources.iter().find(|r| r.name == input.wanted);
+    match found {
+        Some(resource) if !resource.ours => blocked(Reason::NotOurs, not_ours(input)),
+        Some(resource) if resource.deleting => waiting(format!("{} to be gone", input.named(input.wanted))),
+        Some(resource) => there(input, resource),
+        None if input.outdated == 0 => nothing_wanted(input),
+        None => absent(input),
+    }
+}
+
+impl Input<'_> {
+    fn named(&self, name: &str) -> String {
+        format!("{} {}/{name}", self.kind, self.namespace)
+    }
+
+    /// The status tells of the resource that is wanted now.
+    fn remembered(&self) -> Option<StrategyProgress> {
+        let status = self.status;
+        let same = status.strategy_resource_name.as_deref() == Some(self.wanted)
+            && status.strategy_resource_namespace.as_deref() == Some(self.namespace);
+        same.then(|| status.strategy_progress.clone().unwrap_or_default())
+    }
+
+    fn retries(&self) -> i64 {
+        // The controller before this one writes -1 for retries without end.
+        self.status.strategy_retry_count.unwrap_or(0).max(0)
+    }
+
+    fn may_retry(&self) -> bool {
+        self.max_retries.is_none_or(|most| self.retries() < most)
+    }
+
+    fn record(&self, retries: i64, state: &str, uid: Option<&str>) -> Act {
+        Act::Record(json!({
+            "strategyResourceName": self.wanted,
+            "strategyResourceNamespace": self.namespace,
+            "strategyRetryCount": retries,
+            "strategyProgress": { "state": state, "uid": uid },
+        }))
+    }
+}
+
+/// The one that is wanted is there.
+fn there(input: &Input, resource: &Resource) -> Decision {
+    let named = input.named(input.wanted);
+    let memory = input.remembered();
+    let remembers = |state: &str| {
+        let uid = |p: &StrategyProgress| p.uid.as_deref() == Some(&resource.uid);
+        memory.as_ref().is_some_and(|p| p.state.as_deref() == Some(state) && uid(p))
+    };
+    match &resource.phase {
+        Phase::Unreadable(what) => {
+            let message = format!(
+                "spec.strategy.crd.statusJSONPath `{}` leads to {what} in {named}; name the field that holds its status as one text",
+                input.path
+            );
+            seen(blocked(Reason::InvalidSpec, message), state::SUBMITTED, resource)
+        }
+        Phase::Active(word) => {
+            let word = if word.is_empty() { "says nothing yet".to_owned() } else { format!("says `{}`", short(word)) };
+            let (path, outdated) = (&input.path, input.outdated);
+            let message = format!("{named}, which {word} in {path}; {outdated} nodes are outdated");
+            seen(waiting(message), state::SUBMITTED, resource)
+        }
+        // One that ended before there was anything to replace says nothing of it.
+        Phase::Succeeded | Phase::Failed if input.outdated > 0 && stale(input, resource, memory.is_some()) => replace(
+            vec![input.record(0, state::SUBMITTED, None), delete(resource)],
+            format!("{named} is of an earlier upgrade, and makes room"),
+        ),
+        Phase::Succeeded if input.outdated == 0 => seen(done(), state::SUCCEEDED, resource),
+        // AWS and Kubernetes may show the last nodes a moment longer.
+        Phase::Succeeded if !remembers(state::SUCCEEDED) => {
+            seen(waiting(format!("the nodes that {named} says it has replaced")), state::SUCCEEDED, resource)
+        }
+        Phase::Succeeded => {
+            let message = format!(
+                "{named} says success, and {} nodes are outdated still; see what it did, then delete it to have it submitted again",
+                input.outdated
+            );
+            blocked(Reason::StrategyFailed, message)
+        }
+        Phase::Failed => failed(input, resource, memory.as_ref(), remembers(state::RETRYING)),
+    }
+}
+
+/// Whether it ended before the upgrade that is wanted now began.
+fn stale(input: &Input, resource: &Resource, remembered: bool) -> bool {
+    let before = |at: Timestamp| resource.created.is_some_and(|created| created < at);
+    !remembered || input.rotate_at.is_some_and(before)
+}
+
+fn failed(input: &Input, resource: &Resource, memory: Option<&StrategyProgress>, counted: bool) -> Decision {
+    let named = input.named(input.wanted);
+    if input.outdated == 0 && !memory.is_some_and(|m| m.state.as_deref().is_some_and(|s| s != state::SUCCEEDED)) {
+        // Nothing was asked of it since this controller leads the group.
+        return done();
+    }
+    let retries = input.retries();
+    if input.outdated > 0 && counted {
+        return replace(vec![delete(resource)], format!("{named} failed and makes room for the next try"));
+    }
+    if input.outdated > 0 && input.may_retry() {
+        let most = input.max_retries.map(|most| format!(" of {most}")).unwrap_or_default();
+        let message = format!("{named} failed; retry {}{most}", retries + 1);
+        let acts = vec![input.record(retries + 1, state::RETRYING, Some(&resource.uid)), delete(resource)];
+        return replace(acts, message);
+    }
+    let message = format!(
+        "{named} failed (after {retries} retries), and {} nodes are outdated; see why it did, then delete it to have the upgrade tried again",
+        input.outdated
+    );
+    seen(blocked(Reason::StrategyFailed, message), state::FAILED, resource)
+}
+
+/// Nothing is outdated, and there is no resource for what is wanted: only others may be at work still.
+fn nothing_wanted(input: &Input) -> Decision {
+    match active(input).next() {
+        Some(other) => {
+            waiting(format!("{}, which is at work still though no node is outdated any more", input.named(&other.name)))
+        }
+        None => Decision { progress: Some(StrategyProgress::default()), ..done() },
+    }
+}
+
+/// Resources of other names for the same scaling group that have not ended.
+fn active<'a>(input: &'a Input) -> impl Iterator<Item = &'a Resource> {
+    let ended = |r: &Resource| matches!(r.phase, Phase::Succeeded | Phase::Failed);
+    input.resources.iter().filter(move |r| r.ours && r.name != input.wanted && (r.deleting || !ended(r)))
+}
+
+/// Nodes are outdated, and the resource that would replace them is not there.
+fn absent(input: &Input) -> Decision {
+    let others: Vec<_> = active(input).collect();
+    match input.concurrency {
+        _ if others.is_empty() => {}
+        ConcurrencyPolicy::Allow => {}
+        ConcurrencyPolicy::Forbid => {
+            let named = input.named(&others[0].name);
+            return waiting(format!(
+                "{named} to end (concurrencyPolicy forbid); {} nodes are outdated",
+                input.outdated
+            ));
+        }
+        ConcurrencyPolicy::Replace => {
+            let acts: Vec<_> = others.iter().filter(|r| !r.deleting).map(|r| delete(r)).collect();
+            let named = input.named(&others[0].name);
+            return match acts.is_empty() {
+                true => waiting(format!("{named} to be gone")),
+                false => replace(acts, format!("{named} is replaced (concurrencyPolicy replace)")),
+            };
+        }
+    }
+    let named = input.named(input.wanted);
+    let submit = |record: Option<Act>, message: String| Decision {
+        acts: record.into_iter().chain([Act::Submit]).collect(),
+        stand: Stand::Acted(message),
+        progress: None,
+    };
+    let anew = || submit(Some(input.record(0, state::SUBMITTED, None)), format!("{named} is submitted"));
+    let Some(memory) = input.remembered() else { return anew() };
+    match (memory.state.as_deref(), memory.uid) {
+        // Its submission, or the answer to it, was lost.
+        (Some(state::SUBMITTED), None) => submit(None, format!("{named} is submitted")),
+        (Some(state::RETRYING), _) => submit(None, format!("{named} is submitted again")),
+        // Someone deleted it while it was at work.
+        (Some(state::SUBMITTED | state::GONE), _) if input.may_retry() => submit(
+            Some(input.record(input.retries() + 1, state::SUBMITTED, None)),
+            format!("{named} was deleted by someone and is submitted again"),
+        ),
+        (Some(state::SUBMITTED | state::GONE), _) => {
+            let message = format!(
+                "{named} was deleted by someone while it was at work, and has been submitted {} times again; raise maxRetries to go on",
+                input.retries()
+            );
+            let progress = StrategyProgress { state: Some(state::GONE.into()), uid: None };
+            Decision { progress: Some(progress), ..blocked(Reason::StrategyFailed, message) }
+        }
+        // Someone deleted what had ended, which is how it is asked for again.
+        _ => anew(),
+    }
+}
+
+fn not_ours(input: &Input) -> String {
+    format!(
+        "{} is there and is not for this group's scaling group; give the template's resource another metadata.name, such as one with {{{{ .InstanceGroup.GetNamespace }}}}",
+        input.named(input.wanted)
+    )
+}
+
+fn delete(resource: &Resource) -> Act {
+    Act::Delete { name: resource.name.clone(), uid: resource.uid.clone() }
+}
+
+fn done() -> Decision {
+    Decision { acts: Vec::new(), stand: Stand::Done, progress: None }
+}
+
+fn waiting(what: String) -> Decision {
+    Decision { acts: Vec::new(), stand: Stand::Waiting(what), progress: None }
+}
+
+fn blocked(reason: Reason, message: String) -> Decision {
+    Decision { acts: Vec::new(), stand: Stand::Blocked(reason, message), progress: None }
+}
+
+/// What goes makes room; the next pass submits.
+fn replace(acts: Vec<Act>, message: String) -> Decision {
+    Decision { acts, stand: Stand::Acted(message), progress: None }
+}
+
+/// Remembers which one was seen, and how.
+fn seen(decision: Decision, state: &str, resource: &Resource) -> Decision {
+    let progress = StrategyProgress { state: Some(state.into()), uid: Some(resource.uid.clone()) };
+    Decision { progress: Some(progress), ..decision }
+}
+
+/// A word of another controller, which may be long.
+fn short(word: &str) -> String {
+    word.chars().take(60).collect()
+}
