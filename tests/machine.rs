@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
-use instance_manager::aws::{Image, InstanceType, NetworkObject};
+use instance_manager::aws::{Catalogue, Image, InstanceType, NetworkObject};
 use instance_manager::provisioner::eks::check::{Looked, problems};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::user_data::OsFamily;
@@ -62,6 +62,13 @@ fn user_data(resolved: &Resolved) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
+/// What the user data says of `--max-pods`.
+fn pod_limit(resolved: &Resolved) -> Option<u32> {
+    let text = user_data(resolved);
+    let (_, rest) = text.split_once("--max-pods=")?;
+    rest.split('\'').next()?.parse().ok()
+}
+
 #[test]
 fn custom_networking_leaves_the_first_interface_and_each_first_address_to_the_node() {
     let on = ("custom-networking-enabled", "True");
@@ -73,9 +80,8 @@ fn custom_networking_leaves_the_first_interface_and_each_first_address_to_the_no
         (vec![on, prefixes], "{bootstrapOptions: {maxPods: 250}}", Some(250)),
         (vec![prefixes, ("custom-networking-host-pods", "5")], "{}", None),
     ] {
-        let text = user_data(&resolved(configuration, &annotations));
-        let given = text.split_once("--max-pods=").map(|(_, rest)| rest.split('\'').next().unwrap().to_owned());
-        assert_eq!(given, pods.map(|pods| pods.to_string()), "{annotations:?} {configuration}");
+        let given = pod_limit(&resolved(configuration, &annotations));
+        assert_eq!(given, pods, "{annotations:?} {configuration}");
     }
     let problems = wanted("{}", &[on, ("custom-networking-host-pods", "many")]).unwrap_err();
     let message = sentence(&problems);
@@ -83,6 +89,37 @@ fn custom_networking_leaves_the_first_interface_and_each_first_address_to_the_no
         message.contains("metadata.annotations[instancemgr.keikoproj.io/custom-networking-host-pods] `many`"),
         "{message}"
     );
+}
+
+#[test]
+fn the_type_with_the_fewest_addresses_limits_the_pods_of_a_mixed_group() {
+    let on = ("custom-networking-enabled", "true");
+    let of = |name: &str, interfaces, addresses| InstanceType {
+        name: name.into(),
+        architectures: vec!["x86_64".into()],
+        vcpus: 2,
+        memory: 8192,
+        interfaces,
+        addresses,
+    };
+    let types = [of("m5.large", 3, 10), of("m5a.large", 2, 10), of("m5n.large", 4, 15)];
+    let offers = types.iter().map(|t| (t.name.clone(), "a".to_owned()));
+    let environment = Environment {
+        catalogue: Some(Catalogue::new(&types, offers).into()),
+        types: types.iter().map(|t| (t.name.clone(), Some(t.clone()))).collect(),
+        ..environment()
+    };
+    let mixed = |policy: &str, annotations: &[(&str, &str)]| {
+        let wanted = wanted(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
+        resolve(wanted, &environment, false).expect("a group")
+    };
+    let listed = |names: &str| pod_limit(&mixed(&format!("instanceTypes: [{names}]"), &[on]));
+    assert_eq!(listed("{type: m5n.large}"), Some(2 * 9 + 2), "the primary type has fewer");
+    assert_eq!(listed("{type: m5n.large}, {type: m5a.large}"), Some(9 + 2));
+    // A pool that AWS adds to rotates nothing: what is too small for the limit is left out instead.
+    let pool = mixed("instancePool: SubFamilyFlexible", &[on]);
+    assert_eq!((pod_limit(&pool), pool.pool.expect("a pool").now), (Some(2 * 9 + 2), vec!["m5n.large".to_owned()]));
+    assert_eq!(mixed("instancePool: SubFamilyFlexible", &[]).pool.expect("a pool").now, ["m5a.large", "m5n.large"]);
 }
 
 #[test]

@@ -10,6 +10,8 @@ pub struct Catalogue {
     /// Types by what makes them alike, in the order of their names.
     alike: HashMap<Kind, Vec<String>>,
     kinds: HashMap<String, Kind>,
+    /// Types by name.
+    types: HashMap<String, InstanceType>,
     /// Zones by type.
     zones: HashMap<String, HashSet<String>>,
 }
@@ -50,6 +52,7 @@ impl Catalogue {
             let Some(kind) = kind(one) else { continue };
             catalogue.alike.entry(kind.clone()).or_default().push(one.name.clone());
             catalogue.kinds.insert(one.name.clone(), kind);
+            catalogue.types.insert(one.name.clone(), one.clone());
         }
         catalogue.alike.values_mut().for_each(|names| names.sort());
         for (name, zone) in offers {
@@ -62,6 +65,11 @@ impl Catalogue {
     pub fn like(&self, name: &str) -> Vec<&str> {
         let alike = self.kinds.get(name).and_then(|kind| self.alike.get(kind));
         alike.into_iter().flatten().map(String::as_str).filter(|other| *other != name).collect()
+    }
+
+    /// What there is to know of a type.
+    pub fn get(&self, name: &str) -> Option<&InstanceType> {
+        self.types.get(name)
     }
 
     /// Whether a type is offered in each of some zones.

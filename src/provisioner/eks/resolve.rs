@@ -162,7 +162,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     let names = Names::derive(&wanted, distinct);
     let account = Account::of(&cluster.arn);
     let (role_arn, profile_arn) = role(&mut problems, &wanted, &names, &account, env.given_profile.as_ref());
-    let boot = bootstrap(&wanted, cluster, &image_id, known_type);
+    let boot = bootstrap(&wanted, cluster, &image_id, pods(&wanted, env));
     let mut data = TemplateData {
         image_id,
         instance_type: wanted.instance_type.clone(),
@@ -303,7 +303,14 @@ fn pool(wanted: &Wanted, env: &Environment, subnets: &[String]) -> Option<Pool> 
     let named = |name: &&str| mixed.types.iter().any(|t| t.instance_type == *name);
     let like: Vec<_> = catalogue.like(&wanted.instance_type).into_iter().filter(|n| !named(n)).collect();
     let room = MOST_TYPES.saturating_sub(mixed.types.len());
-    let now = like.iter().filter(|n| catalogue.offered(n, &zones)).take(room).map(|n| (*n).to_owned()).collect();
+    let limit = pods(wanted, env).filter(|_| wanted.max_pods.is_none());
+    // A node that promises more pods than it has addresses is broken.
+    let enough = |name: &str| match (limit, wanted.networking) {
+        (Some(limit), Some(networking)) => catalogue.get(name).is_some_and(|t| networking.max_pods(t) >= limit),
+        (None, _) | (_, None) => true,
+    };
+    let fit = like.iter().filter(|name| catalogue.offered(name, &zones) && enough(name));
+    let now = fit.take(room).map(|name| (*name).to_owned()).collect();
     Some(Pool { like: like.into_iter().map(str::to_owned).collect(), now })
 }
 
@@ -361,15 +368,21 @@ fn role(
     }
 }
 
-fn bootstrap(
-    wanted: &Wanted,
-    cluster: &Cluster,
-    image_id: &str,
-    instance_type: Option<&InstanceType>,
-) -> BootstrapInput {
+/// How many pods a node takes. All types of a mixed group have the same user data, so the one with the fewest addresses
+/// decides; what a pool adds by itself never has fewer.
+fn pods(wanted: &Wanted, env: &Environment) -> Option<u32> {
+    if wanted.max_pods.is_some() {
+        return wanted.max_pods;
+    }
+    let networking = wanted.networking?;
+    let primary = env.instance_type.as_ref()?.as_ref()?;
+    let listed = wanted.mixed.iter().flat_map(|m| &m.types).filter_map(|t| env.types.get(&t.instance_type)?.as_ref());
+    listed.chain([primary]).map(|found| networking.max_pods(found)).min()
+}
+
+fn bootstrap(wanted: &Wanted, cluster: &Cluster, image_id: &str, max_pods: Option<u32>) -> BootstrapInput {
     let mut labels = wanted.labels.clone();
     labels.insert(label::IMAGE.into(), image_id.into());
-    let networking = || Some(wanted.networking?.max_pods(instance_type?));
     let told = |text: &String| if wanted.asks_for_endpoint { String::new() } else { text.clone() };
     BootstrapInput {
         cluster: cluster.name.clone(),
@@ -378,7 +391,7 @@ fn bootstrap(
         service_cidr: cluster.service_cidr.clone(),
         labels,
         taints: wanted.taints.clone(),
-        max_pods: wanted.max_pods.or_else(networking),
+        max_pods,
         container_runtime: wanted.container_runtime.clone(),
         // The other families ask where they are bound for in any case.
         waits: wanted.warm_pool.is_some() && wanted.family == OsFamily::Bottlerocket,
