@@ -152,6 +152,7 @@ def test_subnets_are_private_ones_of_the_cluster_and_chosen_when_none_is_given(p
         TRUST,
         FARGATE.replace("/demo/", "/other/"),
         FARGATE.replace('"Allow"', '"Deny"'),
+        FARGATE.replace('{"Service": "eks-fargate-pods.amazonaws.com"}', '"*"'),
     ],
 )
 def test_the_pod_execution_role_must_trust_fargate_for_this_cluster(profiles, aws, call, name, trust):

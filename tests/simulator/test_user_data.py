@@ -194,6 +194,6 @@ def test_bottlerocket_waits_for_its_place_in_the_group_when_it_is_told(setting, 
 )
 def test_aws_auth_lets_in_whom_it_names_in_full(map_roles, part):
     """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap"."""
-    reason = auth.refusal(map_roles, "arn:aws:iam::1:role/path/r")
+    reason = auth.map_refusal(map_roles, "arn:aws:iam::1:role/path/r", "EC2_LINUX")
     assert (reason is None) if part is None else (part in reason)
-    assert reason or "eks:kube-proxy-windows" in auth.refusal(map_roles, "arn:aws:iam::1:role/path/r", windows=True)
+    assert reason or "eks:kube-proxy-windows" in auth.map_refusal(map_roles, "arn:aws:iam::1:role/path/r", "EC2_WINDOWS")

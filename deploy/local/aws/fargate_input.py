@@ -90,12 +90,17 @@ def trusts_fargate(world: Any, role: Any) -> bool:
     settings = world.settings
     source = f"arn:aws:eks:{settings.region}:{settings.account}:fargateprofile/{settings.cluster_name}/any"
     document = role.assume_role_policy_document
-    for statement in many((json.loads(document) if isinstance(document, str) else document)["Statement"]):
-        services = many(statement.get("Principal", {}).get("Service", []))
-        wanted = [p for keys in statement.get("Condition", {}).values() for k, v in keys.items() if k.lower() == "aws:sourcearn" for p in many(v)]
-        if statement["Effect"] == "Allow" and SERVICE in services and (not wanted or any(like(p, source) for p in wanted)):
-            return True
-    return False
+    statements = many((json.loads(document) if isinstance(document, str) else document)["Statement"])
+    return any(trusts(statement, source) for statement in statements)
+
+
+def trusts(statement: dict[str, Any], source: str) -> bool:
+    """Whether a statement of a trust policy lets Fargate take the role for that profile; of conditions aws:SourceArn counts."""
+    principal = statement.get("Principal")
+    services = many(principal.get("Service", [])) if isinstance(principal, dict) else []
+    keys = [pair for condition in statement.get("Condition", {}).values() for pair in condition.items()]
+    sources = [pattern for key, value in keys if key.lower() == "aws:sourcearn" for pattern in many(value)]
+    return statement["Effect"] == "Allow" and SERVICE in services and (not sources or any(like(p, source) for p in sources))
 
 
 def check_subnets(world: Any, given: list[str]) -> list[str]:
