@@ -1,6 +1,7 @@
 //! One reconcile: merge, look up, resolve, observe, plan, apply, report.
 
 pub mod follow;
+pub mod moving;
 pub mod pace;
 pub mod recommendations;
 pub mod stores;

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 
 use crate::api::{GroupId, InstanceGroup, ProvisionerKind, identity};
+use crate::auth::aws_auth::without_path;
 
 /// A stored object, decoded or not.
 type Stored = DeserializeGuard<InstanceGroup>;
@@ -112,6 +113,11 @@ impl GroupIndex {
     /// Whether some group has recorded that it put the role's entry into aws-auth.
     pub fn authorised(&self, role_arn: &str) -> bool {
         self.read().auth.0.contains_key(role_arn)
+    }
+
+    /// Those roles as aws-auth compares them: without path and case.
+    pub fn authorised_roles(&self) -> BTreeSet<String> {
+        self.read().auth.0.keys().map(|role| without_path(role).to_lowercase()).collect()
     }
 
     /// Whether a group other than `key` uses a role.

@@ -115,6 +115,13 @@ pub fn state(map_roles: Option<&str>, want: &AuthEntry) -> EntryState {
     }
 }
 
+/// The roles of all entries, in their order; none where the text is not understood.
+pub fn roles(map_roles: Option<&str>) -> Vec<String> {
+    let document = read(map_roles.unwrap_or_default());
+    let values = document.iter().flat_map(|document| &document.values);
+    values.filter_map(|value| text_of(value, "rolearn").map(str::to_owned)).collect()
+}
+
 /// The roles whose entries differ between two texts, as [`is_among`] compares them. `None` when one of the texts is not
 /// understood, so that any role may be concerned.
 pub fn changed(old: Option<&str>, new: Option<&str>) -> Option<BTreeSet<String>> {

@@ -4,5 +4,6 @@ pub mod access_entries;
 pub mod aws_auth;
 mod document;
 mod edit;
+pub mod statement;
 
 pub use access_entries::JoinAuth;

@@ -15,6 +15,7 @@ use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::cluster::{self, KubeCluster};
 use crate::controller::follow::follow;
+use crate::controller::moving;
 use crate::controller::recommendations;
 use crate::controller::stores::Stores;
 use crate::controller::watches::{self, Bell};
@@ -97,6 +98,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let limit = args.cluster.spot_recommendation_time;
     tokio::spawn(recommendations::recommendations(client.clone(), bell.clone(), limit));
     tokio::spawn(watches::boundaries(client.clone(), bell.clone()));
+    tokio::spawn(moving::follow(shared.clone()));
     let working = tokio::spawn(work(shared.clone(), queue, args.max_workers, stopping));
     tokio::spawn(follow(leadership, shared.clone(), bell));
 

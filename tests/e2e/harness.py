@@ -108,12 +108,12 @@ class Cloud(support.Cloud):
         text = config if isinstance(config, str) else config.read_text()
         self.kubectl("apply", "-f", "-", text=text)
 
-    def make_role(self, name, policies=("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy")):
+    def make_role(self, name, policies=("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy"), path="/"):
         """A person's role and instance profile of the same name, fit for nodes; returns the role's ARN."""
         iam = self.boto("iam")
         trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
         document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-        arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+        arn = iam.create_role(RoleName=name, Path=path, AssumeRolePolicyDocument=document)["Role"]["Arn"]
         for policy in policies:
             iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
         iam.create_instance_profile(InstanceProfileName=name)

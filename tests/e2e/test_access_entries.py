@@ -1,0 +1,297 @@
+"""Nodes join by access entries, and roles move from aws-auth to them and back without a gap.
+
+Clouds of their own: how a cluster authenticates concerns every group in it.
+"""
+
+import contextlib
+
+import pytest
+
+from e2e import harness, judge
+from e2e.proxy import Proxy
+from e2e.test_crash_points import ALONE, AwsPoint, KubePoint
+from support import eventually
+
+pytestmark = pytest.mark.private
+
+FOREIGN = """\
+# Ask before you change anything here.
+- rolearn:   arn:aws:iam::123456789012:role/admins   # keep the spaces
+  groups: ["system:masters"]
+  username: admin
+"""
+SEEN_SOON = ("--resync-period", "6s")
+
+
+def entries(cloud):
+    """Every access entry of the cluster by its principal's ARN."""
+    eks, name = cloud.boto("eks"), {"clusterName": cloud["cluster_name"]}
+    arns = eks.list_access_entries(**name)["accessEntries"]
+    return {arn: eks.describe_access_entry(**name, principalArn=arn)["accessEntry"] for arn in arns}
+
+
+def role_of(group):
+    """The ARN of its nodes' role."""
+    return group.status()["nodesInstanceRoleArn"]
+
+
+def ownership(group):
+    """The tags that prove that something is this group's."""
+    named = {"ClusterName": group.cloud["cluster_name"], "InstanceGroup": group.name, "Namespace": group.tenant.namespace}
+    return {harness.OWNERSHIP + key: value for key, value in named.items()}
+
+
+def calls(cloud, operation):
+    """The controller's calls of an operation, in order."""
+    return [e for e in cloud.aws_events() if judge.by_controller(e) and e["operation"] == operation]
+
+
+def silenced(cloud):
+    """Nodes that were turned away after they had joined, with the reason."""
+    states = [e for e in cloud.aws_events() if e["kind"] == "state" and e["object"] == "node"]
+    return [(e["id"], e["reason"]) for e in states if e["state"] == "dead"]
+
+
+@pytest.fixture(scope="module")
+def api(start_cloud):
+    """A cluster that reads access entries only, and a controller that was told nothing about it."""
+    cloud = harness.Cloud.of(start_cloud("--authentication-mode", "API"))
+    cloud.install()
+    controller = harness.Controller(cloud, [*ALONE, *SEEN_SOON]).start()
+    yield cloud, controller
+    controller.kill()
+
+
+def test_nodes_join_by_an_access_entry_alone(api, make_tenant):
+    """A cluster in the mode API reads no aws-auth: without an entry no node joins, and one left behind lets a role in for ever."""
+    cloud, controller = api
+    group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)
+    arn = role_of(group)
+    entry = entries(cloud)[arn]
+    assert entry["type"] == "EC2_LINUX" and entry["tags"] == ownership(group)
+    assert group.status()["join"] == {"awsAuth": False, "accessEntry": "EC2_LINUX"}
+    assert cloud.get(harness.AWS_AUTH) is None
+    made = [calls(cloud, name)[-1]["seq"] for name in ("CreateAccessEntry", "CreateAutoScalingGroup")]
+    assert made == sorted(made), "the way in is there before the first node"
+    mark = cloud.now()
+    group.annotate(touched="1")
+    group.wait_ready()
+    assert group.writes(after=mark) == []
+    group.delete()
+    group.wait_gone()
+    assert arn not in entries(cloud)
+    gone = [calls(cloud, name)[-1]["seq"] for name in ("DeleteAutoScalingGroup", "DeleteAccessEntry", "DeleteRole")]
+    assert gone == sorted(gone), "the way in stays until the last node is gone"
+
+
+def test_windows_nodes_get_an_entry_of_their_own_type(api, make_tenant):
+    """Their kube-proxy needs one right more than other nodes have."""
+    cloud, controller = api
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    tenant.defaults(annotations={harness.PREFIX + "os-family": "windows"}, image=cloud["amis"]["windows"][0])
+    group = tenant.group(size=(1, 1), annotations={harness.PREFIX + "os-family": "windows"}).wait_ready(nodes=1)
+    assert entries(cloud)[role_of(group)]["type"] == "EC2_WINDOWS"
+
+
+def let_in(cloud, arn, kind, **tags):
+    """A person's access entry, once IAM knows the role everywhere."""
+    eks = cloud.boto("eks")
+
+    def made():
+        with contextlib.suppress(eks.exceptions.InvalidParameterException):
+            return eks.create_access_entry(clusterName=cloud["cluster_name"], principalArn=arn, type=kind, tags=tags)
+
+    eventually(made, harness.WAIT, f"an access entry for {arn}")
+
+
+def test_a_role_that_groups_share_keeps_its_entry_until_the_last_of_them_is_gone(api, make_tenant, unique):
+    """One entry for one role, by its whole ARN: removed with the first group, it would cut off the other's nodes."""
+    cloud, controller = api
+    arn = cloud.make_role(unique, path="/platform/nodes/")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    first, second = (tenant.group(name, size=(1, 1)) for name in ("first", "second"))
+    for group in (first, second):
+        group.wait_ready(nodes=1)
+    assert entries(cloud)[arn]["type"] == "EC2_LINUX" and ":role/platform/nodes/" in arn
+    made = [c for c in calls(cloud, "CreateAccessEntry") if arn in str(c["params"]) and c["status"] == 200]
+    assert len(made) == 1
+    first.delete()
+    first.wait_gone()
+    assert arn in entries(cloud) and len(second.ready_nodes()) == 1
+    second.delete()
+    second.wait_gone()
+    assert arn not in entries(cloud)
+
+
+def test_an_entry_that_was_there_before_is_used_and_left_as_it_is(api, make_tenant, unique):
+    """Whoever made it may have other uses for it; tags of ours on it would let us delete it one day."""
+    cloud, controller = api
+    arn = cloud.make_role(unique)
+    let_in(cloud, arn, "EC2_LINUX", owner="platform")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    before = entries(cloud)[arn]
+    assert before["tags"] == {"owner": "platform"}
+    group.delete()
+    group.wait_gone()
+    assert entries(cloud)[arn] == before
+
+
+def test_an_entry_of_another_type_is_told_and_left(api, make_tenant, unique):
+    """It may let people in; the type of an entry cannot be changed, so that only a person can decide."""
+    cloud, controller = api
+    arn = cloud.make_role(unique)
+    eks, name = cloud.boto("eks"), {"clusterName": cloud["cluster_name"], "principalArn": arn}
+    let_in(cloud, arn, "STANDARD")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    group = tenant.group(size=(1, 1))
+    stalled = group.wait_condition("Stalled", reason="AuthConflict")
+    assert arn in stalled["message"] and "STANDARD" in stalled["message"] and "delete it" in stalled["message"]
+    assert entries(cloud)[arn]["type"] == "STANDARD" and group.asg() is None
+    eks.delete_access_entry(**name)
+    group.wait_ready(nodes=1)
+    assert entries(cloud)[arn]["type"] == "EC2_LINUX"
+
+
+def test_a_way_that_the_cluster_does_not_read_is_refused(api, start_controller, make_tenant):
+    """Entries that nobody reads would look like a way in."""
+    cloud, controller = api
+    controller.kill()
+    try:
+        asked = start_controller(cloud, *ALONE, "--join-auth", "aws-auth")
+        group = make_tenant(cloud=cloud, controller=asked).group(size=(1, 1))
+        stalled = group.wait_condition("Stalled", reason="AuthModeUnsupported")
+        assert "clusterName" in stalled["message"] and "--join-auth" in stalled["message"]
+        assert group.asg() is None
+        asked.kill()
+    finally:
+        controller.start()
+    group.tenant.controller = controller
+    group.wait_ready(nodes=1)
+
+
+# --- moving over ----------------------------------------------------------------------------------
+
+AUTH_WRITE = KubePoint("PATCH", r"/configmaps/aws-auth")
+STEPS = {
+    "both": AwsPoint("CreateAccessEntry", until=""),
+    "access-entries": AUTH_WRITE,
+    "both again": AUTH_WRITE,
+    "aws-auth": AwsPoint("DeleteAccessEntry", until=""),
+}
+"""Where the controller is killed in each step of the way over and back."""
+
+
+class Moving:
+    """A cluster that reads both, whose controller is told one way after the other."""
+
+    def __init__(self, cloud):
+        self.cloud, self.proxy = cloud, Proxy(cloud)
+        self.controller, self.tenant, self.held = None, None, None
+
+    def start(self, way):
+        """A controller that goes that way."""
+        flags = (*ALONE, *SEEN_SOON, "--join-auth", way)
+        self.controller = harness.Controller(self.cloud, flags, kubeconfig=self.proxy.kubeconfig).start()
+        if self.tenant:
+            self.tenant.controller = self.controller
+
+    def stop(self):
+        """It ends as it would with a new image."""
+        self.controller.stop()
+
+    def crash(self, way, point, answer):
+        """Starts a controller that is killed in its first write of that kind, whose answer is lost or just came, and another one."""
+        self.cloud.control("DELETE", "faults")
+        if isinstance(point, AwsPoint):
+            self.cloud.control("POST", "faults", action="hold", operation=point.operation, who="controller", count=1)
+        else:
+            self.held = self.proxy.hold(point.method, point.path)
+        self.start(way)
+        eventually(lambda: point.reached(self), harness.WAIT, f"{point} on the way to {way}")
+        if answer == "delivered":
+            if isinstance(point, AwsPoint):
+                for number in list(self.cloud.control("GET", "held")):
+                    self.cloud.control("POST", "release", id=int(number), lose=False)
+            else:
+                self.held.release(lose=False)
+        self.controller.kill()
+        self.proxy.clear()
+        self.cloud.control("DELETE", "faults")
+        self.cloud.control("POST", "release", lose=True)
+        self.start(way)
+
+
+@pytest.fixture
+def moving(own_cloud):
+    made = Moving(own_cloud("--authentication-mode", "API_AND_CONFIG_MAP"))
+    yield made
+    if made.controller:
+        made.controller.kill()
+    made.proxy.stop()
+
+
+@pytest.mark.parametrize("answer", ["lost", "delivered"])
+def test_roles_move_over_and_back_with_the_controller_killed_in_every_step(moving, make_tenant, unique, answer):
+    """Between two ways in there is no moment without one, and what others wrote stays byte for byte."""
+    cloud = moving.cloud
+    admin = cloud.make_role(f"{unique}-admin")
+    let_in(cloud, admin, "STANDARD")
+    foreign = entries(cloud)
+    given = cloud.make_role(f"{unique}-given")
+    cloud.edit_map_roles(lambda text: FOREIGN + text)
+    moving.start("aws-auth")
+    tenant = moving.tenant = make_tenant(cloud=cloud, controller=moving.controller)
+    groups = [
+        tenant.group("own", size=(1, 1)),
+        *(tenant.group(name, size=(1, 1), roleName=f"{unique}-given", instanceProfileName=f"{unique}-given") for name in ("first", "second")),
+    ]
+    for group in groups:
+        group.wait_ready(nodes=1)
+    roles = {role_of(group) for group in groups}
+    assert roles == {role_of(groups[0]), given}
+    # As in a cluster that was never told about access entries.
+    assert all("join" not in group.status() for group in groups) and not calls(cloud, "ListAccessEntries")
+    moving.stop()
+
+    def joined(way):
+        wanted = {"both": (True, "EC2_LINUX"), "access-entries": (False, "EC2_LINUX"), "both again": (True, "EC2_LINUX"), "aws-auth": (True, None)}[way]
+        for group in groups:
+            group.wait(lambda g: (lambda j: (j.get("awsAuth"), j.get("accessEntry")) == wanted)(g.status().get("join", {})), what=f"{way} in status.join")
+            group.wait_ready(nodes=1)
+
+    for way, point in STEPS.items():
+        moving.crash(way.split()[0], point, answer)
+        joined(way)
+        text, there = cloud.map_roles(), entries(cloud)
+        in_text = {arn for arn in roles if f"role/{arn.rsplit('/', 1)[-1]}" in text}
+        assert in_text == (set() if way == "access-entries" else roles)
+        assert roles & set(there) == (set() if way == "aws-auth" else roles)
+        assert FOREIGN in text and {arn: there[arn] for arn in foreign} == foreign
+        assert silenced(cloud) == []
+        moving.stop()
+
+
+def test_the_admin_reads_on_the_config_map_when_the_next_step_may_be_taken(moving, make_tenant, unique):
+    """Whoever turns aws-auth off too early cuts nodes off; whoever is not told waits for ever."""
+    cloud = moving.cloud
+    cloud.edit_map_roles(lambda text: FOREIGN + text)
+    moving.start("aws-auth")
+    tenant = moving.tenant = make_tenant(cloud=cloud, controller=moving.controller)
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    moving.stop()
+
+    def told(reason):
+        found = cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"]
+        return [e["note"] for e in found if e["reason"] == reason and e["regarding"]["name"] == "instance-manager"]
+
+    moving.start("both")
+    eventually(lambda: any("1 of 1" in note for note in told("AccessEntriesComplete")), harness.WAIT, "that every role has one")
+    group.wait_ready(nodes=1)
+    moving.stop()
+    moving.start("access-entries")
+    eventually(lambda: any("role/admins" in note for note in told("AwsAuthEntriesLeft")), harness.WAIT, "what is left in aws-auth")
+    assert role_of(group).rsplit("/", 1)[-1] not in cloud.map_roles() and FOREIGN in cloud.map_roles()
