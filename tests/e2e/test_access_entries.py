@@ -190,14 +190,14 @@ class Moving:
 
     def __init__(self, cloud):
         self.cloud, self.proxy = cloud, Proxy(cloud)
-        self.controller, self.tenant, self.held = None, None, None
+        self.controller, self.tenants, self.held = None, [], None
 
     def start(self, way):
         """A controller that goes that way."""
         flags = (*ALONE, *SEEN_SOON, "--join-auth", way)
         self.controller = harness.Controller(self.cloud, flags, kubeconfig=self.proxy.kubeconfig).start()
-        if self.tenant:
-            self.tenant.controller = self.controller
+        for tenant in self.tenants:
+            tenant.controller = self.controller
 
     def stop(self):
         """It ends as it would with a new image."""
@@ -244,11 +244,9 @@ def test_roles_move_over_and_back_with_the_controller_killed_in_every_step(movin
     given = cloud.make_role(f"{unique}-given")
     cloud.edit_map_roles(lambda text: FOREIGN + text)
     moving.start("aws-auth")
-    tenant = moving.tenant = make_tenant(cloud=cloud, controller=moving.controller)
-    groups = [
-        tenant.group("own", size=(1, 1)),
-        *(tenant.group(name, size=(1, 1), roleName=f"{unique}-given", instanceProfileName=f"{unique}-given") for name in ("first", "second")),
-    ]
+    own, shares = moving.tenants = [make_tenant(cloud=cloud, controller=moving.controller) for _ in range(2)]
+    shares.defaults(roleName=f"{unique}-given", instanceProfileName=f"{unique}-given")
+    groups = [own.group("own", size=(1, 1)), *(shares.group(name, size=(1, 1)) for name in ("first", "second"))]
     for group in groups:
         group.wait_ready(nodes=1)
     roles = {role_of(group) for group in groups}
@@ -280,7 +278,8 @@ def test_the_admin_reads_on_the_config_map_when_the_next_step_may_be_taken(movin
     cloud = moving.cloud
     cloud.edit_map_roles(lambda text: FOREIGN + text)
     moving.start("aws-auth")
-    tenant = moving.tenant = make_tenant(cloud=cloud, controller=moving.controller)
+    tenant = make_tenant(cloud=cloud, controller=moving.controller)
+    moving.tenants.append(tenant)
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     moving.stop()
 

@@ -62,7 +62,15 @@ fn silent(input: &Input, members: &[Member]) -> Option<String> {
     let names: Vec<_> = members.iter().filter(late).map(named).collect();
     (!names.is_empty()).then(|| {
         let timeout = crate::duration::text(timeout);
-        format!("{} did not become Ready within {timeout}; check the image, the user data and the role in kube-system/aws-auth", names.join(", "))
+        // An access entry counts, whatever aws-auth says.
+        let entry = match input.state.join.access.kind() {
+            Some(_) => "the access entry of the role",
+            None => "the role in kube-system/aws-auth",
+        };
+        format!(
+            "{} did not become Ready within {timeout}; check the image, the user data and {entry}",
+            names.join(", ")
+        )
     })
 }
 
