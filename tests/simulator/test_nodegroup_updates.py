@@ -45,6 +45,10 @@ def test_a_configuration_update_takes_time_and_is_the_only_change(aws, managed):
         ({"labels": {"addOrUpdateLabels": {"a": "no spaces"}}}, "alphanumeric"),
         ({"labels": {"addOrUpdateLabels": {"a": "b"}, "removeLabels": ["a"]}}, "both updated and removed"),
         ({"updateConfig": {"maxUnavailable": 1, "maxUnavailablePercentage": 5}}, "Exactly one"),
+        ({"updateConfig": {"maxUnavailable": 10}}, "max-unavailable must be within the range 1 and max size"),
+        ({"labels": {}}, "Both or either addOrUpdateLabels or removeLabels must not be empty"),
+        ({"taints": {"addOrUpdateTaints": []}}, "Both or either addOrUpdateTaints or removeTaints must not be empty"),
+        ({"scalingConfig": {}}, "Either all or at least one of minSize, maxSize, desiredSize must be provided"),
         ({}, "At least one"),
     ],
 )
@@ -59,7 +63,7 @@ def test_a_configuration_that_eks_would_refuse_is_refused(aws, managed, changes,
 def test_labels_taints_and_the_rest_are_changed_one_by_one(managed):
     """Amazon EKS API Reference, data types UpdateLabelsPayload, UpdateTaintsPayload, NodegroupUpdateConfig and NodeRepairConfig."""
     taints = [{"key": key, "value": "1", "effect": "NO_SCHEDULE"} for key in ("a", "b")]
-    name = managed.make(0, labels={"a": "1", "b": "2"}, taints=taints)
+    name = managed.make(0, labels={"a": "1", "b": "2"}, taints=[*taints, {"key": "c", "value": "", "effect": "NO_EXECUTE"}])
     update = managed.configure(
         name,
         labels={"addOrUpdateLabels": {"b": "3", "c": "4"}, "removeLabels": ["a"]},
@@ -70,7 +74,8 @@ def test_labels_taints_and_the_rest_are_changed_one_by_one(managed):
     kinds = {param["type"] for param in managed.finished(name, update)["params"]}
     assert kinds == {"LabelsToAdd", "LabelsToRemove", "TaintsToAdd", "TaintsToRemove", "MaxUnavailablePercentage", "NodeRepairConfig"}
     shown = managed.show(name)
-    assert (shown["labels"], shown["taints"]) == ({"b": "3", "c": "4"}, [taints[1] | {"value": "2"}])
+    assert shown["labels"] == {"b": "3", "c": "4"}
+    assert shown["taints"] == [{"key": "c", "effect": "NO_EXECUTE"}, taints[1] | {"value": "2"}]
     assert (shown["updateConfig"], shown["nodeRepairConfig"]) == ({"maxUnavailablePercentage": 50}, {"enabled": True})
 
 

@@ -49,8 +49,9 @@ def checked(world: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:
     disk = params.get("diskSize") or (50 if kind.startswith("WINDOWS") else 20)
     if not 1 <= disk <= 16384:
         raise bad(f"Disk size {disk} is not valid: it must be between 1 and 16384 GiB")
+    sizes = check_sizes(DEFAULT_SIZES, params.get("scalingConfig") or {})
     settings = {
-        "scalingConfig": check_sizes(DEFAULT_SIZES, params.get("scalingConfig") or {}),
+        "scalingConfig": sizes,
         "subnets": subnets,
         "nodeRole": check_role(world, cluster, params.get("nodeRole")),
         "amiType": kind,
@@ -60,7 +61,7 @@ def checked(world: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:
         "labels": check_labels(params.get("labels") or {}),
         "taints": check_taints(params.get("taints") or []),
         "tags": eks_tags.check(params.get("tags") or {}),
-        "updateConfig": check_update_config(params.get("updateConfig") or {"maxUnavailable": 1}),
+        "updateConfig": check_update_config(params.get("updateConfig") or {"maxUnavailable": 1}, sizes["maxSize"]),
     }
     if params.get("nodeRepairConfig"):
         settings["nodeRepairConfig"] = check_repair(params["nodeRepairConfig"])
@@ -149,7 +150,7 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 def check_taints(taints: list[dict[str, str]]) -> list[dict[str, str]]:
-    """At most 50, each with a key and an effect in the API's own spelling."""
+    """At most 50, each with a key and an effect in the API's own spelling; an empty value is none."""
     if len(taints) > 50:
         raise bad("A maximum of 50 taints are allowed per node group")
     for taint in taints:
@@ -159,17 +160,19 @@ def check_taints(taints: list[dict[str, str]]) -> list[dict[str, str]]:
         if value and not LABEL_VALUE.fullmatch(value):
             raise bad(f"Invalid taint value: {value!r}")
         if taint.get("effect") not in EFFECTS:
-            raise bad(f"Invalid taint effect: {taint.get('effect')!r}. Valid values are: {', '.join(EFFECTS)}")
-    return [dict(taint) for taint in taints]
+            raise bad(f"Invalid taint effect: {taint.get('effect')}, must be one of these [{', '.join(EFFECTS)}]")
+    return [{name: value for name, value in taint.items() if value} for taint in taints]
 
 
-def check_update_config(given: dict[str, Any]) -> dict[str, Any]:
-    """Exactly one of a number and a share."""
+def check_update_config(given: dict[str, Any], largest: int) -> dict[str, Any]:
+    """Exactly one of a number, which is at most the group's largest size, and a share."""
     number, share = given.get("maxUnavailable"), given.get("maxUnavailablePercentage")
     if (number is None) == (share is None):
         raise bad("Exactly one of maxUnavailable and maxUnavailablePercentage must be provided in updateConfig")
     if not 1 <= (number if share is None else share) <= 100:
         raise bad("maxUnavailable and maxUnavailablePercentage must be between 1 and 100")
+    if number is not None and number > largest:
+        raise bad("max-unavailable must be within the range 1 and max size of the node group")
     if given.get("updateStrategy") not in (None, "DEFAULT", "MINIMAL"):
         raise bad(f"Update strategy {given['updateStrategy']} is not supported")
     return dict(given)

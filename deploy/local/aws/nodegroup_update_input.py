@@ -18,11 +18,15 @@ def changed(sizes: dict[str, int], before: dict[str, Any], params: dict[str, Any
     """The settings that an update changes, and the update's parameters; `sizes` are those of this moment."""
     settings: dict[str, Any] = {}
     shown: dict[str, Any] = {}
-    if params.get("scalingConfig"):
+    if "scalingConfig" in params:
+        if not params["scalingConfig"]:
+            raise bad("Either all or at least one of minSize, maxSize, desiredSize must be provided")
         settings["scalingConfig"] = check_sizes(sizes, params["scalingConfig"])
         shown |= {SIZES[key]: str(value) for key, value in params["scalingConfig"].items()}
-    if params.get("labels"):
+    if "labels" in params:
         add, remove = params["labels"].get("addOrUpdateLabels") or {}, params["labels"].get("removeLabels") or []
+        if not add and not remove:
+            raise bad("Both or either addOrUpdateLabels or removeLabels must not be empty")
         both = set(add) & set(remove)
         if both:
             raise bad(f"Labels can't be both updated and removed: {', '.join(sorted(both))}")
@@ -30,14 +34,18 @@ def changed(sizes: dict[str, int], before: dict[str, Any], params: dict[str, Any
         settings["labels"] = kept | check_labels(add)
         shown |= {"LabelsToAdd": add} if add else {}
         shown |= {"LabelsToRemove": remove} if remove else {}
-    if params.get("taints"):
+    if "taints" in params:
         add, remove = params["taints"].get("addOrUpdateTaints") or [], params["taints"].get("removeTaints") or []
+        if not add and not remove:
+            raise bad("Both or either addOrUpdateTaints or removeTaints must not be empty")
         gone = [identity(taint) for taint in add + remove]
         settings["taints"] = check_taints([taint for taint in before["taints"] if identity(taint) not in gone] + check_taints(add))
         shown |= {"TaintsToAdd": add} if add else {}
         shown |= {"TaintsToRemove": remove} if remove else {}
+    largest = settings.get("scalingConfig", sizes)["maxSize"]
+    update_config = check_update_config(params.get("updateConfig") or before["updateConfig"], largest)
     if params.get("updateConfig"):
-        settings["updateConfig"] = check_update_config(params["updateConfig"])
+        settings["updateConfig"] = update_config
         shown |= {key[0].upper() + key[1:]: str(value) for key, value in params["updateConfig"].items()}
     if params.get("nodeRepairConfig"):
         settings["nodeRepairConfig"] = check_repair(params["nodeRepairConfig"])
