@@ -25,7 +25,7 @@ const DEFAULT_STRATEGY_KINDS: [&str; 2] = ["RollingUpgrade.upgrademgr.keikoproj.
 pub struct Policy {
     pub(super) roles: Option<Vec<String>>,
     pub(super) managed_policies: Option<Vec<String>>,
-    strategy_kinds: Option<Vec<String>>,
+    pub(super) strategy_kinds: Option<Vec<String>>,
     strategy_namespaces: Vec<String>,
     excludable_namespaces: Option<Vec<String>>,
     quotas: Vec<(String, Quota)>,

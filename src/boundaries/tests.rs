@@ -334,7 +334,7 @@ fn broken_config_maps_name_key_line_path_and_remedy() {
 #[test]
 fn what_is_harmless_is_a_warning() {
     let (_, warnings) = Boundaries::parse(&data(&[
-        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\n- spec.eks-managed\n- spec.eks-fargate\nsharde: {}\n"),
+        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\n- spec.eks-managed\n- spec.eks-fargate\n- spec.strategy\nsharde: {}\n"),
         ("defaults", "spec: {eks: {configuration: {clustrName: x, labels: {a: 'b c'}}}}"),
         ("default", ""),
     ]))
@@ -344,7 +344,7 @@ fn what_is_harmless_is_a_warning() {
         told,
         [
             "default: default: is not a key that has a meaning here; did you mean \"defaults\"?",
-            "boundaries line 6: sharde: has no meaning here; did you mean \"shared\"?",
+            "boundaries line 7: sharde: has no meaning here; did you mean \"shared\"?",
             "boundaries line 2: restricted[0]: \"spec.eks.strategy\" names no field, so it has no effect; did you mean \"spec.strategy\"?",
             "defaults line 1: spec.eks.configuration.clustrName: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",
             "defaults line 1: spec.eks.configuration.labels.a: \"b c\" is not a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends); write a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)",
@@ -358,7 +358,7 @@ fn defaults_that_reach_no_group_are_a_warning() {
         ("boundaries", "{restricted: [spec.eks.minSize, spec.eks.configuration], shared: {merge: [spec.strategy.type]}}"),
         ("defaults", "metadata:\n  annotations: {a: b}\nspec:\n  strategy: {type: crd, crd: {crdName: x}}\n  eks: {minSize: 1, maxSize: 2, configuration: {image: x}}\n"),
         ("conditionals", "- defaults:\n    spec: {provisioner: eks}\n"),
-        ("policy", "{roles: [], managedPolicies: []}"),
+        ("policy", "{roles: [], managedPolicies: [], strategyKinds: []}"),
     ]))
     .unwrap();
     let told: Vec<String> =
@@ -384,9 +384,14 @@ fn a_config_map_of_nonsense_gives_few_warnings_and_short_ones() {
 
 #[test]
 fn open_choices_of_power_are_a_warning() {
-    let warnings = Boundaries::parse(&data(&[("policy", "roles: []")])).unwrap().1;
-    assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].to_string().contains("managedPolicies"), "{}", warnings[0]);
+    let told = |policy: &str, boundaries: &str| -> Vec<String> {
+        let found = Boundaries::parse(&data(&[("policy", policy), ("boundaries", boundaries)])).unwrap().1;
+        found.into_iter().map(|warning| warning.path).collect()
+    };
+    assert_eq!(told("", ""), ["roles", "managedPolicies", "strategyKinds"]);
+    assert_eq!(told("roles: []", ""), ["managedPolicies", "strategyKinds"]);
+    assert_eq!(told("{roles: [], managedPolicies: [], strategyKinds: []}", ""), Vec::<String>::new());
+    assert_eq!(told("{roles: [], managedPolicies: []}", "restricted: [spec.strategy]"), Vec::<String>::new());
 }
 
 fn choose(policy: &str, configuration: Value) -> Vec<String> {
