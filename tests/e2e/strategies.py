@@ -1,0 +1,166 @@
+"""Resources of the crd strategy: their kinds, and a stand-in for the controllers that work on them.
+
+Group, version, kind, plural, scope and status subresource are those of upgrade-manager and of Argo Workflows; their schemas
+take anything. With E2E_STRATEGY_CRDS set, the definitions in that directory are applied in their place.
+"""
+
+import json
+import os
+import pathlib
+
+from e2e import harness, judge
+
+ROLLING_UPGRADE = ("upgrademgr.keikoproj.io", "RollingUpgrade", "rollingupgrades")
+WORKFLOW = ("argoproj.io", "Workflow", "workflows")
+VERSION = "v1alpha1"
+
+
+def definition(kind, scope="Namespaced", status=True):
+    """A CustomResourceDefinition that takes anything; Argo's has no status subresource."""
+    group, name, plural = kind
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    if status:
+        version["subresources"] = {"status": {}}
+    names = {"kind": name, "listKind": f"{name}List", "plural": plural, "singular": name.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": scope, "versions": [version]},
+    }
+
+
+def install(cloud, *kinds):
+    """Applies the definitions that are not there yet, by default of both known kinds, and waits until they are served."""
+    directory = os.environ.get("E2E_STRATEGY_CRDS")
+    for kind in kinds or (ROLLING_UPGRADE, WORKFLOW):
+        name = f"{kind[2]}.{kind[0]}"
+        if cloud.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}") is None:
+            given = directory and (pathlib.Path(directory) / f"{name}.yaml").read_text()
+            text = given or json.dumps(definition(kind, status=kind != WORKFLOW))
+            cloud.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+        served = f"/apis/{kind[0]}/{VERSION}/{kind[2]}"
+        harness.support.eventually(lambda served=served: cloud.api("GET", served).ok, harness.WAIT, f"{name} to be served")
+
+
+def uninstall(cloud, kind):
+    """Takes a definition away, with all its resources."""
+    cloud.kubectl("delete", "crd", f"{kind[2]}.{kind[0]}", "--ignore-not-found", "--wait")
+
+
+ROLLING_UPGRADE_TEMPLATE = """\
+apiVersion: upgrademgr.keikoproj.io/v1alpha1
+kind: RollingUpgrade
+metadata:
+  name: {{ .InstanceGroup.GetName }}
+  namespace: {{ .InstanceGroup.GetNamespace }}
+spec:
+  asgName: {{ .InstanceGroup.Status.ActiveScalingGroupName }}
+"""
+
+WORKFLOW_TEMPLATE = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata:
+  generateName: {{ .InstanceGroup.GetName }}-
+  namespace: {{ .InstanceGroup.GetNamespace }}
+  labels:
+    nodes: {{ .InstanceGroup.Spec.EKSSpec.EKSConfiguration.InstanceType }}
+spec:
+  entrypoint: replace
+  templates:
+  - name: replace
+    container:
+      image: example.com/replace
+      args: [{{ .InstanceGroup.Status.ActiveScalingGroupName }}, "{{ .InstanceGroup.Spec.EKSSpec.MaxSize }}"]
+"""
+
+
+def rolling_upgrade(**more):
+    """`spec.strategy` for upgrade-manager."""
+    crd = {
+        "crdName": "rollingupgrades",
+        "statusJSONPath": ".status.currentStatus",
+        "statusSuccessString": "completed",
+        "statusFailureString": "error",
+        "spec": ROLLING_UPGRADE_TEMPLATE,
+    }
+    return {"type": "crd", "crd": {**crd, **more}}
+
+
+def workflow(**more):
+    """`spec.strategy` for Argo Workflows; the words are in another case than Argo's own."""
+    crd = {
+        "crdName": "workflows.argoproj.io",
+        "statusJSONPath": "{.status.phase}",
+        "statusSuccessString": "succeeded",
+        "statusFailureString": "failed",
+        "spec": WORKFLOW_TEMPLATE,
+    }
+    return {"type": "crd", "crd": {**crd, **more}}
+
+
+class StandIn:
+    """Plays the controller that works on the resources of a group, step by step as a test asks."""
+
+    def __init__(self, group, kind):
+        self.group, self.cloud, self.kind = group, group.cloud, kind
+        self.collection = f"/apis/{kind[0]}/{VERSION}/namespaces/{group.tenant.namespace}/{kind[2]}"
+
+    def resources(self):
+        """All that are there, oldest first."""
+        found = (self.cloud.get(self.collection) or {"items": []})["items"]
+        return sorted(found, key=lambda r: (r["metadata"]["creationTimestamp"], int(r["metadata"]["resourceVersion"])))
+
+    def fresh(self):
+        """The one that has no status yet, if it is there."""
+        return next((r for r in self.resources() if not r.get("status")), None)
+
+    def submitted(self):
+        """Waits for one that has no status yet, and returns its name."""
+        return self.group.wait(lambda _: self.fresh(), what=f"a {self.kind[1]}")["metadata"]["name"]
+
+    def says(self, name, word):
+        """Writes a resource's status, where its own controller does."""
+        if self.kind == ROLLING_UPGRADE:
+            path, status = f"{self.collection}/{name}/status", {"currentStatus": word}
+        else:
+            path, status = f"{self.collection}/{name}", {"phase": word}
+        self.cloud.patch(path, {"status": status})
+
+    def delete(self, name):
+        """Deletes a resource, as a person does."""
+        assert self.cloud.api("DELETE", f"{self.collection}/{name}").ok
+
+    def replace_nodes(self):
+        """Terminates every instance that runs another version than the pinned one, and waits for the new nodes."""
+        scaling, pinned = self.cloud.boto("autoscaling"), self.group.pinned()
+        old = [i["InstanceId"] for i in self.group.asg()["Instances"] if i["LaunchTemplate"]["Version"] != pinned]
+        for instance in old:
+            scaling.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=False)
+        self.group.wait(lambda g: not set(g.instances(None)) & set(old), what="the end of the old nodes")
+        desired = self.group.asg()["DesiredCapacity"]
+        self.group.wait(lambda g: len(g.ready_nodes()) == desired, what="the new nodes")
+
+    def created(self):
+        """Names that the controller created, in order."""
+        found = judge.audit_of(self.cloud.audit(), self.kind[2], namespace=self.group.tenant.namespace, user=judge.CONTROLLER)
+        return [e.get("objectRef", {}).get("name") for e in found if e["verb"] == "create"]
+
+    def deleted(self):
+        """Names that the controller deleted, in order."""
+        found = judge.audit_of(self.cloud.audit(), self.kind[2], namespace=self.group.tenant.namespace, user=judge.CONTROLLER)
+        return [e["objectRef"]["name"] for e in found if e["verb"] == "delete"]
+
+
+def start(tenant, strategy, nodes=1, name="web", annotations=None):
+    """A Ready group of that many nodes with a strategy."""
+    tenant.defaults(image=tenant.cloud["amis"]["amazonlinux2023"][0])
+    group = tenant.group(name, spec={"strategy": strategy}, size=(nodes, nodes + 2), annotations=annotations)
+    return group.wait_ready(nodes=nodes)
+
+
+def change(tenant, image=1):
+    """Asks for another image, so that every node is outdated."""
+    tenant.defaults(image=tenant.cloud["amis"]["amazonlinux2023"][image])
