@@ -5,6 +5,7 @@
 //! away, and a create that finds its name taken looks whose it is.
 
 mod access;
+mod fargate;
 mod group;
 mod iam;
 mod join;
@@ -228,6 +229,10 @@ impl Run<'_> {
             | Step::DeleteWarmPool { .. }
             | Step::ReplaceWarmed { .. }
             | Step::Terminate { .. } => self.scaling_group(step).await,
+            Step::CreateFargateProfile(_)
+            | Step::DeleteFargateProfile { .. }
+            | Step::TagFargateProfile { .. }
+            | Step::UntagFargateProfile { .. } => self.fargate(step).await,
             Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
             Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,
             Step::PutAccessEntry(entry) => self.put_access_entry(entry).await,

@@ -7,7 +7,8 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 
-use crate::api::{GroupId, InstanceGroup, ProvisionerKind, identity};
+use crate::api::names::condition;
+use crate::api::{GroupId, InstanceGroup, InstanceGroupStatus, ProvisionerKind, identity};
 use crate::auth::aws_auth::without_path;
 
 /// A stored object, decoded or not.
@@ -26,6 +27,7 @@ struct Inner {
     without_entry: Relation,
     scaling_groups: Relation,
     namespaces: Relation,
+    lines: HashMap<String, BTreeSet<(String, String)>>,
     new_ones: BTreeMap<String, GroupId>,
 }
 
@@ -36,6 +38,8 @@ struct Entry {
     role: Option<String>,
     without_entry: bool,
     scaling_group: Option<String>,
+    /// The cluster in whose line it waits, and since when.
+    waits: Option<(String, String)>,
     namespace: String,
 }
 
@@ -88,6 +92,7 @@ impl GroupIndex {
                     entry.without_entry = managed != Some(ProvisionerKind::EksManaged)
                         && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
                     entry.scaling_group = status.active_scaling_group_name.clone();
+                    entry.waits = waits(status);
                 }
                 None => {
                     inner.new_ones.insert(key.clone(), identity(group));
@@ -143,6 +148,13 @@ impl GroupIndex {
         self.read().scaling_groups.of(name)
     }
 
+    /// How many groups other than `key` have waited since before `since` (RFC 3339, whole seconds) for EKS to make or
+    /// delete a Fargate profile of a cluster.
+    pub fn ahead(&self, cluster: &str, since: &str, key: &str) -> usize {
+        let me = (since.to_owned(), key.to_owned());
+        self.read().lines.get(cluster).map_or(0, |line| line.range(..me).filter(|(_, other)| other != key).count())
+    }
+
     /// The groups of a namespace.
     pub fn in_namespace(&self, namespace: &str) -> BTreeSet<String> {
         self.read().namespaces.of(namespace)
@@ -160,6 +172,9 @@ impl Inner {
         entry.role.iter().for_each(|role| self.roles.insert(role, &key));
         entry.role.iter().filter(|_| entry.without_entry).for_each(|role| self.without_entry.insert(role, &key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.insert(name, &key));
+        if let Some((cluster, since)) = &entry.waits {
+            self.lines.entry(cluster.clone()).or_default().insert((since.clone(), key.clone()));
+        }
         self.namespaces.insert(&entry.namespace, &key);
         self.entries.insert(key, entry);
     }
@@ -172,7 +187,21 @@ impl Inner {
         entry.role.iter().for_each(|role| self.without_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.remove(name, key));
         self.namespaces.remove(&entry.namespace, key);
+        let Some((cluster, since)) = entry.waits else { return };
+        if let Some(line) = self.lines.get_mut(&cluster) {
+            line.remove(&(since, key.to_owned()));
+            if line.is_empty() {
+                self.lines.remove(&cluster);
+            }
+        }
     }
+}
+
+/// A group that cannot go on lets the others pass.
+fn waits(status: &InstanceGroupStatus) -> Option<(String, String)> {
+    let fargate = status.fargate.as_ref()?;
+    let stalled = status.conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true());
+    if stalled { None } else { Some((fargate.cluster.clone()?, fargate.waiting_since.clone()?)) }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::auth::aws_auth::AuthEntry;
+use crate::aws::fargate::NewFargateProfile;
 use crate::aws::{
     LifecycleHook, NewAccessEntry, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag,
     WarmSizes,
@@ -192,6 +193,19 @@ pub enum Step {
     ReplaceWarmed { group: String, instance: String },
     /// DeleteAutoScalingGroup, without force.
     DeleteGroup { group: String },
+    /// CreateFargateProfile; one that is there with our tags is ours.
+    CreateFargateProfile(NewFargateProfile),
+    /// DeleteFargateProfile; EKS deletes the pods that run by it.
+    DeleteFargateProfile {
+        cluster: String,
+        profile: String,
+        /// Pods may run by it.
+        serves: bool,
+    },
+    /// TagResource of a Fargate profile.
+    TagFargateProfile { cluster: String, profile: String, arn: String, tags: Vec<Tag> },
+    /// UntagResource of a Fargate profile.
+    UntagFargateProfile { cluster: String, profile: String, arn: String, keys: Vec<String> },
     /// The role's entry in kube-system/aws-auth.
     PutAuthEntry(AuthEntry),
     /// Take our entry out of kube-system/aws-auth.
@@ -247,6 +261,7 @@ impl Step {
                 | Step::ForceDelete { .. }
                 | Step::ReplaceWarmed { .. }
                 | Step::Terminate { .. }
+                | Step::DeleteFargateProfile { serves: true, .. }
         )
     }
 
@@ -291,6 +306,10 @@ impl Step {
             Step::DeleteWarmPool { .. } => "DeleteWarmPool",
             Step::ReplaceWarmed { .. } => "ReplaceWarmed",
             Step::DeleteGroup { .. } => "DeleteGroup",
+            Step::CreateFargateProfile(_) => "CreateFargateProfile",
+            Step::DeleteFargateProfile { .. } => "DeleteFargateProfile",
+            Step::TagFargateProfile { .. } => "TagFargateProfile",
+            Step::UntagFargateProfile { .. } => "UntagFargateProfile",
             Step::PutAuthEntry(_) => "PutAuthEntry",
             Step::RemoveAuthEntry(_) => "RemoveAuthEntry",
             Step::PutAccessEntry(_) => "PutAccessEntry",
@@ -414,6 +433,8 @@ pub enum Reason {
     StrategyFailed,
     /// The kind of the crd strategy's resource is not installed.
     StrategyMissing,
+    /// EKS could not make or delete a Fargate profile, or says that one is not healthy.
+    ProfileFailed,
     /// The admin's policy forbids it.
     PolicyViolation,
 }

@@ -330,6 +330,15 @@ fn step_event(planned: &Planned) -> Option<Told> {
         Step::RemoveAuthEntry(entry) if !why.is_empty() => {
             normal("JoinEntryRemoved", format!("removed {} from kube-system/aws-auth", entry.role_arn))
         }
+        Step::CreateFargateProfile(profile) => {
+            normal(event::CREATED, format!("EKS makes the Fargate profile {}", profile.name))
+        }
+        Step::DeleteFargateProfile { profile, .. } => {
+            normal("FargateProfileDeleted", format!("EKS deletes the Fargate profile {profile}"))
+        }
+        Step::TagFargateProfile { profile, .. } | Step::UntagFargateProfile { profile, .. } => {
+            normal("FargateProfileUpdated", format!("changed the tags of the Fargate profile {profile}"))
+        }
         Step::MarkNode { node, instance, .. } => normal("NodeDraining", format!("draining {node} ({instance})")),
         Step::UnmarkNode { node, why } => Some(told(false, "NodeGivenBack", format!("uncordoned {node}: {why}"))),
         Step::EnterStandby { instance, node, .. } => {

@@ -90,8 +90,10 @@ fn the_iam_policy_changes_nothing_without_a_condition_and_passes_roles_to_those_
             assert!(statement["Condition"].is_object() || named, "{} has no condition", statement["Sid"]);
         }
         if actions.iter().any(|a| a == "iam:PassRole") {
-            let to = &statement["Condition"]["StringEquals"]["iam:PassedToService"];
-            assert!(to == "ec2.amazonaws.com" || to == "eks.amazonaws.com", "roles are passed to {to}");
+            let to = texts(&statement["Condition"]["StringEquals"]["iam:PassedToService"]);
+            let run_nodes = ["ec2.amazonaws.com", "eks.amazonaws.com", "eks-fargate-pods.amazonaws.com"];
+            let fits = !to.is_empty() && to.iter().all(|service| run_nodes.contains(&service.as_str()));
+            assert!(fits, "roles are passed to {to:?}");
             assert!(texts(&statement["Resource"]).iter().all(|r| !r.ends_with(":role/*") && r != "*"));
         }
     }

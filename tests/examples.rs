@@ -35,7 +35,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [(&str, &[&str]); 12] = [
+const EXAMPLES: [(&str, &[&str]); 13] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
     ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
@@ -48,12 +48,18 @@ const EXAMPLES: [(&str, &[&str]); 12] = [
     ("pool", &["examples/pool.yaml"]),
     ("spot", &["examples/spot.yaml"]),
     ("warm-pool", &["examples/warm-pool.yaml"]),
+    ("fargate", &["examples/fargate.yaml"]),
 ];
 
 #[test]
 fn every_example_is_complete_after_the_merge() {
     for (name, files) in EXAMPLES {
         for spec in specs(files) {
+            if let Some(fargate) = &spec.eks_fargate {
+                let complete = fargate.cluster_name.is_some() && fargate.selectors.is_some();
+                assert!(complete && spec.provisioner.is_some() && spec.strategy.is_some(), "{name}");
+                continue;
+            }
             let eks = spec.eks.as_ref().expect("an eks group");
             let configuration = configuration(&spec);
             let complete = configuration.cluster_name.is_some()

@@ -611,6 +611,9 @@ fn plans_are_what_the_golden_files_hold() {
     }
 }
 
+#[path = "plans/fargate.rs"]
+mod fargate;
+
 #[path = "plans/handback.rs"]
 mod handback;
 

@@ -17,7 +17,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Everything that decides.
-const PURE: [&str; 29] = [
+const PURE: [&str; 39] = [
     "src/boundaries",
     "src/config.rs",
     "src/plan.rs",
@@ -47,6 +47,16 @@ const PURE: [&str; 29] = [
     "src/provisioner/eks/wanted.rs",
     "src/provisioner/eks/wanted",
     "src/provisioner/eks/warm.rs",
+    "src/provisioner/fargate/adopt.rs",
+    "src/provisioner/fargate/delete.rs",
+    "src/provisioner/fargate/foresee.rs",
+    "src/provisioner/fargate/names.rs",
+    "src/provisioner/fargate/plan.rs",
+    "src/provisioner/fargate/resolve.rs",
+    "src/provisioner/fargate/role.rs",
+    "src/provisioner/fargate/state.rs",
+    "src/provisioner/fargate/turn.rs",
+    "src/provisioner/fargate/wanted.rs",
 ];
 
 /// What talks, tells the time, looks around or writes a log.

@@ -18,6 +18,7 @@ pub mod spec;
 pub mod spec_eks;
 pub mod spec_other;
 pub mod status;
+pub mod status_fargate;
 pub mod validate;
 
 pub use conditions::{Condition, set_condition};
@@ -43,6 +44,7 @@ pub use status::{
     AdoptedResources, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts, SpotRecommendation,
     StrategyProgress, TemplateStatus,
 };
+pub use status_fargate::FargateStatus;
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;

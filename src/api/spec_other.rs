@@ -144,11 +144,11 @@ pub struct EksFargateSpec {
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_execution_role_arn: Option<String>,
-    /// Ids of the subnets.
+    /// Private subnets, by id or Name tag; without any, EKS takes the private ones of the cluster.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// Which pods run on Fargate.
+    /// Which pods run on Fargate: those that fit at least one of up to five selectors.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<FargateSelector>>,
@@ -162,11 +162,11 @@ pub struct EksFargateSpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FargateSelector {
-    /// Namespace of the pods.
+    /// Namespace of the pods; `*` stands for any characters, `?` for one.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Labels of the pods.
+    /// Labels that the pods have, all of them; keys and values take the same wildcards.
     #[schemars(extend("maxProperties" = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,

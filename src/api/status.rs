@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     conditions::Condition,
     fields::{lenient, lenient_list, without_defaults},
+    status_fargate::FargateStatus,
 };
 
 /// The observed state of a group.
@@ -94,6 +95,9 @@ pub struct InstanceGroupStatus {
     /// How nodes of the group may join, once access entries play a part in it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinStatus>,
+    /// The Fargate profiles of the group, with the provisioner eks-fargate.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub fargate: Option<FargateStatus>,
     /// Revision of the ConfigMap that the effective spec was made with.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,

@@ -252,6 +252,7 @@ const TABLE: &[Row] = &[
         "invalid iam instance profile",
         AwsErrorKind::InvalidProfile,
     ),
+    Row("EKS", &[Is("InvalidParameterException")], "podexecutionrole trust policy", AwsErrorKind::InvalidProfile),
     Row("AutoScaling", &[Is("ValidationError")], "autoscalinggroup name not found", AwsErrorKind::NotFound),
     Row("AutoScaling", &[Is("ValidationError")], "instance id not found", AwsErrorKind::NotFound),
     Row("AutoScaling", &[Is("ValidationError")], "no managed instance found", AwsErrorKind::NotFound),
@@ -297,6 +298,7 @@ const TABLE: &[Row] = &[
     Row("EKS", &[Is("ResourceInUseException")], "access entry resource is already in use", AwsErrorKind::AlreadyExists),
     Row("EKS", &[Is("InvalidParameterException")], "invalid principal", AwsErrorKind::InvalidProfile),
     Row("EKS", &[Is("ResourceInUseException")], "", AwsErrorKind::InUse),
+    Row("EKS", &[Is("InvalidRequestException")], "currently has fargate profile", AwsErrorKind::InUse),
     Row("SSM", &[Is("ParameterNotFound")], "", AwsErrorKind::NotFound),
     Row(
         "",

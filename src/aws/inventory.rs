@@ -8,6 +8,7 @@
 mod access;
 mod ages;
 mod batched;
+mod fargate;
 mod instances;
 mod listing;
 mod nodegroups;
@@ -64,6 +65,7 @@ pub struct Inventory {
     refreshing: Arc<AtomicBool>,
     amis: Arc<Batched<Image>>,
     images: Arc<Batched<String>>,
+    fargate: fargate::FargateCaches,
 }
 
 /// There is one list of instance profiles.
@@ -97,6 +99,7 @@ impl Inventory {
             profiles: Listing::new(ages, reads::profiles(&aws)),
             policies: Listing::new(ages, reads::policies(&aws)),
             clusters: Batched::new(1, ages, reads::clusters(&aws)),
+            fargate: fargate::FargateCaches::new(&aws, ages),
             nodegroups: nodegroups::NodegroupCaches::new(&aws, ages),
             access_lists: Listing::new(ages, access::lists(&aws)),
             access_entries: Batched::new(1, ages, access::entries(&aws)),

@@ -8,6 +8,7 @@ pub mod access;
 pub mod catalogue;
 pub mod dry_run;
 pub mod error;
+pub mod fargate;
 pub mod inventory;
 pub mod mixed;
 pub mod nodegroup;
@@ -22,6 +23,7 @@ pub use access::{AccessEntry, AccessKind, NewAccessEntry};
 pub use catalogue::Catalogue;
 pub use dry_run::{About, DryRun};
 pub use error::{AwsError, AwsErrorKind};
+pub use fargate::FargateProfiles;
 pub use mixed::{Distribution, MixedPolicy, Override};
 pub use nodegroup::NodeGroups;
 pub use types::*;
@@ -105,6 +107,8 @@ pub trait Ec2: Send + Sync {
     async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()>;
     /// DescribeSubnets.
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
+    /// DescribeRouteTables of a VPC.
+    async fn describe_route_tables(&self, vpc: &str) -> AwsResult<Vec<fargate::RouteTable>>;
     /// DescribeSecurityGroups.
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.
@@ -197,6 +201,8 @@ pub struct Aws {
     pub eks: Arc<dyn Eks>,
     /// Amazon EKS: managed node groups.
     pub nodegroups: Arc<dyn NodeGroups>,
+    /// Amazon EKS: Fargate profiles.
+    pub fargate: Arc<dyn FargateProfiles>,
     /// AWS Systems Manager.
     pub ssm: Arc<dyn Ssm>,
 }

@@ -7,6 +7,7 @@ mod count;
 mod dry_run;
 mod ec2;
 mod eks;
+mod fargate;
 mod iam;
 mod mixed;
 mod nodegroup;
@@ -117,6 +118,7 @@ fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
         autoscaling: Arc::new(autoscaling::Sdk(client!(aws_sdk_autoscaling, "autoscaling"))),
         ec2: Arc::new(ec2::Sdk(client!(aws_sdk_ec2, "ec2"))),
         iam: Arc::new(iam::Sdk(client!(aws_sdk_iam, "iam"), client!(aws_sdk_sts, "sts"))),
+        fargate: Arc::new(fargate::Sdk(eks.clone())),
         nodegroups: Arc::new(nodegroup::Sdk(eks.clone())),
         eks: Arc::new(eks::Sdk(eks)),
         ssm: Arc::new(ssm::Sdk(client!(aws_sdk_ssm, "ssm"))),

@@ -107,6 +107,7 @@ fn recovers(reason: Reason) -> bool {
         | Reason::ImageNotFound
         | Reason::NotFound
         | Reason::StrategyMissing
+        | Reason::ProfileFailed
         | Reason::PolicyViolation => false,
     }
 }

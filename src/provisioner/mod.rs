@@ -3,6 +3,7 @@
 //! The corridor knows them by [`Provisioner`] alone.
 
 pub mod eks;
+pub mod fargate;
 pub mod join;
 pub mod ownership;
 pub mod seen;
@@ -100,7 +101,8 @@ pub trait Provisioner: Sync {
 pub fn of(kind: ProvisionerKind) -> Option<&'static dyn Provisioner> {
     match kind {
         ProvisionerKind::Eks => Some(&eks::Eks),
-        ProvisionerKind::EksManaged | ProvisionerKind::EksFargate => None,
+        ProvisionerKind::EksFargate => Some(&fargate::Fargate),
+        ProvisionerKind::EksManaged => None,
     }
 }
 

@@ -18,18 +18,11 @@ pub struct Row {
 }
 
 /// Everything that answers `NotSupported`.
-pub const TABLE: &[Row] = &[
-    Row {
-        field: "spec.provisioner: eks-managed",
-        feature: "managed node groups",
-        uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksManaged),
-    },
-    Row {
-        field: "spec.provisioner: eks-fargate",
-        feature: "Fargate profiles",
-        uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksFargate),
-    },
-];
+pub const TABLE: &[Row] = &[Row {
+    field: "spec.provisioner: eks-managed",
+    feature: "managed node groups",
+    uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksManaged),
+}];
 
 /// What a merged spec uses of [`TABLE`].
 pub fn unsupported(spec: &InstanceGroupSpec, annotations: &BTreeMap<String, String>) -> Vec<Problem> {

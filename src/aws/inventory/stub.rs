@@ -25,6 +25,7 @@ pub(super) struct Data {
     pub parameters: HashMap<String, String>,
     pub nodegroups: HashMap<String, Nodegroup>,
     pub access_entries: Vec<AccessEntry>,
+    pub fargate: BTreeMap<String, fargate::FargateProfile>,
     /// A name that AWS refuses to look at.
     pub poison: Option<String>,
     pub fail: Option<AwsError>,
@@ -41,6 +42,7 @@ impl Stub {
             ec2: stub.clone(),
             iam: stub.clone(),
             eks: stub.clone(),
+            fargate: stub.clone(),
             nodegroups: stub.clone(),
             ssm: stub,
         }
@@ -191,6 +193,9 @@ impl Ec2 for Stub {
     async fn describe_subnets(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
         self.read("subnets", &[], |_| Vec::new()).await
     }
+    async fn describe_route_tables(&self, _: &str) -> AwsResult<Vec<fargate::RouteTable>> {
+        self.read("route tables", &[], |_| Vec::new()).await
+    }
     async fn describe_security_groups(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
         self.read("security groups", &[], |_| Vec::new()).await
     }
@@ -330,6 +335,28 @@ impl NodeGroups for Stub {
         unimplemented!()
     }
     async fn untag_nodegroup(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl fargate::FargateProfiles for Stub {
+    async fn list_fargate_profiles(&self, _: &str) -> AwsResult<Vec<String>> {
+        self.read("fargate names", &[], |d| d.fargate.keys().cloned().collect()).await
+    }
+    async fn describe_fargate_profile(&self, _: &str, name: &str) -> AwsResult<Option<fargate::FargateProfile>> {
+        self.read("fargate profiles", &[], |d| d.fargate.get(name).cloned()).await
+    }
+    async fn create_fargate_profile(&self, _: &fargate::NewFargateProfile) -> AwsResult<fargate::FargateProfile> {
+        unimplemented!()
+    }
+    async fn delete_fargate_profile(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_fargate_profile(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn untag_fargate_profile(&self, _: &str, _: &[String]) -> AwsResult<()> {
         unimplemented!()
     }
 }

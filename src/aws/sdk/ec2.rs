@@ -6,6 +6,7 @@ use aws_sdk_ec2::types as sdk;
 
 use super::template::{request_data, version};
 use super::{failed, text, timestamp};
+use crate::aws::fargate::RouteTable;
 use crate::aws::{
     AwsError, AwsResult, DryRun, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,
     NewVersion, Tag, TemplateVersion,
@@ -147,6 +148,13 @@ impl Ec2 for Sdk {
         Ok(found.iter().map(object).collect())
     }
 
+    async fn describe_route_tables(&self, vpc: &str) -> AwsResult<Vec<RouteTable>> {
+        let request = self.0.describe_route_tables().filters(filter("vpc-id", &[vpc.to_owned()]));
+        let found = request.into_paginator().page_size(100).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeRouteTables"))?;
+        Ok(found.iter().map(route_table).collect())
+    }
+
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
         let request = self.0.describe_security_groups().filters(network_filter(query, "group-id"));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
@@ -254,6 +262,16 @@ fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
         memory: found.memory_info().and_then(|m| m.size_in_mib()).unwrap_or_default(),
         interfaces: network.and_then(|n| n.maximum_network_interfaces()).unwrap_or_default(),
         addresses: network.and_then(|n| n.ipv4_addresses_per_interface()).unwrap_or_default(),
+    }
+}
+
+fn route_table(found: &sdk::RouteTable) -> RouteTable {
+    let leads_out = |route: &sdk::Route| route.gateway_id().is_some_and(|id| id.starts_with("igw-"));
+    let followers = found.associations().iter().filter_map(|a| a.subnet_id());
+    RouteTable {
+        main: found.associations().iter().any(|a| a.main() == Some(true)),
+        subnets: followers.map(str::to_owned).collect(),
+        internet: found.routes().iter().any(leads_out),
     }
 }
 

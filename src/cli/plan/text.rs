@@ -122,6 +122,10 @@ fn subject(step: &Step) -> String {
         }
         Step::PutHook { group, hook } => format!("{group} ({})", hook.name),
         Step::DeleteHook { group, hook } => format!("{group} ({hook})"),
+        Step::CreateFargateProfile(profile) => profile.name.clone(),
+        Step::DeleteFargateProfile { profile, .. }
+        | Step::TagFargateProfile { profile, .. }
+        | Step::UntagFargateProfile { profile, .. } => profile.clone(),
         Step::PutAuthEntry(entry) | Step::RemoveAuthEntry(entry) => entry.role_arn.clone(),
         Step::PutAccessEntry(entry) => entry.principal.clone(),
         Step::RemoveAccessEntry { principal, .. } => principal.clone(),

@@ -160,6 +160,10 @@ impl Then {
             | Step::DeleteProfile { .. }
             | Step::DeleteRole { .. }
             | Step::DeleteTemplate { .. }
+            | Step::CreateFargateProfile(_)
+            | Step::DeleteFargateProfile { .. }
+            | Step::TagFargateProfile { .. }
+            | Step::UntagFargateProfile { .. }
             | Step::MarkNode { .. }
             | Step::UnmarkNode { .. }
             | Step::SurgeNode { .. }
@@ -260,6 +264,10 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::ReplaceWarmed { .. }
         | Step::DeleteGroup { .. }
         | Step::PutAuthEntry(_)
+        | Step::CreateFargateProfile(_)
+        | Step::DeleteFargateProfile { .. }
+        | Step::TagFargateProfile { .. }
+        | Step::UntagFargateProfile { .. }
         | Step::RemoveAuthEntry(_)
         | Step::PutAccessEntry(_)
         | Step::RemoveAccessEntry { .. }

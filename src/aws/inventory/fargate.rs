@@ -1,0 +1,100 @@
+//! Fargate profiles: one list of names for each cluster, and each profile by its name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::Inventory;
+use super::ages::Ages;
+use super::batched::{Batched, Read};
+use super::reads::one;
+use crate::aws::fargate::{FargateProfile, RouteTable};
+use crate::aws::{Aws, AwsErrorKind, AwsResult};
+
+pub(super) struct FargateCaches {
+    names: Arc<Batched<Arc<Vec<String>>>>,
+    profiles: Arc<Batched<FargateProfile>>,
+    routes: Arc<Batched<Arc<Vec<RouteTable>>>>,
+}
+
+impl FargateCaches {
+    pub fn new(aws: &Aws, ages: Ages) -> Self {
+        FargateCaches {
+            names: Batched::new(1, ages, names(aws)),
+            profiles: Batched::new(1, ages, profiles(aws)),
+            routes: Batched::new(1, ages, routes(aws)),
+        }
+    }
+}
+
+fn names(aws: &Aws) -> Read<Arc<Vec<String>>> {
+    one(aws, |aws, cluster| {
+        async move {
+            match aws.fargate.list_fargate_profiles(&cluster).await {
+                Ok(names) => Ok(Some(Arc::new(names))),
+                // A cluster that is gone has taken its profiles along.
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+        .boxed()
+    })
+}
+
+fn profiles(aws: &Aws) -> Read<FargateProfile> {
+    one(aws, |aws, key| {
+        async move {
+            let (cluster, name) = key.split_once('/').unwrap_or_default();
+            aws.fargate.describe_fargate_profile(cluster, name).await
+        }
+        .boxed()
+    })
+}
+
+fn routes(aws: &Aws) -> Read<Arc<Vec<RouteTable>>> {
+    one(aws, |aws, vpc| async move { Ok(Some(Arc::new(aws.ec2.describe_route_tables(&vpc).await?))) }.boxed())
+}
+
+/// A cluster's name holds no slash.
+fn key(cluster: &str, name: &str) -> String {
+    format!("{cluster}/{name}")
+}
+
+impl Inventory {
+    /// The names of all Fargate profiles of a cluster, one call for all groups in it.
+    pub async fn fargate_profile_names(&self, cluster: &str, max_age: Duration) -> AwsResult<Arc<Vec<String>>> {
+        Ok(self.fargate.names.get(cluster, max_age).await?.unwrap_or_default())
+    }
+
+    /// A Fargate profile by name. `None` only when EKS answered without it.
+    pub async fn fargate_profile(
+        &self,
+        cluster: &str,
+        name: &str,
+        max_age: Duration,
+    ) -> AwsResult<Option<FargateProfile>> {
+        self.fargate.profiles.get(&key(cluster, name), max_age).await
+    }
+
+    /// The route tables of a VPC; `None` when the controller may not look.
+    pub async fn route_tables(&self, vpc: &str) -> AwsResult<Option<Arc<Vec<RouteTable>>>> {
+        match self.fargate.routes.get(vpc, self.ages.again).await {
+            Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
+            answer => answer,
+        }
+    }
+
+    /// CreateFargateProfile answered.
+    pub fn made_fargate_profile(&self, cluster: &str, profile: FargateProfile) {
+        let key = key(cluster, &profile.name);
+        self.fargate.profiles.put(&key, Some(profile));
+        self.fargate.names.stale(cluster);
+    }
+
+    /// A Fargate profile was created or deleted with an unknown outcome, or tagged.
+    pub fn wrote_fargate_profile(&self, cluster: &str, name: &str) {
+        self.fargate.profiles.stale(&key(cluster, name));
+        self.fargate.names.stale(cluster);
+    }
+}

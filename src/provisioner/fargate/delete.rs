@@ -1,0 +1,146 @@
+//! Taking a group down: its profiles one after the other, then the way to join, then the role, and nothing that is not
+//! ours. Pure.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::plan::failed;
+use super::role;
+use super::state::FormerRole;
+use super::turn::{Again, Turn};
+use crate::api::InstanceGroupStatus;
+use crate::auth::aws_auth::AuthEntry;
+use crate::aws::fargate::{FargateProfile, ProfileStatus};
+use crate::aws::{AccessEntry, Tag};
+use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Step, waiting};
+use crate::provisioner::GroupId;
+use crate::timing::Timing;
+
+/// Everything that the plan of a deletion depends on.
+pub struct Input<'a> {
+    /// Which group.
+    pub id: &'a GroupId,
+    /// The EKS cluster's name.
+    pub cluster: &'a str,
+    /// The tags that prove that something is ours.
+    pub ownership: &'a [Tag],
+    /// Profiles that carry this group's tags.
+    pub profiles: &'a [FargateProfile],
+    /// A profile without them that another controller made for this group.
+    pub untagged: Option<&'a FargateProfile>,
+    /// The role of that profile, when it was derived for this group and carries nobody's tags.
+    pub untagged_role: Option<&'a str>,
+    /// Our own role; looked at once the profiles are gone.
+    pub role: Option<&'a FormerRole>,
+    /// Our entries in aws-auth that nothing else uses.
+    pub auth: &'a [AuthEntry],
+    /// Our access entries that nothing else uses.
+    pub access: &'a [AccessEntry],
+    /// How many groups of the cluster wait longer than this one for EKS.
+    pub ahead: usize,
+    /// What the status remembers.
+    pub status: &'a InstanceGroupStatus,
+    /// How long things take.
+    pub timing: &'a Timing,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// Plans one pass of a deletion.
+pub fn plan(input: &Input) -> Plan {
+    let mut draft = Draft::default();
+    let mut turn = Turn::new(input.status.fargate.as_ref(), input.ahead, input.timing, input.now);
+    let mut wake = None;
+    match (input.untagged, input.profiles) {
+        (Some(profile), _) => claim(input, profile, &mut draft),
+        (None, []) => rest(input, &mut draft),
+        (None, profiles) => wake = next(input, profiles, &mut turn, &mut draft),
+    }
+    turn.status.cluster = Some(input.cluster.to_owned());
+    draft.facts.status.insert("fargate".into(), json!(turn.status));
+    draft.finish(input.id, wake)
+}
+
+/// What another controller made is tagged before it is deleted, so that it stays provable whose it and its role were.
+fn claim(input: &Input, profile: &FargateProfile, draft: &mut Draft) {
+    draft.step(Step::TagFargateProfile {
+        cluster: input.cluster.to_owned(),
+        profile: profile.name.clone(),
+        arn: profile.arn.clone(),
+        tags: input.ownership.to_vec(),
+    });
+    if let Some(role) = input.untagged_role {
+        draft.step(Step::TagRole { role: role.to_owned(), tags: input.ownership.to_vec() });
+    }
+    let message = format!(
+        "the Fargate profile {} is deleted once it is tagged as this group's; for that the controller needs eks:TagResource",
+        profile.name
+    );
+    draft.decide(waiting(Phase::Deleting, message));
+}
+
+/// The next profile; a moment to wake at when EKS failed with it.
+fn next(input: &Input, profiles: &[FargateProfile], turn: &mut Turn, draft: &mut Draft) -> Option<Timestamp> {
+    let in_status = |status| profiles.iter().find(|p| p.status == status);
+    for (status, does) in [(ProfileStatus::Creating, "makes"), (ProfileStatus::Deleting, "deletes")] {
+        if let Some(profile) = in_status(status) {
+            turn.hold();
+            draft.decide(waiting(Phase::Deleting, format!("EKS {does} the Fargate profile {}", profile.name)));
+            return None;
+        }
+    }
+    let stuck = in_status(ProfileStatus::DeleteFailed);
+    if let Some(profile) = stuck
+        && let Again::At(at) = turn.failed()
+    {
+        draft.decide(failed(profile, at, true));
+        return Some(at);
+    }
+    if stuck.is_none() {
+        turn.goes_on();
+    }
+    let profile = stuck.or(profiles.first())?;
+    if let Err(outcome) = turn.ask(Phase::Deleting) {
+        draft.decide(outcome);
+        return None;
+    }
+    let step = Step::DeleteFargateProfile {
+        cluster: input.cluster.to_owned(),
+        profile: profile.name.clone(),
+        serves: profile.status != ProfileStatus::CreateFailed,
+    };
+    draft.because(step, vec![Drift::new("InstanceGroup", "present", "deleted")]);
+    draft.decide(waiting(Phase::Deleting, format!("EKS deletes the Fargate profile {}", profile.name)));
+    None
+}
+
+/// The plan of a group for which nothing was made.
+pub fn nothing(id: &GroupId) -> Plan {
+    let mut draft = Draft::default();
+    if id.finalizer {
+        draft.step(Step::RemoveFinalizer);
+    }
+    draft.decide(Outcome::Deleted);
+    draft.finish(id, None)
+}
+
+/// With the profiles gone: the way to join, the role, the finalizer.
+fn rest(input: &Input, draft: &mut Draft) {
+    for entry in input.auth {
+        draft.step(Step::RemoveAuthEntry(entry.clone()));
+    }
+    for AccessEntry { principal, .. } in input.access {
+        draft.step(Step::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
+    }
+    if let Some(former) = input.role {
+        let ours = input.status.managed.clone().unwrap_or_default().policies;
+        role::delete(former, &ours, true, draft);
+    }
+    if draft.outcome.is_some() {
+        return;
+    }
+    if input.id.finalizer {
+        draft.step(Step::RemoveFinalizer);
+    }
+    draft.decide(Outcome::Deleted);
+}

@@ -1,0 +1,86 @@
+//! Plans on: what the passes after this one would do, should every step succeed and nothing else change.
+
+use super::plan::{Input, plan};
+use super::resolve::Resolved;
+use super::state::State;
+use crate::api::InstanceGroupStatus;
+use crate::auth::access_entries::Access;
+use crate::auth::aws_auth::EntryState;
+use crate::plan::{Outcome, Plan, Recheck, Step};
+use crate::provisioner::{Foreseen, Onward, Seen};
+
+/// More passes than any group takes before it has to wait.
+const PASSES: usize = 4;
+
+/// What is wanted and what there is.
+#[derive(Clone)]
+pub struct World {
+    /// What is wanted.
+    pub resolved: Resolved,
+    /// What there is.
+    pub state: State,
+}
+
+impl Seen for World {
+    fn cluster(&self) -> &str {
+        &self.resolved.wanted.cluster
+    }
+
+    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen {
+        let (mut world, mut status, mut last) = (self.clone(), onward.status.clone(), first.clone());
+        let mut steps = Vec::new();
+        for _ in 0..PASSES {
+            let at_once =
+                matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
+            if !at_once || !last.steps.iter().all(|planned| world.take(&planned.step, &mut status)) {
+                break;
+            }
+            last = plan(&Input {
+                resolved: &world.resolved,
+                state: &world.state,
+                status: &status,
+                lock: onward.lock,
+                timing: &onward.settings.timing,
+                now: onward.now,
+            });
+            steps.extend(last.steps.iter().cloned());
+        }
+        Foreseen { steps, outcome: last.outcome, leaving: Vec::new(), at_once: 0, remove: 0 }
+    }
+}
+
+impl World {
+    /// Takes a step; false where it cannot be foreseen what follows.
+    fn take(&mut self, step: &Step, status: &mut InstanceGroupStatus) -> bool {
+        match step {
+            Step::AddFinalizer => self.resolved.wanted.id.finalizer = true,
+            Step::Record { status: recorded } => {
+                let mut all = serde_json::json!(status);
+                crate::api::merge_patch(&mut all, recorded);
+                *status = serde_json::from_value(all).unwrap_or_default();
+            }
+            Step::CreateRole(_) => {}
+            Step::AttachPolicy { .. } => self.state.role_ready = true,
+            Step::PutAuthEntry(_) => {
+                (self.state.join.auth, self.state.join.auth_is_ours) = (EntryState::Present, true);
+            }
+            Step::PutAccessEntry(entry) => {
+                let kind = entry.kind.as_str().to_owned();
+                self.state.join.access = Access::Present { kind, ours: true, created: None };
+            }
+            Step::TagFargateProfile { profile, tags, .. } => {
+                for found in self.state.profiles.iter_mut().filter(|p| p.name == *profile) {
+                    found.tags.retain(|t| tags.iter().all(|new| new.key != t.key));
+                    found.tags.extend(tags.iter().cloned());
+                }
+            }
+            Step::UntagFargateProfile { profile, keys, .. } => {
+                for found in self.state.profiles.iter_mut().filter(|p| p.name == *profile) {
+                    found.tags.retain(|t| !keys.contains(&t.key));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}

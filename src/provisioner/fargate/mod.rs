@@ -1,0 +1,102 @@
+//! The provisioner `eks-fargate`: a Fargate profile, and the role of its pods.
+//!
+//! A profile cannot be changed. What is wanted otherwise makes another one beside it, and the older one is deleted when
+//! the newer is `ACTIVE`; EKS makes or deletes one profile of a cluster at a time, so that groups take [`turn`]s.
+
+pub mod adopt;
+pub mod delete;
+pub mod foresee;
+pub mod names;
+pub mod observe;
+pub mod plan;
+pub mod resolve;
+pub mod role;
+pub mod state;
+pub mod turn;
+pub mod wanted;
+
+use async_trait::async_trait;
+
+use super::ownership::ownership;
+use super::{Farewell, Order, Provisioner, Verdict, elsewhere};
+use crate::observe::{Observed, Observer};
+use crate::plan::{Plan, Reason};
+use names::ProfileNames;
+use wanted::{SETTINGS, Wanted};
+
+/// The provisioner `eks-fargate`.
+pub struct Fargate;
+
+#[async_trait]
+impl Provisioner for Fargate {
+    async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict> {
+        let Order { id, status, settings, .. } = order;
+        let wanted = match wanted::parse(id, &order.spec) {
+            Ok(wanted) => Wanted { join_auth: settings.join_auth, ..wanted },
+            Err(problems) => return Ok(Verdict::Refused(problems)),
+        };
+        if let Some(problem) = elsewhere(settings, &format!("{SETTINGS}.clusterName"), &wanted.cluster) {
+            return Ok(Verdict::Refused(vec![problem]));
+        }
+        let environment = observe::environment(o, &wanted).await?;
+        let derived = ProfileNames::new(&wanted.cluster, &id.namespace, &id.name, true);
+        let made = status.active_scaling_group_name.as_ref().is_some_and(|name| derived.covers(name));
+        let mut distinct = made || o.memory.collided(&id.key());
+        let (resolved, state) = loop {
+            let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
+                Ok(resolved) => resolved,
+                Err(problems) => return Ok(Verdict::Refused(problems)),
+            };
+            let state = observe::state(o, &resolved, status).await?;
+            if distinct || !state::taken(&state.profiles, &resolved.ownership) {
+                break (resolved, state);
+            }
+            o.memory.set_collided(&id.key());
+            distinct = true;
+        };
+        let problems = resolve::public(&resolved, &observe::routes(o, &resolved, &state, status).await?);
+        if !problems.is_empty() {
+            return Ok(Verdict::Refused(problems));
+        }
+        let timing = &settings.timing;
+        let input = plan::Input { resolved: &resolved, state: &state, status, lock: order.lock, timing, now: o.now };
+        let plan = plan::plan(&input);
+        Ok(Verdict::Planned(plan, Box::new(foresee::World { resolved, state })))
+    }
+
+    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
+        let Farewell { id, status, settings, .. } = farewell;
+        let spec = farewell.spec.and_then(|spec| spec.eks_fargate).unwrap_or_default();
+        let recorded = status.fargate.as_ref().and_then(|f| f.cluster.clone());
+        let Some(cluster) = recorded.or(spec.cluster_name).filter(|name| !name.is_empty()) else {
+            // Before anything is made here, the cluster is recorded; another controller records that the group is ready.
+            let ready =
+                status.current_state.as_deref().is_some_and(|state| ["Ready", "ReconcileModified"].contains(&state));
+            if !ready {
+                return Ok(delete::nothing(id));
+            }
+            let message = format!(
+                "{SETTINGS}.clusterName does not say where the Fargate profile is; set it, or remove the finalizer when there is none"
+            );
+            return Ok(crate::plan::blocked(id, Reason::InvalidSpec, message));
+        };
+        let ownership = ownership(&cluster, id);
+        let given = spec.pod_execution_role_arn.filter(|arn| !arn.is_empty());
+        let left = observe::remains(o, id, &cluster, given.as_deref(), &ownership, status).await?;
+        Ok(delete::plan(&delete::Input {
+            id,
+            cluster: &cluster,
+            ownership: &ownership,
+            profiles: &left.profiles,
+            untagged: left.untagged.as_ref(),
+            untagged_role: left.untagged_role.as_deref(),
+            role: left.role.as_ref(),
+            auth: &left.auth,
+            access: &left.access,
+            ahead: left.ahead,
+            status,
+            timing: &settings.timing,
+            now: o.now,
+        }))
+    }
+}

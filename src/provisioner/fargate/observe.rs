@@ -1,0 +1,220 @@
+//! Looks: first what names mean, then what there is. No decision is made here.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+
+use super::names::ProfileNames;
+use super::resolve::{Environment, Resolved};
+use super::state::{FormerRole, Found, State, fits};
+use super::wanted::Wanted;
+use crate::api::InstanceGroupStatus;
+use crate::auth::aws_auth::{self, AuthEntry, EntryState};
+use crate::aws::fargate::{FargateProfile, RouteTable};
+use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
+use crate::observe::{ObserveError, Observed, Observer};
+use crate::provisioner::ownership::{foreign, owned, taken_over};
+use crate::provisioner::{GroupId, join};
+
+/// Nothing of a profile but its tags can change: in quiet it is looked at again after this long.
+const QUIET: Duration = Duration::from_secs(3600);
+
+/// What names mean: cluster and network.
+pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environment> {
+    let aws = ObserveError::Aws;
+    let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
+        return Ok(Environment::default());
+    };
+    let mut subnets = o.inventory.subnets(&cluster.vpc).await.map_err(aws)?;
+    let known = |all: &[NetworkObject], name: &String| {
+        all.iter().any(|o| o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name)))
+    };
+    if !wanted.subnets.iter().all(|name| known(&subnets, name)) {
+        subnets = o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?.0;
+    }
+    let strangers = wanted.subnets.iter().filter(|name| name.starts_with("subnet-") && !known(&subnets, name));
+    let elsewhere = try_join_all(strangers.map(|id| o.inventory.network_object(id))).await.map_err(aws)?;
+    Ok(Environment {
+        cluster: Some(cluster),
+        subnets: subnets.to_vec(),
+        elsewhere: elsewhere.into_iter().flatten().collect(),
+    })
+}
+
+/// What there is of one group.
+pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus) -> Observed<State> {
+    let aws = ObserveError::Aws;
+    let age = if o.max_age < o.resync { o.max_age } else { QUIET };
+    let profiles = profiles(o, &r.wanted.cluster, &r.names, status, (o.max_age, age)).await?;
+    let policies = std::slice::from_ref(&r.policy);
+    let role_ready =
+        r.own_role && !o.inventory.attached(&r.names.role, policies, age.max(o.resync)).await.map_err(aws)?.is_empty();
+    let recorded = status.managed.iter().flat_map(|m| &m.auth_entries);
+    let mut state = State {
+        profiles,
+        role_ready,
+        role: None,
+        join: join::look(o, &r.wanted.id.key(), r.way, &r.auth, &r.access, r.own_role, status).await?,
+        former_access: former_access(o, &r.wanted.id, &r.wanted.cluster, Some(&r.role_arn), status).await?,
+        former_auth: former_auth(o, &r.wanted.id, recorded.filter(|arn| **arn != r.role_arn)),
+        former_role: None,
+        tagging_rests: o.memory.tagging_rests(&r.wanted.id.key(), o.resync, o.now),
+        ahead: ahead(o, &r.wanted.id, &r.wanted.cluster, status),
+    };
+    let untagged = Found::of(r, &state, status).untagged.is_some() && !state.tagging_rests;
+    if r.own_role && (!role_ready || untagged) {
+        state.role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
+    }
+    let had_one = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
+    if !r.own_role && had_one {
+        state.former_role = role(o, &r.names.role, &r.ownership, status).await?;
+    }
+    Ok(state)
+}
+
+/// The route tables of the cluster's VPC, when a profile is about to be made in subnets of the group's choice.
+pub async fn routes(
+    o: &Observer<'_>,
+    r: &Resolved,
+    state: &State,
+    status: &InstanceGroupStatus,
+) -> Observed<Vec<RouteTable>> {
+    let adopted = status.fargate.as_ref().and_then(|f| f.adopted_hash.as_ref());
+    let found = Found::of(r, state, status);
+    let first_sight = found.untagged.is_some() && adopted.is_none();
+    if first_sight || r.subnets.is_empty() || found.current(r, adopted).is_some() {
+        return Ok(Vec::new());
+    }
+    let tables = o.inventory.route_tables(&r.vpc).await.map_err(ObserveError::Aws)?;
+    Ok(tables.map(|tables| tables.to_vec()).unwrap_or_default())
+}
+
+/// The profiles whose names the group could have given, and those that its status remembers.
+async fn profiles(
+    o: &Observer<'_>,
+    cluster: &str,
+    names: &ProfileNames,
+    status: &InstanceGroupStatus,
+    (list, each): (Duration, Duration),
+) -> Observed<Vec<FargateProfile>> {
+    let aws = ObserveError::Aws;
+    let listed = o.inventory.fargate_profile_names(cluster, list).await.map_err(aws)?;
+    let recorded = status.fargate.iter().flat_map(|f| &f.profiles);
+    let asked: BTreeSet<_> = listed.iter().chain(recorded).filter(|name| names.covers(name)).collect();
+    // One that is recorded and not listed is gone, or so new that the list lacks it.
+    let age = |name: &String| if listed.contains(name) { each } else { each.min(list) };
+    let found = asked.iter().map(|name| o.inventory.fargate_profile(cluster, name, age(name)));
+    Ok(try_join_all(found).await.map_err(aws)?.into_iter().flatten().collect())
+}
+
+/// Entries of ours for roles that the group no longer uses, nor any other.
+fn former_auth<'r>(o: &Observer<'_>, id: &GroupId, roles: impl Iterator<Item = &'r String>) -> Vec<AuthEntry> {
+    let roles: BTreeSet<_> = roles.filter(|arn| !o.groups.shares_role(arn, &id.key())).collect();
+    let entries = roles.into_iter().map(|arn| AuthEntry::for_pods(arn));
+    entries.filter(|entry| aws_auth::state(o.map_roles, entry) == EntryState::Present).collect()
+}
+
+async fn former_access(
+    o: &Observer<'_>,
+    id: &GroupId,
+    cluster: &str,
+    present: Option<&String>,
+    status: &InstanceGroupStatus,
+) -> Observed<Vec<AccessEntry>> {
+    let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| Some(*arn) != present);
+    let key = id.key();
+    let left = recorded.map(|principal| join::left(o, &key, cluster, principal, status));
+    Ok(try_join_all(left).await?.into_iter().flatten().collect())
+}
+
+fn ahead(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> usize {
+    let now = crate::report::stamp(o.now);
+    let since = status.fargate.as_ref().and_then(|f| f.waiting_since.as_ref()).unwrap_or(&now);
+    o.groups.ahead(cluster, since, &id.key())
+}
+
+/// Our own role with what is on it; `None` when it is not there, or not provably ours.
+async fn role(
+    o: &Observer<'_>,
+    name: &str,
+    ownership: &[Tag],
+    status: &InstanceGroupStatus,
+) -> Observed<Option<FormerRole>> {
+    let aws = ObserveError::Aws;
+    let iam = &o.inventory.aws().iam;
+    let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
+    let ours = |r: &Role| owned(&r.tags, ownership) || taken_over(&r.id, &r.tags, adopted, ownership);
+    let Some(role) = iam.get_role(name).await.map_err(aws)?.filter(ours) else { return Ok(None) };
+    let attached = iam.attached_policies(name).await.map_err(aws)?;
+    let inline = iam.inline_policies(name).await.map_err(aws)?;
+    Ok(Some(FormerRole { role, attached, inline }))
+}
+
+/// What is left of a group that is to go.
+pub struct Remains {
+    /// Profiles that carry its tags.
+    pub profiles: Vec<FargateProfile>,
+    /// A profile without them that another controller made for it.
+    pub untagged: Option<FargateProfile>,
+    /// That profile's role, when it was derived for the group and carries nobody's tags.
+    pub untagged_role: Option<String>,
+    /// Its own role, once the profiles are gone.
+    pub role: Option<FormerRole>,
+    /// Its entries in aws-auth that nothing else uses.
+    pub auth: Vec<AuthEntry>,
+    /// The same of access entries.
+    pub access: Vec<AccessEntry>,
+    /// How many groups of the cluster wait longer for EKS.
+    pub ahead: usize,
+}
+
+/// Looks at what is left of a group, under its derived names and under those for when another group has them.
+pub async fn remains(
+    o: &Observer<'_>,
+    id: &GroupId,
+    cluster: &str,
+    given_role: Option<&str>,
+    ownership: &[Tag],
+    status: &InstanceGroupStatus,
+) -> Observed<Remains> {
+    let aws = ObserveError::Aws;
+    let of = |distinct| ProfileNames::new(cluster, &id.namespace, &id.name, distinct);
+    let both = [of(false), of(true)];
+    let mut found = Vec::new();
+    for names in &both {
+        found.extend(profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
+    }
+    let untagged = found.iter().find(|p| fits(p, &both[0], given_role, ownership)).cloned();
+    let mut remains = Remains {
+        profiles: found.into_iter().filter(|p| owned(&p.tags, ownership)).collect(),
+        untagged_role: None,
+        role: None,
+        auth: Vec::new(),
+        access: Vec::new(),
+        ahead: ahead(o, id, cluster, status),
+        untagged,
+    };
+    if let Some(profile) = &remains.untagged {
+        let derived = profile.role_arn.ends_with(&format!("/{}", both[0].role));
+        let role = if derived { o.inventory.aws().iam.get_role(&both[0].role).await.map_err(aws)? } else { None };
+        let unclaimed = role.filter(|r| !owned(&r.tags, ownership) && !foreign(&r.tags, ownership));
+        remains.untagged_role = unclaimed.map(|role| role.name);
+        return Ok(remains);
+    }
+    if !remains.profiles.is_empty() {
+        return Ok(remains);
+    }
+    for names in &both {
+        if remains.role.is_none() {
+            remains.role = role(o, &names.role, ownership, status).await?;
+        }
+    }
+    // The entry of a role that goes, goes along, whoever wrote it.
+    let own = |arn: &&String| both.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
+    let own = status.nodes_instance_role_arn.as_ref().filter(own);
+    let recorded = status.managed.iter().flat_map(|m| &m.auth_entries);
+    remains.auth = former_auth(o, id, recorded.chain(own));
+    remains.access = former_access(o, id, cluster, None, status).await?;
+    Ok(remains)
+}

@@ -1,0 +1,89 @@
+//! The role of the pods, when it is ours to make.
+
+use super::plan::{Input, Making};
+use super::resolve::POLICY;
+use super::state::FormerRole;
+use crate::aws::{AccessEntry, NewRole};
+use crate::plan::{Draft, Drift, Outcome, Phase, Reason, Recheck, Step};
+use crate::provisioner::ownership::owned;
+
+/// Makes the role with its policy; the profile waits until IAM knows it everywhere.
+pub fn make(input: &Input, phase: Phase, making: &mut Making) {
+    mend(input, making);
+    making.draft.decide(Outcome::Progressing {
+        phase,
+        message: "waiting until IAM knows the role of the pods everywhere".into(),
+        recheck: Recheck::After(input.timing.propagation),
+    });
+}
+
+/// What the role lacks. One of its name that others made is left alone.
+pub fn mend(input: &Input, making: &mut Making) {
+    let r = input.resolved;
+    let name = &r.names.role;
+    match &input.state.role {
+        None => {
+            let role = NewRole { name: name.clone(), trust: r.trust.clone(), tags: r.ownership.clone() };
+            making.draft.because(Step::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
+        }
+        Some(role) if owned(&role.tags, &r.ownership) => {}
+        Some(_) if adopts(making, name) => {}
+        Some(_) => {
+            let message = format!(
+                "the role {name} is there and does not carry this group's three tags; remove it, or name it in spec.eks-fargate.podExecutionRoleArn"
+            );
+            return making.draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: false });
+        }
+    }
+    let because = vec![Drift::new("managedPolicies", "", &r.policy)];
+    making.draft.because(Step::AttachPolicy { role: name.clone(), policy: r.policy.clone() }, because);
+}
+
+/// Whether this pass takes the role over.
+fn adopts(making: &Making, name: &str) -> bool {
+    making.draft.steps.iter().any(|p| matches!(&p.step, Step::TagRole { role, .. } if role == name))
+}
+
+/// What a role that was in use before has left behind, once no profile uses it.
+pub fn retire(input: &Input, making: &mut Making) {
+    for entry in &input.state.former_auth {
+        making.draft.step(Step::RemoveAuthEntry(entry.clone()));
+    }
+    for AccessEntry { principal, .. } in &input.state.former_access {
+        let (cluster, principal) = (input.resolved.wanted.cluster.clone(), principal.clone());
+        making.draft.step(Step::RemoveAccessEntry { cluster, principal });
+    }
+    let Some(managed) = making.next.managed.as_mut() else { return };
+    if input.state.former_auth.is_empty() {
+        managed.auth_entries.retain(|arn| *arn == input.resolved.role_arn);
+    }
+    if input.state.former_access.is_empty() {
+        managed.access_entries.retain(|arn| *arn == input.resolved.role_arn);
+    }
+    if input.resolved.own_role {
+        return;
+    }
+    match &input.state.former_role {
+        None => managed.policies.clear(),
+        Some(former) => delete(former, &managed.policies.clone(), false, &mut making.draft),
+    }
+}
+
+/// Takes a role of ours down. Policies that others put on it hold it.
+pub fn delete(former: &FormerRole, ours: &[String], deleting: bool, draft: &mut Draft) {
+    let FormerRole { role, attached, inline } = former;
+    let standard = |policy: &String| policy.ends_with(&format!("/{POLICY}")) || ours.contains(policy);
+    let foreign: Vec<_> = attached.iter().filter(|p| !standard(p)).chain(inline).cloned().collect();
+    if !foreign.is_empty() {
+        let message = format!(
+            "the role {} carries policies that the controller did not put there: {}; remove them from the role, and it is deleted",
+            role.name,
+            foreign.join(", ")
+        );
+        return draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting });
+    }
+    for policy in attached {
+        draft.step(Step::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
+    }
+    draft.step(Step::DeleteRole { role: role.name.clone() });
+}

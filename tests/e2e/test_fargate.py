@@ -1,0 +1,327 @@
+"""Groups of the provisioner eks-fargate: a profile, its role, and their turn before EKS."""
+
+import fnmatch
+import json
+
+import pytest
+
+import support
+from e2e.harness import OWNERSHIP, PREFIX, WAIT, Tenant
+from support import eventually
+
+EXCLUDED = {PREFIX + "config-excluded": "true"}
+SUBNETS = ["demo-private-a", "demo-private-b"]
+
+
+@pytest.fixture
+def fargate(make_tenant):
+    """A tenant whose groups are complete as they stand."""
+    return make_tenant(annotations=EXCLUDED)
+
+
+def manifest(tenant, name="web", **settings):
+    """A group whose selector is the tenant's namespace, unless `settings` say otherwise."""
+    settings = {"clusterName": "demo", "subnets": SUBNETS, "selectors": [{"namespace": tenant.namespace}], **settings}
+    return {
+        "apiVersion": "instancemgr.keikoproj.io/v1alpha1",
+        "kind": "InstanceGroup",
+        "metadata": {"name": name},
+        "spec": {"provisioner": "fargate", "strategy": {"type": "managed"}, "eks-fargate": settings},
+    }
+
+
+def change(group, **settings):
+    """Another spec."""
+    return group.patch({"spec": {"eks-fargate": settings}})
+
+
+def profiles(group):
+    """The Fargate profiles that carry the group's tags, by name."""
+    namespace, name = group.tenant.namespace, group.name
+    found = group.cloud.snapshot()["fargate"]
+    mine = {OWNERSHIP + "Namespace": namespace, OWNERSHIP + "InstanceGroup": name}
+    return {n: p for n, p in found.items() if mine.items() <= p["tags"].items()}
+
+
+def the_profile(group):
+    """Its only one."""
+    (profile,) = profiles(group).values()
+    return profile
+
+
+def role_of(group):
+    """The name of its role."""
+    return group.status()["nodesInstanceRoleArn"].rpartition("/")[2]
+
+
+def serving(cloud, namespace, after):
+    """After each change of the cluster's profiles, whether an ACTIVE one takes pods of the namespace: the simulator's log tells."""
+    selectors, active, seen = {}, set(), []
+    for event in cloud.aws_events():
+        if event["kind"] == "call" and event["operation"] == "CreateFargateProfile" and not event.get("error"):
+            selectors[event["params"]["fargateProfileName"]] = event["params"]["selectors"]
+        elif event["kind"] == "state" and event["object"] == "fargate-profile":
+            (active.add if event["state"] == "ACTIVE" else active.discard)(event["id"])
+            fits = any(fnmatch.fnmatchcase(namespace, s["namespace"]) for name in active for s in selectors.get(name, []))
+            seen += [fits] if event["seq"] > after else []
+    return seen
+
+
+def calls(cloud, operation, text, after=0):
+    """Calls of an operation that name something."""
+    return [e for e in cloud.aws_events(after) if e["kind"] == "call" and e["operation"] == operation and text in json.dumps(e["params"])]
+
+
+def test_a_profile_with_its_role_runs_pods_and_goes_without_a_trace(fargate):
+    """A user asks for pods without nodes of their own, and for a bill that ends with the group."""
+    cloud = fargate.cloud
+    group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}, {"Name": "pods"}])).wait_ready()
+    profile, role = the_profile(group), role_of(group)
+    assert profile["status"] == "ACTIVE" and profile["fargateProfileName"] == group.status()["activeScalingGroupName"]
+    assert (profile["tags"]["owner"], profile["tags"]["Name"]) == ("web", "pods")
+    assert group.status()["provisioner"] == "eks-fargate" and group.status()["strategy"] == "managed"
+    assert cloud.snapshot()["roles"][role]["policies"] == ["arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy"]
+    entry = cloud.map_roles().partition(role)[2].partition("rolearn")[0]
+    assert "system:node:{{SessionName}}" in entry and "system:node-proxier" in entry
+    fargate.deployment("app", 2)
+    fargate.running(2)
+    assert all(p["spec"]["nodeName"].startswith("fargate-ip-") for p in fargate.pods())
+    group.delete()
+    group.wait_gone()
+    assert profile["fargateProfileName"] not in cloud.snapshot()["fargate"]
+    assert role not in cloud.snapshot()["roles"] and role not in cloud.map_roles()
+
+
+def test_the_example_gives_what_it_asks_for(fargate):
+    """Some pods of a namespace, and all of others, by wildcards."""
+    group = fargate.apply((support.REPOSITORY / "examples" / "fargate.yaml").read_text()).wait_ready()
+    profile = the_profile(group)
+    assert profile["selectors"] == [{"namespace": "batch-*"}, {"namespace": "tenant-a", "labels": {"compute": "fargate"}}]
+    assert profile["tags"]["owner"] == "search" and profile["tags"]["cost-center"] == "1234" and len(profile["subnets"]) == 2
+    group.delete()
+    group.wait_gone()
+
+
+def test_a_change_of_selectors_leaves_no_moment_without_a_profile(fargate):
+    """A pod that starts during the change must find a profile, or it stays pending."""
+    cloud = fargate.cloud
+    group = fargate.apply(manifest(fargate)).wait_ready()
+    first, mark = the_profile(group)["fargateProfileName"], cloud.now()
+    change(group, selectors=[{"namespace": fargate.namespace}, {"namespace": f"{fargate.namespace}-*"}])
+    group.wait_ready()
+    second = the_profile(group)["fargateProfileName"]
+    assert second.startswith(first + "-") and [s["namespace"] for s in the_profile(group)["selectors"]] == [fargate.namespace, f"{fargate.namespace}-*"]
+    seen = serving(cloud, fargate.namespace, mark)
+    assert len(seen) >= 4 and all(seen), seen
+    assert group.status()["activeScalingGroupName"] == second and "waitingSince" not in group.status()["fargate"]
+
+
+def test_tags_change_in_place_and_those_of_others_stay(fargate):
+    """A new tag must not cost the pods their lives, and a cost centre's tag is not ours to remove."""
+    cloud = fargate.cloud
+    group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
+    before = the_profile(group)
+    cloud.boto("eks").tag_resource(resourceArn=before["fargateProfileArn"], tags={"cost": "1"})
+    change(group, tags=[{"team": "a"}])
+    group.wait(lambda g: the_profile(g)["tags"].get("team") == "a" and "owner" not in the_profile(g)["tags"], what="the new tags")
+    group.wait_ready()
+    assert the_profile(group)["fargateProfileArn"] == before["fargateProfileArn"] and the_profile(group)["tags"]["cost"] == "1"
+
+
+def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
+    """EKS deletes the pods that run by a profile with it; a person's brake must hold that."""
+    group = fargate.apply(manifest(fargate)).wait_ready()
+    fargate.deployment("app", 1)
+    fargate.running(1)
+    (pod,) = fargate.pods()
+    group.annotate(lock_upgrades="true")
+    change(group, subnets=["demo-private-c"])
+    group.wait_state("Locked")
+    assert sorted(p["status"] for p in profiles(group).values()) == ["ACTIVE", "ACTIVE"]
+    assert [p["metadata"]["uid"] for p in fargate.pods()] == [pod["metadata"]["uid"]]
+    group.annotate(lock_upgrades=None)
+    group.wait_ready()
+    assert len(profiles(group)) == 1
+    fargate.running(1)
+
+
+def test_groups_of_one_cluster_take_turns(fargate):
+    """EKS makes one profile at a time: each group must get its own, and a person see why it waits."""
+    cloud, mark = fargate.cloud, fargate.cloud.now()
+    groups = [fargate.apply(manifest(fargate, name, selectors=[{"namespace": f"{fargate.namespace}-{name}"}])) for name in ("one", "two", "three")]
+    waits = set()
+
+    def done(_):
+        for group in groups:
+            condition = group.condition("Reconciling") or {}
+            waits.update({group.name} if "before it" in condition.get("message", "") else set())
+        return all(group.state() == "Ready" for group in groups)
+
+    groups[0].wait(done, what="every group's turn")
+    assert waits, "nobody was told that it waits"
+    made = calls(cloud, "CreateFargateProfile", fargate.namespace, mark)
+    assert sum(not e.get("error") for e in made) == 3
+    for group in groups:
+        group.delete()
+    for group in groups:
+        group.wait_gone()
+
+
+def test_what_eks_would_refuse_is_named_before_it_is_asked(fargate):
+    """The message must say which field, and EKS must not be bothered."""
+    mark = fargate.cloud.now()
+    bad = manifest(fargate, subnets=["demo-public-a"])
+    group = fargate.apply(bad)
+    condition = group.wait_condition("Stalled", reason="InvalidSpec")
+    assert "spec.eks-fargate.subnets" in condition["message"] and "internet gateway" in condition["message"]
+    wrong = manifest(fargate, "wrong", selectors=[{"namespace": "No_Namespace"}])
+    wrong["spec"]["strategy"] = {"type": "rollingUpdate"}
+    condition = fargate.apply(wrong).wait_condition("Stalled", reason="InvalidSpec")
+    assert "spec.strategy.type" in condition["message"] and "spec.eks-fargate.selectors[0].namespace" in condition["message"]
+    assert calls(fargate.cloud, "CreateFargateProfile", fargate.namespace, mark) == []
+    change(group, subnets=SUBNETS)
+    group.wait_ready()
+
+
+def test_a_profile_of_the_other_controller_is_taken_over_as_it_is(fargate, unique):
+    """The takeover must neither make another profile nor lose the pods of this one."""
+    cloud = fargate.cloud
+    eks, iam = cloud.boto("eks"), cloud.boto("iam")
+    number = 0xCBF29CE484222325
+    for byte in f"demo-{fargate.namespace}-web".encode():
+        number = ((number ^ byte) * 0x100000001B3) % 2**64
+    name = f"fargate-demo-{number}"
+    trust = {"Effect": "Allow", "Principal": {"Service": "eks-fargate-pods.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    arn = iam.create_role(RoleName=f"{name}-role", AssumeRolePolicyDocument=document)["Role"]["Arn"]
+    iam.attach_role_policy(RoleName=f"{name}-role", PolicyArn="arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy")
+    subnets = [s["SubnetId"] for s in cloud.boto("ec2").describe_subnets(Filters=[{"Name": "tag:Name", "Values": SUBNETS}])["Subnets"] if s["VpcId"]]
+    mine = set(eks.describe_cluster(name="demo")["cluster"]["resourcesVpcConfig"]["subnetIds"])
+    call = {
+        "clusterName": "demo", "fargateProfileName": name, "podExecutionRoleArn": arn, "subnets": [s for s in subnets if s in mine],
+        "selectors": [{"namespace": fargate.namespace}], "tags": {"owner": "web"},
+    }  # fmt: skip
+
+    def made():
+        try:
+            return eks.create_fargate_profile(**call)
+        except (eks.exceptions.InvalidParameterException, eks.exceptions.ResourceInUseException):
+            return None
+
+    eventually(made, 60, "EKS to take the call")
+    eventually(lambda: cloud.snapshot()["fargate"][name]["status"] == "ACTIVE", 60, "the profile")
+    mark = cloud.now()
+    group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
+    assert list(profiles(group)) == [name]
+    assert "taken over" in group.wait_condition("Adopted")["message"]
+    assert calls(cloud, "CreateFargateProfile", name, mark) == calls(cloud, "DeleteFargateProfile", name, mark) == []
+    group.delete()
+    group.wait_gone()
+    assert name not in cloud.snapshot()["fargate"] and f"{name}-role" not in cloud.snapshot()["roles"]
+
+
+SOON = ("--resync-period", "5s")
+ALONE = ("--enable-leader-election=false", *SOON)
+
+
+def alone(cloud, controller):
+    """A tenant of a private cloud, whose groups are complete as they stand."""
+    return Tenant(cloud, controller, annotations=EXCLUDED)
+
+
+@pytest.mark.private
+def test_a_profile_that_fails_is_told_and_made_again(own_cloud, start_controller):
+    """EKS fails for a while: the reason must be seen, and nothing be left to do by hand."""
+    cloud = own_cloud()
+    tenant = alone(cloud, start_controller(cloud, *SOON))
+    cloud.control("POST", "fargate-failure", profile="*", state="CREATE_FAILED", code="AccessDenied")
+    group = tenant.apply(manifest(tenant))
+    condition = group.wait_condition("Stalled", reason="ProfileFailed")
+    assert "AccessDenied" in condition["message"] and "tried again after" in condition["message"]
+    cloud.control("POST", "fargate-failure", profile="*", state="CREATE_FAILED", code=None)
+    group.wait_ready()
+    made = [e for e in calls(cloud, "CreateFargateProfile", tenant.namespace) if not e.get("error")]
+    assert len(made) >= 2 and "failures" not in group.status()["fargate"]
+    cloud.control("POST", "fargate-failure", profile="*", state="DELETE_FAILED", code="InternalFailure")
+    group.delete()
+    condition = group.wait_condition("Stalled", reason="ProfileFailed")
+    assert "InternalFailure" in condition["message"] and group.state() == "Deleting"
+    cloud.control("POST", "fargate-failure", profile="*", state="DELETE_FAILED", code=None)
+    group.wait_gone()
+    assert cloud.snapshot()["fargate"] == {}
+
+
+@pytest.mark.private
+def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_the_end_nothing(own_cloud, start_controller):
+    """Killed after a write whose answer it never got: the next one finds what there is, and makes nothing twice."""
+    cloud = own_cloud()
+    controller = start_controller(cloud, *ALONE)
+    tenant = alone(cloud, controller)
+    before = cloud.snapshot()["roles"].keys()
+
+    def killed_after(operation, act):
+        nonlocal controller
+        cloud.control("POST", "faults", action="hold", operation=operation, who="controller", count=1)
+        group = act()
+        eventually(lambda: cloud.control("GET", "held"), WAIT, f"the held {operation}")
+        controller.kill()
+        cloud.control("DELETE", "faults")
+        cloud.control("POST", "release", lose=True)
+        controller = tenant.controller = start_controller(cloud, *ALONE)
+        return group
+
+    for number, operation in enumerate(["CreateRole", "AttachRolePolicy", "CreateFargateProfile"]):
+        group = killed_after(operation, lambda n=number: tenant.apply(manifest(tenant, f"g{n}", selectors=[{"namespace": f"{tenant.namespace}-{n}"}])))
+        group.wait_ready()
+        assert len(profiles(group)) == 1, operation
+    for operation, namespace in (("CreateFargateProfile", "a"), ("DeleteFargateProfile", "b")):
+        killed_after(operation, lambda n=namespace: change(group, selectors=[{"namespace": f"{tenant.namespace}-{n}"}]))
+        group.wait_ready()
+        assert len(profiles(group)) == 1 and the_profile(group)["selectors"][0]["namespace"].endswith(f"-{namespace}")
+    groups = [tenant.apply(manifest(tenant, f"g{n}")) for n in range(3)]
+    for gone, operation in zip(groups, ["DeleteFargateProfile", "DetachRolePolicy", "DeleteRole"], strict=True):
+        gone.wait_ready()
+        killed_after(operation, gone.delete)
+        gone.wait_gone()
+    assert cloud.snapshot()["fargate"] == {} and cloud.snapshot()["roles"].keys() == before
+    assert "fargate-" not in cloud.map_roles()
+
+
+@pytest.mark.private
+def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there(own_cloud, start_controller):
+    """A right that is missing stops the act that needs it and nothing else."""
+    cloud = own_cloud()
+    tenant = alone(cloud, start_controller(cloud, *SOON))
+    with cloud.fault(action="deny", service="eks", operation="CreateFargateProfile", count=-1):
+        group = tenant.apply(manifest(tenant))
+        condition = group.wait_condition("Stalled", reason="MissingPermission")
+        assert "eks:CreateFargateProfile" in condition["message"]
+    group.wait_ready()
+
+
+@pytest.mark.private
+def test_a_quiet_group_costs_one_listing_for_all_of_its_cluster(own_cloud, start_controller):
+    """Profiles hardly change: looking at each of them again and again would cost more than they do."""
+    cloud = own_cloud()
+    tenant = alone(cloud, start_controller(cloud, *SOON))
+    groups = [tenant.apply(manifest(tenant, f"g{n}", selectors=[{"namespace": f"x-{n}"}])) for n in range(3)]
+    for group in groups:
+        group.wait_ready()
+    passed(groups, 2)
+    cloud.control("POST", "reset-log")
+    passed(groups, 4)
+    counts = cloud.control("GET", "calls")
+    assert counts["writes"] == {} and "eks:DescribeFargateProfile" not in counts["reads"]
+    assert counts["reads"].get("eks:ListFargateProfiles", 0) <= 8, counts
+
+
+def passed(groups, times):
+    """Waits until each group was looked at so often again."""
+    controller = groups[0].tenant.controller
+
+    def looks(group):
+        series = f'instance_manager_reconcile_success_total{{instancegroup="{group.key}"}} '
+        return next((float(line.rsplit(" ", 1)[1]) for line in controller.metrics().splitlines() if line.startswith(series)), 0)
+
+    before = {group.name: looks(group) for group in groups}
+    eventually(lambda: all(looks(g) >= before[g.name] + times for g in groups), WAIT, "another look at every group")
