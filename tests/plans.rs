@@ -617,6 +617,9 @@ mod fargate;
 #[path = "plans/handback.rs"]
 mod handback;
 
+#[path = "plans/access.rs"]
+mod access;
+
 #[path = "plans/takeover_tags.rs"]
 mod takeover_tags;
 
