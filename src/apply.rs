@@ -10,6 +10,7 @@ mod group;
 mod iam;
 mod join;
 mod node;
+mod nodegroup;
 mod strategy;
 mod template;
 
@@ -233,6 +234,12 @@ impl Run<'_> {
             | Step::DeleteFargateProfile { .. }
             | Step::TagFargateProfile { .. }
             | Step::UntagFargateProfile { .. } => self.fargate(step).await,
+            Step::CreateNodegroup(_)
+            | Step::UpdateNodegroup { .. }
+            | Step::UpdateNodegroupVersion { .. }
+            | Step::TagNodegroup { .. }
+            | Step::UntagNodegroup { .. }
+            | Step::DeleteNodegroup { .. } => self.nodegroup(step).await,
             Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
             Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,
             Step::PutAccessEntry(entry) => self.put_access_entry(entry).await,

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::NewFargateProfile;
+use crate::aws::nodegroup::{NewNodegroup, NodegroupChange, NodegroupName, NodegroupVersion};
 use crate::aws::{
     LifecycleHook, NewAccessEntry, NewRole, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag,
     WarmSizes,
@@ -206,6 +207,18 @@ pub enum Step {
     TagFargateProfile { cluster: String, profile: String, arn: String, tags: Vec<Tag> },
     /// UntagResource of a Fargate profile.
     UntagFargateProfile { cluster: String, profile: String, arn: String, keys: Vec<String> },
+    /// CreateNodegroup.
+    CreateNodegroup(NewNodegroup),
+    /// UpdateNodegroupConfig; the update's id is written into the status at once.
+    UpdateNodegroup { nodegroup: NodegroupName, change: NodegroupChange, token: String, of: String },
+    /// UpdateNodegroupVersion, never with force; the update's id is written into the status at once.
+    UpdateNodegroupVersion { nodegroup: NodegroupName, to: NodegroupVersion, token: String, of: String },
+    /// TagResource on a managed node group.
+    TagNodegroup { nodegroup: NodegroupName, arn: String, tags: BTreeMap<String, String> },
+    /// UntagResource on a managed node group.
+    UntagNodegroup { nodegroup: NodegroupName, arn: String, keys: Vec<String> },
+    /// DeleteNodegroup: EKS takes its nodes away.
+    DeleteNodegroup { nodegroup: NodegroupName },
     /// The role's entry in kube-system/aws-auth.
     PutAuthEntry(AuthEntry),
     /// Take our entry out of kube-system/aws-auth.
@@ -260,6 +273,8 @@ impl Step {
                 | Step::Evict { .. }
                 | Step::ForceDelete { .. }
                 | Step::ReplaceWarmed { .. }
+                | Step::UpdateNodegroupVersion { .. }
+                | Step::DeleteNodegroup { .. }
                 | Step::Terminate { .. }
                 | Step::DeleteFargateProfile { serves: true, .. }
         )
@@ -267,7 +282,7 @@ impl Step {
 
     /// Whether it makes the nodes of a group for the first time.
     pub fn makes(&self) -> bool {
-        matches!(self, Step::CreateGroup { .. })
+        matches!(self, Step::CreateGroup { .. } | Step::CreateNodegroup(_))
     }
 
     /// A bounded name for logs and metrics.
@@ -310,6 +325,12 @@ impl Step {
             Step::DeleteFargateProfile { .. } => "DeleteFargateProfile",
             Step::TagFargateProfile { .. } => "TagFargateProfile",
             Step::UntagFargateProfile { .. } => "UntagFargateProfile",
+            Step::CreateNodegroup(_) => "CreateNodegroup",
+            Step::UpdateNodegroup { .. } => "UpdateNodegroup",
+            Step::UpdateNodegroupVersion { .. } => "UpdateNodegroupVersion",
+            Step::TagNodegroup { .. } => "TagNodegroup",
+            Step::UntagNodegroup { .. } => "UntagNodegroup",
+            Step::DeleteNodegroup { .. } => "DeleteNodegroup",
             Step::PutAuthEntry(_) => "PutAuthEntry",
             Step::RemoveAuthEntry(_) => "RemoveAuthEntry",
             Step::PutAccessEntry(_) => "PutAccessEntry",
@@ -435,6 +456,10 @@ pub enum Reason {
     StrategyMissing,
     /// EKS could not make or delete a Fargate profile, or says that one is not healthy.
     ProfileFailed,
+    /// EKS says that a managed node group has issues.
+    Degraded,
+    /// An update of a managed node group ended without its end reached.
+    UpdateFailed,
     /// The admin's policy forbids it.
     PolicyViolation,
 }

@@ -291,6 +291,22 @@ fn step_event(planned: &Planned) -> Option<Told> {
             event::CREATED,
             format!("created the scaling group {} with {} to {} nodes", group.name, group.min, group.max),
         ),
+        Step::CreateNodegroup(new) => normal(
+            event::CREATED,
+            format!("created the node group {} with {} to {} nodes", new.name.nodegroup, new.sizes.min, new.sizes.max),
+        ),
+        Step::UpdateNodegroup { nodegroup, .. } => {
+            normal("NodeGroupUpdated", format!("changed the node group {}", nodegroup.nodegroup))
+        }
+        Step::UpdateNodegroupVersion { nodegroup, .. } => {
+            normal("NodeGroupUpdated", format!("began an update of the node group {}", nodegroup.nodegroup))
+        }
+        Step::TagNodegroup { nodegroup, .. } | Step::UntagNodegroup { nodegroup, .. } => {
+            normal("NodeGroupUpdated", format!("changed the tags of the node group {}", nodegroup.nodegroup))
+        }
+        Step::DeleteNodegroup { nodegroup } => {
+            normal("NodeGroupDeleted", format!("EKS deletes the node group {}", nodegroup.nodegroup))
+        }
         Step::CreateRole(role) => normal("RoleCreated", format!("created the IAM role {}", role.name)),
         Step::PutTemplateVersion { .. } => {
             normal("TemplateVersionCreated", "made a new launch template version".into())

@@ -35,7 +35,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [(&str, &[&str]); 13] = [
+const EXAMPLES: [(&str, &[&str]); 14] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
     ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
@@ -44,6 +44,7 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
     ("bottlerocket", &["examples/bottlerocket.yaml"]),
     ("amazonlinux2023", &["examples/amazonlinux2023.yaml"]),
     ("windows", &["examples/windows.yaml"]),
+    ("managed", &["examples/managed.yaml"]),
     ("mixed", &["examples/mixed.yaml"]),
     ("pool", &["examples/pool.yaml"]),
     ("spot", &["examples/spot.yaml"]),
@@ -58,6 +59,12 @@ fn every_example_is_complete_after_the_merge() {
             if let Some(fargate) = &spec.eks_fargate {
                 let complete = fargate.cluster_name.is_some() && fargate.selectors.is_some();
                 assert!(complete && spec.provisioner.is_some() && spec.strategy.is_some(), "{name}");
+                continue;
+            }
+            if let Some(managed) = &spec.eks_managed {
+                let c = managed.configuration.as_ref().expect("the group has a configuration");
+                let complete = c.cluster_name.is_some() && c.node_role.is_some() && c.subnets.is_some();
+                assert!(complete && managed.max_size.is_some(), "{name}");
                 continue;
             }
             let eks = spec.eks.as_ref().expect("an eks group");

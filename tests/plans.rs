@@ -634,6 +634,8 @@ mod configurations;
 
 #[path = "plans/crd_strategy.rs"]
 mod crd_strategy;
+#[path = "plans/managed.rs"]
+mod managed;
 
 #[test]
 fn deletions_are_what_the_golden_files_hold() {

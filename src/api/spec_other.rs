@@ -61,7 +61,7 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_role: Option<String>,
-    /// Security groups that may log in to the nodes; they count only with keyPairName.
+    /// Security groups that may log in to the nodes, by id or Name tag; they count only with keyPairName.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
@@ -73,7 +73,7 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
-    /// Ids of the subnets.
+    /// Subnets: ids, or Name tags in the cluster's VPC.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,

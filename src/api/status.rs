@@ -83,10 +83,10 @@ pub struct InstanceGroupStatus {
     /// The launch template version that nodes should run.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateStatus>,
-    /// The update of the managed node group that was begun last, until it has succeeded.
+    /// The update of the managed node group that was begun last.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_id: Option<String>,
-    /// What that update was to reach, as a hash: after a failure the same is not begun again at once.
+    /// What that update was to reach, as a hash, until it has: after a failure the same is not begun again at once.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_of: Option<String>,
     /// What the controller itself set on resources that others may write to as well; only this is ever removed again.

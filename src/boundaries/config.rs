@@ -170,9 +170,10 @@ impl Boundaries {
                 key: "policy".to_owned(),
                 line: None,
                 path: "strategyKinds".to_owned(),
-                message: "without this list, tenants may submit RollingUpgrades and Workflows of their own, and what runs \
+                message:
+                    "without this list, tenants may submit RollingUpgrades and Workflows of their own, and what runs \
                           in them has the rights of others' ServiceAccounts"
-                    .to_owned(),
+                        .to_owned(),
                 remedy: "list the kinds ([] for none), or restrict spec.strategy.crd".to_owned(),
             });
         }

@@ -96,6 +96,7 @@ fn recovers(reason: Reason) -> bool {
         | Reason::LaunchFailed
         | Reason::NodesNotReady
         | Reason::StrategyFailed
+        | Reason::Degraded
         | Reason::NotOurs => true,
         Reason::InvalidSpec
         | Reason::NotSupported
@@ -108,6 +109,7 @@ fn recovers(reason: Reason) -> bool {
         | Reason::NotFound
         | Reason::StrategyMissing
         | Reason::ProfileFailed
+        | Reason::UpdateFailed
         | Reason::PolicyViolation => false,
     }
 }

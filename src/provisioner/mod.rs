@@ -3,6 +3,7 @@
 //! The corridor knows them by [`Provisioner`] alone.
 
 pub mod eks;
+pub mod eks_managed;
 pub mod fargate;
 pub mod join;
 pub mod ownership;
@@ -101,8 +102,8 @@ pub trait Provisioner: Sync {
 pub fn of(kind: ProvisionerKind) -> Option<&'static dyn Provisioner> {
     match kind {
         ProvisionerKind::Eks => Some(&eks::Eks),
+        ProvisionerKind::EksManaged => Some(&eks_managed::EksManaged),
         ProvisionerKind::EksFargate => Some(&fargate::Fargate),
-        ProvisionerKind::EksManaged => None,
     }
 }
 

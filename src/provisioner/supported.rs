@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Problem;
-use crate::api::{InstanceGroupSpec, ProvisionerKind};
+use crate::api::InstanceGroupSpec;
 use crate::plan::Reason;
 
 /// One row: the field, what is missing, and whether a merged spec uses it.
@@ -18,11 +18,7 @@ pub struct Row {
 }
 
 /// Everything that answers `NotSupported`.
-pub const TABLE: &[Row] = &[Row {
-    field: "spec.provisioner: eks-managed",
-    feature: "managed node groups",
-    uses: |s, _| provisioner(s) == Some(ProvisionerKind::EksManaged),
-}];
+pub const TABLE: &[Row] = &[];
 
 /// What a merged spec uses of [`TABLE`].
 pub fn unsupported(spec: &InstanceGroupSpec, annotations: &BTreeMap<String, String>) -> Vec<Problem> {
@@ -38,8 +34,4 @@ pub fn unsupported(spec: &InstanceGroupSpec, annotations: &BTreeMap<String, Stri
                 .into(),
         })
         .collect()
-}
-
-fn provisioner(spec: &InstanceGroupSpec) -> Option<ProvisionerKind> {
-    spec.provisioner.as_deref().and_then(ProvisionerKind::parse)
 }

@@ -105,6 +105,14 @@ fn subject(step: &Step) -> String {
         | Step::TagTemplate { template, .. } => template.clone(),
         Step::DeleteConfiguration { configuration } => configuration.clone(),
         Step::CreateGroup { group, .. } => format!("{} with {} to {} nodes", group.name, group.min, group.max),
+        Step::CreateNodegroup(new) => {
+            format!("{} with {} to {} nodes", new.name.nodegroup, new.sizes.min, new.sizes.max)
+        }
+        Step::UpdateNodegroup { nodegroup, .. }
+        | Step::UpdateNodegroupVersion { nodegroup, .. }
+        | Step::TagNodegroup { nodegroup, .. }
+        | Step::UntagNodegroup { nodegroup, .. }
+        | Step::DeleteNodegroup { nodegroup } => nodegroup.nodegroup.clone(),
         Step::UpdateGroup { group, .. }
         | Step::PutTags { group, .. }
         | Step::DeleteTags { group, .. }

@@ -164,6 +164,12 @@ impl Then {
             | Step::DeleteFargateProfile { .. }
             | Step::TagFargateProfile { .. }
             | Step::UntagFargateProfile { .. }
+            | Step::CreateNodegroup(_)
+            | Step::UpdateNodegroup { .. }
+            | Step::UpdateNodegroupVersion { .. }
+            | Step::TagNodegroup { .. }
+            | Step::UntagNodegroup { .. }
+            | Step::DeleteNodegroup { .. }
             | Step::MarkNode { .. }
             | Step::UnmarkNode { .. }
             | Step::SurgeNode { .. }
@@ -268,6 +274,12 @@ fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)
         | Step::DeleteFargateProfile { .. }
         | Step::TagFargateProfile { .. }
         | Step::UntagFargateProfile { .. }
+        | Step::CreateNodegroup(_)
+        | Step::UpdateNodegroup { .. }
+        | Step::UpdateNodegroupVersion { .. }
+        | Step::TagNodegroup { .. }
+        | Step::UntagNodegroup { .. }
+        | Step::DeleteNodegroup { .. }
         | Step::RemoveAuthEntry(_)
         | Step::PutAccessEntry(_)
         | Step::RemoveAccessEntry { .. }

@@ -127,7 +127,8 @@ fn counts(input: &Input, group: &ScalingGroup, members: &[Member], draft: &mut D
     );
 }
 
-fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draft) {
+/// Tells where a rotation stands, and adds its steps.
+pub fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draft) {
     let outdated = members.iter().filter(|m| !m.outdated.is_empty()).count();
     let because = |step: &Step| {
         let id = match step {

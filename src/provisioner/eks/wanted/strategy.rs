@@ -58,6 +58,15 @@ pub(super) fn strategy(
     }
 }
 
+impl RollingUpdate {
+    /// Parses the strategy alone, for a provisioner that drains nodes as well; with what is wrong with it.
+    pub fn parse(annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> (Self, Vec<Problem>) {
+        let mut problems = Problems::default();
+        let found = strategy(&mut problems, annotations, spec);
+        (found, problems.0)
+    }
+}
+
 fn amount(problems: &mut Problems, field: &str, value: Option<&IntOrString>, unset: u32) -> Amount {
     let text = match value {
         None => return Amount::Count(unset),

@@ -1,0 +1,79 @@
+//! What `plan` tells beyond the first pass: which nodes would go.
+
+use super::plan::Input;
+use super::resolve::Resolved;
+use super::state::{Group, State, as_taken_over, differences, split, version_differences};
+use crate::aws::nodegroup::MaxUnavailable;
+use crate::plan::{Drift, Plan};
+use crate::provisioner::{Foreseen, Leaving, Onward, Seen};
+
+/// What is wanted and what there is.
+pub struct World {
+    /// What is wanted.
+    pub resolved: Resolved,
+    /// What there is.
+    pub state: State,
+}
+
+impl Seen for World {
+    fn cluster(&self) -> &str {
+        &self.resolved.wanted.cluster
+    }
+
+    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen {
+        let halves = split(&self.resolved, &self.state, onward.status);
+        let mut leaving: Vec<_> = halves
+            .others
+            .iter()
+            .flat_map(|group| nodes(group, &differences(&self.resolved, &group.nodegroup)))
+            .collect();
+        if let Some(current) = halves.current.filter(|_| !halves.adopting) {
+            let because = version_differences(&self.resolved, &current.nodegroup);
+            if !because.is_empty() && !as_taken_over(&self.resolved, onward.status, &current.nodegroup) {
+                leaving.extend(nodes(current, &because));
+            }
+        }
+        let at_once = match self.resolved.wanted.max_unavailable {
+            None => 1,
+            Some(MaxUnavailable::Count(n)) => usize::try_from(n).unwrap_or(1),
+            Some(MaxUnavailable::Percent(n)) => (leaving.len() * usize::try_from(n).unwrap_or(1)).div_ceil(100),
+        };
+        Foreseen {
+            steps: Vec::new(),
+            outcome: first.outcome.clone(),
+            at_once: at_once.max(1),
+            leaving,
+            remove: self.surplus(onward),
+        }
+    }
+}
+
+impl World {
+    /// Nodes beyond the largest size that is wanted.
+    fn surplus(&self, onward: &Onward) -> usize {
+        let halves = split(&self.resolved, &self.state, onward.status);
+        let desired = halves.current.map_or(0, Group::desired);
+        usize::try_from(desired - self.resolved.wanted.max).unwrap_or(0)
+    }
+
+    /// What a plan depends on.
+    pub fn input<'a>(&'a self, onward: &Onward<'a>) -> Input<'a> {
+        Input {
+            resolved: &self.resolved,
+            state: &self.state,
+            status: onward.status,
+            lock: onward.lock,
+            timing: &onward.settings.timing,
+            now: onward.now,
+        }
+    }
+}
+
+fn nodes(group: &Group, because: &[Drift]) -> Vec<Leaving> {
+    let leaving = |member: &crate::upgrade::Member| Leaving {
+        instance: member.instance.id.clone(),
+        node: member.node.as_ref().map(|node| node.name.clone()),
+        because: because.to_vec(),
+    };
+    group.members.iter().map(leaving).collect()
+}

@@ -1,0 +1,94 @@
+//! The provisioner `eks-managed`: node groups that EKS makes, updates and drains.
+
+pub mod change;
+pub mod delete;
+pub mod foresee;
+pub mod health;
+pub mod names;
+pub mod observe;
+pub mod plan;
+pub mod replace;
+pub mod resolve;
+pub mod state;
+pub mod wanted;
+
+use async_trait::async_trait;
+
+use super::ownership::ownership;
+use super::{Farewell, Onward, Order, Problem, Provisioner, Verdict, elsewhere};
+use crate::api::{InstanceGroupStatus, ProvisionerKind};
+use crate::observe::{ObserveError, Observed, Observer};
+use crate::plan::Plan;
+use state::{Whose, whose};
+use wanted::{CONFIGURATION, Wanted};
+
+/// The provisioner `eks-managed`.
+pub struct EksManaged;
+
+#[async_trait]
+impl Provisioner for EksManaged {
+    async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict> {
+        let wanted = match wanted(&order) {
+            Ok(wanted) => wanted,
+            Err(problems) => return Ok(Verdict::Refused(problems)),
+        };
+        let network = observe::network(o, &wanted).await?;
+        let resolved = match resolve::resolve(wanted, &network) {
+            Ok(resolved) => resolved,
+            Err(problems) => return Ok(Verdict::Refused(problems)),
+        };
+        let state = observe::state(o, &resolved, order.status).await?;
+        let world = foresee::World { resolved, state };
+        let onward = Onward { status: order.status, lock: order.lock, settings: order.settings, now: o.now };
+        let plan = plan::plan(&world.input(&onward));
+        Ok(Verdict::Planned(plan, Box::new(world)))
+    }
+
+    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
+        let Farewell { id, status, spec, .. } = farewell;
+        let mut names: Vec<_> = observe::recorded(status).collect();
+        let mut nodegroups = Vec::new();
+        // A group that was never looked at is known by its spec alone.
+        let wanted = spec.filter(|_| names.is_empty()).and_then(|spec| wanted::parse(id, &id.annotations, &spec).ok());
+        let resolved = match wanted {
+            Some(wanted) => resolve::resolve(wanted.clone(), &observe::network(o, &wanted).await?).ok(),
+            None => None,
+        };
+        if let Some(resolved) = &resolved {
+            names = observe::candidates(o, resolved, status).await?;
+        }
+        for name in names {
+            let found = o.inventory.nodegroup(&name, o.max_age).await.map_err(ObserveError::Aws)?;
+            let Some(found) = found else {
+                o.inventory.forget_nodegroup(&name);
+                continue;
+            };
+            if resolved.as_ref().is_none_or(|resolved| whose(resolved, status, &found) != Whose::Others) {
+                nodegroups.push((*found).clone());
+            }
+        }
+        let tags = |cluster: &str| ownership(cluster, id);
+        Ok(delete::plan(&delete::Input { id, ownership: &tags, nodegroups: &nodegroups }))
+    }
+}
+
+/// Everything that can be wrong with the merged spec itself.
+fn wanted(order: &Order) -> Result<Wanted, Vec<Problem>> {
+    if let Some(problem) = made_otherwise(order.status) {
+        return Err(vec![problem]);
+    }
+    let wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
+    match elsewhere(order.settings, &format!("{CONFIGURATION}.clusterName"), &wanted.cluster) {
+        Some(problem) => Err(vec![problem]),
+        None => Ok(wanted),
+    }
+}
+
+/// What another provisioner made would be left behind.
+fn made_otherwise(status: &InstanceGroupStatus) -> Option<Problem> {
+    let before = status.provisioner.as_deref().filter(|p| !p.is_empty())?;
+    let kept = ProvisionerKind::parse(before) == Some(ProvisionerKind::EksManaged);
+    let rule = format!("cannot take over what the provisioner {before} made");
+    let remedy = "make a group of another name, move the pods, then delete this one";
+    (!kept).then(|| Problem::invalid("spec.provisioner", "eks-managed", rule, remedy))
+}

@@ -1,0 +1,223 @@
+"""Managed node groups: made, changed in place, updated, replaced by another, and deleted."""
+
+import time
+
+import pytest
+import yaml
+
+import support
+from e2e import harness, managed
+from e2e.harness import OWNERSHIP
+from e2e.managed import LABEL, RELEASES, UPDATES
+
+ROTATION = 400
+
+
+def test_a_node_group_is_made_changed_in_place_and_deleted(tenant):
+    """A user gets nodes with the sizes, labels, taints and tags of the spec, and nothing is left behind."""
+    taint = {"key": "dedicated", "value": "web", "effect": "NO_SCHEDULE"}
+    group = managed.apply(tenant, nodeLabels={"team": "web"}, tags=[{"key": "owner", "value": "web"}]).wait_ready(nodes=2)
+    found = group.nodegroup()
+    assert found["tags"][OWNERSHIP + "InstanceGroup"] == "web" and found["tags"][OWNERSHIP + "Namespace"] == tenant.namespace
+    assert found["tags"]["owner"] == "web" and found["status"] == "ACTIVE"
+    assert {n["metadata"]["labels"]["team"] for n in group.managed_nodes()} == {"web"}
+    status = group.status()
+    assert status["provisioner"] == "eks-managed" and status["strategy"] == "managed"
+    assert status["activeScalingGroupName"] == found["resources"]["autoScalingGroups"][0]["name"]
+    assert (status["currentMin"], status["currentMax"]) == (2, 4)
+    first, mark = {n["metadata"]["name"] for n in group.managed_nodes()}, tenant.cloud.now()
+    group.change({"minSize": 3, "maxSize": 5}, nodeLabels={"team": None, "tier": "gold"}, taints=[taint], tags=[{"key": "owner", "value": "core"}])
+    group.wait_ready(nodes=3)
+    found = group.nodegroup()
+    assert (found["scalingConfig"]["minSize"], found["scalingConfig"]["maxSize"]) == (3, 5)
+    assert found["labels"] == {"tier": "gold"} and found["taints"] == [taint] and found["tags"]["owner"] == "core"
+    assert len(group.calls(*UPDATES, after=mark)) == 1, "one update changes everything in place"
+    assert first < {n["metadata"]["name"] for n in group.managed_nodes()}, "no node was replaced"
+    name = found["nodegroupName"]
+    group.delete()
+    group.wait_gone(ROTATION)
+    assert name not in managed.names_in_eks(tenant.cloud)
+
+
+def test_what_the_autoscaler_wants_is_left_alone(tenant):
+    """The autoscaler owns the desired size: sizes change without it, unless it is outside of them."""
+    group = managed.apply(tenant, size=(1, 5)).wait_ready(nodes=1)
+    tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
+    group.wait_ready(nodes=3)
+    mark = tenant.cloud.now()
+    group.change({"minSize": 2, "maxSize": 4})
+    group.wait(lambda g: g.nodegroup()["scalingConfig"]["maxSize"] == 4, what="the new sizes")
+    group.wait_ready(nodes=3)
+    (call,) = group.calls(*UPDATES, after=mark)
+    assert "desiredSize" not in str(call)
+    assert group.asg()["DesiredCapacity"] == 3
+
+
+def test_a_new_release_is_an_update_that_is_followed_to_its_end(tenant):
+    """A user sees which update runs and how far it is, and every node runs the release in the end."""
+    group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
+    mark = tenant.cloud.now()
+    group.change(releaseVersion=RELEASES[2])
+    identifier = group.wait(lambda g: g.status().get("updateId"), what="the update's id")
+    group.wait(lambda g: "run the new version" in (g.condition("Ready") or {}).get("message", ""), what="progress")
+    assert group.state() == "InitUpgrade"
+    group.wait_ready(nodes=2, timeout=ROTATION)
+    assert group.nodegroup()["releaseVersion"] == RELEASES[2]
+    assert group.status()["updateId"] == identifier and "updateOf" not in group.status()
+    assert len(group.calls(*UPDATES, after=mark)) == 1
+    eks = tenant.cloud.boto("eks")
+    update = eks.describe_update(name=tenant.cloud["cluster_name"], nodegroupName=group.names[-1], updateId=identifier)["update"]
+    assert update["status"] == "Successful" and update["type"] == "VersionUpdate"
+
+
+def test_an_update_that_a_budget_stops_is_told_and_not_begun_again(tenant):
+    """EKS gives up on pods that may not go: the group says which, and does not try again and again."""
+    group = managed.apply(tenant, size=(1, 3), releaseVersion=RELEASES[0], nodeLabels={"pool": tenant.unique}).wait_ready(nodes=1)
+    tenant.deployment("held", 1, {"pool": tenant.unique}, {"maxUnavailable": 0})
+    tenant.running(1)
+    mark = tenant.cloud.now()
+    group.change(releaseVersion=RELEASES[2])
+    stalled = group.wait_condition("Stalled", reason="DrainBlocked", timeout=ROTATION)
+    assert "PodEvictionFailure" in stalled["message"] and "budget" in stalled["message"]
+    time.sleep(3)
+    assert len(group.calls(*UPDATES, after=mark)) == 1
+    tenant.running(1)
+
+
+def test_another_instance_type_is_a_second_group_that_takes_the_pods_over(tenant):
+    """EKS cannot change the type in place: the new nodes are Ready before the first pod moves, and no budget is broken."""
+    label = {"pool": tenant.unique}
+    group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
+    tenant.deployment("app", 4, label, {"maxUnavailable": 1})
+    tenant.running(4)
+    (old,), mark = group.names, tenant.cloud.now()
+    asg = group.scaling_group
+    group.change(instanceType="c5.large")
+    group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")
+    group.wait_ready(nodes=2)
+    (new,) = group.names
+    assert new != old and group.nodegroup()["instanceTypes"] == ["c5.large"]
+    tenant.running(4)
+    homes = {p["spec"]["nodeName"] for p in tenant.pods()}
+    assert homes <= {n["metadata"]["name"] for n in group.managed_nodes(new)}
+    made, deleted = group.calls("CreateNodegroup", after=mark), group.calls("DeleteNodegroup", after=mark)
+    assert len(made) == 1 and len(deleted) == 1
+    evicted = [e for e in tenant.cloud.audit() if e["verb"] == "create" and e.get("objectRef", {}).get("subresource") == "eviction"]
+    assert any(tenant.namespace == e["objectRef"]["namespace"] for e in evicted)
+    ended = [e for e in tenant.cloud.aws_events(mark) if e.get("group") == asg and e.get("state") == "Terminating"]
+    assert all(e["seq"] > deleted[0]["seq"] for e in ended), "an old node went before its group was deleted"
+
+
+def test_a_change_that_is_taken_back_keeps_the_old_nodes(tenant):
+    """A user who reverts in the middle has the nodes of before, schedulable, and the second group goes."""
+    label = {"pool": tenant.unique}
+    group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
+    tenant.deployment("app", 2, label, {"maxUnavailable": 0})
+    tenant.running(2)
+    (old,) = group.names
+    before = {n["metadata"]["name"] for n in group.managed_nodes(old)}
+    group.change(instanceType="c5.large")
+    group.wait(lambda g: any(n["spec"].get("unschedulable") for n in g.managed_nodes(old)), ROTATION, "a drain")
+    group.change(instanceType="m5.large")
+    group.wait(lambda g: g.names == [old], ROTATION, "the end of the second node group")
+    group.wait_ready(nodes=2)
+    assert {n["metadata"]["name"] for n in group.ready_nodes()} == before
+    tenant.running(2)
+
+
+def test_the_example_gives_what_it_asks_for(tenant):
+    """The group that a user copies: labels, taints, disk and several types, from subnets by their names."""
+    body = yaml.safe_load((support.REPOSITORY / "examples" / "managed.yaml").read_text())
+    body["spec"]["eks-managed"]["configuration"]["nodeRole"] = managed.role(tenant)
+    tenant.apply(body)
+    group = managed.Managed(tenant, "managed").wait_ready(nodes=1)
+    found, (node,) = group.nodegroup(), group.managed_nodes()
+    assert found["instanceTypes"] == ["m5.large", "m5a.large"] and found["diskSize"] == 40
+    assert set(found["subnets"]) == set(tenant.cloud["subnets"]) and found["nodeRepairConfig"]["enabled"]
+    assert node["metadata"]["labels"]["team"] == "search"
+    assert {"key": "dedicated", "value": "search", "effect": "NoSchedule"} in node["spec"]["taints"]
+
+
+def test_the_originals_node_group_is_taken_over(tenant):
+    """A node group that bears the InstanceGroup's name is adopted: tagged, and neither doubled nor replaced."""
+    cloud, arn = tenant.cloud, managed.role(tenant)
+    name = f"web-{tenant.unique}"
+    sizes = {"minSize": 1, "maxSize": 2, "desiredSize": 1}
+    cloud.boto("eks").create_nodegroup(
+        clusterName=cloud["cluster_name"], nodegroupName=name, subnets=cloud["subnets"], nodeRole=arn, scalingConfig=sizes, instanceTypes=["m5.large"]
+    )
+    mark = cloud.now()
+    group = managed.apply(tenant, name, size=(1, 2), nodeRole=arn, instanceType="c5.large").wait_ready()
+    found = group.nodegroup()
+    assert group.names == [name] and found["tags"][OWNERSHIP + "Namespace"] == tenant.namespace
+    assert "m5.large -> c5.large" in group.wait_condition("Adopted")["message"]
+    time.sleep(3)
+    assert group.calls("CreateNodegroup", *UPDATES, after=mark) == []
+    group.delete()
+    group.wait_gone(ROTATION)
+    assert name not in managed.names_in_eks(cloud)
+
+
+def test_what_cannot_be_is_told_by_field_and_nothing_is_made(tenant):
+    """A wrong subnet and a missing role: the condition names both fields, and EKS is not asked."""
+    mark = tenant.cloud.now()
+    missing = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
+    group = managed.apply(tenant, nodeRole=missing, subnets=["subnet-0123456789abcdef0"])
+    stalled = group.wait_condition("Stalled", reason="NotFound")
+    assert "spec.eks-managed.configuration.nodeRole" in stalled["message"]
+    assert "spec.eks-managed.configuration.subnets `subnet-0123456789abcdef0`" in stalled["message"]
+    assert group.calls("CreateNodegroup", after=mark) == []
+    group.change(nodeRole=managed.role(tenant), subnets=tenant.cloud["subnets"])
+    group.wait_ready(nodes=2)
+    assert {n["metadata"]["labels"][LABEL] for n in group.managed_nodes()} == set(group.names)
+
+
+ALONE = ("--enable-leader-election=false", "--resync-period", "10s")
+
+
+def crash(cloud, controller, start, operation, change):
+    """Kills the controller when a call was performed and its answer has not come; another one goes on."""
+    cloud.control("POST", "faults", action="hold", operation=operation, who="controller", match="", count=1)
+    change()
+    support.eventually(lambda: cloud.control("GET", "held"), ROTATION, f"the call {operation}")
+    controller.kill()
+    cloud.control("DELETE", "faults")
+    cloud.control("POST", "release", lose=True)
+    return start(cloud, *ALONE)
+
+
+@pytest.mark.private
+def test_a_controller_that_is_killed_in_an_update_begins_no_second_one(own_cloud, start_controller):
+    """Who restarts a controller must not have nodes replaced twice, nor an update lost from sight."""
+    cloud = own_cloud()
+    controller = start_controller(cloud, *ALONE)
+    tenant = harness.Tenant(cloud, controller)
+    group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
+    tenant.controller = crash(cloud, controller, start_controller, "UpdateNodegroupVersion", lambda: group.change(releaseVersion=RELEASES[2]))
+    group.wait(lambda g: g.nodegroup()["releaseVersion"] == RELEASES[2], ROTATION, "the new release")
+    group.wait_ready(nodes=2, timeout=ROTATION)
+    listed = cloud.boto("eks").list_updates(name=cloud["cluster_name"], nodegroupName=group.names[-1])["updateIds"]
+    assert len(listed) == 1
+
+
+@pytest.mark.private
+def test_a_controller_that_is_killed_in_a_replacement_ends_where_it_would_have(own_cloud, start_controller):
+    """At the creation of the second group, at the first cordon and at the deletion of the old one: one of everything."""
+    cloud = own_cloud()
+    controller = start_controller(cloud, *ALONE)
+    tenant = harness.Tenant(cloud, controller)
+    label = {"pool": tenant.unique}
+    group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
+    tenant.deployment("app", 2, label, {"maxUnavailable": 1})
+    tenant.running(2)
+    (old,), mark = group.names, cloud.now()
+    controller = crash(cloud, controller, start_controller, "CreateNodegroup", lambda: group.change(instanceType="c5.large"))
+    group.wait(lambda g: any(n["spec"].get("unschedulable") for n in g.managed_nodes(old)), ROTATION, "a drain")
+    controller.kill()
+    controller = start_controller(cloud, *ALONE)
+    tenant.controller = crash(cloud, controller, start_controller, "DeleteNodegroup", lambda: None)
+    group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")
+    group.wait_ready(nodes=2, timeout=ROTATION)
+    tenant.running(2)
+    assert managed.names_in_eks(cloud) == group.names and group.names != [old]
+    assert len([e for e in cloud.aws_events(mark) if e.get("operation") == "CreateNodegroup"]) == 1

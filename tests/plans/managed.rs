@@ -1,0 +1,493 @@
+//! Managed node groups: made, changed in place, updated, replaced by another, and what EKS says of them.
+
+use instance_manager::aws::nodegroup::{
+    Issue, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
+};
+use instance_manager::plan::Reason;
+use instance_manager::provisioner::eks_managed::state::{Group, State};
+use instance_manager::provisioner::eks_managed::{delete, plan, resolve, state, wanted};
+use instance_manager::provisioner::{Problem, ownership};
+use instance_manager::upgrade::{DrainView, PodView};
+
+use super::*;
+
+const ROLE: &str = "arn:aws:iam::1:role/nodes";
+
+/// The shortest spec that stands for a complete group; `extra` is laid over its configuration.
+fn parsed(extra: &str) -> Result<wanted::Wanted, Vec<Problem>> {
+    let base = "provisioner: eks-managed\neks-managed: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, nodeRole: 'arn:aws:iam::1:role/nodes', instanceType: m5.large, subnets: [subnet-1]}}";
+    let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
+    overlay(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
+    wanted::parse(&common::group_id(3, at(LONG_AGO)), &BTreeMap::new(), &decode_spec(&spec).expect("a spec"))
+}
+
+fn wish(extra: &str) -> resolve::Resolved {
+    let network = resolve::Network::default();
+    resolve::resolve(parsed(extra).expect("a group"), &network).expect("it resolves")
+}
+
+fn text(configuration: &str) -> String {
+    format!("eks-managed: {{configuration: {{{configuration}}}}}")
+}
+
+/// A node group that has what is wanted, with two Ready nodes.
+fn made(resolved: &resolve::Resolved, first: usize) -> Group {
+    let w = &resolved.wanted;
+    let tags = w.tags.clone().into_iter().chain(resolved.ownership.iter().map(|t| (t.key.clone(), t.value.clone())));
+    let scaling = format!("eks-{}", resolved.name.nodegroup);
+    let nodegroup = Nodegroup {
+        name: resolved.name.clone(),
+        arn: format!("arn:aws:eks:us-west-2:1:nodegroup/{}", resolved.name),
+        status: NodegroupStatus::Active,
+        version: w.version.clone().unwrap_or("1.33".into()),
+        release_version: w.release_version.clone().unwrap_or("1.33.0-20250101".into()),
+        capacity_type: w.shape.capacity_type.clone().unwrap_or("ON_DEMAND".into()),
+        sizes: NodegroupSizes { min: w.min, max: w.max, desired: Some(2) },
+        instance_types: w.shape.instance_types.clone(),
+        subnets: w.shape.subnets.clone(),
+        key_pair: w.shape.key_pair.clone(),
+        security_groups: w.shape.security_groups.clone(),
+        ami_type: "AL2023_x86_64_STANDARD".into(),
+        node_role: w.shape.node_role.clone(),
+        labels: w.labels.clone(),
+        taints: w.taints.clone(),
+        scaling_groups: vec![scaling.clone()],
+        disk_size: Some(20),
+        issues: vec![],
+        max_unavailable: None,
+        repair: false,
+        tags: tags.collect(),
+    };
+    let pin = TemplatePin { id: "lt-eks".into(), version: "1".into() };
+    let instance = |n: usize| Instance {
+        id: format!("i-{n}"),
+        zone: "us-west-2a".into(),
+        state: InstanceState::InService,
+        healthy: true,
+        weight: 1,
+        template: Some(pin.clone()),
+        configuration: None,
+        in_service_since: Some(at(LONG_AGO)),
+    };
+    let instances: Vec<_> = (first..first + 2).map(instance).collect();
+    let members =
+        instances.iter().map(|i| Member { node: Some(node(&i.id)), outdated: vec![], instance: i.clone() }).collect();
+    let scaling = vec![ScalingGroup {
+        name: scaling,
+        min: w.min,
+        max: w.max,
+        desired: 2,
+        subnets: vec!["subnet-1".into()],
+        template: Some(pin),
+        launch_configuration: None,
+        mixed: None,
+        tags: vec![],
+        unpropagated: Default::default(),
+        suspended: vec![],
+        metrics: vec![],
+        instances,
+        warm_pool: None,
+        deleting: false,
+    }];
+    Group { nodegroup, scaling, members }
+}
+
+/// A group, its node groups, and what its status remembers.
+#[derive(Clone)]
+struct Cloud {
+    wish: resolve::Resolved,
+    state: State,
+    status: InstanceGroupStatus,
+    lock: Option<&'static str>,
+}
+
+impl Cloud {
+    fn of(groups: Vec<Group>, extra: &str) -> Self {
+        let names: Vec<_> = groups.iter().map(|g| g.nodegroup.name.to_string()).collect();
+        let status = json!({ "provisioner": "eks-managed", "managed": { "nodegroups": names } });
+        let status = serde_json::from_value(status).expect("a status");
+        Cloud { wish: wish(extra), state: State { groups, ..State::default() }, status, lock: None }
+    }
+
+    /// One node group, made for `before`; `extra` is wanted now.
+    fn standing(before: &str, extra: &str) -> Self {
+        Self::of(vec![made(&wish(before), 1)], extra)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn nodegroup(self, change: impl FnOnce(&mut Nodegroup)) -> Self {
+        self.with(|c| change(&mut c.state.groups[0].nodegroup))
+    }
+
+    /// Nobody but this group's own reasons say why nodes have to go, as observing does.
+    fn plan(&self) -> Plan {
+        let mut state = self.state.clone();
+        let current = state::split(&self.wish, &state, &self.status).current.map(|g| g.nodegroup.name.clone());
+        for group in state.groups.iter_mut().filter(|g| Some(&g.nodegroup.name) != current.as_ref()) {
+            let because = state::differences(&self.wish, &group.nodegroup);
+            group.members.iter_mut().for_each(|m| m.outdated.clone_from(&because));
+        }
+        plan::plan(&plan::Input {
+            resolved: &self.wish,
+            state: &state,
+            status: &self.status,
+            lock: self.lock,
+            timing: &Timing::default(),
+            now: at(NOW),
+        })
+    }
+
+    fn steps(&self) -> Vec<&'static str> {
+        self.plan().steps.iter().map(|planned| planned.step.name()).collect()
+    }
+
+    fn blocked(&self) -> (Reason, String) {
+        match self.plan().outcome {
+            Outcome::Blocked { reason, message, .. } => (reason, message),
+            other => panic!("not blocked: {other:?}"),
+        }
+    }
+}
+
+const C5: &str = "eks-managed: {configuration: {instanceType: c5.large}}";
+
+/// The second node group stands beside the first.
+fn beside() -> Cloud {
+    Cloud::of(vec![made(&wish(""), 1), made(&wish(C5), 3)], C5)
+}
+
+fn issue(code: &str) -> Issue {
+    Issue { code: code.into(), message: "EKS's words".into(), resources: vec!["i-1".into()] }
+}
+
+fn update(status: UpdateStatus, kind: &str) -> NodegroupUpdate {
+    NodegroupUpdate { id: "update-1".into(), status, kind: kind.into(), created: Some(at(NOW)), errors: vec![] }
+}
+
+/// The nodes of the first node group carry our record; what stands on them is `pods`.
+fn drained(cloud: Cloud, pods: bool) -> Cloud {
+    cloud.with(|c| {
+        for member in &mut c.state.groups[0].members {
+            let node = member.node.as_mut().expect("a node");
+            node.cordoned = true;
+            node.disruption = Some(Disruption {
+                group: "uid-1".into(),
+                template_version: c.wish.name.nodegroup.clone(),
+                since: at(NOW),
+                cordoned_before: false,
+            });
+            let pod =
+                instance_manager::plan::PodRef { namespace: "team".into(), name: "app".into(), uid: "pod-1".into() };
+            let pod = PodView { pod, stays: false, finished: false, bare: false, terminating: false, grace: 30 };
+            let pods = if pods { vec![pod] } else { vec![] };
+            c.state
+                .drains
+                .insert(node.name.clone(), DrainView { pods, empty_since: Some(at(NOW)), ..DrainView::default() });
+        }
+    })
+}
+
+#[test]
+fn plans_are_what_the_golden_files_hold() {
+    let everything = text(
+        "instanceTypes: [m5a.large], capacityType: spot, amiType: AL2023_x86_64_STANDARD, volSize: 40, keyPairName: key, \
+         securityGroups: [sg-1], nodeLabels: {team: web}, taints: [{key: a, value: b, effect: NoSchedule}], \
+         tags: [{key: owner, value: web}], version: '1.33', releaseVersion: 1.33.0-20250101, nodeRepairConfig: {enabled: true}",
+    ) + "\nstrategy: {managed: {maxUnavailable: 25%}}";
+    let newer = text("releaseVersion: 1.33.0-20250601");
+    let in_place = text(
+        "nodeLabels: {tier: gold}, taints: [{key: a, value: c, effect: NO_EXECUTE}], nodeRepairConfig: {enabled: true}",
+    ) + "\nstrategy: {managed: {maxUnavailable: 2}}";
+    let sized = "eks-managed: {minSize: 3, maxSize: 9}";
+    let found = |c: &mut Cloud| {
+        let nodegroup = &mut c.state.groups[0].nodegroup;
+        nodegroup.name = NodegroupName::new("demo", "web");
+        nodegroup.tags.clear();
+        c.status = InstanceGroupStatus::default();
+    };
+    let scenarios = [
+        ("create", Cloud::of(vec![], &everything)),
+        ("converged", Cloud::standing("", "")),
+        (
+            "changes-in-place",
+            Cloud::standing(&text("nodeLabels: {team: web}"), &in_place).with(|c| {
+                c.status.managed.as_mut().expect("a record").labels = vec!["team".into()];
+            }),
+        ),
+        ("desired-is-sent-when-it-would-be-outside", Cloud::standing("", sized)),
+        ("a-new-release-is-an-update", Cloud::standing("", &newer)),
+        (
+            "an-update-is-followed",
+            Cloud::standing("", &newer).nodegroup(|n| n.status = NodegroupStatus::Updating).with(|c| {
+                c.status.update_id = Some("update-1".into());
+                c.state.update = Some(update(UpdateStatus::InProgress, "VersionUpdate"));
+                c.state.groups[0].scaling[0].template.as_mut().expect("a pin").version = "2".into();
+            }),
+        ),
+        ("a-second-group-is-made", Cloud::standing("", C5)),
+        ("old-nodes-are-drained-one-at-a-time", beside()),
+        ("drained-nodes-stay-until-their-group-is-deleted", drained(beside(), false)),
+        ("taken-over", Cloud::standing("", C5).with(found)),
+    ];
+    for (name, cloud) in scenarios {
+        hold(&format!("managed/{name}"), &cloud.plan());
+    }
+}
+
+#[test]
+fn the_autoscalers_size_is_left_unsaid_while_it_fits() {
+    let sizes = "eks-managed: {minSize: 1, maxSize: 9}";
+    let change = |cloud: Cloud| match &cloud.plan().steps.last().expect("a step").step {
+        Step::UpdateNodegroup { change, .. } => change.sizes.expect("sizes"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(change(Cloud::standing("", sizes)).desired, None);
+    let shrunk = "eks-managed: {minSize: 1, maxSize: 1}";
+    assert_eq!(change(Cloud::standing("", shrunk)).desired, Some(1));
+}
+
+#[test]
+fn an_update_that_somebody_runs_is_waited_for_and_never_doubled() {
+    let cloud = Cloud::standing("", &text("releaseVersion: 1.33.0-20250601, nodeLabels: {a: b}"));
+    let busy = cloud.clone().nodegroup(|n| n.status = NodegroupStatus::Updating);
+    assert_eq!(busy.steps(), ["Record"]);
+    assert!(matches!(busy.plan().outcome, Outcome::Progressing { .. }));
+    assert_eq!(cloud.steps(), ["Record", "UpdateNodegroup"], "labels first; one change at a time");
+}
+
+#[test]
+fn an_update_that_failed_is_told_and_begun_again_after_an_hour_or_for_something_else() {
+    let newer = text("releaseVersion: 1.33.0-20250601");
+    let of = match &Cloud::standing("", &newer).plan().steps.last().expect("a step").step {
+        Step::UpdateNodegroupVersion { of, .. } => of.clone(),
+        other => panic!("{other:?}"),
+    };
+    let failed = Cloud::standing("", &newer).with(|c| {
+        c.status.update_id = Some("update-1".into());
+        c.status.update_of = Some(of);
+        let mut update = update(UpdateStatus::Failed, "VersionUpdate");
+        update.errors = vec![issue("PodEvictionFailure")];
+        c.state.update = Some(update);
+    });
+    let (reason, message) = failed.blocked();
+    assert_eq!(reason, Reason::DrainBlocked);
+    assert!(
+        message.contains("update-1") && message.contains("i-1") && message.contains("disruption budgets"),
+        "{message}"
+    );
+    assert!(failed.plan().wake.is_some());
+    let later = failed.clone().with(|c| c.state.update.as_mut().expect("it").created = Some(at(LONG_AGO)));
+    assert!(later.steps().contains(&"UpdateNodegroupVersion"));
+    let other = failed.with(|c| c.wish = wish(&text("releaseVersion: 1.33.0-20251001")));
+    assert!(other.steps().contains(&"UpdateNodegroupVersion"));
+}
+
+#[test]
+fn a_lock_holds_what_replaces_nodes_and_nothing_else() {
+    let locked = |cloud: Cloud| cloud.with(|c| c.lock = Some("lock-upgrades on the group"));
+    let both = "eks-managed: {configuration: {instanceType: c5.large, nodeLabels: {a: b}}}";
+    assert_eq!(locked(Cloud::standing("", both)).steps(), ["Record", "UpdateNodegroup"]);
+    for cloud in [Cloud::standing("", C5), Cloud::standing("", &text("releaseVersion: x")), beside()] {
+        let plan = locked(cloud).plan();
+        assert!(matches!(plan.outcome, Outcome::Locked { .. }), "{:?}", plan.outcome);
+        assert!(plan.steps.iter().all(|s| !s.step.disrupts() && !s.step.makes()), "{:?}", plan.steps);
+    }
+    let given_back = locked(drained(beside(), false)).steps();
+    assert_eq!(given_back.iter().filter(|s| **s == "UnmarkNode").count(), 2, "{given_back:?}");
+}
+
+#[test]
+fn no_old_node_is_touched_before_the_new_ones_are_ready() {
+    let waiting = beside().with(|c| c.state.groups[1].members[0].node = None);
+    assert!(waiting.steps().iter().all(|s| *s == "Record"), "{:?}", waiting.steps());
+    let late =
+        waiting.with(|c| c.state.groups[1].members[0].instance.in_service_since = Some(at("2026-01-01T12:00:00Z")));
+    assert_eq!(late.blocked().0, Reason::ReplacementsNotReady);
+    let sick = beside().with(|c| c.state.fleet = Fleet { known: 4, not_ready: 3 });
+    assert_eq!(sick.blocked().0, Reason::ClusterUnhealthy);
+    assert_eq!(sick.steps(), ["Record"; 0]);
+}
+
+#[test]
+fn replacements_that_cannot_be_made_halt_and_the_old_nodes_stay() {
+    let failed = beside().with(|c| {
+        c.state.groups[1].nodegroup.status = NodegroupStatus::CreateFailed;
+        c.state.groups[1].nodegroup.issues = vec![issue("AsgInstanceLaunchFailures")];
+    });
+    let (reason, message) = failed.blocked();
+    assert_eq!(reason, Reason::ReplacementsNotReady);
+    assert!(message.contains("spec.eks-managed.configuration.instanceTypes"), "{message}");
+    assert!(failed.plan().notes.iter().any(|n| n.condition == "RotationHalted" && n.status));
+    assert!(failed.steps().iter().all(|s| *s == "Record"));
+}
+
+#[test]
+fn a_change_that_is_taken_back_uncordons_the_old_nodes_and_drains_the_new_ones() {
+    let back = drained(beside(), true).with(|c| c.wish = wish(""));
+    let steps = back.steps();
+    assert_eq!(steps.iter().filter(|s| **s == "UnmarkNode").count(), 2, "{steps:?}");
+    assert!(!steps.contains(&"Evict"), "{steps:?}");
+    let plan = Cloud { wish: wish(""), ..beside() }.plan();
+    let marked: Vec<_> = plan
+        .steps
+        .iter()
+        .filter_map(|s| match &s.step {
+            Step::MarkNode { instance, .. } => Some(instance.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(marked, ["i-3"]);
+}
+
+#[test]
+fn a_third_wish_in_the_middle_is_as_large_as_the_largest() {
+    let third = Cloud { wish: wish(&text("instanceType: m6i.large")), ..beside() };
+    let plan = third.plan();
+    let Some(Step::CreateNodegroup(new)) = plan.steps.last().map(|s| &s.step) else { panic!("{plan:?}") };
+    assert_eq!(new.sizes.desired, Some(2));
+}
+
+#[test]
+fn what_eks_says_is_wrong_is_a_condition_with_a_remedy() {
+    let degraded = |code: &str| {
+        Cloud::standing("", "").nodegroup(|n| {
+            n.status = NodegroupStatus::Degraded;
+            n.issues = vec![issue(code)];
+        })
+    };
+    for (code, reason, words) in [
+        ("AccessDenied", Reason::MissingPermission, "AmazonEKSWorkerNodePolicy"),
+        ("AsgInstanceLaunchFailures", Reason::LaunchFailed, "instanceTypes"),
+        ("InsufficientFreeAddresses", Reason::InsufficientCapacity, "subnets"),
+        ("InstanceLimitExceeded", Reason::QuotaExceeded, "quota"),
+        ("Ec2SubnetNotFound", Reason::NotFound, "configuration.subnets"),
+        ("IamNodeRoleNotFound", Reason::NotFound, "nodeRole"),
+        ("SomethingNew", Reason::Degraded, "EKS's words"),
+    ] {
+        let (found, message) = degraded(code).blocked();
+        assert_eq!(found, reason, "{code}");
+        assert!(message.contains(words) && message.contains("i-1"), "{code}: {message}");
+    }
+    let role = degraded("NodeCreationFailure").with(|c| c.state.lacking = vec!["AmazonEKSWorkerNodePolicy".into()]);
+    let (reason, message) = role.blocked();
+    assert_eq!(reason, Reason::NodesNotReady);
+    assert!(message.contains("nodeRole lacks AmazonEKSWorkerNodePolicy"), "{message}");
+    let (_, message) = Cloud::standing("", "")
+        .nodegroup(|n| {
+            n.status = NodegroupStatus::CreateFailed;
+            n.issues = vec![issue("Ec2SubnetNotFound")];
+        })
+        .blocked();
+    assert!(message.contains("could not be made") && message.contains("mend it"), "{message}");
+}
+
+#[test]
+fn what_a_new_node_group_refers_to_is_judged_by_field_before_anything_is_made() {
+    let r = wish(&text("keyPairName: key, securityGroups: [sg-1]"));
+    let object = |id: &str, vpc: &str| NetworkObject { id: id.into(), name: None, vpc: vpc.into(), zone: None };
+    let env = resolve::Environment {
+        cluster: Some(common::cluster()),
+        network: vec![object("sg-1", "vpc-2")],
+        role_missing: true,
+    };
+    let problems = resolve::problems(&r, &env);
+    let told = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    for field in ["nodeRole", "subnets", "securityGroups"] {
+        assert!(told.contains(&format!("spec.eks-managed.configuration.{field}")), "{told}");
+    }
+    let blocked = Cloud::of(vec![], "").with(|c| c.state.problems = problems);
+    assert_eq!(blocked.blocked().0, Reason::NotFound);
+    assert_eq!(blocked.steps(), [""; 0]);
+    let taken = Cloud::of(vec![], "").with(|c| c.state.taken = Some(c.wish.name.clone()));
+    assert_eq!(taken.blocked().0, Reason::NotOurs);
+    let older = Cloud::standing("", &text("version: '1.32'"));
+    let (reason, message) = older.blocked();
+    assert!(reason == Reason::InvalidSpec && message.contains("configuration.version `1.32`"), "{message}");
+}
+
+#[test]
+fn a_spec_that_eks_would_refuse_is_told_at_once_and_by_field() {
+    let wrong = "eks-managed: {minSize: 5, maxSize: 4, configuration: {nodeRole: nodes, instanceTypes: [huge], amiType: CUSTOM, volSize: -1, taints: [{effect: NoSchedule}], tags: [{key: 'aws:x', value: y}]}}\nstrategy: {managed: {maxUnavailable: 9}}";
+    let problems = parsed(wrong).expect_err("much is wrong");
+    let paths: Vec<_> = problems.iter().map(|p| p.path.replace("spec.eks-managed.", "")).collect();
+    for path in [
+        "minSize",
+        "configuration.nodeRole",
+        "configuration.instanceTypes",
+        "configuration.amiType",
+        "configuration.volSize",
+        "configuration.taints[0].key",
+        "configuration.tags[0].key",
+        "spec.strategy.managed.maxUnavailable",
+    ] {
+        assert!(paths.iter().any(|p| p == path), "{path} of {paths:?}");
+    }
+    let empty = decode_spec(&json!({ "provisioner": "eks-managed" })).expect("a spec");
+    let id = common::group_id(1, at(LONG_AGO));
+    let missing = wanted::parse(&id, &BTreeMap::new(), &empty).expect_err("nothing is there");
+    assert!(
+        missing.iter().any(|p| p.path.ends_with(".nodeRole")) && missing.iter().any(|p| p.path.ends_with(".subnets"))
+    );
+}
+
+#[test]
+fn whose_a_node_group_is_follows_from_tags_record_and_name() {
+    use state::{Whose, whose};
+    let r = wish("");
+    let named = |name: &str| {
+        let mut found = made(&r, 1).nodegroup;
+        found.name = NodegroupName::new("demo", name);
+        found.tags.clear();
+        found
+    };
+    let status = |text: &str| serde_json::from_value(json!({ "activeScalingGroupName": text })).expect("a status");
+    let none = InstanceGroupStatus::default();
+    assert_eq!(whose(&r, &none, &named("web")), Whose::Found);
+    assert_eq!(whose(&r, &none, &named("web2")), Whose::Others);
+    let other_role = Nodegroup { node_role: "arn:aws:iam::1:role/other".into(), ..named("web") };
+    assert_eq!(whose(&r, &none, &other_role), Whose::Others);
+    let asg = other_role.scaling_groups[0].clone();
+    assert_eq!(whose(&r, &status(&asg), &other_role), Whose::Found, "the status of before names its scaling group");
+    assert_eq!(whose(&r, &status("eks-another"), &named("web")), Whose::Others);
+    let mut foreign = named("web");
+    foreign.tags = [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into();
+    assert_eq!(whose(&r, &none, &foreign), Whose::Others);
+    assert_eq!(whose(&r, &none, &made(&r, 1).nodegroup), Whose::Ours);
+}
+
+#[test]
+fn a_deletion_waits_for_eks_and_leaves_what_is_others() {
+    let mut id = common::group_id(3, at(LONG_AGO));
+    id.deleting = true;
+    let tags = |cluster: &str| ownership::ownership(cluster, &id);
+    let plan = |nodegroups: &[Nodegroup]| delete::plan(&delete::Input { id: &id, ownership: &tags, nodegroups });
+    let one = made(&wish(""), 1).nodegroup;
+    let of = |status| Nodegroup { status, ..one.clone() };
+    let steps = |plan: &Plan| plan.steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
+    assert_eq!(steps(&plan(&[of(NodegroupStatus::Active)])), ["DeleteNodegroup"]);
+    for busy in [NodegroupStatus::Creating, NodegroupStatus::Updating, NodegroupStatus::Deleting] {
+        assert_eq!(steps(&plan(&[of(busy)])), [""; 0]);
+    }
+    let refused =
+        Nodegroup { issues: vec![issue("Ec2SecurityGroupDeletionFailure")], ..of(NodegroupStatus::DeleteFailed) };
+    let refused = plan(&[refused]);
+    assert!(
+        matches!(&refused.outcome, Outcome::Blocked { deleting: true, message, .. } if message.contains("mend it"))
+    );
+    assert_eq!(steps(&refused), ["DeleteNodegroup"], "it is tried again");
+    let mut foreign = one.clone();
+    foreign.tags.insert("instancegroups.keikoproj.io/Namespace".into(), "other".into());
+    assert_eq!(steps(&plan(&[foreign])), ["RemoveFinalizer"]);
+    assert_eq!(steps(&plan(&[])), ["RemoveFinalizer"]);
+}
+
+#[test]
+fn the_role_is_the_one_that_the_spec_names() {
+    assert_eq!(wish("").wanted.shape.node_role, ROLE);
+    assert_eq!(wanted::role_name("arn:aws-cn:iam::1:role/path/to/nodes"), Some("nodes"));
+    assert_eq!(wanted::role_name("nodes"), None);
+}
