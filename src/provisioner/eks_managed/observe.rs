@@ -2,6 +2,8 @@
 //! made here.
 
 use super::names;
+use std::time::Duration;
+
 use super::resolve::{self, Environment, Network, Resolved};
 use super::state::{self, Group, State, Whose, split, whose};
 use super::wanted::{self, Wanted};
@@ -83,7 +85,12 @@ async fn look(
 ) -> Observed<()> {
     let Some(found) = nodegroup(o, name).await? else { return Ok(()) };
     match whose(resolved, status, &found) {
-        Whose::Ours | Whose::Found => state.groups.push(group(o, found).await?),
+        Whose::Ours | Whose::Found => {
+            let wanted = (resolved.wanted.min, resolved.wanted.max);
+            // A desired size that the autoscaler has just written must not be overwritten with the one before it.
+            let max_age = if (found.sizes.min, found.sizes.max) == wanted { o.max_age } else { Duration::ZERO };
+            state.groups.push(group(o, found, max_age).await?);
+        }
         Whose::Others if *name == resolved.name => state.taken = Some(name.clone()),
         Whose::Others => {}
     }
@@ -119,10 +126,10 @@ async fn nodegroup(o: &Observer<'_>, name: &NodegroupName) -> Observed<Option<No
 }
 
 /// A node group with its nodes, read through its scaling groups.
-pub(super) async fn group(o: &Observer<'_>, nodegroup: Nodegroup) -> Observed<Group> {
+async fn group(o: &Observer<'_>, nodegroup: Nodegroup, max_age: Duration) -> Observed<Group> {
     let mut scaling = Vec::new();
     for name in &nodegroup.scaling_groups {
-        scaling.extend(o.inventory.group(name, o.max_age).await.map_err(ObserveError::Aws)?);
+        scaling.extend(o.inventory.group(name, max_age).await.map_err(ObserveError::Aws)?);
     }
     let instances = scaling.iter().flat_map(|group| group.instances.clone());
     let members =
