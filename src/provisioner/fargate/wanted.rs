@@ -182,6 +182,7 @@ mod tests {
             deleting: false,
             finalizer: true,
             annotations: BTreeMap::new(),
+            labels: BTreeMap::new(),
         }
     }
 
