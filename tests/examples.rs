@@ -35,7 +35,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [(&str, &[&str]); 14] = [
+const EXAMPLES: [(&str, &[&str]); 16] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
     ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
@@ -50,6 +50,8 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
     ("spot", &["examples/spot.yaml"]),
     ("warm-pool", &["examples/warm-pool.yaml"]),
     ("fargate", &["examples/fargate.yaml"]),
+    ("crd-rolling-upgrade", &["examples/crd-rolling-upgrade.yaml"]),
+    ("crd-workflow", &["examples/crd-workflow.yaml"]),
 ];
 
 #[test]

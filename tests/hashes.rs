@@ -17,7 +17,7 @@ fn root(path: &str) -> PathBuf {
 }
 
 /// Each example with the ConfigMap that it belongs to.
-const EXAMPLES: [&[&str]; 12] = [
+const EXAMPLES: [&[&str]; 14] = [
     &["examples/full.yaml"],
     &["boundaries/basic.yaml", "examples/short.yaml"],
     &["boundaries/architectures.yaml", "examples/conditionals.yaml"],
@@ -30,6 +30,8 @@ const EXAMPLES: [&[&str]; 12] = [
     &["examples/pool.yaml"],
     &["examples/spot.yaml"],
     &["examples/warm-pool.yaml"],
+    &["examples/crd-rolling-upgrade.yaml"],
+    &["examples/crd-workflow.yaml"],
 ];
 
 fn wanted(group: &Merged) -> Wanted {

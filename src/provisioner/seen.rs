@@ -30,7 +30,7 @@ pub struct Foreseen {
     pub outcome: Outcome,
     /// Nodes that would be replaced.
     pub leaving: Vec<Leaving>,
-    /// How many nodes may be unavailable at once.
+    /// How many nodes may be unavailable at once; 0 where that is another controller's to decide.
     pub at_once: usize,
     /// Nodes that go for good, because the group is to be smaller.
     pub remove: usize,

@@ -2,6 +2,7 @@
 
 import pytest
 
+import support
 from e2e import strategies
 from e2e.strategies import ROLLING_UPGRADE, WORKFLOW, StandIn
 
@@ -205,3 +206,17 @@ def test_another_groups_resource_of_the_same_name_is_left_alone(tenant):
     assert f"web-{suffix}-2" in stalled["message"] and "metadata.name" in stalled["message"]
     assert [r["metadata"]["uid"] for r in stand_in.resources()] == [theirs["metadata"]["uid"]]
     assert stand_in.deleted() == []
+
+
+@pytest.mark.parametrize(("name", "kind"), [("crd-rolling-upgrade", ROLLING_UPGRADE), ("crd-workflow", WORKFLOW)])
+def test_the_examples_submit_what_their_controllers_take(make_tenant, name, kind):
+    """Who copies an example must get what it shows."""
+    tenant = make_tenant(annotations={"instancemgr.keikoproj.io/config-excluded": "true"})
+    group = tenant.apply((support.REPOSITORY / "examples" / f"{name}.yaml").read_text()).wait_ready(nodes=1)
+    stand_in = StandIn(group, kind)
+    group.patch_spec(image=tenant.cloud["amis"]["amazonlinux2023"][1])
+    submitted = stand_in.submitted()
+    assert submitted.startswith(f"{name}-") and group.scaling_group in str(stand_in.resources()[0]["spec"])
+    stand_in.replace_nodes()
+    stand_in.says(submitted, "Completed" if kind == ROLLING_UPGRADE else "succeeded")
+    group.wait_ready(nodes=1)

@@ -100,6 +100,7 @@ def test_a_kind_of_the_whole_cluster_is_refused_even_when_it_is_listed(stage):
     kind = ("example.com", "FleetUpgrade", "fleetupgrades")
     stage.cloud.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(strategies.definition(kind, scope="Cluster")))
     harness.support.eventually(lambda: stage.cloud.api("GET", f"/apis/example.com/v1alpha1/{kind[2]}").ok, harness.WAIT, "the kind")
+    before = stage.cloud.get(harness.CONFIG)["data"].get("policy", "")
     stage.cloud.edit_config_map(lambda data: data.update(policy="strategyKinds: [FleetUpgrade.example.com, RollingUpgrade.upgrademgr.keikoproj.io]\n"))
     stage.controller.seen_config()
     tenant = stage.tenant()
@@ -109,7 +110,7 @@ def test_a_kind_of_the_whole_cluster_is_refused_even_when_it_is_listed(stage):
     stalled = group.wait_condition("Stalled", reason="PolicyViolation")
     assert "FleetUpgrade.example.com" in stalled["message"] and "whole cluster" in stalled["message"]
     assert judge.audit_of(stage.cloud.audit(), "fleetupgrades") == []
-    stage.cloud.edit_config_map(lambda data: data.pop("policy", None))
+    stage.cloud.edit_config_map(lambda data: data.update(policy=before))
 
 
 @pytest.mark.parametrize("answer", ["not-performed", "lost"])

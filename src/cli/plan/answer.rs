@@ -127,7 +127,7 @@ impl Answer {
         if self.rotate.is_empty() && self.remove == 0 {
             return;
         }
-        self.at_once = Some(foreseen.at_once);
+        self.at_once = Some(foreseen.at_once).filter(|most| *most > 0);
         self.held = lock.or(match foreseen.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,

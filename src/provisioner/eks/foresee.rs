@@ -77,7 +77,10 @@ pub fn foresee(input: &Input, first: &Plan) -> Foreseen {
     Foreseen {
         steps,
         outcome: last.outcome,
-        at_once: wanted.strategy.max_unavailable.nodes(usize::try_from(desired).unwrap_or(0), heaviest),
+        at_once: match wanted.crd {
+            Some(_) => 0,
+            None => wanted.strategy.max_unavailable.nodes(usize::try_from(desired).unwrap_or(0), heaviest),
+        },
         leaving: if held { Vec::new() } else { leaving },
         remove: if held { 0 } else { usize::try_from(desired - wanted.max).unwrap_or(0) },
     }
