@@ -271,18 +271,23 @@ fn an_instance_of_a_warm_pool_does_not_join() {
 }
 
 #[test]
-fn nodeadm_does_not_start_a_node_in_a_warm_pool() {
-    let rendered = render(OsFamily::AmazonLinux2023, &plain()).unwrap();
-    let (_, script) = mime_parts(&rendered.text()).remove(0);
-    let run = |state: &str| {
+fn nodeadm_starts_no_node_in_a_warm_pool_and_nothing_that_follows_a_join_runs() {
+    let rendered = render(OsFamily::AmazonLinux2023, &with_scripts(plain())).unwrap();
+    let memory = tempfile::tempdir().unwrap();
+    // As cloud-init does it: each script in a shell of its own, whatever the one before it said.
+    let boot = |state: &str| {
         let functions = format!(
             "aws() {{ :; }}\njq() {{ :; }}\ncurl() {{ printf '%s' '{state}'; }}\nrm() {{ :; }}\n\
              systemctl() {{ printf '%s ' \"$@\"; }}"
         );
-        run_shell(&functions, &script)
+        let scripts = mime_parts(&rendered.text()).into_iter().filter(|(kind, _)| kind.contains("shellscript"));
+        let here = |(_, script): (String, String)| script.replace("/run/", &format!("{}/", memory.path().display()));
+        let last = |said: String| said.lines().last().unwrap_or_default().trim().to_owned();
+        scripts.map(|part| last(run_shell(&functions, &here(part)))).collect::<Vec<_>>()
     };
-    assert_eq!(run("Warmed:Stopped"), "mask --runtime --now nodeadm-run.service ");
-    assert_eq!(run("InService"), "");
+    assert_eq!(boot("Warmed:Stopped"), ["mask --runtime --now nodeadm-run.service", ""]);
+    std::fs::remove_file(memory.path().join("instance-manager-warmed")).expect("what is gone with the next boot");
+    assert_eq!(boot("InService"), ["more", "post"]);
 }
 
 #[test]

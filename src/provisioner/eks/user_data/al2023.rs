@@ -7,8 +7,11 @@ use super::{BootstrapInput, UserDataProblem, label_list, taint_list};
 
 const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
 const NODE_CONFIG: &str = "application/node.eks.aws";
-/// nodeadm starts the node once cloud-init is done, however its scripts ended; the mask is gone with the next boot.
-const HOLD: &str = "    systemctl mask --runtime --now nodeadm-run.service\n";
+/// nodeadm starts the node once cloud-init is done, however its scripts ended, and cloud-init runs the later scripts
+/// too; what is under /run, the mask and the mark for the last script, is gone with the next boot.
+const HOLD: &str = "    : > /run/instance-manager-warmed\n    systemctl mask --runtime --now nodeadm-run.service\n";
+/// What follows the join waits for it.
+const AFTER: &str = "#!/bin/bash\n[ -e /run/instance-manager-warmed ] && exit 0\n";
 
 struct Part {
     content_type: &'static str,
@@ -25,7 +28,7 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u
     parts.push(Part { content_type: NODE_CONFIG, content: own_config(input).into_bytes() });
     let post = joined(stages, StageKind::Post);
     if !post.is_empty() {
-        let content = [b"#!/bin/bash\n".as_slice(), &post].concat();
+        let content = [AFTER.as_bytes(), &post].concat();
         parts.push(Part { content_type: SHELL, content });
     }
     Ok(mime(&parts))
