@@ -525,6 +525,12 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ),
         ("pool-that-was-never-filled", pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.truncate(1))),
         (
+            "pool-member-that-somebody-took-out-comes-back",
+            pooled()
+                .with(|w| w.status.managed.as_mut().expect("a record").pool = vec!["m5a.large".into()])
+                .group(|g| g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5a.large")),
+        ),
+        (
             "pool-without-a-foreign-type",
             pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.push(of_type("c5.large"))),
         ),

@@ -224,6 +224,9 @@ pub struct ManagedAttributes {
     /// Roles whose access entry the controller made, by ARN.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub access_entries: Vec<String>,
+    /// Instance types that a pool (`instancePool`) has added to the group's mixed instances policy.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub pool: Vec<String>,
     /// What was taken over without tags, by the ids that AWS gave it: the controller's by its derived name, and because
     /// the scaling group referred to it then.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! A plan in the making: what planners add to, step by step.
 
 use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::{Drift, Facts, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told};
 use crate::api::GroupId;
@@ -24,6 +25,22 @@ impl Draft {
     /// Adds a step.
     pub fn step(&mut self, step: Step) {
         self.steps.push(step.into());
+    }
+
+    /// Writes a field of `status.managed` before everything that follows, with the first that is recorded there.
+    pub fn record(&mut self, field: &str, value: Value) {
+        let first = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
+            Step::Record { status } => status.get_mut("managed"),
+            _ => None,
+        });
+        match first {
+            Some(managed) => managed[field] = value,
+            None => {
+                let finalizer = self.steps.first().is_some_and(|s| s.step == Step::AddFinalizer);
+                let status = json!({ "managed": { field: value } });
+                self.steps.insert(usize::from(finalizer), Step::Record { status }.into());
+            }
+        }
     }
 
     /// Adds a step with its reasons.

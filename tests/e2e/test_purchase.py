@@ -128,6 +128,15 @@ def test_a_weighted_group_rotates_within_its_budget(tenant):
     assert group.least_serving(3) == 2 and group.undrained() == {}
 
 
+def take_out(group, name):
+    """Takes a type out of the group's policy, as a person does."""
+    policy = group.asg()["MixedInstancesPolicy"]
+    template = policy["LaunchTemplate"]
+    template["Overrides"] = [o for o in template["Overrides"] if o["InstanceType"] != name]
+    template["LaunchTemplateSpecification"].pop("LaunchTemplateName", None)
+    group.cloud.boto("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group.scaling_group, MixedInstancesPolicy=policy)
+
+
 def catalogue_reads(cloud, after=0):
     """How often the controller has begun to read the catalogue of instance types."""
     reads = [e for e in cloud.aws_events(after) if e["kind"] == "read" and e["who"]["key"] == "controller"]
@@ -149,6 +158,11 @@ def test_a_pool_holds_like_types(make_tenant, shared):
     group.wait_ready(nodes=1)
     assert types(group) == pool
     assert catalogue_reads(shared) > 0 and catalogue_reads(shared, mark) == 0
+    before = set(group.instances())
+    take_out(group, "m5d.large")
+    group.wait(lambda g: types(g) == pool, what="the type that somebody took out")
+    group.wait_ready(nodes=1)
+    assert set(group.instances()) == before
 
 
 @pytest.mark.private

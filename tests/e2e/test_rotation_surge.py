@@ -34,6 +34,21 @@ def test_a_group_of_one_node_rotates_without_a_gap(tenant):
     assert group.event("NodeStandsBy") and rotation.pod_deletes(tenant) == []
 
 
+def test_a_weighted_group_surges_by_whole_nodes(tenant):
+    """Standing by and replacing are counted in units of capacity there: a miscount costs a node, or never ends."""
+    new_image = rotation.images(tenant.cloud)[1]
+    tenant.defaults(image=rotation.images(tenant.cloud)[0])
+    policy = {"spotRatio": 0, "instanceTypes": [{"type": "m5.large", "weight": 2}, {"type": "m5.xlarge", "weight": 4}]}
+    strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": "25%"}}
+    group = tenant.group(size=(6, 12), spec={"strategy": strategy}, mixedInstancesPolicy=policy).wait_ready(nodes=3)
+    old = group.instances()
+    tenant.defaults(image=new_image)
+    rotation.wait_rotated(group, old, 3, new_image)
+    assert group.least_serving(3) == 3 and group.undrained() == {}
+    assert sorted(rotation.terminated(group)) == sorted(old) and len(rotation.calls(group, "EnterStandby")) == 3
+    assert standing_by(group) == [] and group.asg()["DesiredCapacity"] == 6
+
+
 @pytest.mark.parametrize(("surge", "at_once"), [(2, 2), ("25%", 1)])
 def test_no_more_nodes_stand_by_at_once_than_may(tenant, surge, at_once):
     """Without this, a rotation would cost more instances than the tenant has allowed for."""

@@ -44,6 +44,15 @@ fn remember(world: &mut World) {
     world.status = serde_json::from_value(status).expect("a status");
 }
 
+const LATER: &str = "demo-team-web-20260101120000";
+
+/// The group was switched to another configuration, which its old nodes do not run.
+fn switched() -> World {
+    taken_over().group(|g| g.launch_configuration = Some(LATER.into())).with(|w| {
+        w.state.configuration.as_mut().expect("it is known").image_id = "ami-00000009".into();
+    })
+}
+
 /// On the way: the group has its template, one instance still runs the configuration.
 fn converted() -> World {
     taken_over().wants(NEW_IMAGE).with(|w| {
@@ -72,6 +81,13 @@ fn plans_are_what_the_golden_files_hold() {
         ("configuration-kept-and-scaled", taken_over().wants("eks: {minSize: 1, maxSize: 6}")),
         ("configuration-replaced", taken_over().wants(NEW_IMAGE)),
         ("configuration-rotates", converted()),
+        (
+            "configuration-of-another-controller-that-led-in-between",
+            switched().with(|w| {
+                w.status.active_launch_configuration_name = Some(LATER.into());
+            }),
+        ),
+        ("configuration-that-a-person-put-there", switched()),
         ("configuration-deleted", converted().group(|g| _ = g.instances.remove(1))),
     ];
     for (name, world) in scenarios {

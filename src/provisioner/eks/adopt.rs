@@ -99,14 +99,7 @@ fn record(input: &Input, found: AdoptedResources, draft: &mut Draft) {
     if found == AdoptedResources::default() || old == Some(&found) {
         return;
     }
-    let earlier = draft.steps.iter_mut().find_map(|planned| match &mut planned.step {
-        Step::Record { status } => status.get_mut("managed"),
-        _ => None,
-    });
-    match earlier {
-        Some(managed) => managed["adopted"] = json!(found),
-        None => draft.step(Step::Record { status: json!({ "managed": { "adopted": found } }) }),
-    }
+    draft.record("adopted", json!(found));
 }
 
 /// Tries again what the takeover could not tag, and tells the takeover without that; a refusal adds it again.

@@ -38,12 +38,28 @@ pub fn as_taken_over(resolved: &Resolved, status: &InstanceGroupStatus, name: &s
     status.template.as_ref().is_some_and(same)
 }
 
+/// The group launches from a configuration that is seen for the first time after another controller has led in between:
+/// that one tells its name, and not what stands beside it.
+fn left_by_another(status: &InstanceGroupStatus, name: &str) -> bool {
+    let told = status.active_launch_configuration_name.as_deref() == Some(name);
+    told && status.template.as_ref().is_some_and(|t| t.version.as_deref() != Some(name))
+}
+
+/// Whether the status may tell the name: not that of a configuration which somebody has put there by hand, and which
+/// would then count as another controller's.
+pub fn known(status: &InstanceGroupStatus, name: &str) -> bool {
+    let unseen = status.template.as_ref().is_none_or(|t| t.adopted_hash.is_none() && t.hash.is_none());
+    unseen
+        || status.active_launch_configuration_name.as_deref() == Some(name)
+        || status.template.as_ref().is_some_and(|t| t.version.as_deref() == Some(name))
+}
+
 /// What the group's configuration does not give its nodes; empty while it is what was taken over.
 pub fn differences(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, name: &str) -> Vec<Drift> {
     let template = status.template.as_ref();
     let taken_over = template.is_some_and(|t| t.adopted_hash.is_some() || t.hash.is_some());
     let found = || Version { fingerprint: None, data: state.configuration.clone() };
-    if taken_over && !as_taken_over(resolved, status, name) {
+    if taken_over && !as_taken_over(resolved, status, name) && !left_by_another(status, name) {
         return drift::versions(Some(&found()), resolved);
     }
     let Some(at) = resolved.wanted.strategy.rotate_at else { return Vec::new() };

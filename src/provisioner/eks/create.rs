@@ -61,6 +61,7 @@ pub fn group(input: &Input, draft: &mut Draft) {
         tags: r.tags.clone(),
         hooks: wanted.hooks.clone(),
     };
+    purchase::record(input, group.mixed.as_ref(), draft);
     let name = group.name.clone();
     draft.step(Step::CreateGroup { group, pin });
     if !wanted.suspend.is_empty() {

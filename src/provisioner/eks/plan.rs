@@ -116,7 +116,8 @@ fn facts(input: &Input) -> Facts {
     }
     if let Some(group) = &input.state.group {
         let configuration = configuration::of(group);
-        if configuration.is_some() || input.status.active_launch_configuration_name.is_some() {
+        let told = input.status.active_launch_configuration_name.is_some();
+        if configuration.map_or(told, |name| configuration::known(input.status, name)) {
             status.insert("activeLaunchConfigurationName".into(), json!(configuration));
         }
         status.insert("currentMin".into(), json!(group.min));
@@ -154,6 +155,7 @@ pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
         warm_pool: r.wanted.warm_pool.is_some()
             || (old.warm_pool && input.state.group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
         adopted: old.adopted.clone(),
+        pool: if r.pool.is_some() { old.pool.clone() } else { Vec::new() },
         ..ManagedAttributes::default()
     };
     if managed != old || input.status.managed.is_none() {
@@ -214,6 +216,7 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
         because.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
     }
     let pin = buy(input, group, pin, &mut change, &mut because, draft);
+    purchase::record(input, change.mixed.as_ref(), draft);
     let repin = draft.steps.iter_mut().find(|s| matches!(s.step, Step::UpdateGroup { .. }));
     match repin {
         Some(Planned { step: Step::UpdateGroup { change: c, .. }, because: b }) => {

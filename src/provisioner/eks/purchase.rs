@@ -1,8 +1,10 @@
 //! How instances are bought: the mixed instances policy that a group shall have, and how it differs from the one it has.
 
+use serde_json::json;
+
 use super::plan::Input;
 use crate::aws::{Distribution, MixedPolicy, Override, ScalingGroup};
-use crate::plan::Drift;
+use crate::plan::{Draft, Drift};
 
 /// The policy that the group shall have, if any. A pool stays what the group's policy holds of it: types that AWS has
 /// launched since come with the next change of the group, which `changes` tells of, and never alone.
@@ -15,6 +17,20 @@ pub fn policy(input: &Input, group: Option<&ScalingGroup>, changes: bool) -> Opt
     with_pool(input, held, true)
 }
 
+/// Which of a policy's types the pool has added stands in the status before the policy is set: what somebody takes out by
+/// hand is known by it.
+pub fn record(input: &Input, policy: Option<&MixedPolicy>, draft: &mut Draft) {
+    let (Some(policy), Some(mixed), Some(_)) = (policy, &input.resolved.wanted.mixed, &input.resolved.pool) else {
+        return;
+    };
+    let listed = |name: &String| mixed.types.iter().any(|t| t.instance_type == *name);
+    let mut added: Vec<_> = policy.overrides.iter().map(|o| o.instance_type.clone()).filter(|n| !listed(n)).collect();
+    added.sort();
+    if input.status.managed.as_ref().is_none_or(|m| m.pool != added) {
+        draft.record("pool", json!(added));
+    }
+}
+
 fn with_pool(input: &Input, held: Option<&MixedPolicy>, anew: bool) -> Option<MixedPolicy> {
     let mixed = input.resolved.wanted.mixed.as_ref()?;
     let mut distribution = mixed.distribution.clone();
@@ -23,8 +39,12 @@ fn with_pool(input: &Input, held: Option<&MixedPolicy>, anew: bool) -> Option<Mi
     let mut overrides = mixed.types.clone();
     let Some(pool) = &input.resolved.pool else { return Some(MixedPolicy { distribution, overrides }) };
     let present = held.map(|h| once(&h.overrides)).unwrap_or_default();
-    let in_force: Vec<_> =
+    let mut in_force: Vec<_> =
         present.iter().map(|o| &o.instance_type).filter(|name| pool.like.contains(name)).cloned().collect();
+    // What we added and somebody took out comes back.
+    let gone = |name: &&String| pool.like.contains(name) && !in_force.contains(name);
+    let ours = input.status.managed.iter().flat_map(|m| &m.pool).filter(gone).cloned().collect::<Vec<_>>();
+    in_force.extend(ours);
     let names = if anew || in_force.is_empty() { &pool.now } else { &in_force };
     // They are of the primary type's size, and so of its weight.
     let weight = overrides[0].weight;
