@@ -3,6 +3,7 @@
 All groups of a fleet are taken over at once, as in a cluster. Worlds are described in original.py and worlds.py.
 """
 
+import base64
 import contextlib
 
 import pytest
@@ -174,3 +175,46 @@ def test_what_may_not_be_tagged_is_deleted_with_its_group(own_cloud, start_contr
         group.wait_gone(2 * harness.WAIT)
     left = group.snapshot()
     assert [left[kind] for kind in ("scalingGroup", "template", "role", "profile")] == [None] * 4
+
+
+def later(group, site):
+    """What the original does when its own tenant's texts change: another version, or another configuration, and its name in the status."""
+    if group.template:
+        ec2 = group.cloud.boto("ec2")
+        made = ec2.create_launch_template_version(LaunchTemplateName=group.template, SourceVersion="1", LaunchTemplateData={"EbsOptimized": True})
+        return {"latestTemplateVersion": str(made["LaunchTemplateVersion"]["VersionNumber"])}, {"LaunchTemplate": {"LaunchTemplateName": group.template, "Version": "$Latest"}}
+    asg = group.cloud.boto("autoscaling")
+    group.cloud.control("POST", "allow-launch-configurations", allowed=True)
+    (old,) = asg.describe_launch_configurations(LaunchConfigurationNames=[group.launch_configuration])["LaunchConfigurations"]
+    name = f"{group.scaling_group}-20300101000000"
+    same = {key: old[key] for key in ("ImageId", "InstanceType", "KeyName", "SecurityGroups", "IamInstanceProfile") if old.get(key)}
+    asg.create_launch_configuration(LaunchConfigurationName=name, **same, UserData=base64.b64decode(old["UserData"]).decode())
+    return {"activeLaunchConfigurationName": name}, {"LaunchConfigurationName": name}
+
+
+def test_what_the_original_made_in_between_is_taken_over_once_more(own_cloud, start_controller, unique):
+    """Back to the original and forward again: who has once swapped and returned would lose every node by the second swap."""
+    cloud = own_cloud(config=None)
+    site = original.Site.of(cloud, unique)
+    groups = original.load_all(cloud, {"plain": worlds.plain(site)[0], "old": worlds.launch_configuration(site)[0]}).values()
+    controller = start_controller(cloud)
+    for group in groups:
+        group.tenant.controller = controller
+        group.wait(taken_over, what="its takeover")
+    controller.stop()
+    nodes, left = {group.key: group.instances() for group in groups}, {}
+    for group in groups:
+        status, launches = later(group, site)
+        cloud.boto("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group.scaling_group, **launches)
+        cloud.patch(f"{group.path}/status", {"status": status})
+        (left[group.key],) = status.values()
+    mark = cloud.now()
+    controller = start_controller(cloud)
+    for group in groups:
+        group.tenant.controller = controller
+        group.wait(lambda g: taken_over(g) and left[g.key] in g.condition("Adopted")["message"], 2 * harness.WAIT, "its second takeover")
+        group.wait_ready(nodes=len(nodes[group.key]))
+        assert group.instances() == nodes[group.key]
+        done = {w["operation"] for w in group.writes(after=mark)}
+        assert done <= {"UpdateAutoScalingGroup", "TagRole", "TagInstanceProfile"}, done
+        assert group.asg().get("LaunchConfigurationName", left[group.key]) == left[group.key]

@@ -1,5 +1,8 @@
 """Warm pools: instances that wait beside the group, are no nodes, and never run what is outdated for long."""
 
+import base64
+
+from e2e.harness import PREFIX
 from e2e.rotation import ROTATION, images, wait_rotated
 
 
@@ -19,11 +22,12 @@ def filled(group, size):
     return group.wait(lambda g: len(at_rest(g)) == size and at_rest(g), ROTATION, f"{size} instances in the warm pool")
 
 
-def start(tenant, nodes, **sizes):
+def start(tenant, nodes, family="amazonlinux2023", **sizes):
     """A group with a warm pool and that many Ready nodes, which run the oldest image; nothing is taken to balance zones."""
-    tenant.defaults(image=images(tenant.cloud)[0])
+    annotations = {PREFIX + "os-family": family}
+    tenant.defaults(annotations=annotations, image=images(tenant.cloud, family)[0])
     eks = {"minSize": nodes, "maxSize": nodes + 3, "warmPool": sizes}
-    return tenant.apply(tenant.manifest("web", eks=eks, suspendProcesses=["AZRebalance"])).wait_ready(nodes=nodes)
+    return tenant.apply(tenant.manifest("web", annotations=annotations, eks=eks, suspendProcesses=["AZRebalance"])).wait_ready(nodes=nodes)
 
 
 def test_a_pool_is_filled_repaired_and_taken_away(tenant):
@@ -54,6 +58,22 @@ def test_a_scale_out_takes_a_node_from_the_pool(tenant):
     group.wait_ready(nodes=2)
     assert len(set(group.instances()) & set(waiting)) == 1
     assert not [w for w in group.writes() if w["operation"] in ("TerminateInstanceInAutoScalingGroup", "SetInstanceHealth")]
+
+
+def test_bottlerocket_waits_in_the_pool_and_rotates_out_of_it(tenant):
+    """It has no script that could look where it is: without its own setting it would join, and be terminated as a stray node."""
+    group = start(tenant, 1, family="bottlerocket", maxSize=3)
+    waiting, (old,) = filled(group, 2), group.instances()
+    settings = group.template_versions()[-1]["LaunchTemplateData"]["UserData"]
+    assert b"should-wait = true" in base64.b64decode(settings)
+    assert len(group.nodes()) == 1, "what waits is no node"
+    group.patch_spec(eks={"minSize": 2})
+    group.wait_ready(nodes=2)
+    assert len(set(group.instances()) & set(waiting)) == 1
+    nodes, new_image = group.instances(), images(tenant.cloud, "bottlerocket")[1]
+    tenant.defaults(annotations={PREFIX + "os-family": "bottlerocket"}, image=new_image)
+    wait_rotated(group, nodes, 2, new_image)
+    assert old not in group.instances() and not group.undrained() and group.max_unavailable_seen() <= 1
 
 
 def test_the_pool_goes_to_a_new_image_before_the_nodes_do(tenant):
