@@ -126,6 +126,7 @@ fn fresh(resolved: Resolved) -> World {
             access: Access::Unasked,
             shared: false,
             others_have_it: true,
+            role_id: None,
         },
         nodes: BTreeMap::new(),
         fleet: Fleet { known: 10, not_ready: 0 },

@@ -71,6 +71,8 @@ pub mod tag {
     pub const INSTANCE_GROUP: &str = "instancegroups.keikoproj.io/InstanceGroup";
     /// Third mark of ownership: the group's namespace.
     pub const NAMESPACE: &str = "instancegroups.keikoproj.io/Namespace";
+    /// On an access entry: the id of the role that it was made for.
+    pub const ROLE_ID: &str = "instancegroups.keikoproj.io/RoleId";
     /// The cluster, as other tools look for it.
     pub const KUBERNETES_CLUSTER: &str = "KubernetesCluster";
     /// The name that consoles show.

@@ -259,6 +259,9 @@ pub struct JoinStatus {
     /// Type of the role's access entry; absent without one.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub access_entry: Option<String>,
+    /// Id of the role, `AROA...`: EKS lets in the role that an entry was made for, and no later one of the same name.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub role_id: Option<String>,
 }
 
 impl InstanceGroupStatus {

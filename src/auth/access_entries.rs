@@ -110,6 +110,8 @@ pub enum Access {
         ours: bool,
         /// When it was made, where it was read.
         created: Option<Timestamp>,
+        /// The id of the role that we made it for, where its tags tell.
+        role_id: Option<String>,
     },
 }
 
@@ -120,7 +122,8 @@ impl Access {
             None => Access::Absent,
             Some(entry) => {
                 let ours = ours(&entry.tags, cluster);
-                Access::Present { kind: entry.kind.clone(), ours, created: entry.created }
+                let role_id = tag_map(&entry.tags).get(tag::ROLE_ID).map(|id| (*id).to_owned());
+                Access::Present { kind: entry.kind.clone(), ours, created: entry.created, role_id }
             }
         }
     }
@@ -154,6 +157,8 @@ pub struct Found {
     pub shared: bool,
     /// Every other group that uses the role has its access entry.
     pub others_have_it: bool,
+    /// The id that the role has now, where it is known.
+    pub role_id: Option<String>,
 }
 
 /// A role and everything that its entries depend on.
@@ -257,13 +262,21 @@ impl Joining<'_> {
     fn put_access_entry(&self, joined: &mut Joined) {
         let NewAccessEntry { cluster, principal, kind, .. } = self.wanted;
         let to = format!("{} {principal}", kind.as_str());
-        let put = |from: &str| Planned {
-            step: Step::PutAccessEntry(self.wanted.clone()),
-            because: vec![Drift::new("access entry", from, &to)],
+        let put = |from: &str| {
+            let mut entry = self.wanted.clone();
+            let id = self.found.role_id.iter().map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() });
+            entry.tags.extend(id);
+            Planned { step: Step::PutAccessEntry(entry), because: vec![Drift::new("access entry", from, &to)] }
         };
         match &self.found.access {
             Access::Unasked => {}
             Access::Absent => joined.steps.extend(self.settled.then(|| put(""))),
+            // It lets in a role that is gone, and nobody else.
+            Access::Present { ours: true, role_id: Some(id), .. }
+                if self.settled && self.found.role_id.as_ref().is_some_and(|now| now != id) =>
+            {
+                joined.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
+            }
             Access::Present { kind: found, .. } if kind.admits(found) => {}
             // Its type cannot be changed, and nobody else's nodes join by it.
             Access::Present { kind: found, ours: true, .. } if self.settled && !self.found.shared => {
@@ -334,7 +347,8 @@ impl Joining<'_> {
             (Access::Absent, _) => None,
             (Access::Present { kind, .. }, _) => Some(kind.clone()),
         };
-        Some(JoinStatus { aws_auth: self.found.auth == EntryState::Present, access_entry })
+        let role_id = self.found.role_id.clone().filter(|_| access_entry.is_some());
+        Some(JoinStatus { aws_auth: self.found.auth == EntryState::Present, access_entry, role_id })
     }
 }
 
@@ -364,7 +378,7 @@ mod tests {
     }
 
     fn present(kind: &str, ours: bool) -> Access {
-        Access::Present { kind: kind.into(), ours, created: None }
+        Access::Present { kind: kind.into(), ours, created: None, role_id: None }
     }
 
     fn conflict() -> EntryState {
@@ -373,7 +387,8 @@ mod tests {
 
     /// A given role that another group does not use, its entry in aws-auth recorded as ours where it is there.
     fn found(auth: EntryState, access: Access) -> Found {
-        Found { auth_is_ours: auth == EntryState::Present, auth, access, shared: false, others_have_it: true }
+        let auth_is_ours = auth == EntryState::Present;
+        Found { auth_is_ours, auth, access, shared: false, others_have_it: true, role_id: Some("AROA2".into()) }
     }
 
     fn decided(way: Way, found: &Found, change: impl FnOnce(&mut Joining)) -> (Vec<&'static str>, Option<String>) {
@@ -432,7 +447,12 @@ mod tests {
         let alone = found(EntryState::Present, present("EC2_LINUX", true));
         let others = Found { others_have_it: false, ..alone.clone() };
         assert_eq!(decided(moving, &others, |_| ()).0, Vec::<&str>::new());
-        let made = Access::Present { kind: "EC2_LINUX".into(), ours: true, created: Some(Timestamp::UNIX_EPOCH) };
+        let made = Access::Present {
+            kind: "EC2_LINUX".into(),
+            ours: true,
+            created: Some(Timestamp::UNIX_EPOCH),
+            role_id: None,
+        };
         let young = Found { access: made, ..alone };
         assert_eq!(decided(moving, &young, |_| ()).0, Vec::<&str>::new());
         let later = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
@@ -469,6 +489,22 @@ mod tests {
         assert!(decided(access, &shared, |_| ()).1.is_some());
         assert_eq!(decided(access, &of("EC2_WINDOWS", false), |_| ()), (vec![], None), "it admits Linux nodes too");
         assert!(!AccessKind::Ec2Windows.admits("EC2_LINUX"));
+    }
+
+    #[test]
+    fn an_entry_for_a_role_that_was_made_again_is_made_again() {
+        let of = |id: &str, ours| Access::Present {
+            kind: "EC2_LINUX".into(),
+            ours,
+            created: None,
+            role_id: Some(id.into()),
+        };
+        let way = Way::AccessEntries { retire: false };
+        assert_eq!(steps(way, EntryState::Absent, of("AROA2", true)), Vec::<&str>::new());
+        assert_eq!(steps(way, EntryState::Absent, of("AROA1", true)), ["RemoveAccessEntry", "PutAccessEntry"]);
+        assert_eq!(steps(way, EntryState::Absent, of("AROA1", false)), Vec::<&str>::new());
+        let unknown = Found { role_id: None, ..found(EntryState::Absent, of("AROA1", true)) };
+        assert_eq!(decided(way, &unknown, |_| ()).0, Vec::<&str>::new());
     }
 
     #[test]

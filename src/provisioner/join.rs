@@ -20,21 +20,31 @@ pub fn way(asked: JoinAuth, cluster: &Cluster, path: &str) -> Result<Way, Proble
     })
 }
 
-/// What there is for a role of the group `key`. Nothing is asked of AWS while a group joins by aws-auth.
-pub async fn look(
-    o: &Observer<'_>,
-    key: &str,
-    way: Way,
-    entry: &AuthEntry,
-    wanted: &NewAccessEntry,
-    own_role: bool,
-    status: &InstanceGroupStatus,
-) -> Observed<Found> {
+/// A role whose entries are looked at.
+pub struct Asked<'a> {
+    /// The group that uses it, as `namespace/name`.
+    pub key: &'a str,
+    /// Which kinds of entry it is to have.
+    pub way: Way,
+    /// The entry that it is to have in aws-auth.
+    pub entry: &'a AuthEntry,
+    /// The access entry that it is to have.
+    pub wanted: &'a NewAccessEntry,
+    /// It is the group's own.
+    pub own_role: bool,
+    /// Its id, where it is known.
+    pub role_id: Option<&'a str>,
+}
+
+/// What there is for a role. Nothing is asked of AWS while a group joins by aws-auth.
+pub async fn look(o: &Observer<'_>, asked: Asked<'_>, status: &InstanceGroupStatus) -> Observed<Found> {
+    let Asked { key, way, entry, wanted, own_role, role_id } = asked;
     let NewAccessEntry { cluster, principal, kind, .. } = wanted;
     let auth = aws_auth::state(o.map_roles, entry);
     let auth_is_ours = o.groups.authorised(principal);
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(principal));
-    let known = status.join.as_ref().and_then(|join| join.access_entry.clone()).filter(|found| kind.admits(found));
+    let remembered = status.join.as_ref().filter(|join| join.role_id.as_deref() == role_id);
+    let known = remembered.and_then(|join| join.access_entry.clone()).filter(|found| kind.admits(found));
     let fresh = way.needs_fresh(&auth, auth_is_ours || own_role);
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
     let access = if !way.looks(&auth, auth_is_ours, recorded) {
@@ -42,7 +52,7 @@ pub async fn look(
     } else if let (Some(kind), false, true) = (known, fresh, same_role) {
         // What it is was read once and never changes; one listing for all groups says whether it is still there.
         match o.inventory.has_access_entry(cluster, principal, o.resync).await.map_err(ObserveError::Aws)? {
-            true => Access::Present { kind, ours: false, created: None },
+            true => Access::Present { kind, ours: false, created: None, role_id: None },
             false => Access::Absent,
         }
     } else {
@@ -55,6 +65,7 @@ pub async fn look(
         access,
         shared: o.groups.shares_role(principal, key),
         others_have_it: o.groups.others_have_entry(principal, key),
+        role_id: role_id.map(str::to_owned),
     })
 }
 

@@ -68,8 +68,9 @@ def test_nodes_join_by_an_access_entry_alone(api, make_tenant):
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)
     arn = role_of(group)
     entry = entries(cloud)[arn]
-    assert entry["type"] == "EC2_LINUX" and entry["tags"] == ownership(group)
-    assert group.status()["join"] == {"awsAuth": False, "accessEntry": "EC2_LINUX"}
+    role = cloud.boto("iam").get_role(RoleName=arn.rsplit("/", 1)[-1])["Role"]["RoleId"]
+    assert entry["type"] == "EC2_LINUX" and entry["tags"] == ownership(group) | {harness.OWNERSHIP + "RoleId": role}
+    assert group.status()["join"] == {"awsAuth": False, "accessEntry": "EC2_LINUX", "roleId": role}
     assert cloud.get(harness.AWS_AUTH) is None
     made = [calls(cloud, name)[-1]["seq"] for name in ("CreateAccessEntry", "CreateAutoScalingGroup")]
     assert made == sorted(made), "the way in is there before the first node"
@@ -154,6 +155,24 @@ def test_an_entry_of_another_type_is_told_and_left(api, make_tenant, unique):
     eks.delete_access_entry(**name)
     group.wait_ready(nodes=1)
     assert entries(cloud)[arn]["type"] == "EC2_LINUX"
+
+
+def test_a_role_that_was_made_again_gets_an_entry_of_its_own(api, make_tenant):
+    """EKS lets in the very role that an entry was made for: nodes of a later one of the same name would stay outside."""
+    cloud, controller = api
+    group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 2)).wait_ready(nodes=1)
+    arn, iam = role_of(group), cloud.boto("iam")
+    name, before = arn.rsplit("/", 1)[-1], entries(cloud)[arn]
+    iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
+    for policy in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+        iam.detach_role_policy(RoleName=name, PolicyArn=policy["PolicyArn"])
+    iam.delete_role(RoleName=name)
+    role = lambda: entries(cloud).get(arn, {}).get("tags", {}).get(harness.OWNERSHIP + "RoleId")  # noqa: E731
+    eventually(lambda: role() not in (None, before["tags"].get(harness.OWNERSHIP + "RoleId")), harness.WAIT, "an entry for the new role")
+    assert role() == iam.get_role(RoleName=name)["Role"]["RoleId"]
+    cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=2)
+    group.wait(lambda g: len(g.instances()) == 2 and len(g.ready_nodes()) >= 1, what="a node of the new role")
+    group.wait_ready(nodes=2)
 
 
 def test_a_way_that_the_cluster_does_not_read_is_refused(api, start_controller, make_tenant):

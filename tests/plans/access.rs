@@ -24,7 +24,7 @@ fn joining(way: Way, auth: EntryState, access: Access) -> World {
 }
 
 fn entry(created: &str) -> Access {
-    Access::Present { kind: "EC2_LINUX".into(), ours: true, created: Some(at(created)) }
+    Access::Present { kind: "EC2_LINUX".into(), ours: true, created: Some(at(created)), role_id: None }
 }
 
 fn names(plan: &Plan) -> Vec<&'static str> {
@@ -107,7 +107,7 @@ fn the_entry_in_aws_auth_goes_when_the_access_entry_has_been_there_for_a_minute(
 
 #[test]
 fn an_entry_of_a_wrong_type_keeps_the_group_from_being_made_and_a_standing_one_from_being_ready() {
-    let standard = || Access::Present { kind: "STANDARD".into(), ours: false, created: None };
+    let standard = || Access::Present { kind: "STANDARD".into(), ours: false, created: None, role_id: None };
     for world in [
         joining(ONLY, EntryState::Absent, standard()),
         joining(ONLY, EntryState::Absent, standard()).with(|w| w.state.group = None),

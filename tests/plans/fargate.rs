@@ -179,6 +179,7 @@ fn fresh(extra: &str) -> World {
             access: Access::Unasked,
             shared: false,
             others_have_it: true,
+            role_id: None,
         },
         former_auth: vec![],
         former_access: vec![],

@@ -133,7 +133,7 @@ impl Then {
             }
             Step::PutAccessEntry(entry) => {
                 let kind = entry.kind.as_str().into();
-                self.state.join.access = Access::Present { kind, ours: true, created: None };
+                self.state.join.access = Access::Present { kind, ours: true, created: None, role_id: None };
             }
             Step::RemoveAccessEntry { .. } => self.state.join.access = Access::Absent,
             Step::PutHook { hook, .. } => {

@@ -47,8 +47,19 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     };
     let versions = versions(o, resolved, status, group.as_ref(), template.as_ref()).await?;
     let configuration = configuration(o, resolved, status, group.as_ref()).await?;
-    let (key, own) = (resolved.wanted.id.key(), resolved.own_role);
-    let join = join::look(o, &key, resolved.way, &resolved.auth, &resolved.access, own, status).await?;
+    let role_id = match &profile {
+        Some(profile) => profile.role.as_ref().map(|role| role.id.as_str()),
+        None => resolved.role_id.as_deref(),
+    };
+    let asked = join::Asked {
+        key: &resolved.wanted.id.key(),
+        way: resolved.way,
+        entry: &resolved.auth,
+        wanted: &resolved.access,
+        own_role: resolved.own_role,
+        role_id: role_id.filter(|id| !id.is_empty()),
+    };
+    let join = join::look(o, asked, status).await?;
     let mut state = State {
         versions,
         configuration,

@@ -115,6 +115,8 @@ pub struct Resolved {
     pub ignored: Vec<Ignored>,
     /// The nodes' role.
     pub role_arn: String,
+    /// The id of a given role.
+    pub role_id: Option<String>,
     /// Whether the role is ours to make and to keep.
     pub own_role: bool,
     /// ARNs of the managed policies on our own role.
@@ -209,6 +211,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         },
         trust: trust(account.region),
         role_arn,
+        role_id: env.given_profile.as_ref().and_then(|p| Some(p.role.as_ref()?.id.clone())),
         own_role: wanted.given_role.is_none(),
         policies: managed_policy_arns(account.region, wanted.irsa, &wanted.managed_policies),
         tags: group_tags(&wanted, &names, &ownership, known_type),

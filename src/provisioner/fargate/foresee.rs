@@ -66,7 +66,7 @@ impl World {
             }
             Step::PutAccessEntry(entry) => {
                 let kind = entry.kind.as_str().to_owned();
-                self.state.join.access = Access::Present { kind, ours: true, created: None };
+                self.state.join.access = Access::Present { kind, ours: true, created: None, role_id: None };
             }
             Step::TagFargateProfile { profile, tags, .. } => {
                 for found in self.state.profiles.iter_mut().filter(|p| p.name == *profile) {

@@ -51,11 +51,14 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
     let role_ready =
         r.own_role && !o.inventory.attached(&r.names.role, policies, age.max(o.resync)).await.map_err(aws)?.is_empty();
     let recorded = status.managed.iter().flat_map(|m| &m.auth_entries);
+    let key = r.wanted.id.key();
+    let asked =
+        join::Asked { key: &key, way: r.way, entry: &r.auth, wanted: &r.access, own_role: r.own_role, role_id: None };
     let mut state = State {
         profiles,
         role_ready,
         role: None,
-        join: join::look(o, &r.wanted.id.key(), r.way, &r.auth, &r.access, r.own_role, status).await?,
+        join: join::look(o, asked, status).await?,
         former_access: former_access(o, &r.wanted.id, &r.wanted.cluster, Some(&r.role_arn), status).await?,
         former_auth: former_auth(o, &r.wanted.id, recorded.filter(|arn| **arn != r.role_arn)),
         former_role: None,
