@@ -141,3 +141,110 @@ pub(super) async fn delete(
         Err(error) => Err(explained(error, kind)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::super::fake::{self, Call};
+    use super::*;
+    use serde_json::json;
+
+    const WORKFLOWS: &str = "/apis/argoproj.io/v1alpha1/namespaces/ops/workflows";
+
+    fn kind() -> ResourceKind {
+        let [group, version, kind, plural] = ["argoproj.io", "v1alpha1", "Workflow", "workflows"].map(str::to_owned);
+        ResourceKind { group, version, kind, plural }
+    }
+
+    fn groups(names: &[&str]) -> (u16, Value) {
+        let version = |name: &str| json!({"groupVersion": format!("{name}/v1alpha1"), "version": "v1alpha1"});
+        let one = |name: &&str| json!({"name": name, "versions": [version(name)], "preferredVersion": version(name)});
+        (200, json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": names.iter().map(one).collect::<Vec<_>>()}))
+    }
+
+    fn served_by(known: &'static [&'static str], answer: fn() -> (u16, Value)) -> Client {
+        fake::client(move |call| match call.route() {
+            ("GET", "/apis") => groups(known),
+            ("GET", "/apis/argoproj.io/v1alpha1") => answer(),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn resources() -> (u16, Value) {
+        let one = |name: &str, kind: &str, namespaced: bool| json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": []});
+        let all =
+            [one("workflows/status", "Workflow", true), one("workflows", "Workflow", true), one("all", "All", false)];
+        (
+            200,
+            json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "argoproj.io/v1alpha1", "resources": all}),
+        )
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_absent_only_when_the_list_of_all_groups_says_so() {
+        let not_found = || (404, json!("404 page not found"));
+        let asked =
+            |client: Client, kind: &'static str| async move { served(&client, "argoproj.io", "v1alpha1", kind).await };
+        let found = asked(served_by(&[], resources), "Workflow").await.unwrap();
+        assert_eq!(found, Some(Served { plural: "workflows".into(), namespaced: true }));
+        assert_eq!(asked(served_by(&[], resources), "CronWorkflow").await.unwrap(), None);
+        assert_eq!(asked(served_by(&["other.io"], not_found), "Workflow").await.unwrap(), None);
+        assert!(asked(served_by(&["argoproj.io"], not_found), "Workflow").await.is_err(), "unknown is not absent");
+        let down = fake::client(|_| fake::failure(500, "InternalError", "down"));
+        assert!(asked(down, "Workflow").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn only_resources_of_the_scaling_group_are_kept_from_all_pages() {
+        let item = |name: &str, scope: &str| json!({"metadata": {"name": name, "annotations": {annotation::UPGRADE_SCOPE: scope}}});
+        let client = fake::client(move |call| {
+            assert_eq!(call.route(), ("GET", WORKFLOWS));
+            let (items, next) = match call.query.contains("continue=more") {
+                true => (vec![item("c", "mine")], ""),
+                false => (vec![item("a", "mine"), item("b", "theirs"), json!({"metadata": {"name": "d"}})], "more"),
+            };
+            (
+                200,
+                json!({"kind": "WorkflowList", "apiVersion": "argoproj.io/v1alpha1", "metadata": {"continue": next}, "items": items}),
+            )
+        });
+        let found = list(&client, &kind(), "ops", "mine").await.unwrap();
+        let names: Vec<_> =
+            found.iter().map(|object| object["metadata"]["name"].as_str().unwrap_or_default()).collect();
+        assert_eq!(names, ["a", "c"]);
+    }
+
+    #[tokio::test]
+    async fn a_missing_right_names_verb_resource_and_the_label_that_brings_it() {
+        let client = fake::client(|_| fake::failure(403, "Forbidden", "no"));
+        let object = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "a"}});
+        let kind = kind();
+        let told = [
+            get(&client, &kind, "ops", "a").await.unwrap_err(),
+            list(&client, &kind, "ops", "mine").await.unwrap_err(),
+            create(&client, &kind, "ops", &object).await.unwrap_err(),
+            delete(&client, &kind, "ops", "a", "u1").await.unwrap_err(),
+        ];
+        for (error, verb) in told.iter().zip(["get", "list", "create", "delete"]) {
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("not allowed to {verb} workflows.argoproj.io: no")), "{text}");
+            assert!(text.contains(label::AGGREGATE_TO_STRATEGIES), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn exactly_the_one_that_was_seen_is_deleted() {
+        let seen = Arc::new(Mutex::new(Vec::<Call>::new()));
+        let calls = seen.clone();
+        let client = fake::client(move |call| {
+            calls.lock().unwrap().push(call);
+            fake::failure(409, "Conflict", "another UID")
+        });
+        delete(&client, &kind(), "ops", "a", "u1").await.unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen[0].body["preconditions"], json!({"uid": "u1"}));
+        assert_eq!(seen[0].body["propagationPolicy"], json!("Background"));
+    }
+}

@@ -1,7 +1,7 @@
 //! The strategy `crd`: a resource is submitted, waited for and believed only so far.
 
 use instance_manager::api::Condition;
-use instance_manager::provisioner::eks::strategy::{StrategyView, request};
+use instance_manager::provisioner::eks::strategy::{StrategyView, asked, request};
 use instance_manager::upgrade::crd::decide::{Phase, Resource};
 use instance_manager::upgrade::crd::{Request, ResourceKind};
 
@@ -115,6 +115,20 @@ fn a_surplus_is_drained_by_the_controller_itself() {
     let plan = looked(None).group(|g| (g.desired, g.max) = (2, 2)).with(|w| w.resolved.wanted.max = 1).plan();
     let names: Vec<_> = plan.steps.iter().map(|s| s.step.name()).collect();
     assert!(names.contains(&"MarkNode") && !names.contains(&"SubmitStrategy"), "{names:?}");
+}
+
+/// A quiet resync must cost no read for each group, and a group that was taken over in the middle is followed to its end.
+#[test]
+fn resources_are_looked_at_only_while_there_is_a_reason() {
+    let of = |status: serde_json::Value| serde_json::from_value::<InstanceGroupStatus>(status).expect("a status");
+    let ready =
+        json!({"currentState": "Ready", "strategyResourceName": "web-1", "strategyProgress": {"state": "Succeeded"}});
+    assert!(!asked(&of(json!({})), 0));
+    assert!(!asked(&of(ready.clone()), 0));
+    assert!(!asked(&of(json!({"currentState": "Ready", "strategyResourceName": "web-1"})), 0));
+    assert!(asked(&of(ready), 1));
+    assert!(asked(&of(json!({"currentState": "InitUpgrade", "strategyResourceName": "web-1"})), 0));
+    assert!(asked(&of(json!({"strategyProgress": {"state": "Submitted"}})), 0));
 }
 
 #[test]

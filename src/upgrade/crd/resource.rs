@@ -95,7 +95,7 @@ pub fn request(rendered: &str, allowed: &Allowed, purpose: &Purpose) -> Result<R
             "use {} or {}, or ask your cluster admin to list it in policy.strategyNamespaces",
             purpose.group_namespace, allowed.config_namespace
         );
-        return Err(forbidden(namespace, rule, remedy));
+        return Err(forbidden(shortened(&namespace), rule, remedy));
     }
     let name = name(&text("name"), &text("generateName"), purpose.id)?;
     if (kind.as_str(), group.as_str()) == ("RollingUpgrade", "upgrademgr.keikoproj.io") {

@@ -176,6 +176,7 @@ fn failed(error: &ExecError) -> Problem {
         None => (String::new(), error.to_string()),
     };
     if let Some((field, _)) = words.strip_prefix("no field `").and_then(|rest| rest.split_once('`')) {
+        let field: String = field.chars().take(80).collect();
         let rule = format!("{place}there is no field `{field}` there");
         return problem(rule, "compare it with the fields in the chapter on the crd strategy");
     }

@@ -111,6 +111,30 @@ fn a_template_that_cannot_be_rendered_is_told_with_its_place_and_without_its_val
     }
 }
 
+/// A condition must stay one that people can read, and that fits into a status.
+#[test]
+fn what_is_told_of_a_template_is_short() {
+    let long = "x".repeat(3000);
+    let told = [
+        render(&format!("{{{{ .InstanceGroup.{long} }}}}")).map(drop),
+        render(&format!("{{{{ {long} }}}}")).map(drop),
+        judged(&object(&long, "argoproj.io/v1alpha1", "{name: up}"), "").map(drop),
+        judged(&object("Workflow", &format!("{long}/v1"), "{name: up}"), "").map(drop),
+        judged(&object("Workflow", &format!("argoproj.io/{long}-"), "{name: up, namespace: team}"), "").map(drop),
+        judged(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, namespace: {long}}}")), "").map(drop),
+        judged(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, {long}: a}}")), "").map(drop),
+        judged(
+            &object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: {long}{PURPOSE_ID}, namespace: team}}")),
+            "",
+        )
+        .map(drop),
+    ];
+    for problem in told {
+        let text = problem.expect_err("refused").to_string();
+        assert!(text.len() < 600, "{text}");
+    }
+}
+
 /// A template of a tenant must not cost the other groups their controller: each of these ended the process, or would run
 /// or grow without end, where it is not bounded. The stack is that of a worker thread.
 #[test]
@@ -171,8 +195,8 @@ fn allowed(text: &str) -> Allowed {
     Allowed { policy, config_namespace: "instance-manager".into() }
 }
 
-const PURPOSE: Purpose<'static> =
-    Purpose { group_namespace: "team", scaling_group: "demo-team-web", id: "20260101000000-3" };
+const PURPOSE_ID: &str = "20260101000000-3";
+const PURPOSE: Purpose<'static> = Purpose { group_namespace: "team", scaling_group: "demo-team-web", id: PURPOSE_ID };
 
 fn judged(rendered: &str, policy: &str) -> Result<Request, Problem> {
     request(rendered, &allowed(policy), &PURPOSE)
