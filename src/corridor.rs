@@ -126,6 +126,9 @@ impl Corridor {
             Err(problems) => return Ok(Walked::refused(id, &problems)),
         };
         let status = group.status.clone().unwrap_or_default();
+        if let Some(problem) = switched(&status, kind(&effective.spec)) {
+            return Ok(Walked::refused(id, &[problem]));
+        }
         let order = Order {
             id,
             new: group.status.is_none(),
@@ -246,6 +249,17 @@ fn kind(spec: &serde_json::Value) -> Option<ProvisionerKind> {
 /// Who made what there is, as the status remembers it; the original remembers it for `eks` alone.
 fn made_by(status: &InstanceGroupStatus) -> Option<ProvisionerKind> {
     status.provisioner.as_deref().and_then(ProvisionerKind::parse)
+}
+
+/// What one provisioner made, another does not know: it would run on beside what that makes, and nobody would remove it.
+fn switched(status: &InstanceGroupStatus, wanted: Option<ProvisionerKind>) -> Option<Problem> {
+    let (made_by, wanted) = (made_by(status)?, wanted?);
+    let made = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty());
+    (made && made_by != wanted).then(|| {
+        let rule = format!("is another provisioner than {made_by}, which made what this group has");
+        let remedy = format!("put {made_by} back, or delete the group and make another");
+        Problem::invalid("spec.provisioner", wanted, rule, remedy)
+    })
 }
 
 /// A group that cannot even be looked at.

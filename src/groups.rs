@@ -281,4 +281,25 @@ mod tests {
         assert_eq!(names(&index.in_namespace("team")), ["team/b"]);
         assert!(!index.shares_role("arn:r", "team/b"));
     }
+
+    #[test]
+    fn groups_stand_in_line_by_the_moment_since_when_they_wait() {
+        let index = GroupIndex::default();
+        let waits = |name: &str, since: &str, stalled: bool| {
+            let condition = json!({ "type": "Stalled", "status": if stalled { "True" } else { "False" } });
+            let fargate = json!({ "cluster": "c", "waitingSince": since });
+            stored(name, json!({ "fargate": fargate, "conditions": [condition] }))
+        };
+        let (early, late) = ("2026-01-02T00:00:00Z", "2026-01-02T00:00:09Z");
+        index.put(&waits("b", early, false));
+        index.put(&waits("a", late, false));
+        index.put(&waits("c", early, true));
+        let ahead = |since, key| index.ahead("c", since, key);
+        assert_eq!((ahead(early, "team/b"), ahead(late, "team/a"), ahead(late, "team/z")), (0, 1, 2));
+        assert_eq!(index.ahead("other", late, "team/z"), 0);
+        index.put(&stored("b", json!({ "fargate": { "cluster": "c" } })));
+        assert_eq!(ahead(late, "team/a"), 0, "it has had its turn");
+        index.remove("team/a");
+        assert_eq!(ahead(late, "team/z"), 0);
+    }
 }

@@ -282,7 +282,11 @@ impl Step {
 
     /// Whether it makes the nodes of a group for the first time.
     pub fn makes(&self) -> bool {
-        matches!(self, Step::CreateGroup { .. } | Step::CreateNodegroup(_))
+        match self {
+            Step::CreateGroup { .. } | Step::CreateNodegroup(_) => true,
+            Step::CreateFargateProfile(profile) => profile.replaces.is_none(),
+            _ => false,
+        }
     }
 
     /// A bounded name for logs and metrics.

@@ -347,7 +347,8 @@ fn step_event(planned: &Planned) -> Option<Told> {
             normal("JoinEntryRemoved", format!("removed {} from kube-system/aws-auth", entry.role_arn))
         }
         Step::CreateFargateProfile(profile) => {
-            normal(event::CREATED, format!("EKS makes the Fargate profile {}", profile.name))
+            let reason = if profile.replaces.is_none() { event::CREATED } else { "FargateProfileCreated" };
+            normal(reason, format!("EKS makes the Fargate profile {}", profile.name))
         }
         Step::DeleteFargateProfile { profile, .. } => {
             normal("FargateProfileDeleted", format!("EKS deletes the Fargate profile {profile}"))

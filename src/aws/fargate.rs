@@ -62,6 +62,9 @@ pub struct NewFargateProfile {
     pub selectors: Vec<FargateSelector>,
     /// Ownership tags and the spec's.
     pub tags: Vec<Tag>,
+    /// The profile whose place it takes, when there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
     /// Idempotency token.
     pub token: String,
 }

@@ -300,6 +300,23 @@ def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there
 
 
 @pytest.mark.private
+def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud, start_controller):
+    """Without an entry the node of a pod is turned away; one that is left behind lets a role in for ever."""
+    cloud = own_cloud("--authentication-mode", "API")
+    tenant = alone(cloud, start_controller(cloud, *SOON))
+    group = tenant.apply(manifest(tenant)).wait_ready()
+    arn = group.status()["nodesInstanceRoleArn"]
+    entry = cloud.boto("eks").describe_access_entry(clusterName="demo", principalArn=arn)["accessEntry"]
+    assert entry["type"] == "FARGATE_LINUX" and entry["tags"][OWNERSHIP + "InstanceGroup"] == "web"
+    assert group.status()["join"] == {"awsAuth": False, "accessEntry": "FARGATE_LINUX"}
+    tenant.deployment("app", 1)
+    tenant.running(1)
+    group.delete()
+    group.wait_gone()
+    assert arn not in cloud.boto("eks").list_access_entries(clusterName="demo")["accessEntries"]
+
+
+@pytest.mark.private
 def test_a_quiet_group_costs_one_listing_for_all_of_its_cluster(own_cloud, start_controller):
     """Profiles hardly change: looking at each of them again and again would cost more than they do."""
     cloud = own_cloud()

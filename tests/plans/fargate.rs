@@ -559,3 +559,32 @@ fn a_status_keeps_what_guards_an_act() {
     let status: InstanceGroupStatus = serde_json::from_value(serde_json::json!({ "fargate": told })).expect("a status");
     assert_eq!(status.fargate, Some(told));
 }
+
+#[test]
+fn the_command_plan_tells_that_the_older_profile_goes_and_whether_a_lock_holds_it() {
+    use instance_manager::api::ScalingConfigurationKind;
+    use instance_manager::auth::JoinAuth;
+    use instance_manager::provisioner::fargate::foresee::World as Seen;
+    use instance_manager::provisioner::{Onward, Seen as _, Settings};
+    let world = plain().wants(OTHER);
+    let settings = Settings {
+        timing: Timing::default(),
+        resync: std::time::Duration::from_secs(300),
+        retention: 2,
+        cluster_name: None,
+        default_kind: ScalingConfigurationKind::LaunchTemplate,
+        windows_asks_for_endpoint: false,
+        join_auth: JoinAuth::Auto,
+        config_namespace: "instance-manager".into(),
+    };
+    let foreseen = |lock| {
+        let seen = Seen { resolved: world.resolved.clone(), state: world.state.clone() };
+        let onward = Onward { status: &world.status, lock, settings: &settings, now: world.now };
+        let told = seen.foresee(&world.plan(), &onward);
+        let names: Vec<_> = told.steps.iter().map(|p| p.step.name()).filter(|n| *n != "Record").collect();
+        (names, told.outcome)
+    };
+    assert_eq!(foreseen(None).0, ["DeleteFargateProfile"]);
+    let (names, outcome) = foreseen(Some("the InstanceGroup"));
+    assert!(names.is_empty() && matches!(outcome, Outcome::Locked { .. }), "{outcome:?}");
+}

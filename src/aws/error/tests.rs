@@ -130,6 +130,22 @@ fn real_codes_have_their_meaning() {
         ("EKS", "DescribeCluster", "ServerException", "", 500, Unavailable),
         (
             "EKS",
+            "DeleteFargateProfile",
+            "InvalidRequestException",
+            "Cannot Delete Fargate Profile x because cluster y currently has Fargate profile z in status DELETING",
+            400,
+            InUse,
+        ),
+        (
+            "EKS",
+            "CreateFargateProfile",
+            "InvalidParameterException",
+            "Misconfigured PodExecutionRole Trust Policy; Please add the eks-fargate-pods.amazonaws.com Service Principal",
+            400,
+            InvalidProfile,
+        ),
+        (
+            "EKS",
             "CreateNodegroup",
             "ResourceInUseException",
             "NodeGroup already exists with name x",

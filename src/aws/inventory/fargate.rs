@@ -74,7 +74,12 @@ impl Inventory {
         name: &str,
         max_age: Duration,
     ) -> AwsResult<Option<FargateProfile>> {
-        self.fargate.profiles.get(&key(cluster, name), max_age).await
+        let key = key(cluster, name);
+        let found = self.fargate.profiles.get(&key, max_age).await?;
+        if found.is_none() {
+            self.fargate.profiles.forget(|known| known == key);
+        }
+        Ok(found)
     }
 
     /// The route tables of a VPC; `None` when the controller may not look.

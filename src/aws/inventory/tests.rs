@@ -477,3 +477,28 @@ async fn nobody_waits_while_an_old_catalogue_is_read_again() {
     }
     assert_eq!(stub.calls("catalogue"), before + 1);
 }
+
+#[tokio::test]
+async fn fargate_profiles_of_a_cluster_are_listed_once_and_a_write_is_seen() {
+    let (stub, inventory) = start();
+    let profile = fargate::FargateProfile {
+        name: "p".into(),
+        arn: "arn:p".into(),
+        role_arn: "arn:r".into(),
+        subnets: vec![],
+        selectors: vec![],
+        status: fargate::ProfileStatus::Active,
+        issues: vec![],
+        tags: vec![],
+    };
+    stub.edit(|d| d.fargate = [("p".into(), profile.clone())].into());
+    for _ in 0..3 {
+        assert_eq!(*inventory.fargate_profile_names("c", OLD).await.unwrap(), ["p"]);
+        assert_eq!(inventory.fargate_profile("c", "p", OLD).await.unwrap(), Some(profile.clone()));
+    }
+    assert_eq!((stub.calls("fargate names"), stub.calls("fargate profiles")), (1, 1));
+    stub.edit(|d| d.fargate.clear());
+    inventory.wrote_fargate_profile("c", "p");
+    assert!(inventory.fargate_profile_names("c", OLD).await.unwrap().is_empty());
+    assert_eq!(inventory.fargate_profile("c", "p", OLD).await.unwrap(), None);
+}

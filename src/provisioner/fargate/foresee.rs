@@ -6,6 +6,7 @@ use super::state::State;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Access;
 use crate::auth::aws_auth::EntryState;
+use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::{Outcome, Plan, Recheck, Step};
 use crate::provisioner::{Foreseen, Onward, Seen};
 
@@ -32,7 +33,10 @@ impl Seen for World {
         for _ in 0..PASSES {
             let at_once =
                 matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
-            if !at_once || !last.steps.iter().all(|planned| world.take(&planned.step, &mut status)) {
+            // What the newer profile is waited for is part of the answer: the older one goes, with its pods.
+            let replaces = |s: &Step| matches!(s, Step::CreateFargateProfile(new) if new.replaces.is_some());
+            let goes_on = at_once || last.steps.iter().any(|planned| replaces(&planned.step));
+            if !goes_on || !last.steps.iter().all(|planned| world.take(&planned.step, &mut status)) {
                 break;
             }
             last = plan(&Input {
@@ -74,6 +78,16 @@ impl World {
                     found.tags.extend(tags.iter().cloned());
                 }
             }
+            Step::CreateFargateProfile(new) => self.state.profiles.push(FargateProfile {
+                name: new.name.clone(),
+                arn: String::new(),
+                role_arn: new.role_arn.clone(),
+                subnets: new.subnets.clone(),
+                selectors: new.selectors.clone(),
+                status: ProfileStatus::Active,
+                issues: Vec::new(),
+                tags: new.tags.clone(),
+            }),
             Step::UntagFargateProfile { profile, keys, .. } => {
                 for found in self.state.profiles.iter_mut().filter(|p| p.name == *profile) {
                     found.tags.retain(|t| !keys.contains(&t.key));

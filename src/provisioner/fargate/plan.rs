@@ -132,6 +132,7 @@ fn create(input: &Input, found: &Found, conflict: Option<&str>, making: &mut Mak
         subnets: r.subnets.clone(),
         selectors: r.wanted.selectors.clone(),
         tags: r.tags.clone(),
+        replaces: outdated.map(|old| old.name.clone()),
         name: name.clone(),
     };
     if !making.turn.status.profiles.contains(&name) {
