@@ -145,6 +145,18 @@ def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
     fargate.running(1)
 
 
+def test_no_other_provisioner_takes_the_group_over(fargate):
+    """The profile would go on selecting pods beside the nodes, and nobody would remove it."""
+    group = fargate.apply(manifest(fargate)).wait_ready()
+    group.patch({"spec": {"provisioner": "eks"}})
+    condition = group.wait_condition("Stalled", reason="InvalidSpec")
+    assert "spec.provisioner `eks`" in condition["message"] and "put eks-fargate back" in condition["message"]
+    assert the_profile(group)["status"] == "ACTIVE"
+    group.delete()
+    group.wait_gone()
+    assert profiles(group) == {}
+
+
 def test_groups_of_one_cluster_take_turns(fargate):
     """EKS makes one profile at a time: each group must get its own, and a person see why it waits."""
     cloud, mark = fargate.cloud, fargate.cloud.now()
