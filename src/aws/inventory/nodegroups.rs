@@ -62,3 +62,36 @@ impl Inventory {
         self.nodegroups.nodegroups.forget(|known| known == key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stub::Stub;
+    use super::*;
+
+    const OLD: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn a_quiet_node_group_is_read_once_and_again_after_a_write_of_ours() {
+        let stub = Arc::new(Stub::default());
+        let inventory = Inventory::with_ages(stub.aws(), Ages::default());
+        let name = NodegroupName::new("demo", "web");
+        for _ in 0..3 {
+            assert!(inventory.nodegroup(&name, OLD).await.unwrap().is_none());
+        }
+        assert_eq!(stub.calls("node groups"), 1);
+        inventory.wrote_nodegroup(&name);
+        inventory.nodegroup(&name, OLD).await.unwrap();
+        assert_eq!(stub.calls("node groups"), 2);
+    }
+
+    #[tokio::test]
+    async fn what_eks_did_not_tell_is_not_absent() {
+        let stub = Arc::new(Stub::default());
+        let broken = crate::aws::AwsError::unanswered("EKS", "DescribeNodegroup", "Timeout", "no answer");
+        stub.edit(|data| data.fail = Some(broken));
+        let inventory = Inventory::with_ages(stub.aws(), Ages::default());
+        let name = NodegroupName::new("demo", "web");
+        assert!(inventory.nodegroup(&name, OLD).await.is_err());
+        assert!(inventory.nodegroup_names("demo", OLD).await.is_err());
+    }
+}

@@ -3,8 +3,10 @@
 use super::plan::Input;
 use super::resolve::Resolved;
 use super::state::{Group, State, as_taken_over, differences, split, version_differences};
+use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::MaxUnavailable;
 use crate::plan::{Drift, Plan};
+use crate::provisioner::eks::handback::Handback;
 use crate::provisioner::{Foreseen, Leaving, Onward, Seen};
 
 /// What is wanted and what there is.
@@ -45,6 +47,16 @@ impl Seen for World {
             leaving,
             remove: self.surplus(onward),
         }
+    }
+
+    /// The original looks for a node group of the InstanceGroup's own name, and would make a second one.
+    fn handback(&self, _: &InstanceGroupStatus) -> Handback {
+        let name = &self.resolved.wanted.id.name;
+        let known = self.state.groups.iter().all(|group| group.name().nodegroup == *name);
+        Handback::Nothing(match known {
+            true => "has the node group that its former controller knows",
+            false => "has a node group that its former controller does not know: it would make another beside it",
+        })
     }
 }
 
