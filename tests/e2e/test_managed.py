@@ -7,10 +7,18 @@ import yaml
 
 import support
 from e2e import harness, managed
-from e2e.harness import OWNERSHIP
+from e2e.harness import OWNERSHIP, PREFIX
 from e2e.managed import LABEL, RELEASES, UPDATES
 
 ROTATION = 400
+EXCLUDED = {PREFIX + "config-excluded": "true"}
+"""Each test names a role of its own, which the basic boundaries keep with the admin."""
+
+
+@pytest.fixture
+def tenant(make_tenant):
+    """A tenant in the shared cloud whose groups follow no boundaries."""
+    return make_tenant(annotations=EXCLUDED)
 
 
 def test_a_node_group_is_made_changed_in_place_and_deleted(tenant):
@@ -191,7 +199,7 @@ def test_a_controller_that_is_killed_in_an_update_begins_no_second_one(own_cloud
     """Who restarts a controller must not have nodes replaced twice, nor an update lost from sight."""
     cloud = own_cloud()
     controller = start_controller(cloud, *ALONE)
-    tenant = harness.Tenant(cloud, controller)
+    tenant = harness.Tenant(cloud, controller, annotations=EXCLUDED)
     group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
     tenant.controller = crash(cloud, controller, start_controller, "UpdateNodegroupVersion", lambda: group.change(releaseVersion=RELEASES[2]))
     group.wait(lambda g: g.nodegroup()["releaseVersion"] == RELEASES[2], ROTATION, "the new release")
@@ -205,7 +213,7 @@ def test_a_controller_that_is_killed_in_a_replacement_ends_where_it_would_have(o
     """At the creation of the second group, at the first cordon and at the deletion of the old one: one of everything."""
     cloud = own_cloud()
     controller = start_controller(cloud, *ALONE)
-    tenant = harness.Tenant(cloud, controller)
+    tenant = harness.Tenant(cloud, controller, annotations=EXCLUDED)
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
     tenant.deployment("app", 2, label, {"maxUnavailable": 1})
