@@ -6,7 +6,7 @@ use super::{Check, Finding};
 use crate::api::names::tag;
 use crate::aws::{About, Aws, AwsErrorKind, DryRun, LaunchTemplate, Tag};
 
-/// Dry runs tell of whoever asks: `None` when the controller's role is known, and it is another.
+/// Dry runs tell of whoever asks: an error in words when that is not the controller's role, or nobody knows.
 pub async fn check(
     aws: &Aws,
     cluster: &str,
@@ -38,24 +38,25 @@ pub async fn check(
     };
     let answers: Vec<_> = stream::iter(DryRun::ALL).map(one).buffered(4).collect().await;
     let allowed = answers.iter().filter(|(_, answer)| *answer == Ok(true)).count();
-    let mut checks = Vec::new();
-    for (action, answer) in answers {
-        let name = action.name();
-        match answer {
-            Ok(true) => {}
-            Ok(false) => checks.push(Check::new(
-                "iam",
-                Finding::Missing,
-                format!(
-                    "ec2:{name}, as a dry run shows of {caller}; add it: instance-manager preflight --policy prints the whole policy"
-                ),
-            )),
-            Err(why) => checks.push(Check::new("iam", Finding::Unknown, format!("ec2:{name}: {why}"))),
-        }
-    }
     let message = format!("{caller} may do {allowed} of EC2's actions, as dry runs show");
-    checks.insert(0, Check::new("iam", if allowed > 0 { Finding::Fine } else { Finding::Note }, message));
-    Ok(checks)
+    let first = Check::new("iam", if allowed > 0 { Finding::Fine } else { Finding::Note }, message);
+    let rest = answers.into_iter().filter_map(|(action, answer)| told(action.name(), answer, &caller));
+    Ok([first].into_iter().chain(rest).collect())
+}
+
+/// A check of an action that is not allowed, or of which nobody knows.
+fn told(name: &str, answer: Result<bool, String>, caller: &str) -> Option<Check> {
+    let (finding, message) = match answer {
+        Ok(true) => return None,
+        Ok(false) => (
+            Finding::Missing,
+            format!(
+                "ec2:{name}, as a dry run shows of {caller}; add it: instance-manager preflight --policy prints the whole policy"
+            ),
+        ),
+        Err(why) => (Finding::Unknown, format!("ec2:{name}: {why}")),
+    };
+    Some(Check::new("iam", finding, message))
 }
 
 /// Whether it is allowed, or why nobody knows.
