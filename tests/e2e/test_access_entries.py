@@ -26,8 +26,12 @@ SEEN_SOON = ("--resync-period", "6s")
 def entries(cloud):
     """Every access entry of the cluster by its principal's ARN."""
     eks, name = cloud.boto("eks"), {"clusterName": cloud["cluster_name"]}
-    arns = eks.list_access_entries(**name)["accessEntries"]
-    return {arn: eks.describe_access_entry(**name, principalArn=arn)["accessEntry"] for arn in arns}
+    found = {}
+    for arn in eks.list_access_entries(**name)["accessEntries"]:
+        # One that goes in between is not there.
+        with contextlib.suppress(eks.exceptions.ResourceNotFoundException):
+            found[arn] = eks.describe_access_entry(**name, principalArn=arn)["accessEntry"]
+    return found
 
 
 def role_of(group):
@@ -161,7 +165,8 @@ def test_a_role_that_was_made_again_gets_an_entry_of_its_own(api, make_tenant):
     """EKS lets in the very role that an entry was made for: nodes of a later one of the same name would stay outside."""
     cloud, controller = api
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 2)).wait_ready(nodes=1)
-    arn, iam = role_of(group), cloud.boto("iam")
+    arn, iam, old = role_of(group), cloud.boto("iam"), group.instances()
+    new = lambda g: [i for i in g.instances() if i not in old]  # noqa: E731
     name, before = arn.rsplit("/", 1)[-1], entries(cloud)[arn]
     iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
     for policy in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
@@ -171,8 +176,7 @@ def test_a_role_that_was_made_again_gets_an_entry_of_its_own(api, make_tenant):
     eventually(lambda: role() not in (None, before["tags"].get(harness.OWNERSHIP + "RoleId")), harness.WAIT, "an entry for the new role")
     assert role() == iam.get_role(RoleName=name)["Role"]["RoleId"]
     cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=2)
-    group.wait(lambda g: len(g.instances()) == 2 and len(g.ready_nodes()) >= 1, what="a node of the new role")
-    group.wait_ready(nodes=2)
+    group.wait(lambda g: new(g) and new(g)[0] in {n["spec"]["providerID"].rsplit("/", 1)[-1] for n in g.ready_nodes()}, what="a Ready node of the new role")
 
 
 def test_a_way_that_the_cluster_does_not_read_is_refused(api, start_controller, make_tenant):
@@ -290,6 +294,26 @@ def test_roles_move_over_and_back_with_the_controller_killed_in_every_step(movin
         assert FOREIGN in text and {arn: there[arn] for arn in foreign} == foreign
         assert silenced(cloud) == []
         moving.stop()
+
+
+def test_auto_leaves_a_role_what_it_has_and_gives_a_new_one_an_access_entry(moving, make_tenant, unique):
+    """After an upgrade nothing changes by itself, and a right that is missing stops only the group that needs it."""
+    cloud = moving.cloud
+    given = cloud.make_role(f"{unique}-given")
+    entry = f"- rolearn: {given}\n  username: system:node:{{{{EC2PrivateDNSName}}}}\n  groups: [system:bootstrappers, system:nodes]\n"
+    cloud.edit_map_roles(lambda text: entry + text)
+    moving.start("auto")
+    before, after = moving.tenants = [make_tenant(cloud=cloud, controller=moving.controller) for _ in range(2)]
+    with cloud.fault(action="deny", operation="ListAccessEntries", count=-1):
+        before.defaults(roleName=f"{unique}-given", instanceProfileName=f"{unique}-given")
+        old = before.group(size=(1, 1)).wait_ready(nodes=1)
+        new = after.group(size=(1, 1))
+        assert "eks:ListAccessEntries" in new.wait_condition("Stalled", reason="MissingPermission")["message"]
+        assert new.asg() is None and old.is_("Ready")
+    new.wait_ready(nodes=1)
+    there = entries(cloud)
+    assert there[role_of(new)]["type"] == "EC2_LINUX" and given not in there
+    assert cloud.map_roles() == entry and "join" not in old.status()
 
 
 def test_the_admin_reads_on_the_config_map_when_the_next_step_may_be_taken(moving, make_tenant, unique):
