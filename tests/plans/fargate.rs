@@ -588,3 +588,30 @@ fn the_command_plan_tells_that_the_older_profile_goes_and_whether_a_lock_holds_i
     let (names, outcome) = foreseen(Some("the InstanceGroup"));
     assert!(names.is_empty() && matches!(outcome, Outcome::Locked { .. }), "{outcome:?}");
 }
+
+#[test]
+fn handback_tells_of_a_profile_that_the_original_does_not_look_for() {
+    use instance_manager::provisioner::Seen as _;
+    use instance_manager::provisioner::eks::handback::Handback;
+    use instance_manager::provisioner::fargate::foresee::World as Seen;
+    let told = |world: &World| {
+        let seen = Seen { resolved: world.resolved.clone(), state: world.state.clone() };
+        match seen.handback(&world.status) {
+            Handback::Nothing(text) => text.to_owned(),
+            Handback::Rotating(what) => format!("{what} is being replaced"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut world = plain();
+    assert!(told(&world).contains("its former controller knows"));
+    world = world.wants(OTHER);
+    let plan = world.plan();
+    world.apply(&plan);
+    assert_eq!(told(&world), format!("the Fargate profile {} is being replaced", world.resolved.names.first));
+    for _ in 0..4 {
+        world.time_passes();
+        let plan = world.plan();
+        world.apply(&plan);
+    }
+    assert!(told(&world).contains("does not know"));
+}

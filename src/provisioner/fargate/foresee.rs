@@ -2,12 +2,13 @@
 
 use super::plan::{Input, plan};
 use super::resolve::Resolved;
-use super::state::State;
+use super::state::{Found, State, serves};
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Access;
 use crate::auth::aws_auth::EntryState;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::{Outcome, Plan, Recheck, Step};
+use crate::provisioner::eks::handback::Handback;
 use crate::provisioner::{Foreseen, Onward, Seen};
 
 /// More passes than any group takes before it has to wait.
@@ -50,6 +51,20 @@ impl Seen for World {
             steps.extend(last.steps.iter().cloned());
         }
         Foreseen { steps, outcome: last.outcome, leaving: Vec::new(), at_once: 0, remove: 0 }
+    }
+
+    /// The original looks for the profile of the derived name alone, and would make it anew.
+    fn handback(&self, status: &InstanceGroupStatus) -> Handback {
+        let found = Found::of(&self.resolved, &self.state, status);
+        if let [_, _, ..] = found.own.as_slice() {
+            let outdated = |p: &&&FargateProfile| !serves(p, &self.resolved, None);
+            let old = found.own.iter().find(outdated).map_or("", |p| p.name.as_str());
+            return Handback::Rotating(format!("the Fargate profile {old}"));
+        }
+        Handback::Nothing(match found.own.iter().all(|profile| profile.name == self.resolved.names.first) {
+            true => "has the Fargate profile that its former controller knows",
+            false => "has a Fargate profile that its former controller does not know: it would make another beside it",
+        })
     }
 }
 
