@@ -19,7 +19,7 @@ use super::{Farewell, Onward, Order, Problem, Provisioner, Verdict, elsewhere};
 use crate::api::{InstanceGroupStatus, ProvisionerKind};
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::Plan;
-use state::{Whose, whose};
+use state::Whose;
 use wanted::{CONFIGURATION, Wanted};
 
 /// The provisioner `eks-managed`.
@@ -63,7 +63,7 @@ impl Provisioner for EksManaged {
                 o.inventory.forget_nodegroup(&name);
                 continue;
             };
-            if resolved.as_ref().is_none_or(|resolved| whose(resolved, status, &found) != Whose::Others) {
+            if resolved.as_ref().is_none_or(|resolved| observe::judged(o, resolved, status, &found) != Whose::Others) {
                 nodegroups.push((*found).clone());
             }
         }

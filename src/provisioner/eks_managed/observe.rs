@@ -76,6 +76,20 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     Ok(state)
 }
 
+/// Whose a node group is. One without tags that the status of another InstanceGroup names, and this one's does not, is
+/// the other's, though both are called alike and their nodes take on one role.
+pub(super) fn judged(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus, found: &Nodegroup) -> Whose {
+    let told = status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
+    let key = resolved.wanted.id.key();
+    match whose(resolved, status, found) {
+        Whose::Found if !told => {
+            let named = o.groups.with_scaling_group(&found.scaling_groups.join(","));
+            if named.iter().any(|other| *other != key) { Whose::Others } else { Whose::Found }
+        }
+        judged => judged,
+    }
+}
+
 async fn look(
     o: &Observer<'_>,
     resolved: &Resolved,
@@ -84,7 +98,7 @@ async fn look(
     state: &mut State,
 ) -> Observed<()> {
     let Some(found) = nodegroup(o, name).await? else { return Ok(()) };
-    match whose(resolved, status, &found) {
+    match judged(o, resolved, status, &found) {
         Whose::Ours | Whose::Found => {
             let wanted = (resolved.wanted.min, resolved.wanted.max);
             // A desired size that the autoscaler has just written must not be overwritten with the one before it.
