@@ -202,6 +202,17 @@ def test_what_cannot_be_is_told_by_field_and_nothing_is_made(tenant):
     assert {n["metadata"]["labels"][LABEL] for n in group.managed_nodes()} == set(group.names)
 
 
+def test_a_role_without_what_nodes_need_is_named(tenant):
+    """Nodes that may not join say nothing themselves: the group says what its role lacks."""
+    arn = tenant.cloud.make_role(f"{tenant.unique}-bare", policies=())
+    group = managed.apply(tenant, size=(1, 2), nodeRole=arn)
+    stalled = group.wait_condition("Stalled", timeout=ROTATION)
+    assert "NodeCreationFailure" in stalled["message"]
+    assert "spec.eks-managed.configuration.nodeRole lacks AmazonEKSWorkerNodePolicy" in stalled["message"]
+    group.delete()
+    group.wait_gone(ROTATION)
+
+
 ALONE = ("--enable-leader-election=false", "--resync-period", "10s")
 
 

@@ -16,7 +16,6 @@ use async_trait::async_trait;
 
 use super::ownership::ownership;
 use super::{Farewell, Onward, Order, Problem, Provisioner, Verdict, elsewhere};
-use crate::api::{InstanceGroupStatus, ProvisionerKind};
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::Plan;
 use state::Whose;
@@ -74,21 +73,9 @@ impl Provisioner for EksManaged {
 
 /// Everything that can be wrong with the merged spec itself.
 fn wanted(order: &Order) -> Result<Wanted, Vec<Problem>> {
-    if let Some(problem) = made_otherwise(order.status) {
-        return Err(vec![problem]);
-    }
     let wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
     match elsewhere(order.settings, &format!("{CONFIGURATION}.clusterName"), &wanted.cluster) {
         Some(problem) => Err(vec![problem]),
         None => Ok(wanted),
     }
-}
-
-/// What another provisioner made would be left behind.
-fn made_otherwise(status: &InstanceGroupStatus) -> Option<Problem> {
-    let before = status.provisioner.as_deref().filter(|p| !p.is_empty())?;
-    let kept = ProvisionerKind::parse(before) == Some(ProvisionerKind::EksManaged);
-    let rule = format!("cannot take over what the provisioner {before} made");
-    let remedy = "make a group of another name, move the pods, then delete this one";
-    (!kept).then(|| Problem::invalid("spec.provisioner", "eks-managed", rule, remedy))
 }
