@@ -60,22 +60,24 @@ def role(tenant, name="nodes"):
     return tenant.cloud.make_role(f"{tenant.unique}-{name}")
 
 
+def give_role(tenant, arn):
+    """Lets the admin's ConfigMap name the role of this tenant's nodes: the basic boundaries keep it from tenants."""
+    tenant.stanza({"spec": {"eks-managed": {"configuration": {"nodeRole": arn}}}})
+
+
 def manifest(tenant, name="web", size=(2, 4), spec=None, annotations=None, **configuration):
     """A short InstanceGroup of the provisioner eks-managed."""
     given = {"clusterName": tenant.cloud["cluster_name"], "subnets": ["demo-private-a", "demo-private-b"], "instanceType": "m5.large", **configuration}
     managed = {"minSize": size[0], "maxSize": size[1], "configuration": given}
-    body = {"provisioner": "eks-managed", **(spec or {}), "eks-managed": managed}
-    return tenant.manifest(name, body, annotations)
+    body = tenant.manifest(name, {"provisioner": "eks-managed", **(spec or {}), "eks-managed": managed}, annotations)
+    del body["spec"]["eks"]
+    return body
 
 
-def apply(tenant, name="web", size=(2, 4), spec=None, annotations=None, **configuration):
-    """Creates one with a role of its own unless `nodeRole` is given."""
-    configuration.setdefault("nodeRole", None)
-    if configuration["nodeRole"] is None:
-        configuration["nodeRole"] = role(tenant, name)
-    body = manifest(tenant, name, size, spec, annotations, **configuration)
-    body["spec"].pop("eks", None)
-    tenant.apply(body)
+def apply(tenant, name="web", size=(2, 4), spec=None, annotations=None, role_arn=None, **configuration):
+    """Creates one; its role is the tenant's own, made anew, unless it is given."""
+    give_role(tenant, role_arn or role(tenant, name))
+    tenant.apply(manifest(tenant, name, size, spec, annotations, **configuration))
     return Managed(tenant, name)
 
 

@@ -7,19 +7,10 @@ import yaml
 
 import support
 from e2e import harness, managed
-from e2e.harness import OWNERSHIP, PREFIX
+from e2e.harness import OWNERSHIP
 from e2e.managed import LABEL, RELEASES, UPDATES
 
 ROTATION = 400
-EXCLUDED = {PREFIX + "config-excluded": "true"}
-"""Each test names a role of its own, which the basic boundaries keep with the admin."""
-
-
-@pytest.fixture
-def tenant(make_tenant):
-    """A tenant in the shared cloud whose groups follow no boundaries."""
-    return make_tenant(annotations=EXCLUDED)
-
 
 def test_a_node_group_is_made_changed_in_place_and_deleted(tenant):
     """A user gets nodes with the sizes, labels, taints and tags of the spec, and nothing is left behind."""
@@ -136,7 +127,8 @@ def test_a_change_that_is_taken_back_keeps_the_old_nodes(tenant):
 def test_the_example_gives_what_it_asks_for(tenant):
     """The group that a user copies: labels, taints, disk and several types, from subnets by their names."""
     body = yaml.safe_load((support.REPOSITORY / "examples" / "managed.yaml").read_text())
-    body["spec"]["eks-managed"]["configuration"]["nodeRole"] = managed.role(tenant)
+    body["metadata"]["annotations"] = {"e2e": tenant.unique}
+    managed.give_role(tenant, managed.role(tenant))
     tenant.apply(body)
     group = managed.Managed(tenant, "managed").wait_ready(nodes=1)
     found, (node,) = group.nodegroup(), group.managed_nodes()
@@ -155,7 +147,7 @@ def test_the_originals_node_group_is_taken_over(tenant):
         clusterName=cloud["cluster_name"], nodegroupName=name, subnets=cloud["subnets"], nodeRole=arn, scalingConfig=sizes, instanceTypes=["m5.large"]
     )
     mark = cloud.now()
-    group = managed.apply(tenant, name, size=(1, 2), nodeRole=arn, instanceType="c5.large").wait_ready()
+    group = managed.apply(tenant, name, size=(1, 2), role_arn=arn, instanceType="c5.large").wait_ready()
     found = group.nodegroup()
     assert group.names == [name] and found["tags"][OWNERSHIP + "Namespace"] == tenant.namespace
     assert "m5.large -> c5.large" in group.wait_condition("Adopted")["message"]
@@ -192,12 +184,13 @@ def test_what_cannot_be_is_told_by_field_and_nothing_is_made(tenant):
     """A wrong subnet and a missing role: the condition names both fields, and EKS is not asked."""
     mark = tenant.cloud.now()
     missing = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
-    group = managed.apply(tenant, nodeRole=missing, subnets=["subnet-0123456789abcdef0"])
+    group = managed.apply(tenant, role_arn=missing, subnets=["subnet-0123456789abcdef0"])
     stalled = group.wait_condition("Stalled", reason="NotFound")
     assert "spec.eks-managed.configuration.nodeRole" in stalled["message"]
     assert "spec.eks-managed.configuration.subnets `subnet-0123456789abcdef0`" in stalled["message"]
     assert group.calls("CreateNodegroup", after=mark) == []
-    group.change(nodeRole=managed.role(tenant), subnets=tenant.cloud["subnets"])
+    managed.give_role(tenant, managed.role(tenant))
+    group.change(subnets=tenant.cloud["subnets"])
     group.wait_ready(nodes=2)
     assert {n["metadata"]["labels"][LABEL] for n in group.managed_nodes()} == set(group.names)
 
@@ -205,7 +198,7 @@ def test_what_cannot_be_is_told_by_field_and_nothing_is_made(tenant):
 def test_a_role_without_what_nodes_need_is_named(tenant):
     """Nodes that may not join say nothing themselves: the group says what its role lacks."""
     arn = tenant.cloud.make_role(f"{tenant.unique}-bare", policies=())
-    group = managed.apply(tenant, size=(1, 2), nodeRole=arn)
+    group = managed.apply(tenant, size=(1, 2), role_arn=arn)
     stalled = group.wait_condition("Stalled", timeout=ROTATION)
     assert "NodeCreationFailure" in stalled["message"]
     assert "spec.eks-managed.configuration.nodeRole lacks AmazonEKSWorkerNodePolicy" in stalled["message"]
@@ -232,7 +225,7 @@ def test_a_controller_that_is_killed_in_an_update_begins_no_second_one(own_cloud
     """Who restarts a controller must not have nodes replaced twice, nor an update lost from sight."""
     cloud = own_cloud()
     controller = start_controller(cloud, *ALONE)
-    tenant = harness.Tenant(cloud, controller, annotations=EXCLUDED)
+    tenant = harness.Tenant(cloud, controller)
     group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
     tenant.controller = crash(cloud, controller, start_controller, "UpdateNodegroupVersion", lambda: group.change(releaseVersion=RELEASES[2]))
     group.wait(lambda g: g.nodegroup()["releaseVersion"] == RELEASES[2], ROTATION, "the new release")
@@ -246,7 +239,7 @@ def test_a_controller_that_is_killed_in_a_replacement_ends_where_it_would_have(o
     """At the creation of the second group, at the first cordon and at the deletion of the old one: one of everything."""
     cloud = own_cloud()
     controller = start_controller(cloud, *ALONE)
-    tenant = harness.Tenant(cloud, controller, annotations=EXCLUDED)
+    tenant = harness.Tenant(cloud, controller)
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
     tenant.deployment("app", 2, label, {"maxUnavailable": 1})
