@@ -4,7 +4,7 @@ use instance_manager::api::FargateStatus;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
 use instance_manager::provisioner::fargate::plan::{Input, plan};
 use instance_manager::provisioner::fargate::resolve::{self, Environment, Resolved, public, resolve};
-use instance_manager::provisioner::fargate::state::{FormerRole, State};
+use instance_manager::provisioner::fargate::state::{FormerRole, State, taken};
 use instance_manager::provisioner::fargate::{delete, wanted};
 
 use super::{NOW, at, common, hold, overlay};
@@ -614,4 +614,30 @@ fn handback_tells_of_a_profile_that_the_original_does_not_look_for() {
         world.apply(&plan);
     }
     assert!(told(&world).contains("does not know"));
+}
+
+#[test]
+fn groups_whose_names_read_the_same_never_touch_each_others_profiles() {
+    let theirs = |name: String| {
+        let mut profile = profile(&resolved("{}"), &name, ProfileStatus::Active);
+        profile.tags.iter_mut().filter(|t| t.key.ends_with("/Namespace")).for_each(|t| t.value = "other".into());
+        profile
+    };
+    let taken = |w: &World| taken(&w.state.profiles, &w.resolved.names, &w.resolved.ownership);
+    let names = resolved("{}").names;
+    let first = fresh("{}").with(|w| w.state.profiles.push(theirs(names.first.clone())));
+    assert!(taken(&first), "it goes by names with a hash");
+    // What goes by such a name reads like a later profile of the group that came first.
+    let beside = theirs(names.generation("theirs"));
+    let world = plain().with(|w| w.state.profiles.push(beside));
+    assert!(!taken(&world));
+    assert_eq!((world.names(), world.plan().outcome), (vec![], Outcome::Converged));
+    // And who has a later name keeps it when another group takes the first one.
+    let swapped = plain().with(|w| {
+        w.state.profiles[0].name = names.generation("ours");
+        w.state.profiles.push(theirs(names.first.clone()));
+    });
+    assert!(!taken(&swapped));
+    assert_eq!(swapped.plan().outcome, Outcome::Converged);
+    assert_eq!(swapped.wants(OTHER).names(), ["Record", "CreateFargateProfile"]);
 }

@@ -48,7 +48,7 @@ impl Provisioner for Fargate {
                 Err(problems) => return Ok(Verdict::Refused(problems)),
             };
             let state = observe::state(o, &resolved, status).await?;
-            if distinct || !state::taken(&state.profiles, &resolved.ownership) {
+            if distinct || !state::taken(&state.profiles, &resolved.names, &resolved.ownership) {
                 break (resolved, state);
             }
             o.memory.set_collided(&id.key());

@@ -53,9 +53,11 @@ pub fn fits(profile: &FargateProfile, names: &ProfileNames, given_role: Option<&
         && (role == names.role || given_role == Some(&profile.role_arn))
 }
 
-/// Whether the derived names belong to another group, whose names read the same.
-pub fn taken(profiles: &[FargateProfile], ownership: &[Tag]) -> bool {
-    profiles.iter().any(|profile| foreign(&profile.tags, ownership))
+/// Whether the derived names belong to another group, whose names read the same. A group that has a profile under them
+/// keeps them: the other one's later names differ from its own.
+pub fn taken(profiles: &[FargateProfile], names: &ProfileNames, ownership: &[Tag]) -> bool {
+    let theirs = |p: &FargateProfile| p.name == names.first && foreign(&p.tags, ownership);
+    profiles.iter().any(theirs) && !profiles.iter().any(|p| owned(&p.tags, ownership))
 }
 
 /// What was found of this group.
@@ -64,7 +66,7 @@ pub struct Found<'a> {
     pub own: Vec<&'a FargateProfile>,
     /// The one among them that lacks the tags.
     pub untagged: Option<&'a FargateProfile>,
-    /// A profile of the derived name that nothing proves to be this group's.
+    /// A profile of the derived name that nothing proves to be this group's, which has none.
     pub stranger: Option<&'a FargateProfile>,
 }
 
@@ -79,9 +81,9 @@ impl<'a> Found<'a> {
             fits(p, &r.names, r.wanted.given_role.as_deref(), &r.ownership)
                 || (adopted && !foreign(&p.tags, &r.ownership))
         };
-        let (untagged, stranger) = (first.filter(ours), first.filter(|p| !ours(p)));
-        let own = state.profiles.iter().filter(|p| owned(&p.tags, &r.ownership)).chain(untagged).collect();
-        Found { own, untagged, stranger }
+        let untagged = first.filter(ours);
+        let own: Vec<_> = state.profiles.iter().filter(|p| owned(&p.tags, &r.ownership)).chain(untagged).collect();
+        Found { stranger: first.filter(|_| own.is_empty()), own, untagged }
     }
 
     /// The profile that does what is wanted now.
