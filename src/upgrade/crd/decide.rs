@@ -219,7 +219,8 @@ fn stale(input: &Input, resource: &Resource, remembered: bool) -> bool {
 
 fn failed(input: &Input, resource: &Resource, memory: Option<&StrategyProgress>, counted: bool) -> Decision {
     let named = input.named(input.wanted);
-    if input.outdated == 0 && !memory.is_some_and(|m| m.state.as_deref().is_some_and(|s| s != state::SUCCEEDED)) {
+    let concluded = |m: &StrategyProgress| m.state.as_deref().is_none_or(|state| state == state::SUCCEEDED);
+    if input.outdated == 0 && memory.is_none_or(concluded) {
         // Nothing was asked of it since this controller leads the group.
         return done();
     }
