@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import time
 
+import boto3
 import requests
 
 from localcloud import procs
@@ -71,6 +72,17 @@ class Cloud:
     def aws_snapshot(self):
         """Everything that there is in AWS, as text."""
         return _session().get(f"{self.facts['control']}/snapshot", timeout=30).text
+
+    def make_node_role(self, name):
+        """A role for nodes that AWS manages, as the admin of an account makes it once."""
+        env = self.facts["env"]
+        session = boto3.Session(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], region_name=env["AWS_REGION"])
+        iam = session.client("iam", endpoint_url=env["AWS_ENDPOINT_URL"])
+        trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
+        for policy in ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy"):
+            iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
+        print(f"  the role {name} is in AWS, for nodes that AWS manages")
 
     def created(self):
         """What was made in AWS, by the operation's name."""

@@ -44,8 +44,8 @@ def show(text):
 
 
 def all_ready(groups):
-    """Whether every group is converged with ready nodes."""
-    return groups and all(is_true(g, "Ready") and is_true(g, "NodesReady") for g in groups.values())
+    """Whether every group is converged with ready nodes; a Fargate profile has none."""
+    return groups and all(is_true(g, "Ready") and (is_true(g, "NodesReady") or "eks-fargate" in g["spec"]) for g in groups.values())
 
 
 def set_up(cloud):
@@ -54,6 +54,7 @@ def set_up(cloud):
     for namespace in ("team-search", "team-shop"):
         cloud.kubectl("create", "namespace", namespace)
         print(f"  namespace/{namespace} created")
+    cloud.make_node_role("demo-managed-nodes")
     cloud.apply(file("boundaries.yaml"))
 
 
@@ -77,6 +78,18 @@ def start_service(cloud, watch):
             raise Failed(f"the service has {len(pods)} pods ready after 60 s")
         time.sleep(0.2)
     print(f"  {PODS} of {PODS} pods ready, on {len(set(pods))} nodes")
+
+
+def create_beside(cloud, watch):
+    """A managed node group and a Fargate profile, and a pod for the latter."""
+    show(file("beside.yaml"))
+    cloud.apply(file("beside.yaml"))
+    groups = watch.until(lambda groups: len(groups) == 5 and all_ready(groups), "a managed node group and a Fargate profile")
+    print(f"  EKS runs the node group {groups['team-shop/batch']['status']['activeScalingGroupName']} for team-shop/batch")
+    cloud.apply(file("function.yaml"))
+    path = "/api/v1/namespaces/team-search/pods?labelSelector=runs-on%3Dfargate"
+    watch.until(lambda _: any(is_true(pod, "Ready") for pod in cloud.items(path)), "a pod on Fargate", header=False)
+    print(f"  the pod team-search/resize runs on {cloud.items(path)[0]['spec']['nodeName']}, without a node of anyone's")
 
 
 def plan(cloud, new):
@@ -186,6 +199,8 @@ def main():
         plan(cloud, new)
     with phase("the admin changes that one line; nodes rotate, one of each group at a time"):
         rotate(cloud, watch, new)
+    with phase("beside them: a node group that AWS manages, and a Fargate profile"):
+        create_beside(cloud, watch)
     with phase("a tenant deletes a group; its nodes are drained and nothing of it stays"):
         delete_group(cloud, watch)
     summary(cloud)

@@ -8,7 +8,7 @@ from cloud import Failed
 TOLD = ("NodeDraining", "InstanceTerminated", "TemplateVersionCreated", "TenantValuesRefused", "DrainBlocked", "InstanceGroupUpgradeFailed")
 # What every node's name ends with; left out of the lines.
 DOMAIN = ".us-west-2.compute.internal"
-COLUMNS = "    time  group             state               ready  updated  draining"
+COLUMNS = "    time  group                 state               ready  updated  draining"
 
 
 def condition(item, kind):
@@ -23,7 +23,8 @@ def is_true(item, kind):
 
 def group_of(node):
     """The group that a node belongs to, by the label that its user data gave it."""
-    return node["metadata"]["labels"].get("node.kubernetes.io/role", "?")
+    labels = node["metadata"]["labels"]
+    return labels.get("node.kubernetes.io/role") or labels.get("eks.amazonaws.com/nodegroup") or labels.get("eks.amazonaws.com/compute-type", "?")
 
 
 class Watch:
@@ -68,14 +69,14 @@ class Watch:
         for name, group in groups.items():
             status = group.get("status", {})
             nodes = status.get("nodes") or {}
-            desired = nodes.get("desired", group["spec"]["eks"]["minSize"])
+            desired = nodes.get("desired", next((section["minSize"] for section in group["spec"].values() if "minSize" in section), 0))
             row = (status.get("currentState", ""), f"{nodes.get('ready', 0)}/{desired}", f"{nodes.get('updated', 0)}/{desired}", nodes.get("draining", 0))
             if self._rows.get(name) != row:
                 self._rows[name] = row
-                self._say(f"{name:17} {row[0]:19} {row[1]:>5}  {row[2]:>7}  {row[3]:>8}")
+                self._say(f"{name:21} {row[0]:19} {row[1]:>5}  {row[2]:>7}  {row[3]:>8}")
         for name in self._rows.keys() - groups.keys():
             del self._rows[name]
-            self._say(f"{name:17} gone")
+            self._say(f"{name:21} gone")
 
     def _tell_nodes(self):
         nodes = self._cloud.nodes()
@@ -83,8 +84,9 @@ class Watch:
         for name, node in ready.items():
             if name not in self._nodes:
                 labels = node["metadata"]["labels"]
-                image = labels.get("instancemgr.keikoproj.io/image", "?")
-                self._say(f"  + node {name} of {group_of(node)}, zone {labels.get('topology.kubernetes.io/zone', '?')}, {image}")
+                image = labels.get("instancemgr.keikoproj.io/image") or labels.get("eks.amazonaws.com/nodegroup-image")
+                where = [f"zone {labels.get('topology.kubernetes.io/zone', '?')}", *([image] if image else [])]
+                self._say(f"  + node {name} of {group_of(node)}, {', '.join(where)}")
         for name in self._nodes.keys() - nodes.keys():
             self._say(f"  - node {name} of {group_of(self._nodes[name])}")
         self._nodes = {name: node for name, node in nodes.items() if name in ready or name in self._nodes}

@@ -20,9 +20,7 @@ use crate::nodes::NodeIndex;
 pub use crate::observe::ObserveError;
 use crate::observe::{Observed, Observer};
 use crate::plan::{self, Plan, Reason};
-use crate::provisioner::{
-    self, Farewell, GroupId, Order, Problem, Seen, Settings, Verdict, identity, sentence, supported,
-};
+use crate::provisioner::{self, Farewell, GroupId, Order, Problem, Seen, Settings, Verdict, identity, sentence};
 use crate::report::Bounds;
 use crate::spot::Recommendations;
 
@@ -183,17 +181,10 @@ impl Corridor {
         let status = group.status.clone().unwrap_or_default();
         let spec = effective(group, id, around).ok().map(|(effective, _)| effective.spec);
         let kind = made_by(&status).or_else(|| kind(spec.as_ref()?)).unwrap_or(ProvisionerKind::Eks);
-        let Some(provisioner) = provisioner::of(kind) else {
-            let message = format!(
-                "what the provisioner {} made cannot be removed by this release; remove it by hand, then the finalizer",
-                kind.as_str()
-            );
-            let plan = plan::blocked(id, Reason::NotSupported, message);
-            return Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: None });
-        };
         let spec = spec.and_then(|spec| api::validate::decode_spec(&spec).ok());
-        let plan =
-            provisioner.deletion(observer, Farewell { id, spec, status: &status, settings: &self.settings }).await?;
+        let plan = provisioner::of(kind)
+            .deletion(observer, Farewell { id, spec, status: &status, settings: &self.settings })
+            .await?;
         Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: None })
     }
 }
@@ -227,13 +218,10 @@ fn judged(
         let remedy = "use eks, eks-managed or eks-fargate";
         return Err(vec![Problem::invalid("spec.provisioner", given, "is no provisioner", remedy)]);
     };
-    let Some(provisioner) = provisioner::of(kind) else {
-        return Err(supported::unsupported(&spec, &effective.annotations));
-    };
     let policy = around.in_force.boundaries.as_ref().map(|b| b.policy.check(effective, &id.namespace, around.counts));
     let violations = policy.unwrap_or_default();
     if violations.is_empty() {
-        return Ok((spec, provisioner));
+        return Ok((spec, provisioner::of(kind)));
     }
     let problem = |v: &crate::boundaries::Violation| {
         Problem::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).because(Reason::PolicyViolation)

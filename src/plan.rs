@@ -418,8 +418,6 @@ pub enum Phase {
 pub enum Reason {
     /// The merged spec cannot be worked with.
     InvalidSpec,
-    /// A field whose feature is not there.
-    NotSupported,
     /// A right is missing in AWS or Kubernetes.
     MissingPermission,
     /// AWS refused a value.

@@ -14,7 +14,6 @@ use instance_manager::aws::{
     NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{Outcome, Plan, Reason, Step};
-use instance_manager::provisioner::Problem;
 use instance_manager::provisioner::eks::plan::{Input, plan};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::state::{State, Version};
@@ -331,13 +330,6 @@ fn left_by_another() -> World {
         })
 }
 
-/// It asks for something that a release does not have.
-fn unsupported(w: &mut World) {
-    let (rule, remedy) = ("needs something that this release does not have", "remove it");
-    let problem = Problem::invalid("spec.eks.something", "", rule, remedy).because(Reason::NotSupported);
-    w.resolved.wanted.unsupported = vec![problem];
-}
-
 fn scenarios() -> Vec<(&'static str, World)> {
     let given = || resolved("eks: {configuration: {roleName: given}}", &[]);
     let second = |w: &mut World| {
@@ -575,8 +567,6 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 })
                 .with(|w| w.resolved.wanted.max = 3),
         ),
-        ("not-supported", plain().wants("eks: {maxSize: 5}").with(unsupported)),
-        ("not-supported-before-it-is-made", fresh(resolved("{}", &[])).with(unsupported)),
         (
             "name-collision",
             plain().group(|g| {

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use instance_manager::provisioner::supported::TABLE;
-
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -17,7 +15,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Everything that decides.
-const PURE: [&str; 39] = [
+const PURE: [&str; 38] = [
     "src/boundaries",
     "src/config.rs",
     "src/plan.rs",
@@ -28,7 +26,6 @@ const PURE: [&str; 39] = [
     "src/provisioner/mod.rs",
     "src/provisioner/ownership.rs",
     "src/provisioner/seen.rs",
-    "src/provisioner/supported.rs",
     "src/provisioner/eks/configuration.rs",
     "src/provisioner/eks/create.rs",
     "src/provisioner/eks/delete.rs",
@@ -94,12 +91,4 @@ fn what_decides_has_no_client_no_clock_no_environment_and_no_log() {
             assert!(found.is_none(), "{}: {found:?} in a module that only decides: {line}", file.display());
         }
     }
-}
-
-#[test]
-fn the_documented_list_of_what_is_not_supported_is_the_one_in_the_code() {
-    let text = std::fs::read_to_string(root("docs/not-supported.md")).expect("the page is there");
-    let documented: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).collect();
-    let coded: Vec<_> = TABLE.iter().map(|row| format!("| `{}` | {} |", row.field, row.feature)).collect();
-    assert_eq!(documented, coded);
 }

@@ -99,7 +99,6 @@ fn recovers(reason: Reason) -> bool {
         | Reason::Degraded
         | Reason::NotOurs => true,
         Reason::InvalidSpec
-        | Reason::NotSupported
         | Reason::MissingPermission
         | Reason::RefusedByAws
         | Reason::BoundariesUnavailable

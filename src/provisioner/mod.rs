@@ -8,7 +8,6 @@ pub mod fargate;
 pub mod join;
 pub mod ownership;
 pub mod seen;
-pub mod supported;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -98,12 +97,12 @@ pub trait Provisioner: Sync {
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan>;
 }
 
-/// The provisioner of a kind; `None` for one that is not there yet.
-pub fn of(kind: ProvisionerKind) -> Option<&'static dyn Provisioner> {
+/// The provisioner of a kind.
+pub fn of(kind: ProvisionerKind) -> &'static dyn Provisioner {
     match kind {
-        ProvisionerKind::Eks => Some(&eks::Eks),
-        ProvisionerKind::EksManaged => Some(&eks_managed::EksManaged),
-        ProvisionerKind::EksFargate => Some(&fargate::Fargate),
+        ProvisionerKind::Eks => &eks::Eks,
+        ProvisionerKind::EksManaged => &eks_managed::EksManaged,
+        ProvisionerKind::EksFargate => &fargate::Fargate,
     }
 }
 

@@ -160,7 +160,7 @@ def test_the_originals_node_group_is_taken_over(tenant):
 
 def test_a_node_group_that_another_tenants_status_names_is_not_taken_over(make_tenant, unique):
     """The original calls node groups of two namespaces alike: a newcomer of that name must not get the other one's nodes."""
-    one, two = make_tenant(namespace=f"{unique}-one"), make_tenant(namespace=f"{unique}-two")
+    one, two = (make_tenant(namespace=f"{unique}-{end}") for end in ("one", "two"))
     cloud, name = one.cloud, f"web-{unique}"
     arn, eks = managed.role(one), cloud.boto("eks")
     sizes = {"minSize": 1, "maxSize": 2, "desiredSize": 1}
@@ -168,12 +168,12 @@ def test_a_node_group_that_another_tenants_status_names_is_not_taken_over(make_t
     described = lambda: eks.describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
     support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the original's node group")
     # The first cannot be taken over yet, for its spec is wrong; its status is the original's.
-    first = managed.apply(one, name, size=(3, 2), nodeRole=arn)
+    first = managed.apply(one, name, size=(3, 2), role_arn=arn)
     first.wait_condition("Stalled", reason="InvalidSpec")
     asg = described()["resources"]["autoScalingGroups"][0]["name"]
     path = f"/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/{one.namespace}/instancegroups/{name}/status"
     cloud.patch(path, {"status": {"activeScalingGroupName": asg}})
-    second = managed.apply(two, name, size=(1, 2), nodeRole=arn).wait_ready(nodes=1)
+    second = managed.apply(two, name, size=(1, 2), role_arn=arn).wait_ready(nodes=1)
     assert name not in second.names and not any(key.startswith(OWNERSHIP) for key in described()["tags"])
     first.change({"minSize": 1})
     first.wait_ready(nodes=1)

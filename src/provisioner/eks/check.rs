@@ -25,9 +25,6 @@ pub struct Looked {
 
 /// Whether a version will be made or pinned that the group does not launch now.
 pub fn due(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> bool {
-    if !resolved.wanted.unsupported.is_empty() {
-        return false;
-    }
     let Some(group) = &state.group else { return true };
     match (&group.template, configuration::of(group)) {
         (Some(pin), _) => !matches!(state::pinned(resolved, state, status, pin), Pinned::Current { .. }),

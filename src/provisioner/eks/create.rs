@@ -11,19 +11,10 @@ use crate::auth::access_entries::Joined;
 use crate::aws::{NewRole, NewScalingGroup, NewTemplate, NewVersion, TemplatePin};
 use crate::plan::{Draft, Drift, Outcome, Phase, Pin, Reason, Recheck, Step, Told, waiting};
 use crate::provisioner::ownership::foreign;
-use crate::provisioner::sentence;
 
 /// Everything up to the scaling group, which waits until IAM knows its profile.
 pub fn group(input: &Input, draft: &mut Draft) {
     let r = input.resolved;
-    if !r.wanted.unsupported.is_empty() {
-        draft.steps.clear();
-        return draft.decide(Outcome::Blocked {
-            reason: Reason::NotSupported,
-            message: sentence(&r.wanted.unsupported),
-            deleting: false,
-        });
-    }
     // While the status still has its name.
     if let Some(leftover) = &input.state.leftover {
         draft.step(Step::DeleteTemplate { template: leftover.id.clone() });

@@ -73,7 +73,6 @@ pub fn foresee(input: &Input, first: &Plan) -> Foreseen {
     let (wanted, group) = (&input.resolved.wanted, &input.state.group);
     let desired = group.as_ref().map_or(0, |g| g.desired);
     let heaviest = group.iter().flat_map(|g| &g.instances).map(|i| i.weight as usize).max().unwrap_or(1);
-    let held = !wanted.unsupported.is_empty();
     Foreseen {
         steps,
         outcome: last.outcome,
@@ -81,8 +80,8 @@ pub fn foresee(input: &Input, first: &Plan) -> Foreseen {
             Some(_) => 0,
             None => wanted.strategy.max_unavailable.nodes(usize::try_from(desired).unwrap_or(0), heaviest),
         },
-        leaving: if held { Vec::new() } else { leaving },
-        remove: if held { 0 } else { usize::try_from(desired - wanted.max).unwrap_or(0) },
+        leaving,
+        remove: usize::try_from(desired - wanted.max).unwrap_or(0),
     }
 }
 

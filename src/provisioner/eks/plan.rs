@@ -14,7 +14,6 @@ use crate::auth::access_entries::Joined;
 use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
 use crate::plan::{Draft, Drift, Facts, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, waiting};
 use crate::provisioner::ownership::owned;
-use crate::provisioner::sentence;
 use crate::timing::Timing;
 
 /// Everything that a plan depends on.
@@ -67,14 +66,6 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     record(input, &joined, draft);
     recommended(input, draft);
     authorise(joined, draft);
-    if !input.resolved.wanted.unsupported.is_empty() {
-        sizes(input, group, None, draft);
-        return draft.decide(Outcome::Blocked {
-            reason: Reason::NotSupported,
-            message: sentence(&input.resolved.wanted.unsupported),
-            deleting: false,
-        });
-    }
     if input.resolved.own_role {
         create::role(input, draft);
     }
@@ -211,7 +202,7 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
         change.max = Some(max);
         because.push(Drift::new("maxSize", group.max, max));
     }
-    if w.unsupported.is_empty() && group.subnets != input.resolved.subnets {
+    if group.subnets != input.resolved.subnets {
         change.subnets = Some(input.resolved.subnets.clone());
         because.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
     }
@@ -264,7 +255,7 @@ fn buy(
     because: &mut Vec<Drift>,
     draft: &Draft,
 ) -> Option<Pin> {
-    if !input.resolved.wanted.unsupported.is_empty() || draft.outcome.is_some() {
+    if draft.outcome.is_some() {
         return pin;
     }
     let repins = draft.steps.iter().any(|s| matches!(s.step, Step::UpdateGroup { .. }));

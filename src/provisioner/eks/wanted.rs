@@ -19,7 +19,7 @@ use crate::auth::JoinAuth;
 use crate::aws::{
     BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
 };
-use crate::provisioner::{GroupId, Problem, supported};
+use crate::provisioner::{GroupId, Problem};
 use crate::redact::Redacted;
 use crate::upgrade::crd::CrdUpgrade;
 pub use attributes::{METRICS, PROCESSES};
@@ -116,8 +116,6 @@ pub struct Wanted {
     pub placement: Option<Placement>,
     /// ARNs of licence configurations.
     pub licenses: Vec<String>,
-    /// Fields whose feature is not there: sizes, joining and deletion go on.
-    pub unsupported: Vec<Problem>,
 }
 
 /// An existing IAM role and instance profile.
@@ -228,7 +226,6 @@ pub fn parse(
     let empty = EksConfiguration::default();
     let eks = spec.eks.clone().unwrap_or_default();
     let c = eks.configuration.as_ref().unwrap_or(&empty);
-    let unsupported = supported::unsupported(spec, annotations);
     let (min, max) = sizes(&mut problems, eks.min_size, eks.max_size);
     let stages = stages(c);
     let family = effective_family(
@@ -300,7 +297,6 @@ pub fn parse(
         metadata: metadata(&mut problems, c),
         placement: placement(&mut problems, c),
         licenses: list(&c.license_specifications),
-        unsupported,
     };
     problems.done(with_autoscaler_tags(wanted))
 }
