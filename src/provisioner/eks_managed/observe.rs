@@ -189,7 +189,7 @@ async fn lacking(o: &Observer<'_>, role_arn: &str) -> AwsResult<Vec<String>> {
     let attached = o.inventory.attached(role, &asked, o.resync).await?;
     let has = |name: &&str| attached.contains(&arn(name));
     let mut lacking: Vec<_> = NEEDED.iter().filter(|name| !has(name)).map(|name| (*name).to_owned()).collect();
-    if !PULL.iter().any(|name| has(name)) {
+    if !PULL.iter().any(has) {
         lacking.push(PULL[0].to_owned());
     }
     Ok(lacking)
