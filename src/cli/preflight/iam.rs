@@ -140,8 +140,9 @@ mod tests {
     #[test]
     fn a_statement_is_asked_for_with_what_its_conditions_want() {
         let asked = policy().asked();
-        let attach = asked.iter().find(|a| a.actions.contains(&"iam:AttachRolePolicy".to_owned())).unwrap();
-        assert_eq!(attach.resource.as_deref(), Some("arn:aws-cn:iam::42:role/blue-preflight"));
+        let nodes = |a: &&Simulation| a.resource.as_deref() == Some("arn:aws-cn:iam::42:role/blue-preflight");
+        let attaches = |a: &&Simulation| a.actions.contains(&"iam:AttachRolePolicy".to_owned());
+        let attach = asked.iter().filter(nodes).find(attaches).unwrap();
         let told = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         assert_eq!(told("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));
         assert_eq!(told("iam:PolicyARN"), Some("arn:aws-cn:iam::aws:policy/AmazonEKSWorkerNodePolicy"));
