@@ -20,7 +20,9 @@ use crate::nodes::NodeIndex;
 pub use crate::observe::ObserveError;
 use crate::observe::{Observed, Observer};
 use crate::plan::{self, Plan, Reason};
-use crate::provisioner::{self, Farewell, GroupId, Order, Problem, Seen, Settings, Verdict, identity, sentence};
+use crate::provisioner::{
+    self, Farewell, GroupId, Order, Problem, Seen, Settings, Verdict, identity, registry, sentence,
+};
 use crate::report::Bounds;
 use crate::spot::Recommendations;
 
@@ -140,7 +142,7 @@ impl Corridor {
         };
         Ok(match provisioner.walk(observer, order).await? {
             Verdict::Planned(plan, seen) => {
-                Walked { plan, bounds: None, effective: None, failed: None, seen: Some(seen) }
+                Walked { plan: *plan, bounds: None, effective: None, failed: None, seen: Some(seen) }
             }
             Verdict::Refused(problems) => Walked::refused(id, &problems),
         })
@@ -182,7 +184,7 @@ impl Corridor {
         let spec = effective(group, id, around).ok().map(|(effective, _)| effective.spec);
         let kind = made_by(&status).or_else(|| kind(spec.as_ref()?)).unwrap_or(ProvisionerKind::Eks);
         let spec = spec.and_then(|spec| api::validate::decode_spec(&spec).ok());
-        let plan = provisioner::of(kind)
+        let plan = registry::of(kind)
             .deletion(observer, Farewell { id, spec, status: &status, settings: &self.settings })
             .await?;
         Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: None })
@@ -221,7 +223,7 @@ fn judged(
     let policy = around.in_force.boundaries.as_ref().map(|b| b.policy.check(effective, &id.namespace, around.counts));
     let violations = policy.unwrap_or_default();
     if violations.is_empty() {
-        return Ok((spec, provisioner::of(kind)));
+        return Ok((spec, registry::of(kind)));
     }
     let problem = |v: &crate::boundaries::Violation| {
         Problem::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).because(Reason::PolicyViolation)

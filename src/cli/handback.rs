@@ -17,7 +17,7 @@ use crate::cluster;
 use crate::controller::{Stored, key};
 use crate::leader::LeaderConfig;
 use crate::plan::Outcome;
-use crate::provisioner::eks::handback::Handback;
+use crate::provisioner::Handback;
 
 /// Runs the command: 0 when every group is handed back, 2 when a dry run found something to do or a group could not be
 /// looked at, 1 when it refuses.

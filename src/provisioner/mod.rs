@@ -7,6 +7,7 @@ pub mod eks_managed;
 pub mod fargate;
 pub mod join;
 pub mod ownership;
+pub mod registry;
 pub mod seen;
 
 use std::collections::BTreeMap;
@@ -16,14 +17,14 @@ use async_trait::async_trait;
 use serde::Serialize;
 
 pub use crate::api::{GroupId, identity};
-use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, ScalingConfigurationKind};
+use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
 use crate::auth::JoinAuth;
 use crate::boundaries::Policy;
 use crate::observe::{Observed, Observer};
 use crate::plan::{Plan, Reason};
 use crate::spot::Recommendations;
 use crate::timing::Timing;
-pub use seen::{Foreseen, Leaving, Onward, Seen};
+pub use seen::{Foreseen, Handback, Leaving, Onward, Seen};
 
 /// What this process was started with, as far as a plan depends on it.
 #[derive(Clone, Debug)]
@@ -83,7 +84,7 @@ pub struct Farewell<'a> {
 /// What comes of an order.
 pub enum Verdict {
     /// A plan, and what it was made from.
-    Planned(Plan, Box<dyn Seen>),
+    Planned(Box<Plan>, Box<dyn Seen>),
     /// The merged spec cannot be worked with.
     Refused(Vec<Problem>),
 }
@@ -95,15 +96,6 @@ pub trait Provisioner: Sync {
     async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict>;
     /// Plans one pass of taking a group down.
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan>;
-}
-
-/// The provisioner of a kind.
-pub fn of(kind: ProvisionerKind) -> &'static dyn Provisioner {
-    match kind {
-        ProvisionerKind::Eks => &eks::Eks,
-        ProvisionerKind::EksManaged => &eks_managed::EksManaged,
-        ProvisionerKind::EksFargate => &fargate::Fargate,
-    }
 }
 
 /// One thing that is wrong with a merged spec: where, what, which rule, and what to do.

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Settings;
-use super::eks::handback::Handback;
 use crate::api::InstanceGroupStatus;
 use crate::aws::LaunchTemplate;
+use crate::aws::MixedPolicy;
 use crate::plan::{Drift, Outcome, Plan, Planned};
 
 /// A node that goes, and why.
@@ -34,6 +34,33 @@ pub struct Foreseen {
     pub at_once: usize,
     /// Nodes that go for good, because the group is to be smaller.
     pub remove: usize,
+}
+
+/// What becomes of one scaling group.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Handback {
+    /// It is pinned to the newest version, and can follow `$Latest` without any difference.
+    Follow {
+        /// The launch template.
+        template: String,
+        /// The version that it is pinned to.
+        number: i64,
+        /// Its mixed instances policy, which goes with the pin.
+        mixed: Option<MixedPolicy>,
+    },
+    /// There is nothing to hand back.
+    Nothing(&'static str),
+    /// Nobody knows whether it is pinned, because the group cannot be looked at.
+    Skipped(String),
+    /// Nodes are being replaced: what is half done is finished by whoever began it.
+    Rotating(String),
+    /// `$Latest` would be another version than the pinned one.
+    Older {
+        /// The version that it is pinned to.
+        number: i64,
+        /// The newest one.
+        latest: i64,
+    },
 }
 
 /// What going on from a plan depends on, beside what was seen.

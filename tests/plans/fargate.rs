@@ -591,8 +591,8 @@ fn the_command_plan_tells_that_the_older_profile_goes_and_whether_a_lock_holds_i
 
 #[test]
 fn handback_tells_of_a_profile_that_the_original_does_not_look_for() {
+    use instance_manager::provisioner::Handback;
     use instance_manager::provisioner::Seen as _;
-    use instance_manager::provisioner::eks::handback::Handback;
     use instance_manager::provisioner::fargate::foresee::World as Seen;
     let told = |world: &World| {
         let seen = Seen { resolved: world.resolved.clone(), state: world.state.clone() };

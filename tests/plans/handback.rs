@@ -1,6 +1,7 @@
 //! What may be given back to the controller that was there before.
 
-use instance_manager::provisioner::eks::handback::{Handback, handback};
+use instance_manager::provisioner::Handback;
+use instance_manager::provisioner::eks::handback::handback;
 
 use super::*;
 

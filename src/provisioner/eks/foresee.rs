@@ -1,7 +1,7 @@
 //! Plans on: what the passes after this one would do, should every step
 //! succeed and nothing else change. Only `plan` asks; the controller looks again.
 
-use super::handback::{Handback, handback};
+use super::handback::handback;
 use super::plan::{Input, plan};
 use super::resolve::Resolved;
 use super::state::{State, Version, members};
@@ -10,7 +10,7 @@ use crate::auth::access_entries::Access;
 use crate::auth::aws_auth::EntryState;
 use crate::aws::{InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, TemplatePin, WarmPool};
 use crate::plan::{Outcome, Pin, Plan, Recheck, Step};
-use crate::provisioner::{Foreseen, Leaving, Onward, Seen};
+use crate::provisioner::{Foreseen, Handback, Leaving, Onward, Seen};
 
 /// More passes than any group takes before it has to wait.
 const PASSES: usize = 8;

@@ -3,35 +3,9 @@
 use super::resolve::Resolved;
 use super::state::{self, State};
 use crate::api::InstanceGroupStatus;
-use crate::aws::{InstanceState, MixedPolicy};
+use crate::aws::InstanceState;
+use crate::provisioner::Handback;
 use crate::provisioner::ownership::owned;
-
-/// What becomes of one scaling group.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Handback {
-    /// It is pinned to the newest version, and can follow `$Latest` without any difference.
-    Follow {
-        /// The launch template.
-        template: String,
-        /// The version that it is pinned to.
-        number: i64,
-        /// Its mixed instances policy, which goes with the pin.
-        mixed: Option<MixedPolicy>,
-    },
-    /// There is nothing to hand back.
-    Nothing(&'static str),
-    /// Nobody knows whether it is pinned, because the group cannot be looked at.
-    Skipped(String),
-    /// Nodes are being replaced: what is half done is finished by whoever began it.
-    Rotating(String),
-    /// `$Latest` would be another version than the pinned one.
-    Older {
-        /// The version that it is pinned to.
-        number: i64,
-        /// The newest one.
-        latest: i64,
-    },
-}
 
 /// Judges one group. Pure.
 pub fn handback(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> Handback {

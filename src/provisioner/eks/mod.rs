@@ -82,7 +82,7 @@ impl Provisioner for Eks {
             timing: &settings.timing,
             now: o.now,
         });
-        Ok(Verdict::Planned(plan, Box::new(foresee::World { resolved, state })))
+        Ok(Verdict::Planned(Box::new(plan), Box::new(foresee::World { resolved, state })))
     }
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {

@@ -6,7 +6,7 @@ use super::state::{Group, State, as_taken_over, differences, split, version_diff
 use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::MaxUnavailable;
 use crate::plan::{Drift, Plan};
-use crate::provisioner::eks::handback::Handback;
+use crate::provisioner::Handback;
 use crate::provisioner::{Foreseen, Leaving, Onward, Seen};
 
 /// What is wanted and what there is.

@@ -40,7 +40,7 @@ impl Provisioner for EksManaged {
         let world = foresee::World { resolved, state };
         let onward = Onward { status: order.status, lock: order.lock, settings: order.settings, now: o.now };
         let plan = plan::plan(&world.input(&onward));
-        Ok(Verdict::Planned(plan, Box::new(world)))
+        Ok(Verdict::Planned(Box::new(plan), Box::new(world)))
     }
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {

@@ -8,7 +8,7 @@ use crate::auth::access_entries::Access;
 use crate::auth::aws_auth::EntryState;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::{Outcome, Plan, Recheck, Step};
-use crate::provisioner::eks::handback::Handback;
+use crate::provisioner::Handback;
 use crate::provisioner::{Foreseen, Onward, Seen};
 
 /// More passes than any group takes before it has to wait.

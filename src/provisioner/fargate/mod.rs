@@ -61,7 +61,7 @@ impl Provisioner for Fargate {
         let timing = &settings.timing;
         let input = plan::Input { resolved: &resolved, state: &state, status, lock: order.lock, timing, now: o.now };
         let plan = plan::plan(&input);
-        Ok(Verdict::Planned(plan, Box::new(foresee::World { resolved, state })))
+        Ok(Verdict::Planned(Box::new(plan), Box::new(foresee::World { resolved, state })))
     }
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
