@@ -9,6 +9,7 @@ import support
 from e2e import harness, managed
 from e2e.harness import OWNERSHIP
 from e2e.managed import LABEL, RELEASES, UPDATES
+from e2e.test_plan import planned
 
 ROTATION = 400
 
@@ -105,6 +106,23 @@ def test_another_instance_type_is_a_second_group_that_takes_the_pods_over(tenant
     assert any(tenant.namespace == e["objectRef"]["namespace"] for e in evicted)
     ended = [e for e in tenant.cloud.aws_events(mark) if e.get("group") == asg and e.get("state") == "Terminating"]
     assert all(e["seq"] > deleted[0]["seq"] for e in ended), "an old node went before its group was deleted"
+
+
+def test_a_lock_holds_the_second_group_and_plan_tells_which_nodes_would_go(tenant):
+    """A user who pulled the brake sees what waits behind it, and nothing is made until it is let go."""
+    group = managed.apply(tenant, size=(1, 2)).wait_ready(nodes=1)
+    (old,), mark = group.names, tenant.cloud.now()
+    group.annotate(lock_upgrades="true")
+    group.change(instanceType="c5.large")
+    group.wait_state("Locked")
+    _, answer = planned(tenant.cloud, group.key)
+    (told,) = answer["groups"]
+    assert told["change"] == "rotate" and told["held"], told
+    assert [n["because"] for n in told["rotate"]] == [[{"field": "instanceType", "from": "m5.large", "to": "c5.large"}]]
+    assert group.calls("CreateNodegroup", *UPDATES, after=mark) == []
+    group.annotate(lock_upgrades=None)
+    group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")
+    group.wait_ready(nodes=1)
 
 
 def test_a_change_that_is_taken_back_keeps_the_old_nodes(tenant):
