@@ -54,6 +54,8 @@ pub struct Metrics {
     revision: IntGaugeVec,
     boundaries_valid: IntGauge,
     boundaries_warnings: IntGauge,
+    roles: IntGauge,
+    roles_without_access_entry: IntGauge,
     leader: IntGauge,
     other_controller: IntGauge,
     results: IntCounterVec,
@@ -125,6 +127,11 @@ impl Metrics {
             )?,
             boundaries_warnings: build
                 .gauge("instance_manager_boundaries_warnings", "Warnings about the ConfigMap in force.")?,
+            roles: build.gauge("instance_manager_roles", "Roles that groups use.")?,
+            roles_without_access_entry: build.gauge(
+                "instance_manager_roles_without_access_entry",
+                "Roles of which some group has not seen an access entry.",
+            )?,
             leader: build.gauge("instance_manager_leader", "1 when this process leads.")?,
             other_controller: build.gauge(
                 "instance_manager_other_controller",
@@ -273,6 +280,12 @@ impl Metrics {
         }
         self.boundaries_valid.set(i64::from(valid));
         self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
+    }
+
+    /// How many roles the groups use, and how many of them have no access entry that each of their groups has seen.
+    pub fn roles(&self, all: usize, without_access_entry: usize) {
+        self.roles.set(i64::try_from(all).unwrap_or(i64::MAX));
+        self.roles_without_access_entry.set(i64::try_from(without_access_entry).unwrap_or(i64::MAX));
     }
 
     /// Whether this process leads.

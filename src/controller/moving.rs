@@ -21,9 +21,11 @@ pub async fn follow(shared: Arc<Shared>) {
             (last, told) = (None, None);
             continue;
         }
+        let (roles, without) = shared.stores.index.roles_without_entry();
+        shared.metrics.roles(roles, without.len());
         let asked = shared.corridor.settings.join_auth;
         let moving = matches!(asked, JoinAuth::Both | JoinAuth::AccessEntries);
-        let now = moving.then(|| progress(&shared)).and_then(|progress| statement(asked, &progress));
+        let now = moving.then(|| progress(&shared, roles, without)).and_then(|progress| statement(asked, &progress));
         if now == last && now != told {
             if let Some(now) = &now {
                 announce(now, &shared).await;
@@ -34,8 +36,7 @@ pub async fn follow(shared: Arc<Shared>) {
     }
 }
 
-fn progress(shared: &Shared) -> Progress {
-    let (roles, without) = shared.stores.index.roles_without_entry();
+fn progress(shared: &Shared, roles: usize, without: Vec<String>) -> Progress {
     let map_roles = shared.stores.map_roles.read().expect("nobody panics holding it").clone().flatten();
     let ours = shared.stores.index.authorised_roles();
     let is_ours = |role: &String| ours.contains(&aws_auth::without_path(role).to_lowercase());
