@@ -233,6 +233,20 @@ pub struct ManagedAttributes {
     pub adopted: Option<AdoptedResources>,
 }
 
+impl ManagedAttributes {
+    /// All of it as a merge patch over what is stored: a field that is empty now is taken out, which an absent one is not.
+    pub fn over(&self, stored: &Self) -> Value {
+        let plain = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
+        let mut patch = plain(self);
+        for (key, _) in plain(stored).as_object().into_iter().flatten() {
+            if patch.get(key).is_none() {
+                patch[key] = Value::Null;
+            }
+        }
+        patch
+    }
+}
+
 /// Ids of resources that were taken over. AWS gives none of them twice, so what bears one is the very thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

@@ -125,3 +125,28 @@ fn tag_specifications_are_sorted_and_empty_ones_are_none() {
     let wanted = vec![TagSpecification { resource_type: "volume".into(), tags }];
     assert_eq!(resolved(extra, &[]).data.tag_specifications, wanted);
 }
+
+#[test]
+fn a_record_that_empties_is_written_once_and_is_gone() {
+    let emptied = |field: &str| {
+        let mut world = standing(resolved("{}", &[])).with(|w| {
+            let managed = w.status.managed.as_mut().expect("a record");
+            (managed.hooks, managed.processes) = (vec!["drain".into()], vec!["AZRebalance".into()]);
+            managed.metrics = vec!["GroupMinSize".into()];
+            managed.warm_pool = true;
+        });
+        let records = |w: &World| -> Vec<Value> {
+            let steps = w.plan().steps;
+            let record = |p: Planned| if let Step::Record { status } = p.step { Some(status) } else { None };
+            steps.into_iter().filter_map(record).collect()
+        };
+        let first = records(&world);
+        assert_eq!(first.len(), 1, "{first:?}");
+        let mut stored = json!(world.status);
+        instance_manager::api::merge_patch(&mut stored, &first[0]);
+        assert!(stored["managed"].get(field).is_none(), "{field}: {stored}");
+        world.status = serde_json::from_value(stored).expect("a status");
+        assert_eq!(records(&world), Vec::<Value>::new(), "{field}");
+    };
+    ["hooks", "processes", "metrics", "warmPool"].into_iter().for_each(emptied);
+}

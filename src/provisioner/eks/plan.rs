@@ -150,7 +150,7 @@ pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
         ..ManagedAttributes::default()
     };
     if managed != old || input.status.managed.is_none() {
-        let mut status = json!({ "managed": managed });
+        let mut status = json!({ "managed": managed.over(&old) });
         if input.status.active_scaling_group_name.as_deref() != Some(&r.names.group) {
             status["activeScalingGroupName"] = json!(r.names.group);
             status["activeLaunchTemplateName"] = json!(r.names.template);
