@@ -141,6 +141,17 @@ impl Cloud {
         })
     }
 
+    /// The same after what the plan records was written.
+    fn recorded(&self) -> Self {
+        let mut status = json!(self.status);
+        for planned in self.plan().steps {
+            if let Step::Record { status: patch } = planned.step {
+                instance_manager::api::merge_patch(&mut status, &patch);
+            }
+        }
+        Cloud { status: serde_json::from_value(status).expect("a status"), ..self.clone() }
+    }
+
     fn steps(&self) -> Vec<&'static str> {
         self.plan().steps.iter().map(|planned| planned.step.name()).collect()
     }
@@ -154,6 +165,16 @@ impl Cloud {
 }
 
 const C5: &str = "eks-managed: {configuration: {instanceType: c5.large}}";
+
+const RELEASED: &str = "eks-managed: {configuration: {version: '1.34', releaseVersion: 1.34.0-20250601}}";
+
+/// The original made the node group, and nothing is on record.
+fn found(c: &mut Cloud) {
+    let nodegroup = &mut c.state.groups[0].nodegroup;
+    nodegroup.name = NodegroupName::new("demo", "web");
+    nodegroup.tags.clear();
+    c.status = InstanceGroupStatus::default();
+}
 
 /// The second node group stands beside the first.
 fn beside() -> Cloud {
@@ -203,12 +224,6 @@ fn plans_are_what_the_golden_files_hold() {
         "nodeLabels: {tier: gold}, taints: [{key: a, value: c, effect: NO_EXECUTE}], nodeRepairConfig: {enabled: true}",
     ) + "\nstrategy: {managed: {maxUnavailable: 2}}";
     let sized = "eks-managed: {minSize: 3, maxSize: 9}";
-    let found = |c: &mut Cloud| {
-        let nodegroup = &mut c.state.groups[0].nodegroup;
-        nodegroup.name = NodegroupName::new("demo", "web");
-        nodegroup.tags.clear();
-        c.status = InstanceGroupStatus::default();
-    };
     let scenarios = [
         ("create", Cloud::of(vec![], &everything)),
         ("converged", Cloud::standing("", "")),
@@ -232,10 +247,45 @@ fn plans_are_what_the_golden_files_hold() {
         ("old-nodes-are-drained-one-at-a-time", beside()),
         ("drained-nodes-stay-until-their-group-is-deleted", drained(beside(), false)),
         ("taken-over", Cloud::standing("", C5).with(found)),
+        ("taken-over-with-another-release", Cloud::standing("", RELEASED).with(found)),
     ];
     for (name, cloud) in scenarios {
         hold(&format!("managed/{name}"), &cloud.plan());
     }
+}
+
+#[test]
+fn a_takeover_replaces_no_node_in_its_own_pass_nor_after_any_cut() {
+    for wanted in [C5, RELEASED] {
+        let first = Cloud::standing("", wanted).with(found);
+        assert_eq!(first.steps(), ["Record", "TagNodegroup"], "{wanted}");
+        let cut = first.recorded();
+        assert_eq!(cut.steps(), ["TagNodegroup"], "{wanted}: all of it is in the one record");
+        let tagged = cut.with(|c| {
+            let ownership = c.wish.ownership.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+            c.state.groups[0].nodegroup.tags = ownership;
+        });
+        assert_eq!(tagged.steps(), [""; 0], "{wanted}");
+        assert_eq!(tagged.plan().outcome, Outcome::Converged, "{wanted}");
+    }
+    let later = Cloud::standing("", RELEASED).with(found).recorded();
+    let changed = later.with(|c| c.wish = wish(&text("version: '1.34', releaseVersion: 1.34.0-20251001")));
+    assert!(changed.steps().contains(&"UpdateNodegroupVersion"), "the next change brings it");
+}
+
+#[test]
+fn what_was_removed_last_leaves_the_record_and_the_plans_come_to_rest() {
+    let before =
+        text("nodeLabels: {team: web}, taints: [{key: a, effect: NoSchedule}], tags: [{key: owner, value: web}]");
+    let bare = Cloud::standing(&before, &before).recorded().with(|c| {
+        c.wish = wish("");
+        c.state.groups[0].nodegroup = made(&wish(""), 1).nodegroup;
+    });
+    assert_eq!(bare.steps(), ["Record"]);
+    let after = bare.recorded();
+    let managed = after.status.managed.clone().expect("a record");
+    assert!(managed.labels.is_empty() && managed.taints.is_empty() && managed.tags.is_empty(), "{managed:?}");
+    assert_eq!(after.steps(), [""; 0]);
 }
 
 #[test]

@@ -57,18 +57,19 @@ pub fn plan(input: &Input) -> Plan {
             record(input, &halves, None, &mut draft);
             replace::begin(input, others, &mut draft);
         }
-        (Some(current), others) => {
+        (Some(current), _) => {
             record(input, &halves, None, &mut draft);
             if halves.adopting {
                 adopted(input, current, &mut draft);
             }
-            wake = living(input, current, others, &mut draft);
+            wake = living(input, current, &halves, &mut draft);
         }
     }
     draft.finish(&input.resolved.wanted.id, wake)
 }
 
-fn living(input: &Input, current: &Group, others: &[&Group], draft: &mut Draft) -> Option<Timestamp> {
+fn living(input: &Input, current: &Group, halves: &Split, draft: &mut Draft) -> Option<Timestamp> {
+    let others = halves.others.as_slice();
     change::tags(input, current, draft);
     let alone = others.is_empty();
     match current.nodegroup.status {
@@ -98,10 +99,14 @@ fn living(input: &Input, current: &Group, others: &[&Group], draft: &mut Draft) 
     if draft.outcome.is_none() {
         change::in_place(input, current, draft);
     }
-    if draft.outcome.is_none() {
+    if halves.adopting && !alone {
+        draft.decide(waiting(Phase::Modifying, format!("the node group {} was taken over", current.name().nodegroup)));
+    }
+    // The takeover itself replaces no node: what it records holds from the next pass on.
+    if draft.outcome.is_none() && !halves.adopting {
         replace::go_on(input, current, others, draft);
     }
-    if draft.outcome.is_none() {
+    if draft.outcome.is_none() && !halves.adopting {
         change::version(input, current, draft);
     }
     if draft.outcome.is_none() {
@@ -212,20 +217,30 @@ fn record(input: &Input, halves: &Split, new: Option<&NodegroupName>, draft: &mu
         nodegroups,
         ..old.clone()
     };
-    if managed != old {
+    let adopted = halves.current.filter(|_| halves.adopting);
+    if managed == old && adopted.is_none() {
+        return;
+    }
+    let mut next = input.status.clone();
+    next.managed = Some(managed);
+    next.provisioner = Some("eks-managed".into());
+    // Together, for a name on record without what was wanted then is a group to be replaced.
+    if let Some(group) = adopted {
+        let template = next.template.get_or_insert_default();
+        template.adopted_hash = Some(input.resolved.hash.clone());
+        template.adopted_version = Some(group.name().nodegroup.clone());
+    }
+    if let Some(status) = next.patch_from(input.status) {
         draft.steps.retain(|planned| !matches!(planned.step, Step::Record { .. }));
-        draft.step(Step::Record { status: json!({ "managed": managed, "provisioner": "eks-managed" }) });
+        draft.step(Step::Record { status });
     }
 }
 
-/// A takeover: what was found counts as up to date until something else is wanted.
+/// Tells of a takeover: what was found counts as up to date until something else is wanted.
 fn adopted(input: &Input, current: &Group, draft: &mut Draft) {
     let found = &current.nodegroup;
-    let hash = &input.resolved.hash;
     let mut differs = super::state::differences(input.resolved, found);
     differs.extend(super::state::version_differences(input.resolved, found));
-    let template = json!({ "adoptedHash": hash, "adoptedVersion": found.name.nodegroup });
-    draft.step(Step::Record { status: json!({ "template": template }) });
     let listed: Vec<_> = differs.iter().map(ToString::to_string).collect();
     let message = match listed.as_slice() {
         [] => format!("the node group {} was taken over as it is", found.name.nodegroup),
