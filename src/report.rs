@@ -8,7 +8,7 @@ use crate::api::names::{condition, event};
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, merge_patch, set_condition};
 use crate::apply::{Applied, Refusal, Stopped};
 use crate::boundaries::Refused;
-use crate::plan::{Note, Outcome, Phase, Planned, Reason, Step, Told};
+use crate::plan::{Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
 use crate::provisioner::ownership;
 
 /// How the boundaries stand for one group.
@@ -132,13 +132,20 @@ fn refused(step: &Step, applied: &Applied) -> bool {
 /// The plan's outcome, or what stopped it.
 fn outcome(applied: &Applied) -> Outcome {
     let plan = &applied.plan;
-    let Some(stopped) = &applied.stopped else { return plan.outcome.clone() };
     let deleting = matches!(
         plan.outcome,
         Outcome::Deleted
             | Outcome::Progressing { phase: Phase::Deleting, .. }
             | Outcome::Blocked { deleting: true, .. }
     );
+    let Some(stopped) = &applied.stopped else {
+        return if tags_alone(applied) {
+            let message = ownership::may_not_tag(&applied.untagged.join(" and "));
+            Outcome::Blocked { reason: Reason::MissingPermission, message, deleting }
+        } else {
+            plan.outcome.clone()
+        };
+    };
     let step = plan.steps.get(applied.done).map(|p| p.step.name()).unwrap_or_default();
     if let Stopped::Locked(what) = stopped {
         return Outcome::Locked { message: format!("lock-upgrades on {what} stopped {step}") };
@@ -148,9 +155,23 @@ fn outcome(applied: &Applied) -> Outcome {
         None => Outcome::Progressing {
             phase: if deleting { Phase::Deleting } else { phase(&plan.outcome) },
             message: format!("{step} is tried again: {stopped}"),
-            recheck: crate::plan::Recheck::Poll,
+            recheck: Recheck::Poll,
         },
     }
+}
+
+/// Whether a pass had nothing to do but tags, and AWS refused them all. A takeover tells that in its own condition.
+fn tags_alone(applied: &Applied) -> bool {
+    let plan = &applied.plan;
+    let acts = || plan.steps.iter().filter(|p| !matches!(p.step, Step::Record { .. } | Step::AddFinalizer));
+    !applied.untagged.is_empty()
+        && acts().count() == applied.untagged.len()
+        && matches!(
+            plan.outcome,
+            Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Soon, .. }
+                | Outcome::Progressing { phase: Phase::Deleting, .. }
+        )
+        && plan.notes.iter().all(|note| note.condition != condition::ADOPTED)
 }
 
 fn phase(outcome: &Outcome) -> Phase {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use instance_manager::api::InstanceGroupStatus;
 use instance_manager::apply::{Applied, Stopped};
 use instance_manager::aws::NewRole;
-use instance_manager::plan::{Facts, Note, Outcome, Phase, Plan, Reason, Recheck, Step};
+use instance_manager::plan::{Facts, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step};
 use instance_manager::report::{Report, report, stamp};
 use serde_json::json;
 
@@ -178,4 +178,26 @@ fn missing_tags_are_told_until_they_are_there() {
     let tagged = taken_over(&status, &[], None);
     assert_eq!(tagged.events, vec![]);
     assert_eq!(adopted(&after(&tagged)), ("TakenOver".to_owned(), "as it was".to_owned()));
+}
+
+/// The next pass is planned from what this one tells: told as progress, a refusal would be asked for again at once.
+#[test]
+fn a_pass_of_nothing_but_tags_that_were_refused_is_blocked() {
+    let told = |steps: &[Step], outcome: Outcome| {
+        let plan = Plan { steps: steps.iter().cloned().map(Planned::from).collect(), ..plan(outcome) };
+        let untagged = vec!["eks:TagResource".to_owned()];
+        let old = InstanceGroupStatus::default();
+        report(&old, &Applied { untagged, ..applied(plan, None) }, None, NOW).outcome.expect("an outcome")
+    };
+    let tag = Step::TagFargateProfile { cluster: "demo".into(), profile: "p".into(), arn: "arn".into(), tags: vec![] };
+    let soon = Outcome::Progressing { phase: Phase::Modifying, message: "going on".into(), recheck: Recheck::Soon };
+    for (outcome, wanted) in [(soon.clone(), false), (progressing(Phase::Deleting), true)] {
+        let Outcome::Blocked { reason, message, deleting } = told(std::slice::from_ref(&tag), outcome) else {
+            panic!("it is blocked")
+        };
+        assert_eq!((reason, deleting), (Reason::MissingPermission, wanted));
+        assert!(message.contains("eks:TagResource"), "{message}");
+    }
+    let more = [tag, Step::DeleteRole { role: "r".into() }];
+    assert_eq!(told(&more, soon.clone()), soon, "what else was done is looked at first");
 }

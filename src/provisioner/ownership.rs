@@ -11,6 +11,11 @@ pub const KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESP
 /// How the message of `Adopted` goes on where tags are missing.
 pub const UNTAGGED: &str = "; not tagged, which deleting the group needs";
 
+/// What a person reads while the rights to set tags are missing.
+pub fn may_not_tag(rights: &str) -> String {
+    format!("tags are missing: the controller may not {rights}; add the action to its IAM role")
+}
+
 /// The tags that prove that a resource belongs to a group.
 pub fn ownership(cluster: &str, id: &GroupId) -> Vec<Tag> {
     let values = [cluster, &id.name, &id.namespace];

@@ -403,6 +403,36 @@ fn without_the_right_to_tag_the_takeover_is_tried_again_and_nothing_is_deleted()
     assert_eq!(blocked(&world.plan()).0, Reason::NotOurs, "the older one is not provably ours");
 }
 
+/// Else every pass would ask AWS for what it refuses, many times a second.
+#[test]
+fn tags_that_aws_refuses_are_told_and_rest_while_everything_else_goes_on() {
+    let mut world = plain().wants("eks-fargate: {tags: [{owner: other}]}");
+    assert!(world.names().contains(&"TagFargateProfile"));
+    world.state.tagging_rests = true;
+    let plan = world.plan();
+    assert_eq!(plan.steps, [], "nothing is written without a difference that can be made");
+    let (reason, message) = blocked(&plan);
+    assert!(reason == Reason::MissingPermission && message.contains("eks:TagResource"), "{message}");
+    let older = profile(&resolved(OTHER), &world.resolved.names.generation("x"), ProfileStatus::Active);
+    world.state.profiles.push(older);
+    assert_eq!(world.names(), ["Record", "DeleteFargateProfile"]);
+}
+
+/// Else the deletion of a group that was taken over would ask for ever, and never say what it waits for.
+#[test]
+fn a_deletion_that_may_not_tag_what_was_taken_over_says_so_and_rests() {
+    let mut world = originals();
+    world.state.profiles[0].tags.clear();
+    let left = world.state.profiles.clone();
+    let tries = farewell(&world, &left, None);
+    assert!(tries.steps.iter().any(|p| p.step.name() == "TagFargateProfile"), "{tries:?}");
+    world.state.tagging_rests = true;
+    let plan = farewell(&world, &left, None);
+    assert_eq!(plan.steps, []);
+    assert!(blocked(&plan).1.contains("eks:TagResource"));
+    assert!(matches!(plan.outcome, Outcome::Blocked { reason: Reason::MissingPermission, deleting: true, .. }));
+}
+
 #[test]
 fn a_role_that_is_named_takes_the_place_of_ours_which_then_goes() {
     let mut world = plain().wants("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/given'}");
@@ -471,8 +501,9 @@ fn farewell(world: &World, left: &[FargateProfile], role: Option<&FormerRole>) -
         cluster: "demo",
         ownership: &r.ownership,
         profiles: left,
-        untagged: None,
+        untagged: left.iter().find(|p| p.tags.is_empty()),
         untagged_role: None,
+        tagging_rests: world.state.tagging_rests,
         role,
         auth: &auth,
         access: &[],

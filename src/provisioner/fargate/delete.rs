@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::plan::failed;
+use super::plan::{failed, untaggable};
 use super::role;
 use super::state::FormerRole;
 use super::turn::{Again, Turn};
@@ -36,6 +36,8 @@ pub struct Input<'a> {
     pub auth: &'a [AuthEntry],
     /// Our access entries that nothing else uses.
     pub access: &'a [AccessEntry],
+    /// AWS refused to tag that profile, less than a resync period ago.
+    pub tagging_rests: bool,
     /// How many groups of the cluster wait longer than this one for EKS.
     pub ahead: usize,
     /// What the status remembers.
@@ -63,6 +65,9 @@ pub fn plan(input: &Input) -> Plan {
 
 /// What another controller made is tagged before it is deleted, so that it stays provable whose it and its role were.
 fn claim(input: &Input, profile: &FargateProfile, draft: &mut Draft) {
+    if input.tagging_rests {
+        return draft.decide(untaggable(true));
+    }
     draft.step(Step::TagFargateProfile {
         cluster: input.cluster.to_owned(),
         profile: profile.name.clone(),

@@ -93,6 +93,7 @@ impl Provisioner for Fargate {
             role: left.role.as_ref(),
             auth: &left.auth,
             access: &left.access,
+            tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),
             ahead: left.ahead,
             status,
             timing: &settings.timing,

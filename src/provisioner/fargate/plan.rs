@@ -13,7 +13,7 @@ use crate::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
 use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Reason, Recheck, Step, waiting};
 use crate::provisioner::eks::create::token;
-use crate::provisioner::ownership::owned;
+use crate::provisioner::ownership::{may_not_tag, owned};
 use crate::timing::Timing;
 
 /// Everything that a plan depends on.
@@ -152,7 +152,7 @@ fn standing(input: &Input, found: &Found, current: &FargateProfile, conflict: Op
     if r.own_role && !input.state.role_ready {
         role::mend(input, making);
     }
-    tags(input, current, making);
+    let refused = tags(input, current, making);
     if let Some(issues) = (!current.issues.is_empty()).then(|| current.issues.join("; ")) {
         let message = format!("EKS says of the Fargate profile {}: {issues}", current.name);
         making.draft.decide(Outcome::Blocked { reason: Reason::ProfileFailed, message, deleting: false });
@@ -177,6 +177,9 @@ fn standing(input: &Input, found: &Found, current: &FargateProfile, conflict: Op
             message: "changing in place".into(),
             recheck: Recheck::Soon,
         });
+    }
+    if let Some(refused) = refused {
+        making.draft.decide(refused);
     }
 }
 
@@ -248,11 +251,12 @@ fn delete(input: &Input, profile: &FargateProfile, making: &mut Making, because:
     making.draft.because(Step::DeleteFargateProfile { cluster, profile, serves }, because);
 }
 
-/// Tags are what EKS can change. Those of others stay; ours go when they are recorded and no longer wanted.
-fn tags(input: &Input, current: &FargateProfile, making: &mut Making) {
+/// Tags are what EKS can change. Those of others stay; ours go when they are recorded and no longer wanted. What may not
+/// be set is told, and tried again when that has rested.
+fn tags(input: &Input, current: &FargateProfile, making: &mut Making) -> Option<Outcome> {
     let r = input.resolved;
     if !owned(&current.tags, &r.ownership) {
-        return;
+        return None;
     }
     let held = tag_map(&current.tags);
     let missing = |t: &&Tag| !r.ownership.contains(t) && held.get(t.key.as_str()) != Some(&t.value.as_str());
@@ -261,7 +265,8 @@ fn tags(input: &Input, current: &FargateProfile, making: &mut Making) {
     let gone = recorded.filter(|key| held.contains_key(key.as_str()) && r.tags.iter().all(|t| t.key != **key));
     let gone: Vec<_> = gone.cloned().collect();
     let place = || (r.wanted.cluster.clone(), current.name.clone(), current.arn.clone());
-    if !put.is_empty() {
+    let rests = !put.is_empty() && input.state.tagging_rests;
+    if !put.is_empty() && !rests {
         let from = |t: &Tag| held.get(t.key.as_str()).copied().unwrap_or_default();
         let because = put.iter().map(|t| Drift::new(format!("tags.{}", t.key), from(t), &t.value)).collect();
         let (cluster, profile, arn) = place();
@@ -274,6 +279,12 @@ fn tags(input: &Input, current: &FargateProfile, making: &mut Making) {
         let (cluster, profile, arn) = place();
         making.draft.because(Step::UntagFargateProfile { cluster, profile, arn, keys: gone }, because);
     }
+    rests.then(|| untaggable(false))
+}
+
+/// The right to tag a profile is missing; the report of the pass that was refused says the same.
+pub(super) fn untaggable(deleting: bool) -> Outcome {
+    Outcome::Blocked { reason: Reason::MissingPermission, message: may_not_tag("eks:TagResource"), deleting }
 }
 
 /// What we set is recorded before it is set; what is not there any more leaves the record.
