@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{
     merge::hex,
     path::Path,
-    policy::{Policy, ROLES},
+    policy::{Policy, ROLES, SELECTORS},
     section::Section,
     selector::AnnotationSelector,
 };
@@ -164,6 +164,16 @@ impl Boundaries {
                     remedy: format!("list what they may choose, or restrict {fields}"),
                 });
             }
+        }
+        if self.policy.fargate_namespaces.is_none() && !restricted(SELECTORS) {
+            warnings.push(Warning {
+                key: "policy".to_owned(),
+                line: None,
+                path: "fargateNamespaces".to_owned(),
+                message: "without this list, a tenant's Fargate profile may take the pods of other namespaces"
+                    .to_owned(),
+                remedy: format!("list the namespaces ([] for the tenant's own alone), or restrict {SELECTORS}"),
+            });
         }
         if self.policy.strategy_kinds.is_none() && !restricted("spec.strategy.crd") {
             warnings.push(Warning {

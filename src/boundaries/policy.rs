@@ -16,8 +16,18 @@ pub const ROLES: [&str; 4] = [
     "spec.eks-fargate.podExecutionRoleArn",
 ];
 
-const KEYS: [&str; 6] =
-    ["roles", "managedPolicies", "strategyKinds", "strategyNamespaces", "excludableNamespaces", "quotas"];
+/// Which pods run on Fargate, those of other tenants' namespaces included.
+pub const SELECTORS: &str = "spec.eks-fargate.selectors";
+
+const KEYS: [&str; 7] = [
+    "roles",
+    "managedPolicies",
+    "strategyKinds",
+    "strategyNamespaces",
+    "excludableNamespaces",
+    "fargateNamespaces",
+    "quotas",
+];
 const DEFAULT_STRATEGY_KINDS: [&str; 2] = ["RollingUpgrade.upgrademgr.keikoproj.io", "Workflow.argoproj.io"];
 
 /// The ConfigMap's key `policy`.
@@ -28,6 +38,7 @@ pub struct Policy {
     pub(super) strategy_kinds: Option<Vec<String>>,
     strategy_namespaces: Vec<String>,
     excludable_namespaces: Option<Vec<String>>,
+    pub(super) fargate_namespaces: Option<Vec<String>>,
     quotas: Vec<(String, Quota)>,
 }
 
@@ -85,6 +96,7 @@ impl Policy {
             strategy_kinds: list("strategyKinds")?,
             strategy_namespaces: list("strategyNamespaces")?.unwrap_or_default(),
             excludable_namespaces: list("excludableNamespaces")?,
+            fargate_namespaces: list("fargateNamespaces")?,
             quotas,
         })
     }
@@ -107,6 +119,7 @@ impl Policy {
             let path = format!("spec.eks.configuration.managedPolicies[{index}]");
             check_name(effective, &path, value, self.managed_policies.as_deref(), "managedPolicies", &mut found);
         }
+        self.check_selectors(effective, namespace, &mut found);
         for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {
             let mut limit = |path: &str, what: &str, count: u64, most: Option<u64>| {
                 if let Some(most) = most.filter(|most| count > *most) {
@@ -124,6 +137,27 @@ impl Policy {
             limit(path, "nodes", counts.nodes, quota.max_nodes);
         }
         found
+    }
+
+    /// A tenant's Fargate profile takes pods of its own namespace, and of those that the policy lists. A selector with
+    /// wildcards of its own has to be listed as it is, or all are with `*`.
+    fn check_selectors(&self, effective: &Effective, own: &str, found: &mut Vec<Violation>) {
+        let Some(globs) = &self.fargate_namespaces else { return };
+        let selectors = effective.spec["eks-fargate"]["selectors"].as_array();
+        for (index, selector) in selectors.into_iter().flatten().enumerate() {
+            let path = format!("{SELECTORS}[{index}].namespace");
+            let Some(text) = selector["namespace"].as_str() else { continue };
+            let plain = !text.contains(['*', '?']);
+            let listed = globs.iter().any(|glob| glob == text || glob == "*" || (plain && matches_glob(glob, text)));
+            if text != own && !listed && by_tenant(effective, &path) {
+                found.push(Violation {
+                    value: show(&path, &selector["namespace"]),
+                    path,
+                    rule: "is not among policy.fargateNamespaces".to_owned(),
+                    remedy: format!("select pods of {own}, or ask the cluster's admin for more"),
+                });
+            }
+        }
     }
 
     /// Whether a namespace's groups skip boundaries and defaults: it asks for it, and the policy grants it.
@@ -165,6 +199,20 @@ fn read_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, Con
         }
     }
     Ok(quota)
+}
+
+/// Whether a tenant gave the value at a path, or what it is part of.
+fn by_tenant(effective: &Effective, path: &str) -> bool {
+    let mut path = path;
+    loop {
+        if let Some(source) = effective.provenance.get(path) {
+            return source.origin == Origin::Tenant;
+        }
+        match path.rfind(['.', '[']) {
+            Some(end) => path = &path[..end],
+            None => return true,
+        }
+    }
 }
 
 fn check_name(

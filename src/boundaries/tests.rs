@@ -358,7 +358,7 @@ fn defaults_that_reach_no_group_are_a_warning() {
         ("boundaries", "{restricted: [spec.eks.minSize, spec.eks.configuration], shared: {merge: [spec.strategy.type]}}"),
         ("defaults", "metadata:\n  annotations: {a: b}\nspec:\n  strategy: {type: crd, crd: {crdName: x}}\n  eks: {minSize: 1, maxSize: 2, configuration: {image: x}}\n"),
         ("conditionals", "- defaults:\n    spec: {provisioner: eks}\n"),
-        ("policy", "{roles: [], managedPolicies: [], strategyKinds: []}"),
+        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
     ]))
     .unwrap();
     let told: Vec<String> =
@@ -388,10 +388,16 @@ fn open_choices_of_power_are_a_warning() {
         let found = Boundaries::parse(&data(&[("policy", policy), ("boundaries", boundaries)])).unwrap().1;
         found.into_iter().map(|warning| warning.path).collect()
     };
-    assert_eq!(told("", ""), ["roles", "managedPolicies", "strategyKinds"]);
-    assert_eq!(told("roles: []", ""), ["managedPolicies", "strategyKinds"]);
-    assert_eq!(told("{roles: [], managedPolicies: [], strategyKinds: []}", ""), Vec::<String>::new());
-    assert_eq!(told("{roles: [], managedPolicies: []}", "restricted: [spec.strategy]"), Vec::<String>::new());
+    assert_eq!(told("", ""), ["roles", "managedPolicies", "fargateNamespaces", "strategyKinds"]);
+    assert_eq!(told("roles: []", ""), ["managedPolicies", "fargateNamespaces", "strategyKinds"]);
+    assert_eq!(
+        told("{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}", ""),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        told("{roles: [], managedPolicies: []}", "restricted: [spec.strategy, spec.eks-fargate]"),
+        Vec::<String>::new()
+    );
 }
 
 fn choose(policy: &str, configuration: Value) -> Vec<String> {
@@ -431,6 +437,39 @@ fn the_policy_judges_what_tenants_choose_and_not_what_the_admin_supplies() {
     }
     assert_eq!(choose("quotas: {team-*: {maxGroups: 2, maxNodes: 30}, '*': {maxNodes: 29}}", json!({})).len(), 2);
     assert_eq!(choose("quotas: {other: {maxGroups: 0}}", json!({})), none);
+}
+
+#[test]
+fn a_tenants_fargate_profile_takes_its_own_pods_and_those_of_listed_namespaces() {
+    let refused = |policy: &str, namespace: &str, restricted: &str| -> Vec<String> {
+        let boundaries = parse(&[
+            ("policy", policy),
+            ("boundaries", restricted),
+            ("defaults", "spec: {eks-fargate: {selectors: [{namespace: kube-system}]}}"),
+        ]);
+        let effective = merged(
+            &boundaries,
+            json!({"eks-fargate": {"selectors": [{"namespace": namespace, "labels": {"a": "b"}}]}}),
+        );
+        let found = boundaries.policy.check(&effective, "team-a", Counts { groups: 1, nodes: 1 });
+        found.into_iter().map(|violation| violation.path).collect()
+    };
+    let (list, none) = ("fargateNamespaces: [batch-*]", Vec::<String>::new());
+    let path = ["spec.eks-fargate.selectors[0].namespace"];
+    for (namespace, allowed) in [
+        ("team-a", true),
+        ("batch-7", true),
+        ("batch-*", true),
+        ("kube-system", false),
+        ("*", false),
+        ("batch-?", false),
+    ] {
+        assert_eq!(refused(list, namespace, "").is_empty(), allowed, "{namespace}");
+    }
+    assert_eq!(refused("fargateNamespaces: []", "*", ""), path);
+    assert_eq!(refused("fargateNamespaces: ['*']", "batch-?", ""), none);
+    assert_eq!(refused("", "kube-system", ""), none, "as the original, with a warning");
+    assert_eq!(refused(list, "kube-system", "restricted: [spec.eks-fargate.selectors]"), none, "the admin's own");
 }
 
 #[test]
