@@ -347,7 +347,10 @@ impl Joining<'_> {
             (Access::Absent, _) => None,
             (Access::Present { kind, .. }, _) => Some(kind.clone()),
         };
-        let role_id = self.found.role_id.clone().filter(|_| access_entry.is_some());
+        // A later look must not take an entry of the role before this one for an entry of this one.
+        let replaced = matches!(&self.found.access, Access::Present { role_id: Some(id), .. }
+            if self.found.role_id.as_ref() != Some(id));
+        let role_id = self.found.role_id.clone().filter(|_| access_entry.is_some() && !replaced);
         Some(JoinStatus { aws_auth: self.found.auth == EntryState::Present, access_entry, role_id })
     }
 }
@@ -512,6 +515,31 @@ mod tests {
         let nothing = found(EntryState::Absent, Access::Absent);
         let waits = decided(Way::AccessEntries { retire: false }, &nothing, |j| j.settled = false);
         assert_eq!(waits, (vec![], None));
+    }
+
+    /// Else a removal that fails on the way would leave the role outside for good.
+    #[test]
+    fn the_role_is_remembered_once_its_own_entry_was_seen() {
+        let entry = AuthEntry::for_nodes(ROLE, false);
+        let wanted =
+            NewAccessEntry { cluster: "demo".into(), principal: ROLE.into(), kind: AccessKind::Ec2Linux, tags: vec![] };
+        let told = |of: Option<&str>| {
+            let access =
+                Access::Present { kind: "EC2_LINUX".into(), ours: true, created: None, role_id: of.map(str::to_owned) };
+            let joining = Joining {
+                way: Way::AccessEntries { retire: false },
+                entry: &entry,
+                wanted: &wanted,
+                found: &found(EntryState::Absent, access),
+                own_role: true,
+                settled: true,
+                handover: SignedDuration::ZERO,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            joining.told(None).and_then(|join| join.role_id)
+        };
+        assert_eq!(told(Some("AROA1")), None);
+        assert_eq!((told(Some("AROA2")), told(None)), (Some("AROA2".into()), Some("AROA2".into())));
     }
 
     #[test]

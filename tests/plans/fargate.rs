@@ -4,7 +4,7 @@ use instance_manager::api::FargateStatus;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
 use instance_manager::provisioner::fargate::plan::{Input, plan};
 use instance_manager::provisioner::fargate::resolve::{self, Environment, Resolved, public, resolve};
-use instance_manager::provisioner::fargate::state::{FormerRole, State, taken};
+use instance_manager::provisioner::fargate::state::{FormerRole, State, remembered_role, taken};
 use instance_manager::provisioner::fargate::{delete, wanted};
 
 use super::{NOW, at, common, hold, overlay};
@@ -431,6 +431,46 @@ fn a_deletion_that_may_not_tag_what_was_taken_over_says_so_and_rests() {
     assert_eq!(plan.steps, []);
     assert!(blocked(&plan).1.contains("eks:TagResource"));
     assert!(matches!(plan.outcome, Outcome::Blocked { reason: Reason::MissingPermission, deleting: true, .. }));
+}
+
+/// EKS lets in the very role that an entry was made for: pods of a later one of the same name could not start. Wherever
+/// the controller is killed in between, it looks at both again.
+#[test]
+fn a_role_that_was_made_again_gets_an_access_entry_of_its_own() {
+    let entry = |of: &str| Access::Present {
+        kind: "FARGATE_LINUX".into(),
+        ours: true,
+        created: None,
+        role_id: Some(of.into()),
+    };
+    let mut world = plain().with(|w| {
+        w.resolved.way = Way::AccessEntries { retire: false };
+        (w.state.join.access, w.state.join.role_id) = (entry("AROA-1"), Some("AROA-1".into()));
+    });
+    let plan = world.plan();
+    world.remember(&plan);
+    let arn = world.resolved.role_arn.clone();
+    assert_eq!(remembered_role(&world.status, &arn).map(String::as_str), Some("AROA-1"), "it costs no call in quiet");
+    assert_eq!(remembered_role(&world.status, "arn:aws:iam::1:role/given"), None);
+    (world.state.role_ready, world.state.role, world.state.join.role_id) = (false, None, None);
+    let plan = world.plan();
+    let forgets = plan.steps.iter().position(|p| match &p.step {
+        Step::Record { status } => status["join"].get("roleId").is_some_and(Value::is_null),
+        _ => false,
+    });
+    let makes = plan.steps.iter().position(|p| matches!(p.step, Step::CreateRole(_)));
+    assert!(forgets.is_some() && forgets < makes, "{plan:?}");
+    world.remember(&plan);
+    (world.state.role_ready, world.state.join.role_id) = (true, Some("AROA-2".into()));
+    let plan = world.plan();
+    let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "Record").collect();
+    assert_eq!(names, ["RemoveAccessEntry", "PutAccessEntry"]);
+    world.remember(&plan);
+    assert_eq!(remembered_role(&world.status, &arn), None, "until its own entry was seen");
+    world.state.join.access = entry("AROA-2");
+    let plan = world.plan();
+    world.remember(&plan);
+    assert_eq!(remembered_role(&world.status, &arn).map(String::as_str), Some("AROA-2"));
 }
 
 #[test]

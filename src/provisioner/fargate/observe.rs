@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 
 use super::names::ProfileNames;
 use super::resolve::{Environment, Resolved};
-use super::state::{FormerRole, Found, State, fits};
+use super::state::{FormerRole, Found, State, fits, remembered_role};
 use super::wanted::Wanted;
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
@@ -52,12 +52,23 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         r.own_role && !o.inventory.attached(&r.names.role, policies, age.max(o.resync)).await.map_err(aws)?.is_empty();
     let recorded = status.managed.iter().flat_map(|m| &m.auth_entries);
     let key = r.wanted.id.key();
-    let asked =
-        join::Asked { key: &key, way: r.way, entry: &r.auth, wanted: &r.access, own_role: r.own_role, role_id: None };
+    let mut found = None;
+    if r.own_role && !role_ready {
+        found = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
+    }
+    let role_id = role_id(o, r, role_ready, found.as_ref(), status).await?;
+    let asked = join::Asked {
+        key: &key,
+        way: r.way,
+        entry: &r.auth,
+        wanted: &r.access,
+        own_role: r.own_role,
+        role_id: role_id.as_deref(),
+    };
     let mut state = State {
         profiles,
         role_ready,
-        role: None,
+        role: found,
         join: join::look(o, asked, status).await?,
         former_access: former_access(o, &r.wanted.id, &r.wanted.cluster, Some(&r.role_arn), status).await?,
         former_auth: former_auth(o, &r.wanted.id, recorded.filter(|arn| **arn != r.role_arn)),
@@ -66,7 +77,7 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         ahead: ahead(o, &r.wanted.id, &r.wanted.cluster, status),
     };
     let untagged = Found::of(r, &state, status).untagged.is_some() && !state.tagging_rests;
-    if r.own_role && (!role_ready || untagged) {
+    if r.own_role && role_ready && untagged {
         state.role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
     let had_one = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
@@ -74,6 +85,29 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         state.former_role = role(o, &r.names.role, &r.ownership, status).await?;
     }
     Ok(state)
+}
+
+/// The id of our own role, where access entries play a part: EKS lets in the very role that an entry was made for. Once it
+/// is known the status tells it, until the role is made anew.
+async fn role_id(
+    o: &Observer<'_>,
+    r: &Resolved,
+    role_ready: bool,
+    role: Option<&Role>,
+    status: &InstanceGroupStatus,
+) -> Observed<Option<String>> {
+    if !r.own_role || !role_ready {
+        return Ok(role.map(|role| role.id.clone()));
+    }
+    if let Some(id) = remembered_role(status, &r.role_arn) {
+        return Ok(Some(id.clone()));
+    }
+    let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(&r.role_arn));
+    if !r.way.looks(&aws_auth::state(o.map_roles, &r.auth), o.groups.authorised(&r.role_arn), recorded) {
+        return Ok(None);
+    }
+    let role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(ObserveError::Aws)?;
+    Ok(role.map(|role| role.id))
 }
 
 /// The route tables of the cluster's VPC, when a profile is about to be made in subnets of the group's choice.

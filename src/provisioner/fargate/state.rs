@@ -43,6 +43,12 @@ pub struct FormerRole {
     pub inline: Vec<String>,
 }
 
+/// The id of a role, as it was when its access entry was seen last.
+pub fn remembered_role<'s>(status: &'s InstanceGroupStatus, role_arn: &str) -> Option<&'s String> {
+    let join = status.join.as_ref().filter(|_| status.nodes_instance_role_arn.as_deref() == Some(role_arn));
+    join.and_then(|join| join.role_id.as_ref())
+}
+
 /// Whether a profile that carries nobody's tags was made for this group: it has the derived name, and the role that the
 /// group names, or that was derived for it.
 pub fn fits(profile: &FargateProfile, names: &ProfileNames, given_role: Option<&str>, ownership: &[Tag]) -> bool {
