@@ -8,8 +8,15 @@ use super::{Done, Run, Step_, Stopped, gone, ok, tagged};
 use crate::aws::nodegroup::NewNodegroup;
 use crate::aws::{AwsErrorKind, AwsResult, Tag};
 use crate::plan::Step;
+use crate::provisioner::eks_managed::change::token;
 use crate::provisioner::eks_managed::state::tags;
 use crate::provisioner::ownership::KEYS;
+
+/// The client token of a creation: the same until the status tells what came of it, so that a repeated call asks for
+/// the same node group, and one after a node group that failed and was deleted asks for another.
+fn creation(input: &NewNodegroup, uid: &str, resource_version: &str) -> String {
+    token(uid, &json!(input), resource_version)
+}
 
 impl Run<'_> {
     pub(super) async fn nodegroup(&self, step: &Step) -> Step_ {
@@ -47,7 +54,8 @@ impl Run<'_> {
 
     async fn create_nodegroup(&self, input: &NewNodegroup) -> Step_ {
         let inventory = self.a.inventory;
-        let answer = inventory.aws().nodegroups.create_nodegroup(input).await;
+        let token = creation(input, &self.id.uid, &self.rv);
+        let answer = inventory.aws().nodegroups.create_nodegroup(input, &token).await;
         inventory.wrote_nodegroup(&input.name);
         match answer {
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
@@ -58,5 +66,32 @@ impl Run<'_> {
             }
             other => ok(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::nodegroup::{NodegroupName, NodegroupSizes, Shape};
+
+    #[test]
+    fn a_repeated_creation_has_the_same_token_and_a_later_one_has_another() {
+        let new = NewNodegroup {
+            name: NodegroupName::new("demo", "web"),
+            sizes: NodegroupSizes { min: 1, max: 2, desired: Some(1) },
+            version: None,
+            release_version: None,
+            shape: Shape::default(),
+            labels: Default::default(),
+            taints: Vec::new(),
+            max_unavailable: None,
+            repair: None,
+            tags: Default::default(),
+        };
+        let first = creation(&new, "uid-1", "41");
+        assert_eq!(creation(&new, "uid-1", "41"), first, "an answer that was lost");
+        assert_ne!(creation(&new, "uid-1", "57"), first, "the status told of a failure since");
+        let other = NewNodegroup { version: Some("1.34".into()), ..new };
+        assert_ne!(creation(&other, "uid-1", "41"), first);
     }
 }

@@ -16,7 +16,7 @@ pub trait NodeGroups: Send + Sync {
     /// ListNodegroups: every name in a cluster, pages of 100; empty when there is no cluster of that name.
     async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>>;
     /// CreateNodegroup with a client token.
-    async fn create_nodegroup(&self, input: &NewNodegroup) -> AwsResult<()>;
+    async fn create_nodegroup(&self, input: &NewNodegroup, token: &str) -> AwsResult<()>;
     /// UpdateNodegroupConfig with a client token; answers the update's id.
     async fn update_nodegroup_config(
         &self,
@@ -231,8 +231,6 @@ pub struct NewNodegroup {
     pub repair: Option<bool>,
     /// All tags.
     pub tags: BTreeMap<String, String>,
-    /// The client token: the same for the same creation.
-    pub token: String,
 }
 
 /// What EKS takes when a node group is made and cannot change afterwards.

@@ -316,7 +316,7 @@ impl NodeGroups for Stub {
     async fn list_nodegroups(&self, _: &str) -> AwsResult<Vec<String>> {
         self.read("names of node groups", &[], |_| Vec::new()).await
     }
-    async fn create_nodegroup(&self, _: &NewNodegroup) -> AwsResult<()> {
+    async fn create_nodegroup(&self, _: &NewNodegroup, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
     async fn update_nodegroup_config(&self, _: &NodegroupName, _: &NodegroupChange, _: &str) -> AwsResult<String> {

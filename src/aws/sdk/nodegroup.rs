@@ -35,7 +35,7 @@ impl NodeGroups for Sdk {
         Ok(optional(found.map_err(failed("EKS", "ListNodegroups")))?.unwrap_or_default())
     }
 
-    async fn create_nodegroup(&self, input: &NewNodegroup) -> AwsResult<()> {
+    async fn create_nodegroup(&self, input: &NewNodegroup, token: &str) -> AwsResult<()> {
         let shape = &input.shape;
         let remote = shape.key_pair.as_ref().map(|key| {
             let groups = Some(shape.security_groups.clone()).filter(|groups| !groups.is_empty());
@@ -55,7 +55,7 @@ impl NodeGroups for Sdk {
             .set_labels(Some(map(&input.labels)).filter(|labels| !labels.is_empty()))
             .set_taints(Some(taints(&input.taints)).filter(|taints| !taints.is_empty()))
             .set_tags(Some(map(&input.tags)))
-            .client_request_token(&input.token)
+            .client_request_token(token)
             .set_update_config(input.max_unavailable.map(update_config))
             .set_node_repair_config(input.repair.map(repair))
             .set_capacity_type(shape.capacity_type.as_deref().map(Into::into))

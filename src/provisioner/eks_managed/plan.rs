@@ -154,10 +154,8 @@ pub fn create(input: &Input, beside: Option<(i32, Vec<Drift>)>, draft: &mut Draf
         max_unavailable: w.max_unavailable,
         repair: w.repair,
         tags,
-        token: String::new(),
     };
-    let token = change::token(&w.id.uid, &json!(nodegroup), &w.id.generation.to_string());
-    draft.because(Step::CreateNodegroup(NewNodegroup { token, ..nodegroup }), because);
+    draft.because(Step::CreateNodegroup(nodegroup), because);
     draft.decide(waiting(phase, format!("EKS makes the node group {id}")));
 }
 
