@@ -6,7 +6,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use instance_manager::api::{AdoptedResources, InstanceGroupStatus, SpotRecommendation, decode_spec};
+use instance_manager::api::{
+    AdoptedResources, InstanceGroupStatus, ManagedAttributes, SpotRecommendation, decode_spec,
+};
 use instance_manager::auth::access_entries::{Access, Found};
 use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::{

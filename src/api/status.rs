@@ -212,6 +212,10 @@ pub struct ManagedAttributes {
     /// Managed node groups, as cluster/name, newest last.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroups: Vec<String>,
+    /// ARNs of those that were seen, each ending in an id that EKS gives to no other: without the group's tags the name
+    /// alone proves nothing.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub nodegroup_arns: Vec<String>,
     /// Keys of labels on the managed node group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,

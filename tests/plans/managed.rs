@@ -104,7 +104,9 @@ struct Cloud {
 impl Cloud {
     fn of(groups: Vec<Group>, extra: &str) -> Self {
         let names: Vec<_> = groups.iter().map(|g| g.nodegroup.name.to_string()).collect();
-        let status = json!({ "provisioner": "eks-managed", "managed": { "nodegroups": names } });
+        let arns: Vec<_> = groups.iter().map(|g| g.nodegroup.arn.clone()).collect();
+        let managed = json!({ "nodegroups": names, "nodegroupArns": arns });
+        let status = json!({ "provisioner": "eks-managed", "managed": managed });
         let status = serde_json::from_value(status).expect("a status");
         Cloud { wish: wish(extra), state: State { groups, ..State::default() }, status, lock: None }
     }
@@ -510,12 +512,76 @@ fn whose_a_node_group_is_follows_from_tags_record_and_name() {
 }
 
 #[test]
+fn a_name_on_record_proves_nothing_without_the_tags_or_the_arn_that_it_had() {
+    use state::{Whose, whose};
+    let r = wish("");
+    let mut id = common::group_id(3, at(LONG_AGO));
+    id.deleting = true;
+    let ownership = |cluster: &str| ownership::ownership(cluster, &id);
+    let taken = Cloud::standing("", "").with(found).recorded();
+    let ours = taken.state.groups[0].nodegroup.clone();
+    let named = InstanceGroupStatus {
+        managed: Some(ManagedAttributes { nodegroups: vec!["demo/web".into()], ..Default::default() }),
+        active_scaling_group_name: Some("eks-before".into()),
+        ..InstanceGroupStatus::default()
+    };
+    let told = InstanceGroupStatus { active_scaling_group_name: Some("eks-before".into()), ..taken.status.clone() };
+    let again = Nodegroup { arn: format!("{}-made-again", ours.arn), ..ours.clone() };
+    let tagged = Nodegroup { tags: made(&r, 1).nodegroup.tags, ..again.clone() };
+    let other = Nodegroup {
+        tags: [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into(),
+        ..ours.clone()
+    };
+    for (status, nodegroup, whose_it_is, what) in [
+        (&told, &ours, Whose::Ours, "the ARN on record, not tagged yet"),
+        (&told, &again, Whose::Others, "another one of the same name"),
+        (&told, &other, Whose::Others, "claimed by another since"),
+        (&named, &ours, Whose::Others, "a name alone"),
+        (&named, &tagged, Whose::Ours, "a record without ARNs, and tags"),
+    ] {
+        assert_eq!(whose(&r, status, nodegroup), whose_it_is, "{what}");
+        let nodegroups = std::slice::from_ref(nodegroup);
+        let input = delete::Input { id: &id, ownership: &ownership, status, resolved: None, nodegroups };
+        let deletes = delete::plan(&input).steps.iter().any(|s| s.step.name() == "DeleteNodegroup");
+        assert_eq!(deletes, whose_it_is == Whose::Ours, "{what}");
+    }
+}
+
+#[test]
+fn a_deletion_of_what_was_never_adopted_waits_for_a_spec_that_names_it() {
+    let mut id = common::group_id(3, at(LONG_AGO));
+    id.deleting = true;
+    let ownership = |cluster: &str| ownership::ownership(cluster, &id);
+    let told =
+        InstanceGroupStatus { active_scaling_group_name: Some("eks-web".into()), ..InstanceGroupStatus::default() };
+    let none = InstanceGroupStatus::default();
+    let plan = |status, resolved| {
+        delete::plan(&delete::Input { id: &id, ownership: &ownership, status, resolved, nodegroups: &[] })
+    };
+    let refused = plan(&told, None);
+    assert!(
+        matches!(&refused.outcome, Outcome::Blocked { deleting: true, message, .. } if message.contains("remove the finalizer")),
+        "{:?}",
+        refused.outcome
+    );
+    assert!(refused.steps.is_empty(), "{:?}", refused.steps);
+    let r = wish("");
+    for plan in [plan(&told, Some(&r)), plan(&none, None)] {
+        assert_eq!(plan.outcome, Outcome::Deleted);
+        assert_eq!(plan.steps.len(), 1);
+    }
+}
+
+#[test]
 fn a_deletion_waits_for_eks_and_leaves_what_is_others() {
     let mut id = common::group_id(3, at(LONG_AGO));
     id.deleting = true;
     let tags = |cluster: &str| ownership::ownership(cluster, &id);
-    let plan = |nodegroups: &[Nodegroup]| delete::plan(&delete::Input { id: &id, ownership: &tags, nodegroups });
-    let one = made(&wish(""), 1).nodegroup;
+    let cloud = Cloud::standing("", "");
+    let plan = |nodegroups: &[Nodegroup]| {
+        delete::plan(&delete::Input { id: &id, ownership: &tags, status: &cloud.status, resolved: None, nodegroups })
+    };
+    let one = cloud.state.groups[0].nodegroup.clone();
     let of = |status| Nodegroup { status, ..one.clone() };
     let steps = |plan: &Plan| plan.steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
     assert_eq!(steps(&plan(&[of(NodegroupStatus::Active)])), ["DeleteNodegroup"]);

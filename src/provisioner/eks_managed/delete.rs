@@ -1,12 +1,13 @@
 //! Taking a group down: EKS drains and deletes its node groups. It needs no valid spec where the status names them.
 
-use super::observe::busy;
-use super::state::tags;
+use super::observe::{busy, recorded};
+use super::resolve::Resolved;
+use super::state::{Whose, proven, whose};
+use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
-use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Reason, Step, waiting};
+use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Reason, Step, blocked, waiting};
 use crate::provisioner::GroupId;
-use crate::provisioner::ownership::foreign;
 
 /// Everything that the plan of a deletion depends on.
 pub struct Input<'a> {
@@ -14,14 +15,24 @@ pub struct Input<'a> {
     pub id: &'a GroupId,
     /// The tags that say whose a node group is, for each cluster that the status names.
     pub ownership: &'a dyn Fn(&str) -> Vec<Tag>,
-    /// The node groups that are there and are on record.
+    /// What the status remembers.
+    pub status: &'a InstanceGroupStatus,
+    /// What is wanted, where nothing is on record and the spec can be worked with.
+    pub resolved: Option<&'a Resolved>,
+    /// The node groups that are there, by the names on record or else by those that the spec gives them.
     pub nodegroups: &'a [Nodegroup],
 }
 
 /// Plans one pass of a deletion.
 pub fn plan(input: &Input) -> Plan {
+    if unknown(input) {
+        return blocked(input.id, Reason::InvalidSpec, UNKNOWN.into());
+    }
     let mut draft = Draft::default();
-    let ours = input.nodegroups.iter().filter(|n| !foreign(&tags(&n.tags), &(input.ownership)(&n.name.cluster)));
+    let ours = input.nodegroups.iter().filter(|n| match input.resolved {
+        Some(resolved) => whose(resolved, input.status, n) != Whose::Others,
+        None => proven(input.status, n, &(input.ownership)(&n.name.cluster)),
+    });
     for nodegroup in ours {
         delete(nodegroup, &mut draft);
     }
@@ -31,6 +42,14 @@ pub fn plan(input: &Input) -> Plan {
     draft.decide(Outcome::Deleted);
     draft.finish(input.id, None)
 }
+
+/// There was a node group, and neither the record nor the spec says which.
+fn unknown(input: &Input) -> bool {
+    let told = input.status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
+    told && input.resolved.is_none() && recorded(input.status).next().is_none()
+}
+
+const UNKNOWN: &str = "the status names a scaling group, and the spec is refused, so that nobody knows its node group; mend the spec of eks-managed, or remove the finalizer when there is no node group";
 
 fn delete(nodegroup: &Nodegroup, draft: &mut Draft) {
     let name = &nodegroup.name.nodegroup;

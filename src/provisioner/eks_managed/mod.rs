@@ -67,7 +67,8 @@ impl Provisioner for EksManaged {
             }
         }
         let tags = |cluster: &str| ownership(cluster, id);
-        Ok(delete::plan(&delete::Input { id, ownership: &tags, nodegroups: &nodegroups }))
+        let resolved = resolved.as_ref();
+        Ok(delete::plan(&delete::Input { id, ownership: &tags, status, resolved, nodegroups: &nodegroups }))
     }
 }
 

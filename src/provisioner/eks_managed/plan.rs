@@ -196,6 +196,10 @@ fn record(input: &Input, halves: &Split, new: Option<&NodegroupName>, draft: &mu
             nodegroups.push(name);
         }
     }
+    let of_cluster = format!(":nodegroup/{}/", w.cluster);
+    let arns = input.state.groups.iter().map(|group| group.nodegroup.arn.clone());
+    let nodegroup_arns =
+        old.nodegroup_arns.iter().filter(|arn| !arn.contains(&of_cluster)).cloned().chain(arns).collect();
     let serving = halves.current.or(halves.others.last().copied()).map(|group| &group.nodegroup);
     let kept = |wanted: Vec<String>, recorded: &[String], there: &dyn Fn(&String) -> bool| {
         let mut all = wanted;
@@ -213,6 +217,7 @@ fn record(input: &Input, halves: &Split, new: Option<&NodegroupName>, draft: &mu
             serving.is_some_and(|n| n.taints.iter().any(|t| change::taint_key(t) == *k))
         }),
         nodegroups,
+        nodegroup_arns,
         ..old.clone()
     };
     let adopted = halves.current.filter(|_| halves.adopting);

@@ -8,7 +8,7 @@ use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus, Nodegroup
 use crate::aws::{ScalingGroup, Tag};
 use crate::plan::Drift;
 use crate::provisioner::Problem;
-use crate::provisioner::ownership::{foreign, owned};
+use crate::provisioner::ownership::{foreign, owned, taken_over};
 use crate::upgrade::{Drains, Fleet, Member};
 
 /// A node group with its nodes.
@@ -88,15 +88,24 @@ pub enum Whose {
     Others,
 }
 
-/// Judges a node group by its tags; one without any of ours by the record, or by its exact name, scaling group and role.
+/// Whether a node group on record is this group's: by its tags, or by the ARN it had, where nobody has claimed it since.
+pub fn proven(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
+    let Some(managed) = status.managed.as_ref().filter(|m| m.nodegroups.contains(&found.name.to_string())) else {
+        return false;
+    };
+    let held = tags(&found.tags);
+    let recorded = managed.nodegroup_arns.iter().find(|arn| **arn == found.arn);
+    owned(&held, ownership) || taken_over(&found.arn, &held, recorded, ownership)
+}
+
+/// Judges a node group by its tags; one without any of ours by the ARN on record, or by its exact name,
+/// scaling group and role.
 pub fn whose(resolved: &Resolved, status: &InstanceGroupStatus, found: &Nodegroup) -> Whose {
     let held = tags(&found.tags);
     if foreign(&held, &resolved.ownership) {
         return Whose::Others;
     }
-    let name = found.name.to_string();
-    let recorded = status.managed.as_ref().is_some_and(|m| m.nodegroups.contains(&name));
-    if recorded {
+    if proven(status, found, &resolved.ownership) {
         return Whose::Ours;
     }
     if owned(&held, &resolved.ownership) {
