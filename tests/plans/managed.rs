@@ -573,6 +573,32 @@ fn a_deletion_of_what_was_never_adopted_waits_for_a_spec_that_names_it() {
 }
 
 #[test]
+fn sizes_that_take_nodes_wait_for_the_lock_and_for_a_healthy_cluster() {
+    let wanted = "eks-managed: {minSize: 1, maxSize: 1, configuration: {nodeLabels: {a: b}}}";
+    let shrunk = Cloud::standing("", wanted);
+    let sizes = |cloud: &Cloud| match &cloud.plan().steps.last().expect("a step").step {
+        Step::UpdateNodegroup { change, .. } => (change.sizes.map(|s| s.max), change.set_labels.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(sizes(&shrunk), (Some(1), 1));
+    let lock = |c: &mut Cloud| c.lock = Some("lock-upgrades on the group");
+    let sick = |c: &mut Cloud| c.state.fleet = Fleet { known: 4, not_ready: 3 };
+    let labelled = |c: &mut Cloud| c.state.groups[0].nodegroup.labels = c.wish.wanted.labels.clone();
+    assert_eq!(sizes(&shrunk.clone().with(lock)), (None, 1), "the rest goes on");
+    assert_eq!(sizes(&shrunk.clone().with(sick)), (None, 1), "the rest goes on");
+    let locked = shrunk.clone().with(lock).with(labelled);
+    assert!(
+        matches!(locked.plan().outcome, Outcome::Locked { message } if message.contains("1 of 2 nodes")),
+        "{:?}",
+        locked.plan().outcome
+    );
+    assert_eq!(locked.steps(), ["Record"]);
+    assert_eq!(shrunk.with(sick).with(labelled).blocked().0, Reason::ClusterUnhealthy);
+    let room = Cloud::standing("", "eks-managed: {minSize: 1, maxSize: 3, configuration: {nodeLabels: {a: b}}}");
+    assert_eq!(sizes(&room.with(lock)), (Some(3), 1), "a lock holds no size that takes nothing");
+}
+
+#[test]
 fn a_deletion_waits_for_eks_and_leaves_what_is_others() {
     let mut id = common::group_id(3, at(LONG_AGO));
     id.deleting = true;

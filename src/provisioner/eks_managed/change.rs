@@ -133,6 +133,9 @@ fn difference(input: &Input, current: &Group, because: &mut Vec<Drift>) -> Nodeg
 /// autoscaler's stays unsaid.
 fn sizes(input: &Input, current: &Group, because: &mut Vec<Drift>) -> Option<NodegroupSizes> {
     let (w, found) = (&input.resolved.wanted, &current.nodegroup.sizes);
+    if held(input, current).is_some() {
+        return None;
+    }
     for (field, from, to) in [("minSize", found.min, w.min), ("maxSize", found.max, w.max)] {
         if from != to {
             because.push(Drift::new(field, from, to));
@@ -142,6 +145,21 @@ fn sizes(input: &Input, current: &Group, because: &mut Vec<Drift>) -> Option<Nod
     let inside = desired.clamp(w.min, w.max);
     let sent = (inside != desired).then_some(inside);
     ((found.min, found.max) != (w.min, w.max)).then_some(NodegroupSizes { min: w.min, max: w.max, desired: sent })
+}
+
+/// EKS takes nodes at once when sizes arrive that the desired one is above: what holds nodes holds those sizes.
+pub fn held(input: &Input, current: &Group) -> Option<Outcome> {
+    let (w, found) = (&input.resolved.wanted, &current.nodegroup.sizes);
+    let desired = current.desired();
+    if desired <= w.max || (found.min, found.max) == (w.min, w.max) {
+        return None;
+    }
+    let locked = |lock| {
+        let message =
+            format!("maxSize {} would take {} of {desired} nodes, and {lock} holds them", w.max, desired - w.max);
+        Outcome::Locked { message }
+    };
+    input.lock.map(locked).or_else(|| health::unhealthy(input))
 }
 
 /// The version of Kubernetes and the release of the image: EKS replaces the nodes.

@@ -110,6 +110,9 @@ fn living(input: &Input, current: &Group, halves: &Split, draft: &mut Draft) -> 
         change::version(input, current, draft);
     }
     if draft.outcome.is_none() {
+        draft.outcome = change::held(input, current);
+    }
+    if draft.outcome.is_none() {
         health::standing(input, current, draft);
     }
     let failed = input.status.update_of.as_deref().and_then(|of| input.again(of));
