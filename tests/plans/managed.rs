@@ -599,6 +599,21 @@ fn sizes_that_take_nodes_wait_for_the_lock_and_for_a_healthy_cluster() {
 }
 
 #[test]
+fn an_update_that_failed_is_asked_for_no_more_once_nothing_is_wanted_of_it() {
+    let failed = |wanted: &str| {
+        Cloud::standing("", wanted).with(|c| {
+            c.status.update_id = Some("update-1".into());
+            c.status.update_of = Some("what it was to reach".into());
+            c.state.update = Some(update(UpdateStatus::Failed, "VersionUpdate"));
+        })
+    };
+    let reverted = failed("").plan();
+    assert_eq!(reverted.outcome, Outcome::Converged);
+    assert_eq!(reverted.facts.status.get("updateOf"), Some(&Value::Null));
+    assert_eq!(failed(RELEASED).plan().facts.status.get("updateOf"), None, "it is begun again");
+}
+
+#[test]
 fn a_deletion_waits_for_eks_and_leaves_what_is_others() {
     let mut id = common::group_id(3, at(LONG_AGO));
     id.deleting = true;

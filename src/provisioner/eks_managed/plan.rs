@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::resolve::Resolved;
 use super::state::{Group, Split, State, split};
@@ -113,6 +113,10 @@ fn living(input: &Input, current: &Group, halves: &Split, draft: &mut Draft) -> 
         draft.outcome = change::held(input, current);
     }
     if draft.outcome.is_none() {
+        // Nothing is wanted any more of what an update was to reach.
+        if input.status.update_of.is_some() {
+            draft.facts.status.insert("updateOf".into(), Value::Null);
+        }
         health::standing(input, current, draft);
     }
     let failed = input.status.update_of.as_deref().and_then(|of| input.again(of));
