@@ -614,6 +614,16 @@ fn an_update_that_failed_is_asked_for_no_more_once_nothing_is_wanted_of_it() {
 }
 
 #[test]
+fn a_lock_spares_the_look_at_what_a_second_node_group_would_refer_to() {
+    let state = Cloud::standing("", C5).state;
+    assert!(state.holds(Some("lock-upgrades on the group")) && !state.holds(None));
+    let gone = Cloud::standing("", C5).nodegroup(|n| n.status = NodegroupStatus::Deleting).state;
+    for free in [gone, State::default()] {
+        assert!(!free.holds(Some("lock-upgrades on the group")), "the next one is a first one");
+    }
+}
+
+#[test]
 fn a_deletion_waits_for_eks_and_leaves_what_is_others() {
     let mut id = common::group_id(3, at(LONG_AGO));
     id.deleting = true;

@@ -36,7 +36,7 @@ impl Provisioner for EksManaged {
             Ok(resolved) => resolved,
             Err(problems) => return Ok(Verdict::Refused(problems)),
         };
-        let state = observe::state(o, &resolved, order.status).await?;
+        let state = observe::state(o, &resolved, order.status, order.lock).await?;
         let world = foresee::World { resolved, state };
         let onward = Onward { status: order.status, lock: order.lock, settings: order.settings, now: o.now };
         let plan = plan::plan(&world.input(&onward));

@@ -39,7 +39,12 @@ pub async fn network(o: &Observer<'_>, wanted: &Wanted) -> Observed<Network> {
 }
 
 /// What there is of one InstanceGroup.
-pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus) -> Observed<State> {
+pub async fn state(
+    o: &Observer<'_>,
+    resolved: &Resolved,
+    status: &InstanceGroupStatus,
+    lock: Option<&str>,
+) -> Observed<State> {
     let id = &resolved.wanted.id;
     let mut known = candidates(o, resolved, status).await?;
     let mut state = State {
@@ -52,13 +57,17 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         look(o, resolved, status, &name, &mut state).await?;
         at += 1;
         // Somebody may have what a new one would be called.
-        if at == known.len() && split(resolved, &state, status).current.is_none() && !known.contains(&resolved.name) {
+        if at == known.len()
+            && !state.holds(lock)
+            && split(resolved, &state, status).current.is_none()
+            && !known.contains(&resolved.name)
+        {
             known.push(resolved.name.clone());
         }
     }
     let halves = split(resolved, &state, status);
     let (current, alone) = (halves.current.map(|group| group.name().clone()), halves.others.is_empty());
-    if current.is_none() {
+    if current.is_none() && !state.holds(lock) {
         state.problems = resolve::problems(resolved, &environment(o, resolved).await?);
     }
     let followed = status.update_id.as_ref().filter(|_| status.update_of.is_some());

@@ -72,6 +72,13 @@ pub struct State {
     pub drains: Drains,
 }
 
+impl State {
+    /// Whether a lock keeps a second node group from being made, so that nothing need be known of what it would refer to.
+    pub fn holds(&self, lock: Option<&str>) -> bool {
+        lock.is_some() && self.groups.iter().any(|group| !group.is(NodegroupStatus::Deleting))
+    }
+}
+
 /// Tags as ownership is judged by.
 pub fn tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
     tags.iter().map(|(key, value)| Tag { key: key.clone(), value: value.clone() }).collect()
