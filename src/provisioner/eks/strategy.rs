@@ -115,9 +115,12 @@ pub fn nodes(input: &Input, crd: &CrdUpgrade, members: &[Member], held: Option<O
         wanted: &request.name,
         concurrency: crd.concurrency,
         max_retries: crd.max_retries,
+        pause: input.timing.poll,
+        longest_pause: input.timing.rest,
         path: crd.path.to_string(),
         outdated,
         rotate_at: input.resolved.wanted.strategy.rotate_at.filter(|at| *at <= input.now),
+        now: input.now,
         status: input.status,
         resources,
     });
@@ -129,6 +132,8 @@ pub fn nodes(input: &Input, crd: &CrdUpgrade, members: &[Member], held: Option<O
 
 fn apply(decision: Decision, request: &Request, kind: &ResourceKind, members: &[Member], draft: &mut Draft) {
     let (kind, namespace) = (kind.clone(), request.namespace.clone());
+    // What was submitted is looked at with the poll: one that is gone at once, again and again, must not go round faster.
+    let recheck = if decision.acts.contains(&Act::Submit) { Recheck::Poll } else { Recheck::Soon };
     let why = members.iter().find(|m| !m.outdated.is_empty()).map(|m| m.outdated.clone()).unwrap_or_default();
     draft.steps.extend(decision.acts.into_iter().map(|act| match act {
         Act::Record(status) => Step::Record { status }.into(),
@@ -151,7 +156,7 @@ fn apply(decision: Decision, request: &Request, kind: &ResourceKind, members: &[
     match decision.stand {
         Stand::Done => {}
         Stand::Acted(message) => {
-            draft.decide(Outcome::Progressing { phase: Phase::Rotating, message, recheck: Recheck::Soon });
+            draft.decide(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
         }
         Stand::Waiting(what) => draft.decide(waiting(format!("waiting for {what}"))),
         Stand::Blocked(reason, message) => draft.decide(Outcome::Blocked { reason, message, deleting: false }),

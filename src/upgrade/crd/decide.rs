@@ -4,7 +4,7 @@
 //! lost is found again and never made twice. What was counted for it is in the
 //! status before the act: a restart begins nothing anew.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
@@ -52,12 +52,18 @@ pub struct Input<'a> {
     pub concurrency: ConcurrencyPolicy,
     /// How often one that failed is submitted again; `None` means for ever.
     pub max_retries: Option<i64>,
+    /// How long after its submission one that failed is submitted again, the first time; then twice as long, and so on.
+    pub pause: SignedDuration,
+    /// The longest such pause.
+    pub longest_pause: SignedDuration,
     /// Where its status is, for people.
     pub path: String,
     /// How many nodes are outdated.
     pub outdated: usize,
     /// Nodes launched before it are outdated: what ended before it has not replaced them.
     pub rotate_at: Option<Timestamp>,
+    /// The moment of the decision.
+    pub now: Timestamp,
     /// What the status remembers.
     pub status: &'a InstanceGroupStatus,
     /// The one of the wanted name, if it is there; without it, those of this scaling group.
@@ -158,6 +164,14 @@ impl Input<'_> {
         self.max_retries.is_none_or(|most| self.retries() < most)
     }
 
+    /// Until when one that failed is left as it is. The resource's own age tells, so that a restart changes nothing.
+    fn rests(&self, resource: &Resource) -> Option<Timestamp> {
+        let doublings = u32::try_from(self.retries()).unwrap_or(u32::MAX).min(20);
+        let pause = (self.pause * (1 << doublings)).min(self.longest_pause);
+        let until = resource.created?.saturating_add(pause).ok()?;
+        (until > self.now).then_some(until)
+    }
+
     fn record(&self, retries: i64, state: &str, uid: Option<&str>) -> Act {
         Act::Record(json!({
             "strategyResourceName": self.wanted,
@@ -230,6 +244,12 @@ fn failed(input: &Input, resource: &Resource, memory: Option<&StrategyProgress>,
     }
     if input.outdated > 0 && input.may_retry() {
         let most = input.max_retries.map(|most| format!(" of {most}")).unwrap_or_default();
+        if let Some(until) = input.rests(resource) {
+            let until = crate::report::stamp(until);
+            let message =
+                format!("{until}, when {named}, which failed, is submitted again; retry {}{most}", retries + 1);
+            return seen(waiting(message), state::SUBMITTED, resource);
+        }
         let message = format!("{named} failed; retry {}{most}", retries + 1);
         let acts = vec![input.record(retries + 1, state::RETRYING, Some(&resource.uid)), delete(resource)];
         return replace(acts, message);

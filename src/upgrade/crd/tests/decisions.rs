@@ -1,6 +1,6 @@
 //! What is done follows from what is there and what is remembered.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
@@ -15,6 +15,7 @@ struct World {
     concurrency: ConcurrencyPolicy,
     max_retries: Option<i64>,
     rotate_at: Option<Timestamp>,
+    now: Timestamp,
     resources: Vec<Resource>,
 }
 
@@ -25,6 +26,7 @@ fn world(resources: Vec<Resource>) -> World {
         concurrency: ConcurrencyPolicy::Forbid,
         max_retries: Some(2),
         rotate_at: None,
+        now: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1),
         resources,
     }
 }
@@ -44,9 +46,12 @@ impl World {
             wanted: WANTED,
             concurrency: self.concurrency,
             max_retries: self.max_retries,
+            pause: SignedDuration::from_secs(15),
+            longest_pause: SignedDuration::from_mins(5),
             path: ".status.phase".into(),
             outdated: self.outdated,
             rotate_at: self.rotate_at,
+            now: self.now,
             status: &status,
             resources: &self.resources,
         })
@@ -336,6 +341,27 @@ fn a_failing_upgrade_is_tried_as_often_as_it_may_be_wherever_the_controller_is_k
         };
         assert_eq!((stand(&last), submitted), ("failed", 3), "killed after {killed_after}: {last:?}");
     }
+}
+
+/// An upgrade that fails at once would be made and deleted many times a second, and have no retry left when it could work.
+#[test]
+fn one_that_fails_again_and_again_is_left_alone_for_longer_each_time() {
+    let mut pauses = Vec::new();
+    for retries in 0..8 {
+        let mut now = World { max_retries: None, ..world(vec![made(WANTED, "u1", Phase::Failed)]) };
+        now = now.remembers(WANTED, retries, state::SUBMITTED, Some("u1"));
+        now.now = Timestamp::UNIX_EPOCH;
+        while stand(&now.decide()) == "waiting" {
+            let decision = now.decide();
+            assert_eq!(decision.acts, [], "it is left to be looked at");
+            let Stand::Waiting(message) = decision.stand else { panic!("it waits") };
+            assert!(message.contains(WANTED) && message.contains("1970-01-01T00:0"), "{message}");
+            now.now += SignedDuration::from_secs(5);
+        }
+        assert_eq!(stand(&now.decide()), "acted");
+        pauses.push(now.now.as_second());
+    }
+    assert_eq!(pauses, [15, 30, 60, 120, 240, 300, 300, 300]);
 }
 
 #[test]
