@@ -163,6 +163,12 @@ pub struct StrategyProgress {
     /// UID of the resource that this was last seen of.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+    /// API version of that resource, with its group.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of that resource.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
 }
 
 /// A recommendation about spot instances: its event is gone after an hour.

@@ -38,6 +38,8 @@ fn looked(phase: Option<Phase>) -> World {
             plural: "rollingupgrades".into(),
         };
         let resources = phase.into_iter().map(|phase| Resource {
+            kind: kind.clone(),
+            namespace: request.namespace.clone(),
             name: request.name.clone(),
             uid: "uid-9".into(),
             created: Some(at(LONG_AGO)),

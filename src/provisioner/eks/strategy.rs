@@ -37,7 +37,7 @@ pub enum StrategyView {
         request: Request,
         /// Its kind as it is served.
         kind: ResourceKind,
-        /// The one of that name, or without it those of this scaling group.
+        /// The one of that name, or without it those of this scaling group; and one that was submitted elsewhere before.
         resources: Vec<Resource>,
     },
 }
@@ -110,7 +110,7 @@ pub fn nodes(input: &Input, crd: &CrdUpgrade, members: &[Member], held: Option<O
         Some(StrategyView::Seen { request, kind, resources }) => (request, kind, resources),
     };
     let decision = decide(&decide::Input {
-        kind: kind.to_string(),
+        kind,
         namespace: &request.namespace,
         wanted: &request.name,
         concurrency: crd.concurrency,
@@ -137,9 +137,7 @@ fn apply(decision: Decision, request: &Request, kind: &ResourceKind, members: &[
     let why = members.iter().find(|m| !m.outdated.is_empty()).map(|m| m.outdated.clone()).unwrap_or_default();
     draft.steps.extend(decision.acts.into_iter().map(|act| match act {
         Act::Record(status) => Step::Record { status }.into(),
-        Act::Delete { name, uid } => {
-            Step::DeleteStrategy { kind: kind.clone(), namespace: namespace.clone(), name, uid }.into()
-        }
+        Act::Delete { kind, namespace, name, uid } => Step::DeleteStrategy { kind, namespace, name, uid }.into(),
         Act::Submit => Planned {
             step: Step::SubmitStrategy {
                 kind: kind.clone(),

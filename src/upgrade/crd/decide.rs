@@ -9,10 +9,15 @@ use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
 use crate::plan::Reason;
+use crate::upgrade::crd::resource::ResourceKind;
 
 /// A resource that is there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
+    /// Its kind.
+    pub kind: ResourceKind,
+    /// Its namespace.
+    pub namespace: String,
     /// Its name.
     pub name: String,
     /// Its UID: another one of the same name is another one.
@@ -42,8 +47,8 @@ pub enum Phase {
 
 /// Everything that a decision depends on.
 pub struct Input<'a> {
-    /// `RollingUpgrade.upgrademgr.keikoproj.io`, for people.
-    pub kind: String,
+    /// The kind of the resource.
+    pub kind: &'a ResourceKind,
     /// The namespace of the resource.
     pub namespace: &'a str,
     /// The name of the resource for what is wanted now.
@@ -66,7 +71,8 @@ pub struct Input<'a> {
     pub now: Timestamp,
     /// What the status remembers.
     pub status: &'a InstanceGroupStatus,
-    /// The one of the wanted name, if it is there; without it, those of this scaling group.
+    /// The one of the wanted name, if it is there; without it, those of this scaling group. And the one that the status
+    /// remembers, where that is of another kind or in another namespace.
     pub resources: &'a [Resource],
 }
 
@@ -88,6 +94,10 @@ pub enum Act {
     Record(Value),
     /// Delete exactly this one.
     Delete {
+        /// Its kind.
+        kind: ResourceKind,
+        /// Its namespace.
+        namespace: String,
         /// Its name.
         name: String,
         /// Its UID.
@@ -130,9 +140,34 @@ pub fn open(status: &InstanceGroupStatus) -> bool {
     matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
 }
 
+/// The one that was submitted last and has yet to end, when it is not where another one goes now.
+pub fn elsewhere<'a>(status: &'a InstanceGroupStatus, kind: &ResourceKind, namespace: &str) -> Option<Elsewhere<'a>> {
+    let progress = status.strategy_progress.as_ref().filter(|_| open(status))?;
+    let name = status.strategy_resource_name.as_deref().filter(|name| !name.is_empty())?;
+    let place = status.strategy_resource_namespace.as_deref().filter(|place| !place.is_empty())?;
+    let recorded = progress.api_version.as_deref().and_then(|v| v.split_once('/')).zip(progress.kind.as_deref());
+    let other = recorded.filter(|((group, _), name)| (*group, *name) != (&kind.group, &kind.kind));
+    (other.is_some() || place != namespace).then_some(Elsewhere {
+        kind: other.map(|((group, version), kind)| [group, version, kind]),
+        namespace: place,
+        name,
+    })
+}
+
+/// Where a resource is that was submitted before its template was changed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Elsewhere<'a> {
+    /// API group, version and kind; `None` where it is of the same kind.
+    pub kind: Option<[&'a str; 3]>,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
 /// Decides.
 pub fn decide(input: &Input) -> Decision {
-    let found = input.resources.iter().find(|r| r.name == input.wanted);
+    let found = input.resources.iter().find(|r| input.is_wanted(r));
     match found {
         Some(resource) if !resource.ours => blocked(Reason::NotOurs, not_ours(input)),
         Some(resource) if resource.deleting => waiting(format!("{} to be gone", input.named(input.wanted))),
@@ -147,11 +182,17 @@ impl Input<'_> {
         format!("{} {}/{name}", self.kind, self.namespace)
     }
 
+    fn is_wanted(&self, resource: &Resource) -> bool {
+        let Resource { kind, namespace, name, .. } = resource;
+        (kind, namespace.as_str(), name.as_str()) == (self.kind, self.namespace, self.wanted)
+    }
+
     /// The status tells of the resource that is wanted now.
     fn remembered(&self) -> Option<StrategyProgress> {
         let status = self.status;
         let same = status.strategy_resource_name.as_deref() == Some(self.wanted)
-            && status.strategy_resource_namespace.as_deref() == Some(self.namespace);
+            && status.strategy_resource_namespace.as_deref() == Some(self.namespace)
+            && elsewhere(status, self.kind, self.namespace).is_none();
         same.then(|| status.strategy_progress.clone().unwrap_or_default())
     }
 
@@ -172,12 +213,25 @@ impl Input<'_> {
         (until > self.now).then_some(until)
     }
 
+    /// What the status remembers of the wanted one.
+    fn progress(&self, state: &str, uid: Option<&str>) -> StrategyProgress {
+        let ResourceKind { group, version, kind, .. } = self.kind;
+        StrategyProgress {
+            state: Some(state.into()),
+            uid: uid.map(str::to_owned),
+            api_version: Some(format!("{group}/{version}")),
+            kind: Some(kind.clone()),
+        }
+    }
+
     fn record(&self, retries: i64, state: &str, uid: Option<&str>) -> Act {
+        let mut progress = json!(self.progress(state, uid));
+        progress["uid"] = json!(uid);
         Act::Record(json!({
             "strategyResourceName": self.wanted,
             "strategyResourceNamespace": self.namespace,
             "strategyRetryCount": retries,
-            "strategyProgress": { "state": state, "uid": uid },
+            "strategyProgress": progress,
         }))
     }
 }
@@ -186,6 +240,10 @@ impl Input<'_> {
 fn there(input: &Input, resource: &Resource) -> Decision {
     let named = input.named(input.wanted);
     let memory = input.remembered();
+    let ended = matches!(resource.phase, Phase::Succeeded | Phase::Failed);
+    if let Some(decision) = others(input).filter(|_| ended && memory.is_none() && input.outdated > 0) {
+        return decision;
+    }
     let remembers = |state: &str| {
         let uid = |p: &StrategyProgress| p.uid.as_deref() == Some(&resource.uid);
         memory.as_ref().is_some_and(|p| p.state.as_deref() == Some(state) && uid(p))
@@ -196,23 +254,23 @@ fn there(input: &Input, resource: &Resource) -> Decision {
                 "spec.strategy.crd.statusJSONPath `{}` leads to {what} in {named}; name the field that holds its status as one text",
                 input.path
             );
-            seen(blocked(Reason::InvalidSpec, message), state::SUBMITTED, resource)
+            seen(input, blocked(Reason::InvalidSpec, message), state::SUBMITTED, resource)
         }
         Phase::Active(word) => {
             let word = if word.is_empty() { "says nothing yet".to_owned() } else { format!("says `{}`", short(word)) };
             let (path, outdated) = (&input.path, input.outdated);
             let message = format!("{named}, which {word} in {path}; {outdated} nodes are outdated");
-            seen(waiting(message), state::SUBMITTED, resource)
+            seen(input, waiting(message), state::SUBMITTED, resource)
         }
         // One that ended before there was anything to replace says nothing of it.
         Phase::Succeeded | Phase::Failed if input.outdated > 0 && stale(input, resource, memory.is_some()) => replace(
             vec![input.record(0, state::SUBMITTED, None), delete(resource)],
             format!("{named} is of an earlier upgrade, and makes room"),
         ),
-        Phase::Succeeded if input.outdated == 0 => seen(done(), state::SUCCEEDED, resource),
+        Phase::Succeeded if input.outdated == 0 => seen(input, done(), state::SUCCEEDED, resource),
         // AWS and Kubernetes may show the last nodes a moment longer.
         Phase::Succeeded if !remembers(state::SUCCEEDED) => {
-            seen(waiting(format!("the nodes that {named} says it has replaced")), state::SUCCEEDED, resource)
+            seen(input, waiting(format!("the nodes that {named} says it has replaced")), state::SUCCEEDED, resource)
         }
         Phase::Succeeded => {
             let message = format!(
@@ -248,7 +306,7 @@ fn failed(input: &Input, resource: &Resource, memory: Option<&StrategyProgress>,
             let until = crate::report::stamp(until);
             let message =
                 format!("{until}, when {named}, which failed, is submitted again; retry {}{most}", retries + 1);
-            return seen(waiting(message), state::SUBMITTED, resource);
+            return seen(input, waiting(message), state::SUBMITTED, resource);
         }
         let message = format!("{named} failed; retry {}{most}", retries + 1);
         let acts = vec![input.record(retries + 1, state::RETRYING, Some(&resource.uid)), delete(resource)];
@@ -258,14 +316,14 @@ fn failed(input: &Input, resource: &Resource, memory: Option<&StrategyProgress>,
         "{named} failed (after {retries} retries), and {} nodes are outdated; see why it did, then delete it to have the upgrade tried again",
         input.outdated
     );
-    seen(blocked(Reason::StrategyFailed, message), state::FAILED, resource)
+    seen(input, blocked(Reason::StrategyFailed, message), state::FAILED, resource)
 }
 
 /// Nothing is outdated, and there is no resource for what is wanted: only others may be at work still.
 fn nothing_wanted(input: &Input) -> Decision {
     match active(input).next() {
         Some(other) => {
-            waiting(format!("{}, which is at work still though no node is outdated any more", input.named(&other.name)))
+            waiting(format!("{}, which is at work still though no node is outdated any more", other.named()))
         }
         None => Decision { progress: Some(StrategyProgress::default()), ..done() },
     }
@@ -274,30 +332,39 @@ fn nothing_wanted(input: &Input) -> Decision {
 /// Resources of other names for the same scaling group that have not ended.
 fn active<'a>(input: &'a Input) -> impl Iterator<Item = &'a Resource> {
     let ended = |r: &Resource| matches!(r.phase, Phase::Succeeded | Phase::Failed);
-    input.resources.iter().filter(move |r| r.ours && r.name != input.wanted && (r.deleting || !ended(r)))
+    input.resources.iter().filter(move |r| r.ours && !input.is_wanted(r) && (r.deleting || !ended(r)))
+}
+
+impl Resource {
+    fn named(&self) -> String {
+        format!("{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// What the policy says of others that are at work; `None` lets the wanted one be submitted.
+fn others(input: &Input) -> Option<Decision> {
+    let others: Vec<_> = active(input).collect();
+    let named = others.first()?.named();
+    match input.concurrency {
+        ConcurrencyPolicy::Allow => None,
+        ConcurrencyPolicy::Forbid => {
+            let outdated = input.outdated;
+            Some(waiting(format!("{named} to end (concurrencyPolicy forbid); {outdated} nodes are outdated")))
+        }
+        ConcurrencyPolicy::Replace => {
+            let acts: Vec<_> = others.iter().filter(|r| !r.deleting).map(|r| delete(r)).collect();
+            Some(match acts.is_empty() {
+                true => waiting(format!("{named} to be gone")),
+                false => replace(acts, format!("{named} is replaced (concurrencyPolicy replace)")),
+            })
+        }
+    }
 }
 
 /// Nodes are outdated, and the resource that would replace them is not there.
 fn absent(input: &Input) -> Decision {
-    let others: Vec<_> = active(input).collect();
-    match input.concurrency {
-        _ if others.is_empty() => {}
-        ConcurrencyPolicy::Allow => {}
-        ConcurrencyPolicy::Forbid => {
-            let named = input.named(&others[0].name);
-            return waiting(format!(
-                "{named} to end (concurrencyPolicy forbid); {} nodes are outdated",
-                input.outdated
-            ));
-        }
-        ConcurrencyPolicy::Replace => {
-            let acts: Vec<_> = others.iter().filter(|r| !r.deleting).map(|r| delete(r)).collect();
-            let named = input.named(&others[0].name);
-            return match acts.is_empty() {
-                true => waiting(format!("{named} to be gone")),
-                false => replace(acts, format!("{named} is replaced (concurrencyPolicy replace)")),
-            };
-        }
+    if let Some(decision) = others(input) {
+        return decision;
     }
     let named = input.named(input.wanted);
     let submit = |record: Option<Act>, message: String| Decision {
@@ -321,7 +388,7 @@ fn absent(input: &Input) -> Decision {
                 "{named} was deleted by someone while it was at work, and has been submitted {} times again; raise maxRetries to go on",
                 input.retries()
             );
-            let progress = StrategyProgress { state: Some(state::GONE.into()), uid: None };
+            let progress = input.progress(state::GONE, None);
             Decision { progress: Some(progress), ..blocked(Reason::StrategyFailed, message) }
         }
         // Someone deleted what had ended, which is how it is asked for again.
@@ -337,7 +404,8 @@ fn not_ours(input: &Input) -> String {
 }
 
 fn delete(resource: &Resource) -> Act {
-    Act::Delete { name: resource.name.clone(), uid: resource.uid.clone() }
+    let Resource { kind, namespace, name, uid, .. } = resource.clone();
+    Act::Delete { kind, namespace, name, uid }
 }
 
 fn done() -> Decision {
@@ -358,9 +426,8 @@ fn replace(acts: Vec<Act>, message: String) -> Decision {
 }
 
 /// Remembers which one was seen, and how.
-fn seen(decision: Decision, state: &str, resource: &Resource) -> Decision {
-    let progress = StrategyProgress { state: Some(state.into()), uid: Some(resource.uid.clone()) };
-    Decision { progress: Some(progress), ..decision }
+fn seen(input: &Input, decision: Decision, state: &str, resource: &Resource) -> Decision {
+    Decision { progress: Some(input.progress(state, Some(&resource.uid))), ..decision }
 }
 
 /// A word of another controller, which may be long.

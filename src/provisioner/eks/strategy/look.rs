@@ -12,8 +12,8 @@ use crate::provisioner::eks::resolve::Resolved;
 use crate::provisioner::eks::state::State;
 use crate::upgrade::Member;
 use crate::upgrade::crd::CrdUpgrade;
-use crate::upgrade::crd::decide::{Phase, Resource};
-use crate::upgrade::crd::resource::{Request, fits};
+use crate::upgrade::crd::decide::{Elsewhere, Phase, Resource, elsewhere};
+use crate::upgrade::crd::resource::{Request, ResourceKind, fits};
 
 /// What there is, when somebody has a reason to ask.
 pub async fn look(
@@ -31,7 +31,7 @@ pub async fn look(
         Ok(request) => request,
         Err(problem) => return Ok(Some(StrategyView::Refused(problem))),
     };
-    match resources(o, crd, request, &group.name).await {
+    match resources(o, crd, request, &group.name, status).await {
         Ok(view) => Ok(Some(view)),
         Err(error @ ClusterError::Forbidden { .. }) => Ok(Some(StrategyView::Forbidden(error.to_string()))),
         Err(error) => Err(ObserveError::Cluster(error)),
@@ -43,6 +43,7 @@ async fn resources(
     crd: &CrdUpgrade,
     request: Request,
     scaling_group: &str,
+    status: &InstanceGroupStatus,
 ) -> Result<StrategyView, ClusterError> {
     let Some(served) = o.cluster.served(&request.group, &request.version, &request.kind).await? else {
         return Ok(StrategyView::Missing(request));
@@ -55,15 +56,40 @@ async fn resources(
         Some(wanted) => vec![wanted],
         None => o.cluster.strategy_resources(&kind, &request.namespace, scaling_group).await?,
     };
-    let resources = found.iter().map(|object| resource(object, crd, scaling_group)).collect();
+    let mut resources: Vec<_> = found.iter().map(|object| resource(object, &kind, crd, scaling_group)).collect();
+    if let Some(place) = elsewhere(status, &kind, &request.namespace) {
+        resources.extend(former(o, crd, &kind, &place, scaling_group).await?);
+    }
     Ok(StrategyView::Seen { request, kind, resources })
 }
 
-fn resource(object: &Value, crd: &CrdUpgrade, scaling_group: &str) -> Resource {
+/// What was submitted last, before the template said another kind or namespace.
+async fn former(
+    o: &Observer<'_>,
+    crd: &CrdUpgrade,
+    kind: &ResourceKind,
+    place: &Elsewhere<'_>,
+    scaling_group: &str,
+) -> Result<Option<Resource>, ClusterError> {
+    let kind = match place.kind {
+        None => kind.clone(),
+        Some([group, version, name]) => {
+            // Resources of a kind that is served no more are gone with it.
+            let Some(served) = o.cluster.served(group, version, name).await? else { return Ok(None) };
+            ResourceKind { group: group.into(), version: version.into(), kind: name.into(), plural: served.plural }
+        }
+    };
+    let found = o.cluster.strategy_resource(&kind, place.namespace, place.name).await?;
+    Ok(found.map(|object| resource(&object, &kind, crd, scaling_group)))
+}
+
+fn resource(object: &Value, kind: &ResourceKind, crd: &CrdUpgrade, scaling_group: &str) -> Resource {
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
     let note = |name: &str| metadata["annotations"][name].as_str();
     Resource {
+        kind: kind.clone(),
+        namespace: text("namespace"),
         name: text("name"),
         uid: text("uid"),
         created: text("creationTimestamp").parse::<Timestamp>().ok(),

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
 use crate::plan::Reason;
-use crate::upgrade::crd::decide::{Act, Decision, Input, Phase, Resource, Stand, decide, open, state};
+use crate::upgrade::crd::ResourceKind;
+use crate::upgrade::crd::decide::{
+    Act, Decision, Elsewhere, Input, Phase, Resource, Stand, decide, elsewhere, open, state,
+};
 
 const WANTED: &str = "up-20260101000000-3";
 
@@ -41,7 +44,7 @@ impl World {
     fn decide(&self) -> Decision {
         let status: InstanceGroupStatus = serde_json::from_value(self.status.clone()).expect("a status");
         decide(&Input {
-            kind: "Workflow.argoproj.io".into(),
+            kind: &kind("Workflow"),
             namespace: "ops",
             wanted: WANTED,
             concurrency: self.concurrency,
@@ -74,8 +77,20 @@ impl World {
     }
 }
 
+fn kind(name: &str) -> ResourceKind {
+    let text = |text: &str| text.to_owned();
+    ResourceKind {
+        group: text("argoproj.io"),
+        version: text("v1"),
+        kind: text(name),
+        plural: name.to_lowercase() + "s",
+    }
+}
+
 fn made(name: &str, uid: &str, phase: Phase) -> Resource {
     Resource {
+        kind: kind("Workflow"),
+        namespace: "ops".into(),
         name: name.into(),
         uid: uid.into(),
         created: Some(Timestamp::UNIX_EPOCH),
@@ -93,7 +108,7 @@ fn acts(decision: &Decision) -> Vec<String> {
             patch["strategyRetryCount"],
             patch["strategyProgress"]["state"].as_str().unwrap_or_default()
         ),
-        Act::Delete { name, uid } => format!("delete {name} {uid}"),
+        Act::Delete { name, uid, .. } => format!("delete {name} {uid}"),
         Act::Submit => "submit".into(),
     };
     decision.acts.iter().map(act).collect()
@@ -364,6 +379,63 @@ fn one_that_fails_again_and_again_is_left_alone_for_longer_each_time() {
     assert_eq!(pauses, [15, 30, 60, 120, 240, 300, 300, 300]);
 }
 
+/// A new namespace or kind in the template must not let two upgrades take nodes at once.
+#[test]
+fn an_upgrade_that_is_at_work_elsewhere_is_not_forgotten_when_the_template_changes() {
+    let moved = Resource { namespace: "before".into(), ..active(WANTED) };
+    let other = Resource { kind: kind("CronWorkflow"), ..active(WANTED) };
+    let memories = [("before", "Workflow"), ("ops", "CronWorkflow")];
+    for (resource, (namespace, kind)) in [moved, other].into_iter().zip(memories) {
+        let remembering = |phase: Phase, concurrency| {
+            let resource = Resource { phase, ..resource.clone() };
+            let mut world =
+                World { concurrency, ..world(vec![resource]) }.remembers(WANTED, 1, state::SUBMITTED, Some("u1"));
+            world.status["strategyResourceNamespace"] = json!(namespace);
+            world.status["strategyProgress"]["apiVersion"] = json!("argoproj.io/v1");
+            world.status["strategyProgress"]["kind"] = json!(kind);
+            world
+        };
+        let works = || Phase::Active("Running".into());
+        let decision = remembering(works(), ConcurrencyPolicy::Forbid).decide();
+        let Stand::Waiting(message) = &decision.stand else { panic!("{decision:?}") };
+        assert!(message.contains(&format!("{kind}.argoproj.io {namespace}/{WANTED}")), "{message}");
+        assert_eq!((decision.acts, decision.progress), (vec![], None), "it stays remembered");
+        let decision = remembering(works(), ConcurrencyPolicy::Replace).decide();
+        assert!(
+            matches!(decision.acts.as_slice(), [Act::Delete { namespace: n, kind: k, .. }] if n == namespace && k.kind == kind),
+            "{decision:?}"
+        );
+        for (phase, concurrency) in [(Phase::Failed, ConcurrencyPolicy::Forbid), (works(), ConcurrencyPolicy::Allow)] {
+            let decision = remembering(phase, concurrency).decide();
+            assert_eq!(acts(&decision), ["record 0 Submitted", "submit"], "and no retry is counted");
+        }
+        // One of the wanted name that ended at another time is no reason to forget it either.
+        let mut ended = remembering(works(), ConcurrencyPolicy::Forbid);
+        ended.resources.push(made(WANTED, "u0", Phase::Succeeded));
+        assert_eq!((acts(&ended.decide()), stand(&ended.decide())), (vec![], "waiting"));
+    }
+}
+
+#[test]
+fn a_resource_is_elsewhere_while_it_has_yet_to_end_in_another_namespace_or_of_another_kind() {
+    let status = |state: &str, version: Value, kind: Value| -> InstanceGroupStatus {
+        let progress = json!({"state": state, "apiVersion": version, "kind": kind});
+        let status =
+            json!({"strategyResourceName": "x", "strategyResourceNamespace": "ops", "strategyProgress": progress});
+        serde_json::from_value(status).expect("a status")
+    };
+    let same = status(state::SUBMITTED, json!("argoproj.io/v0"), json!("Workflow"));
+    let unrecorded = status(state::RETRYING, Value::Null, Value::Null);
+    let other = status(state::SUBMITTED, json!("example.com/v2"), json!("Workflow"));
+    let ended = status(state::SUCCEEDED, json!("example.com/v2"), json!("Workflow"));
+    let kind = kind("Workflow");
+    let here = |kind| Some(Elsewhere { kind, namespace: "ops", name: "x" });
+    assert_eq!((elsewhere(&same, &kind, "ops"), elsewhere(&same, &kind, "new")), (None, here(None)));
+    assert_eq!((elsewhere(&unrecorded, &kind, "ops"), elsewhere(&unrecorded, &kind, "new")), (None, here(None)));
+    assert_eq!(elsewhere(&other, &kind, "ops"), here(Some(["example.com", "v2", "Workflow"])));
+    assert_eq!(elsewhere(&ended, &kind, "new"), None);
+}
+
 #[test]
 fn a_group_waits_for_what_its_strategy_has_yet_to_say() {
     for (state, wanted) in [
@@ -374,7 +446,7 @@ fn a_group_waits_for_what_its_strategy_has_yet_to_say() {
         (Some(state::SUCCEEDED), false),
         (None, false),
     ] {
-        let progress = state.map(|state| StrategyProgress { state: Some(state.into()), uid: None });
+        let progress = state.map(|state| StrategyProgress { state: Some(state.into()), ..StrategyProgress::default() });
         let status = InstanceGroupStatus { strategy_progress: progress, ..InstanceGroupStatus::default() };
         assert_eq!(open(&status), wanted, "{state:?}");
     }
