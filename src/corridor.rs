@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::api::names::fail_reason;
 use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind};
 use crate::aws::inventory::Inventory;
-use crate::boundaries::{Boundaries, Counts, Effective, merge};
+use crate::boundaries::{Boundaries, Counts, Effective, Refused, merge};
 use crate::cluster::ClusterWrites;
 use crate::config::{InForce, Source};
 use crate::groups::GroupIndex;
@@ -78,8 +78,13 @@ impl Walked {
         Walked { plan, bounds: None, effective: None, failed: Some(failed), seen: None }
     }
 
-    fn refused(id: &GroupId, problems: &[Problem]) -> Self {
-        let plan = plan::blocked(id, provisioner::reason(problems), sentence(problems));
+    /// A value that the tenant gave and did not get is not asked of the tenant again.
+    fn refused(id: &GroupId, mut problems: Vec<Problem>, dropped: &[Refused]) -> Self {
+        for problem in problems.iter_mut().filter(|p| p.is_missing() && dropped.iter().any(|d| d.path == p.path)) {
+            problem.rule = "is required, and restricted".into();
+            problem.remedy = "ask your cluster admin for a default of it".into();
+        }
+        let plan = plan::blocked(id, provisioner::reason(&problems), sentence(&problems));
         Self::stalled(plan, fail_reason::RESOURCE_VALIDATION)
     }
 }
@@ -123,11 +128,11 @@ impl Corridor {
     ) -> Observed<Walked> {
         let (spec, provisioner) = match judged(id, effective, around) {
             Ok(found) => found,
-            Err(problems) => return Ok(Walked::refused(id, &problems)),
+            Err(problems) => return Ok(Walked::refused(id, problems, &effective.refused)),
         };
         let status = group.status.clone().unwrap_or_default();
         if let Some(problem) = switched(&status, kind(&effective.spec)) {
-            return Ok(Walked::refused(id, &[problem]));
+            return Ok(Walked::refused(id, vec![problem], &effective.refused));
         }
         let order = Order {
             id,
@@ -144,7 +149,7 @@ impl Corridor {
             Verdict::Planned(plan, seen) => {
                 Walked { plan: *plan, bounds: None, effective: None, failed: None, seen: Some(seen) }
             }
-            Verdict::Refused(problems) => Walked::refused(id, &problems),
+            Verdict::Refused(problems) => Walked::refused(id, problems, &effective.refused),
         })
     }
 
@@ -277,4 +282,28 @@ pub fn effective(group: &InstanceGroup, id: &GroupId, around: &Surroundings) -> 
         last_good: last_good.filter(|_| !excluded),
     };
     Ok((effective, bounds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Outcome;
+
+    #[test]
+    fn a_required_field_that_the_tenant_gave_and_may_not_give_is_asked_of_the_admin() {
+        let id = identity(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let dropped = Refused {
+            path: "spec.a.role".into(),
+            tenant_value: "\"mine\"".into(),
+            effective_value: None,
+            winner: None,
+        };
+        let problems = vec![Problem::missing("spec.a.role"), Problem::missing("spec.a.cluster")];
+        let Outcome::Blocked { message, .. } = Walked::refused(&id, problems, &[dropped]).plan.outcome else {
+            panic!("nothing can be done for it");
+        };
+        let (role, cluster) = message.split_once(". ").expect("two sentences");
+        assert_eq!(role, "spec.a.role is required, and restricted; ask your cluster admin for a default of it");
+        assert!(cluster.starts_with("spec.a.cluster is required; set it in the InstanceGroup"), "{cluster}");
+    }
 }

@@ -98,6 +98,9 @@ pub trait Provisioner: Sync {
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan>;
 }
 
+/// The rule of [`Problem::missing`].
+const REQUIRED: &str = "is required";
+
 /// One thing that is wrong with a merged spec: where, what, which rule, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
@@ -127,12 +130,12 @@ impl Problem {
 
     /// A required value that neither the tenant nor a default gives.
     pub fn missing(path: &str) -> Self {
-        Self::invalid(
-            path,
-            "",
-            "is required",
-            "set it in the InstanceGroup, or ask your cluster admin for a default of it",
-        )
+        Self::invalid(path, "", REQUIRED, "set it in the InstanceGroup, or ask your cluster admin for a default of it")
+    }
+
+    /// Whether a required value is not there.
+    pub fn is_missing(&self) -> bool {
+        self.value.is_empty() && self.rule == REQUIRED
     }
 
     /// A problem whose own words name field, rule and remedy.
