@@ -114,6 +114,9 @@ async fn one(stored: &Stored, shared: &Shared) -> Result<Action, Failure> {
     if shared.corridor.memory.stale(&key, version.as_deref()) {
         return Ok(Action::requeue(Duration::from_millis(50)));
     }
+    if shared.corridor.memory.is_gone(&key, stored.uid().as_deref()) {
+        return Ok(Action::await_change());
+    }
     let group = match &stored.0 {
         Ok(group) => group,
         // The decoder's own words may quote values.
@@ -211,7 +214,7 @@ async fn write(
         tell(&regarding, event, shared).await;
     }
     if report.outcome == Some(Outcome::Deleted) && applied.stopped.is_none() {
-        corridor.memory.forget_group(key);
+        corridor.memory.set_gone(key, &regarding.uid);
     }
     Ok(())
 }

@@ -35,6 +35,8 @@ struct GroupMemory {
     collided: bool,
     /// When AWS last refused to tag what was taken over.
     untagged: Option<Timestamp>,
+    /// The UID of an object whose finalizer we took off; the watch may show it a moment longer.
+    gone: Option<String>,
 }
 
 #[derive(Default, Clone)]
@@ -171,6 +173,18 @@ impl Memory {
         });
     }
 
+    /// Everything of a group is gone, and our finalizer with it.
+    pub fn set_gone(&self, group: &str, uid: &str) {
+        self.with(|inner| {
+            inner.groups.insert(group.into(), GroupMemory { gone: Some(uid.into()), ..Default::default() })
+        });
+    }
+
+    /// Whether our finalizer is off the object that a watch shows still. A new one of the same name is another one.
+    pub fn is_gone(&self, group: &str, uid: Option<&str>) -> bool {
+        self.group(group, |g| g.gone.is_some() && g.gone.as_deref() == uid)
+    }
+
     /// The group is gone.
     pub fn forget_group(&self, group: &str) {
         self.with(|inner| inner.groups.remove(group));
@@ -185,6 +199,16 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_that_is_shown_after_its_end_is_known_by_its_uid() {
+        let memory = Memory::default();
+        assert!(!memory.is_gone("team/web", Some("a")) && !memory.is_gone("team/web", None));
+        memory.set_gone("team/web", "a");
+        assert!(memory.is_gone("team/web", Some("a")) && !memory.is_gone("team/web", Some("b")));
+        memory.forget_group("team/web");
+        assert!(!memory.is_gone("team/web", Some("a")));
+    }
 
     #[test]
     fn tags_that_were_refused_rest_for_their_own_group() {
