@@ -102,7 +102,7 @@ class Kube:
             entries = yaml.safe_load(data.get("mapRoles") or "[]") or []
             if any(str(found.get("rolearn", "")).lower() == entry["rolearn"].lower() for found in entries):
                 return
-            data["mapRoles"] = yaml.safe_dump([*entries, entry])
+            data["mapRoles"] = appended(data.get("mapRoles") or "", entry)
             method, path = ("PUT", f"{AUTH}/aws-auth") if answer.status_code == 200 else ("POST", AUTH)
             if self.ask(method, path, config).status_code != 409:
                 return
@@ -112,11 +112,11 @@ class Kube:
         while True:
             answer = self.ask("GET", f"{AUTH}/aws-auth")
             config = answer.json() if answer.status_code == 200 else {}
-            entries = yaml.safe_load((config.get("data") or {}).get("mapRoles") or "[]") or []
-            left = [found for found in entries if str(found.get("rolearn", "")).lower() != role_arn.lower()]
-            if left == entries:
+            text = (config.get("data") or {}).get("mapRoles") or ""
+            left = without(text, role_arn)
+            if left == text:
                 return
-            config["data"]["mapRoles"] = yaml.safe_dump(left)
+            config["data"]["mapRoles"] = left
             if self.ask("PUT", f"{AUTH}/aws-auth", config).status_code != 409:
                 return
 
@@ -158,3 +158,32 @@ class Kube:
             except (requests.RequestException, ValueError, KeyError) as error:
                 log.debug("watch of %s: %s", path, error)
                 time.sleep(0.5)
+
+
+def appended(text: str, entry: dict[str, Any]) -> str:
+    """A list of entries with one more; what is in it stays as it is written, where it is one entry below the other."""
+    root = yaml.compose(text)
+    if isinstance(root, yaml.SequenceNode) and root.value and not root.flow_style and not root.start_mark.column:
+        return text.rstrip("\n") + "\n" + yaml.safe_dump([entry])
+    return yaml.safe_dump([*(yaml.safe_load(text or "[]") or []), entry])
+
+
+def without(text: str, role_arn: str) -> str:
+    """A list of entries without those of a role; the others stay as they are written."""
+    root = yaml.compose(text or "[]")
+    lines = text.splitlines(keepends=True)
+    for node in reversed(root.value if isinstance(root, yaml.SequenceNode) else []):
+        found = yaml.safe_load(yaml.serialize(node))
+        if isinstance(found, dict) and str(found.get("rolearn", "")).lower() == role_arn.lower():
+            if root.flow_style:
+                return yaml.safe_dump([e for e in yaml.safe_load(text) if str(e.get("rolearn", "")).lower() != role_arn.lower()])
+            del lines[node.start_mark.line : last_line(node) + 1]
+    return "".join(lines)
+
+
+def last_line(node: Any) -> int:
+    """The line that the last word of a value stands on."""
+    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
+        return node.end_mark.line
+    last = node.value[-1]
+    return last_line(last[1] if isinstance(last, tuple) else last)
