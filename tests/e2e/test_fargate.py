@@ -320,7 +320,8 @@ def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud
     arn = group.status()["nodesInstanceRoleArn"]
     entry = cloud.boto("eks").describe_access_entry(clusterName="demo", principalArn=arn)["accessEntry"]
     assert entry["type"] == "FARGATE_LINUX" and entry["tags"][OWNERSHIP + "InstanceGroup"] == "web"
-    assert group.status()["join"] == {"awsAuth": False, "accessEntry": "FARGATE_LINUX"}
+    role = cloud.boto("iam").get_role(RoleName=arn.rsplit("/", 1)[1])["Role"]["RoleId"]
+    assert group.status()["join"] == {"awsAuth": False, "accessEntry": "FARGATE_LINUX", "roleId": role}
     tenant.deployment("app", 1)
     tenant.running(1)
     group.delete()
