@@ -1,7 +1,8 @@
 """Resources of the crd strategy: their kinds, and a stand-in for the controllers that work on them.
 
-Group, version, kind, plural, scope and status subresource are those of upgrade-manager and of Argo Workflows; their schemas
-take anything. With E2E_STRATEGY_CRDS set, the definitions in that directory are applied in their place.
+Argo's definition of a Workflow is Argo's own, out of its published module. That of a RollingUpgrade is ours, with every
+property of upgrade-manager's, because no registry has it; see `ROLLING_UPGRADE_SCHEMA`. With E2E_STRATEGY_CRDS set, the
+files `<plural>.<group>.yaml` in that directory are applied in their place.
 """
 
 import json
@@ -9,19 +10,77 @@ import os
 import pathlib
 
 from e2e import harness, judge
+from localcloud import tools
 
 ROLLING_UPGRADE = ("upgrademgr.keikoproj.io", "RollingUpgrade", "rollingupgrades")
 WORKFLOW = ("argoproj.io", "Workflow", "workflows")
 VERSION = "v1alpha1"
 
 
-def definition(kind, scope="Namespaced", status=True):
-    """A CustomResourceDefinition that takes anything; Argo's has no status subresource."""
+def _object(**properties):
+    return {"type": "object", "properties": properties}
+
+
+def _list(items):
+    return {"type": "array", "items": items}
+
+
+TEXT, NUMBER, FLAG, TIME = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"type": "string", "format": "date-time"}
+ROLLING_UPGRADE_SPEC = _object(
+    asgName=TEXT,
+    forceRefresh=FLAG,
+    ignoreDrainFailures=FLAG,
+    nodeIntervalSeconds=NUMBER,
+    postDrain=_object(script=TEXT, postWaitScript=TEXT, waitSeconds={**NUMBER, "format": "int64"}),
+    postDrainDelaySeconds=NUMBER,
+    postTerminate=_object(script=TEXT),
+    preDrain=_object(script=TEXT),
+    readinessGates=_list(_object(matchLabels={"type": "object", "additionalProperties": TEXT})),
+    strategy=_object(
+        type=TEXT,
+        mode=TEXT,
+        drainTimeout=NUMBER,
+        maxUnavailable={"x-kubernetes-int-or-string": True, "anyOf": [NUMBER, TEXT]},
+    ),
+)
+ROLLING_UPGRADE_STATUS = _object(
+    completePercentage=TEXT,
+    conditions=_list(_object(type=TEXT, status=TEXT)),
+    currentStatus=TEXT,
+    startTime=TEXT,
+    endTime=TEXT,
+    lastBatchNodes=_list(TEXT),
+    lastDrainTime=TIME,
+    lastTerminationTime=TIME,
+    nodeInProcessing={
+        "type": "object",
+        "additionalProperties": _object(nodeName=TEXT, stepName=TEXT, stepStartTime=TIME, stepEndTime=TIME, upgradeStartTime=TIME),
+    },
+    nodesProcessed=NUMBER,
+    statistics=_list(_object(stepName=TEXT, durationSum=TEXT, durationCount={**NUMBER, "format": "int32"})),
+    totalNodes=NUMBER,
+    totalProcessingTime=TEXT,
+)
+ROLLING_UPGRADE_SCHEMA = _object(apiVersion=TEXT, kind=TEXT, metadata={"type": "object"}, spec=ROLLING_UPGRADE_SPEC, status=ROLLING_UPGRADE_STATUS)
+"""Names and types of the properties in config/crd/bases of upgrade-manager v1.0.11: there are no enumerations, nothing is
+required (up to v1.0.3 `spec.strategy.drainTimeout` was), and the API server drops what is not named."""
+ROLLING_UPGRADE_COLUMNS = {"Status": "currentStatus", "TotalNodes": "totalNodes", "NodesProcessed": "nodesProcessed", "Complete": "completePercentage"}
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def rolling_upgrade_definition():
+    """The CustomResourceDefinition of a RollingUpgrade."""
+    body = definition(ROLLING_UPGRADE, schema=ROLLING_UPGRADE_SCHEMA)
+    body["spec"]["names"]["shortNames"] = ["ru"]
+    columns = [{"name": name, "type": "string", "jsonPath": f".status.{field}"} for name, field in ROLLING_UPGRADE_COLUMNS.items()]
+    body["spec"]["versions"][0]["additionalPrinterColumns"] = columns
+    return body
+
+
+def definition(kind, scope="Namespaced", schema=ANYTHING):
+    """A CustomResourceDefinition with a status subresource."""
     group, name, plural = kind
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    if status:
-        version["subresources"] = {"status": {}}
+    version = {"name": VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
     names = {"kind": name, "listKind": f"{name}List", "plural": plural, "singular": name.lower()}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -33,15 +92,22 @@ def definition(kind, scope="Namespaced", status=True):
 
 def install(cloud, *kinds):
     """Applies the definitions that are not there yet, by default of both known kinds, and waits until they are served."""
-    directory = os.environ.get("E2E_STRATEGY_CRDS")
     for kind in kinds or (ROLLING_UPGRADE, WORKFLOW):
         name = f"{kind[2]}.{kind[0]}"
         if cloud.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}") is None:
-            given = directory and (pathlib.Path(directory) / f"{name}.yaml").read_text()
-            text = given or json.dumps(definition(kind, status=kind != WORKFLOW))
-            cloud.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+            cloud.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=_text(kind))
         served = f"/apis/{kind[0]}/{VERSION}/{kind[2]}"
         harness.support.eventually(lambda served=served: cloud.api("GET", served).ok, harness.WAIT, f"{name} to be served")
+
+
+def _text(kind):
+    directory = os.environ.get("E2E_STRATEGY_CRDS")
+    given = directory and pathlib.Path(directory) / f"{kind[2]}.{kind[0]}.yaml"
+    if given and given.exists():
+        return given.read_text()
+    if kind == WORKFLOW:
+        return tools.workflow_definition().read_text()
+    return json.dumps(rolling_upgrade_definition() if kind == ROLLING_UPGRADE else definition(kind))
 
 
 def uninstall(cloud, kind):

@@ -1,6 +1,8 @@
 """Programs are the user's own, or built once for all; two starts never build the same thing twice."""
 
+import json
 import os
+import re
 import stat
 import threading
 
@@ -78,6 +80,40 @@ def test_a_failed_build_leaves_nothing_in_the_cache(nothing_built, monkeypatch):
     monkeypatch.setattr(tools, "_build", build)
     with pytest.raises(tools.Missing, match="no compiler"):
         tools.programs()
+    assert [path.suffix for path in tools.cache_directory().iterdir()] == [".lock"]
+
+
+@pytest.fixture
+def fake_go(tmp_path, monkeypatch, nothing_built):
+    """Puts a Go on PATH that knows one module; answers what it was asked for, and how to set the module's hash."""
+    module, asked, answer = tmp_path / "module", tmp_path / "asked", tmp_path / "answer"
+    definition = module / "manifests" / "base" / "crds" / "minimal" / "argoproj.io_workflows.yaml"
+    definition.parent.mkdir(parents=True)
+    definition.write_text("kind: CustomResourceDefinition\n")
+    go = tmp_path / "go"
+    go.write_text(f'#!/bin/sh\n[ "$1" = env ] && echo go1.26.0 && exit\necho "$*" >>{asked}\ncat {answer}\n')
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+    asked.touch()
+    return asked, lambda digest: answer.write_text(json.dumps({"Sum": digest, "Dir": str(module)}))
+
+
+def test_argos_definition_is_fetched_once_and_alone(fake_go):
+    """Else every clone would fetch Argo again, or all that Argo is made of, or build the control plane anew."""
+    asked, digest = fake_go
+    digest(re.search(r" (h1:\S+)", (tools.HERE / "argo" / "go.sum").read_text())[1])
+    first = tools.workflow_definition()
+    assert first.read_text() == "kind: CustomResourceDefinition\n" and first == tools.workflow_definition()
+    (line,) = asked.read_text().splitlines()
+    assert re.fullmatch(rf"mod download -json {tools.ARGO}@v[\d.]+", line)
+
+
+def test_a_module_that_is_not_the_pinned_one_is_refused(fake_go):
+    """Else whoever answers for the module proxy would say what the tests install."""
+    _, digest = fake_go
+    digest("h1:other")
+    with pytest.raises(tools.Missing, match="go.sum pins: h1:other"):
+        tools.workflow_definition()
     assert [path.suffix for path in tools.cache_directory().iterdir()] == [".lock"]
 
 

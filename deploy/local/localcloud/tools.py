@@ -6,6 +6,7 @@ Only the standard library is used here: this runs before the environment exists.
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -25,6 +26,7 @@ OLDEST_KUBERNETES = (1, 30)
 NEEDED_PYTHON = (3, 11)
 NEEDED_GO = (1, 21)
 BUILD_SPACE = 4 << 30
+ARGO = "github.com/argoproj/argo-workflows/v3"
 
 
 class Missing(Exception):
@@ -190,6 +192,30 @@ def _build(name, source, directory):
     if build.returncode:
         raise Missing(f"`{' '.join(command)}` in {source} failed:\n" + "\n".join(trouble))
     say(f"{name} is built")
+
+
+def workflow_definition():
+    """The file with the CustomResourceDefinition of Argo's Workflow, out of the published module that argo/ pins."""
+    source = HERE / "argo"
+    key = _key((source / name).read_bytes() for name in ("go.mod", "go.sum"))
+    return _cached(f"argo-{key}", lambda directory: _fetch_argo(source, directory)) / "workflows.yaml"
+
+
+def _fetch_argo(source, directory):
+    version = re.search(rf"{ARGO} (v\S+)", (source / "go.mod").read_text())[1]
+    pinned = re.search(rf"{ARGO} {re.escape(version)} (h1:\S+)", (source / "go.sum").read_text())[1]
+    say(f"fetching the definition of a Workflow from {ARGO} {version} (once; 9 MB)")
+    # Not as a dependency of a module: that would fetch what Argo is made of, too.
+    command = [_go(), "mod", "download", "-json", f"{ARGO}@{version}"]
+    environment = {**os.environ, "GO111MODULE": "on", "GOWORK": "off"}
+    done = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True)
+    answer = json.loads(done.stdout or "{}")
+    if done.returncode:
+        raise Missing(f"Go could not fetch {ARGO} {version}: {answer.get('Error', 'its own message is above')}.\n"
+                      "  It needs a module proxy: see `go env GOPROXY`.")
+    if answer["Sum"] != pinned:
+        raise Missing(f"{ARGO} {version} is not what {source / 'go.sum'} pins: {answer['Sum']}")
+    shutil.copyfile(pathlib.Path(answer["Dir"]) / "manifests/base/crds/minimal/argoproj.io_workflows.yaml", directory / "workflows.yaml")
 
 
 def _version_flags(go_mod):
