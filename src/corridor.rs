@@ -20,9 +20,8 @@ use crate::nodes::NodeIndex;
 pub use crate::observe::ObserveError;
 use crate::observe::{Observed, Observer};
 use crate::plan::{self, Plan, Reason};
-use crate::provisioner::{
-    self, Farewell, GroupId, Order, Problem, Seen, Settings, Verdict, identity, registry, sentence,
-};
+use crate::problem::{self, Problem, sentence};
+use crate::provisioner::{Farewell, GroupId, Order, Provisioner, Seen, Settings, Verdict, identity, registry};
 use crate::report::Bounds;
 use crate::spot::Recommendations;
 
@@ -84,7 +83,7 @@ impl Walked {
             problem.rule = "is required, and restricted".into();
             problem.remedy = "ask your cluster admin for a default of it".into();
         }
-        let plan = plan::blocked(id, provisioner::reason(&problems), sentence(&problems));
+        let plan = plan::blocked(id, problem::reason(&problems), sentence(&problems));
         Self::stalled(plan, fail_reason::RESOURCE_VALIDATION)
     }
 }
@@ -211,7 +210,7 @@ fn judged(
     id: &GroupId,
     effective: &Effective,
     around: &Surroundings,
-) -> Result<(InstanceGroupSpec, &'static dyn provisioner::Provisioner), Vec<Problem>> {
+) -> Result<(InstanceGroupSpec, &'static dyn Provisioner), Vec<Problem>> {
     let spec = api::validate::decode_spec(&effective.spec).map_err(|errors| {
         let problem =
             |e: &api::validate::FieldError| Problem::invalid(&e.path, &e.value, e.rule.clone(), e.remedy.clone());

@@ -24,6 +24,7 @@ pub mod nodes;
 pub mod observe;
 pub mod others;
 pub mod plan;
+pub mod problem;
 pub mod provisioner;
 pub mod redact;
 pub mod report;

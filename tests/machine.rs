@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
 use instance_manager::aws::{Catalogue, Image, InstanceType, NetworkObject};
+use instance_manager::problem::{Problem, sentence};
 use instance_manager::provisioner::eks::check::{Looked, problems};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::user_data::OsFamily;
 use instance_manager::provisioner::eks::wanted::{Wanted, parse};
-use instance_manager::provisioner::{Problem, sentence};
 use jiff::Timestamp;
 use serde_json::Value;
 

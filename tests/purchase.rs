@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
 use instance_manager::aws::{InstanceType, NetworkObject};
-use instance_manager::provisioner::Problem;
+use instance_manager::problem::Problem;
 use instance_manager::provisioner::eks::resolve::{Environment, resolve};
 use instance_manager::provisioner::eks::wanted::{self, Wanted};
 use jiff::Timestamp;

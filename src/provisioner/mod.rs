@@ -8,13 +8,13 @@ pub mod fargate;
 pub mod join;
 pub mod ownership;
 pub mod registry;
+pub mod rolling_update;
 pub mod seen;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::Serialize;
 
 pub use crate::api::{GroupId, identity};
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
@@ -22,6 +22,7 @@ use crate::auth::JoinAuth;
 use crate::boundaries::Policy;
 use crate::observe::{Observed, Observer};
 use crate::plan::{Plan, Reason};
+pub use crate::problem::Problem;
 use crate::spot::Recommendations;
 use crate::timing::Timing;
 pub use seen::{Foreseen, Handback, Leaving, Onward, Seen};
@@ -98,89 +99,9 @@ pub trait Provisioner: Sync {
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan>;
 }
 
-/// The rule of [`Problem::missing`].
-const REQUIRED: &str = "is required";
-
-/// One thing that is wrong with a merged spec: where, what, which rule, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
-    /// Which outcome it leads to.
-    pub reason: Reason,
-    /// Dotted path into the InstanceGroup.
-    pub path: String,
-    /// The offending value, never user data; empty when it is missing.
-    pub value: String,
-    /// The rule that it breaks.
-    pub rule: String,
-    /// What a person can do.
-    pub remedy: String,
-}
-
-impl Problem {
-    /// A value that breaks a rule.
-    pub fn invalid(path: &str, value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Problem {
-            reason: Reason::InvalidSpec,
-            path: path.into(),
-            value: value.to_string(),
-            rule: rule.into(),
-            remedy: remedy.into(),
-        }
-    }
-
-    /// A required value that neither the tenant nor a default gives.
-    pub fn missing(path: &str) -> Self {
-        Self::invalid(path, "", REQUIRED, "set it in the InstanceGroup, or ask your cluster admin for a default of it")
-    }
-
-    /// Whether a required value is not there.
-    pub fn is_missing(&self) -> bool {
-        self.value.is_empty() && self.rule == REQUIRED
-    }
-
-    /// A problem whose own words name field, rule and remedy.
-    pub fn told(message: impl ToString) -> Self {
-        Problem {
-            reason: Reason::InvalidSpec,
-            path: String::new(),
-            value: String::new(),
-            rule: message.to_string(),
-            remedy: String::new(),
-        }
-    }
-
-    /// The same problem with another outcome.
-    pub fn because(mut self, reason: Reason) -> Self {
-        self.reason = reason;
-        self
-    }
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.path.is_empty() {
-            f.write_str(&self.rule)
-        } else if self.value.is_empty() {
-            write!(f, "{} {}; {}", self.path, self.rule, self.remedy)
-        } else {
-            write!(f, "{} `{}` {}; {}", self.path, self.value, self.rule, self.remedy)
-        }
-    }
-}
-
-/// The outcome of several problems is that of the first.
-pub fn reason(problems: &[Problem]) -> Reason {
-    problems.first().map_or(Reason::InvalidSpec, |p| p.reason)
-}
-
 /// A cluster other than the one that `--cluster-name` pins.
 pub fn elsewhere(settings: &Settings, path: &str, cluster: &str) -> Option<Problem> {
     let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
     let rule = format!("is not this cluster ({pinned})");
     Some(Problem::invalid(path, cluster, rule, "correct it, or remove it").because(Reason::PolicyViolation))
-}
-
-/// Several problems as one message.
-pub fn sentence(problems: &[Problem]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(". ")
 }

@@ -4,9 +4,10 @@ use instance_manager::aws::nodegroup::{
     Issue, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
 };
 use instance_manager::plan::Reason;
+use instance_manager::problem::Problem;
 use instance_manager::provisioner::eks_managed::state::{Group, State};
 use instance_manager::provisioner::eks_managed::{delete, plan, resolve, state, wanted};
-use instance_manager::provisioner::{Problem, ownership};
+use instance_manager::provisioner::ownership;
 use instance_manager::upgrade::{DrainView, PodView};
 
 use super::*;

@@ -10,7 +10,7 @@ use super::user_data::OsFamily;
 use crate::api::InstanceGroupStatus;
 use crate::aws::{BlockDevice, Image, InstanceType};
 use crate::plan::Reason;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 
 /// What AWS tells of the things that a version names. The outer `None`: it did not tell.
 #[derive(Clone, Debug, Default)]

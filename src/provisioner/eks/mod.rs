@@ -30,10 +30,11 @@ pub mod warm;
 
 use async_trait::async_trait;
 
-use super::{Farewell, GroupId, Order, Problem, Provisioner, Verdict, elsewhere};
+use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere};
 use crate::api::InstanceGroupStatus;
 use crate::observe::{Observed, Observer};
 use crate::plan::{Draft, Outcome, Plan, Step};
+use crate::problem::Problem;
 use crate::upgrade::crd::Allowed;
 use names::GroupNames;
 use recommended::recommended;

@@ -16,9 +16,10 @@ use crate::aws::{
     AccessKind, Catalogue, Cluster, InstanceProfile, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData,
 };
 use crate::plan::Reason;
+use crate::problem::Problem;
+use crate::provisioner::GroupId;
 use crate::provisioner::join::way;
 use crate::provisioner::ownership::ownership;
-use crate::provisioner::{GroupId, Problem};
 use crate::redact::Redacted;
 
 /// What names mean: looked up before anything can be resolved.

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::plan::Input;
-use super::wanted::Amount;
 use super::{state, strategy, warm};
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Draft, Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
+use crate::provisioner::rolling_update::Amount;
 use crate::upgrade::Member;
 use crate::upgrade::drain::{AtTimeout, DrainPolicy};
 use crate::upgrade::rolling_update::{self, Decision, Stand, Victims, decide};

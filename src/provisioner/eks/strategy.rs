@@ -13,7 +13,7 @@ use super::state::{self, State};
 use crate::api::InstanceGroupStatus;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Draft, Outcome, Phase, Planned, Reason, Recheck, Step};
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 use crate::redact::Redacted;
 use crate::upgrade::Member;
 use crate::upgrade::crd::decide::{self, Act, Decision, Resource, Stand, decide};

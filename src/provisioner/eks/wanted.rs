@@ -1,13 +1,11 @@
 //! The merged spec, parsed once. After this nothing re-checks a string.
 
 mod attributes;
+mod crd;
 mod machine;
 mod mixed;
-mod strategy;
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use jiff::{SignedDuration, Timestamp};
 
 use super::names::node_labels;
 use super::user_data::{Mount, OsFamily, Stage, StageKind, Taint, effective_family};
@@ -19,15 +17,17 @@ use crate::auth::JoinAuth;
 use crate::aws::{
     BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
 };
-use crate::provisioner::{GroupId, Problem};
+use crate::problem::{Problem, Problems, list, set};
+use crate::provisioner::GroupId;
+use crate::provisioner::rolling_update::RollingUpdate;
 use crate::redact::Redacted;
 use crate::upgrade::crd::CrdUpgrade;
 pub use attributes::{METRICS, PROCESSES};
 use attributes::{hooks, names, tag_specifications, tags, warm_pool, with_autoscaler_tags};
+use crd::crd;
 use machine::{devices, metadata, mounts, placement};
 use mixed::mixed;
 pub use mixed::{MOST_TYPES, Mixed};
-use strategy::{crd, strategy};
 
 /// What a tenant and the defaults together ask for.
 #[derive(Clone, Debug)]
@@ -166,54 +166,6 @@ impl Wanted {
     }
 }
 
-/// The strategy `rollingUpdate` with its defaults filled in.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RollingUpdate {
-    /// How many nodes may be unavailable at once.
-    pub max_unavailable: Amount,
-    /// How many healthy nodes may stand by at once while their replacements come.
-    pub max_surge: Amount,
-    /// How long a drain may take; `None` waits.
-    pub drain_timeout: Option<SignedDuration>,
-    /// At the timeout: delete what still stands, rather than give up.
-    pub drain_force: bool,
-    /// How long a replacement may take from InService to Ready.
-    pub join_timeout: SignedDuration,
-    /// Nodes launched before it are outdated.
-    pub rotate_at: Option<Timestamp>,
-}
-
-/// A number of nodes, or a share of the desired ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
-    /// So many.
-    Count(u32),
-    /// Percent, rounded up.
-    Percent(u32),
-}
-
-impl Amount {
-    /// Resolved against the desired size: at least one, at most all.
-    pub fn of(self, desired: usize) -> usize {
-        let amount = match self {
-            Amount::Count(n) => n as usize,
-            Amount::Percent(p) => (desired * p as usize).div_ceil(100),
-        };
-        amount.clamp(1, desired.max(1))
-    }
-
-    /// In nodes, of which the heaviest is so many units of capacity: a share of desired is in units.
-    pub fn nodes(self, desired: usize, heaviest: usize) -> usize {
-        let of_desired = matches!(self, Amount::Percent(_));
-        if of_desired { (self.of(desired) / heaviest.max(1)).max(1) } else { self.of(desired) }
-    }
-
-    /// The same where none at all is a choice: at most all.
-    pub fn or_none(self, desired: usize) -> usize {
-        if matches!(self, Amount::Count(0) | Amount::Percent(0)) { 0 } else { self.of(desired) }
-    }
-}
-
 const CONFIGURATION: &str = "spec.eks.configuration";
 
 /// Parses a merged spec. All problems are told at once.
@@ -222,7 +174,7 @@ pub fn parse(
     annotations: &BTreeMap<String, String>,
     spec: &InstanceGroupSpec,
 ) -> Result<Wanted, Vec<Problem>> {
-    let mut problems = Problems::default();
+    let mut problems = Problems::below(CONFIGURATION);
     let empty = EksConfiguration::default();
     let eks = spec.eks.clone().unwrap_or_default();
     let c = eks.configuration.as_ref().unwrap_or(&empty);
@@ -250,7 +202,7 @@ pub fn parse(
             .as_deref()
             .and_then(ScalingConfigurationKind::parse)
             .unwrap_or(ScalingConfigurationKind::LaunchTemplate),
-        strategy: strategy(&mut problems, annotations, spec),
+        strategy: RollingUpdate::parse(&mut problems, annotations, spec),
         crd: crd(&mut problems, id, annotations, spec),
         image: image(&mut problems, &c.image),
         instance_type: instance_type(&mut problems, &c.instance_type),
@@ -301,43 +253,6 @@ pub fn parse(
     problems.done(with_autoscaler_tags(wanted))
 }
 
-/// Collects what is wrong, so that a person mends everything in one go.
-#[derive(Default)]
-struct Problems(Vec<Problem>);
-
-impl Problems {
-    fn push(&mut self, field: &str, value: impl ToString, rule: &str, remedy: &str) {
-        self.0.push(Problem::invalid(&format!("{CONFIGURATION}.{field}"), value, rule, remedy));
-    }
-
-    fn required(&mut self, field: &str, value: &Option<String>) -> String {
-        set(value).unwrap_or_else(|| {
-            self.0.push(Problem::missing(&format!("{CONFIGURATION}.{field}")));
-            String::new()
-        })
-    }
-
-    fn required_list(&mut self, field: &str, value: &Option<Vec<String>>) -> Vec<String> {
-        let items = list(value);
-        if items.is_empty() {
-            self.0.push(Problem::missing(&format!("{CONFIGURATION}.{field}")));
-        }
-        items
-    }
-
-    fn done<T>(self, value: T) -> Result<T, Vec<Problem>> {
-        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
-    }
-}
-
-fn set(value: &Option<String>) -> Option<String> {
-    value.as_ref().filter(|v| !v.is_empty()).cloned()
-}
-
-fn list(value: &Option<Vec<String>>) -> Vec<String> {
-    value.iter().flatten().filter(|v| !v.is_empty()).cloned().collect()
-}
-
 fn flag(annotations: &BTreeMap<String, String>, name: &str) -> bool {
     annotations.get(name).is_some_and(|v| v.eq_ignore_ascii_case("true"))
 }
@@ -346,16 +261,11 @@ fn sizes(problems: &mut Problems, min: Option<i64>, max: Option<i64>) -> (i32, i
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     for (path, size) in [("spec.eks.minSize", min), ("spec.eks.maxSize", max)] {
         if !(0..=10_000).contains(&size) {
-            problems.0.push(Problem::invalid(
-                path,
-                size,
-                "is no size of a scaling group",
-                "use a number from 0 to 10000",
-            ));
+            problems.add(Problem::invalid(path, size, "is no size of a scaling group", "use a number from 0 to 10000"));
         }
     }
     if min > max {
-        problems.0.push(Problem::invalid(
+        problems.add(Problem::invalid(
             "spec.eks.minSize",
             min,
             format!("is larger than spec.eks.maxSize ({max})"),
@@ -440,7 +350,7 @@ fn networking(problems: &mut Problems, annotations: &BTreeMap<String, String>) -
     if host_pods.is_none() {
         let path = format!("metadata.annotations[{name}]");
         let given = given.unwrap_or_default();
-        problems.0.push(Problem::invalid(&path, given, "is no number of pods", "use a number from 0 to 110"));
+        problems.add(Problem::invalid(&path, given, "is no number of pods", "use a number from 0 to 110"));
     }
     let prefixes = flag(annotations, annotation::CUSTOM_NETWORKING_PREFIX);
     Some(CustomNetworking { host_pods: host_pods.unwrap_or_default(), prefixes })

@@ -15,9 +15,10 @@ pub mod wanted;
 use async_trait::async_trait;
 
 use super::ownership::ownership;
-use super::{Farewell, Onward, Order, Problem, Provisioner, Verdict, elsewhere};
+use super::{Farewell, Onward, Order, Provisioner, Verdict, elsewhere};
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::Plan;
+use crate::problem::Problem;
 use state::Whose;
 use wanted::{CONFIGURATION, Wanted};
 

@@ -12,7 +12,7 @@ use crate::api::names::condition;
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use crate::plan::{Draft, Drift, Facts, Note, Outcome, Phase, Plan, Reason, Step, waiting};
-use crate::provisioner::sentence;
+use crate::problem::sentence;
 use crate::timing::Timing;
 
 /// Everything that a plan depends on.

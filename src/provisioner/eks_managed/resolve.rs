@@ -5,7 +5,7 @@ use super::wanted::{CONFIGURATION, Wanted};
 use crate::aws::nodegroup::NodegroupName;
 use crate::aws::{Cluster, NetworkObject, Tag};
 use crate::plan::Reason;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 use crate::provisioner::ownership::ownership;
 
 const SUBNET: &str = "subnet-";

@@ -7,7 +7,7 @@ use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus, NodegroupUpdate};
 use crate::aws::{ScalingGroup, Tag};
 use crate::plan::Drift;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 use crate::provisioner::ownership::{foreign, owned, taken_over};
 use crate::upgrade::{Drains, Fleet, Member};
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::api::{CapacityType, EksManagedConfiguration, InstanceGroupSpec, IntOrString, NodegroupTaintEffect};
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupTaint, Shape};
+use crate::problem::{Problem, Problems, list, set};
+use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
-use crate::provisioner::eks::wanted::RollingUpdate;
-use crate::provisioner::{GroupId, Problem};
+use crate::provisioner::rolling_update::RollingUpdate;
 
 /// What a tenant and the defaults together ask for. What is `None` is left as it is, or to EKS.
 #[derive(Clone, Debug)]
@@ -47,8 +48,8 @@ pub fn parse(
     annotations: &BTreeMap<String, String>,
     spec: &InstanceGroupSpec,
 ) -> Result<Wanted, Vec<Problem>> {
-    let (strategy, found) = RollingUpdate::parse(annotations, spec);
-    let mut problems = Problems(found);
+    let mut problems = Problems::below(CONFIGURATION);
+    let strategy = RollingUpdate::parse(&mut problems, annotations, spec);
     let managed = spec.eks_managed.clone().unwrap_or_default();
     let c = managed.configuration.unwrap_or_default();
     let (min, max) = sizes(&mut problems, managed.min_size, managed.max_size);
@@ -68,38 +69,14 @@ pub fn parse(
         cluster,
         strategy,
     };
-    if problems.0.is_empty() { Ok(wanted) } else { Err(problems.0) }
-}
-
-/// Collects what is wrong, so that a person mends everything in one go.
-struct Problems(Vec<Problem>);
-
-impl Problems {
-    fn push(&mut self, field: &str, value: impl ToString, rule: &str, remedy: &str) {
-        self.0.push(Problem::invalid(&format!("{CONFIGURATION}.{field}"), value, rule, remedy));
-    }
-
-    fn required(&mut self, field: &str, value: &Option<String>) -> String {
-        set(value).unwrap_or_else(|| {
-            self.0.push(Problem::missing(&format!("{CONFIGURATION}.{field}")));
-            String::new()
-        })
-    }
-}
-
-fn set(value: &Option<String>) -> Option<String> {
-    value.as_ref().filter(|v| !v.is_empty()).cloned()
-}
-
-fn list(value: &Option<Vec<String>>) -> Vec<String> {
-    value.iter().flatten().filter(|v| !v.is_empty()).cloned().collect()
+    problems.done(wanted)
 }
 
 /// EKS takes no largest size of 0: data type NodegroupScalingConfig of its API Reference.
 fn sizes(problems: &mut Problems, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     let mut wrong = |path: &str, value: i64, rule: String, remedy: &str| {
-        problems.0.push(Problem::invalid(path, value, rule, remedy));
+        problems.add(Problem::invalid(path, value, rule, remedy));
     };
     if !(0..=10_000).contains(&min) {
         let rule = "is no size of a node group".into();
@@ -124,10 +101,7 @@ fn shape(problems: &mut Problems, c: &EksManagedConfiguration) -> Shape {
     let key_pair = set(&c.key_pair_name);
     // Without a key nobody logs in, and EKS takes no groups that may.
     let security_groups = if key_pair.is_some() { list(&c.security_groups) } else { Vec::new() };
-    let subnets = list(&c.subnets);
-    if subnets.is_empty() {
-        problems.0.push(Problem::missing(&format!("{CONFIGURATION}.subnets")));
-    }
+    let subnets = problems.required_list("subnets", &c.subnets);
     Shape {
         node_role,
         subnets,
@@ -250,11 +224,11 @@ fn max_unavailable(problems: &mut Problems, spec: &InstanceGroupSpec, max: i32) 
     match parsed {
         None => {
             let rule = "is neither a number of nodes nor a percentage that EKS takes";
-            problems.0.push(Problem::invalid(path, text, rule, "use 1 to 100, or 1% to 100%"));
+            problems.add(Problem::invalid(path, text, rule, "use 1 to 100, or 1% to 100%"));
         }
         Some(MaxUnavailable::Count(n)) if n > max => {
             let rule = format!("is more than spec.eks-managed.maxSize ({max})");
-            problems.0.push(Problem::invalid(path, n, rule, "lower it, or use a percentage"));
+            problems.add(Problem::invalid(path, n, rule, "lower it, or use a percentage"));
         }
         Some(MaxUnavailable::Count(_) | MaxUnavailable::Percent(_)) => {}
     }

@@ -13,7 +13,7 @@ use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessKind, Cluster, NetworkObject, NewAccessEntry, Tag};
 use crate::plan::Reason;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 use crate::provisioner::join::way;
 use crate::provisioner::ownership::ownership;
 

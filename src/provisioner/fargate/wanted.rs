@@ -6,8 +6,9 @@ use crate::api::{EksFargateSpec, InstanceGroupSpec, StrategyType};
 use crate::auth::JoinAuth;
 use crate::aws::Tag;
 use crate::aws::fargate::FargateSelector;
+use crate::problem::{Problem, Problems, list, set};
+use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
-use crate::provisioner::{GroupId, Problem};
 
 /// What a tenant and the defaults together ask for.
 #[derive(Clone, Debug)]
@@ -42,66 +43,62 @@ const MOST_TAGS: usize = 47;
 pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<Wanted, Vec<Problem>> {
     let empty = EksFargateSpec::default();
     let settings = spec.eks_fargate.as_ref().unwrap_or(&empty);
-    let mut problems = Vec::new();
+    let mut problems = Problems::below(SETTINGS);
     strategy(&mut problems, spec);
-    let cluster = settings.cluster_name.clone().unwrap_or_default();
-    if cluster.is_empty() {
-        problems.push(Problem::missing(&format!("{SETTINGS}.clusterName")));
-    }
+    let cluster = problems.required("clusterName", &settings.cluster_name);
     let wanted = Wanted {
         id: id.clone(),
         given_role: role(&mut problems, settings),
-        subnets: settings.subnets.iter().flatten().filter(|s| !s.is_empty()).cloned().collect(),
+        subnets: list(&settings.subnets),
         selectors: selectors(&mut problems, settings),
         tags: tags(&mut problems, settings, &cluster),
         join_auth: JoinAuth::default(),
         cluster,
     };
-    if problems.is_empty() { Ok(wanted) } else { Err(problems) }
+    problems.done(wanted)
 }
 
-fn strategy(problems: &mut Vec<Problem>, spec: &InstanceGroupSpec) {
+fn strategy(problems: &mut Problems, spec: &InstanceGroupSpec) {
     let given = spec.strategy.as_ref().and_then(|s| s.r#type.clone()).unwrap_or_default();
     if StrategyType::parse(&given) != Some(StrategyType::Managed) {
         let rule = "is no strategy for Fargate profiles, which have no nodes to replace";
         let shown = if given.is_empty() { "rollingUpdate (the default)".to_owned() } else { given };
-        problems.push(Problem::invalid("spec.strategy.type", shown, rule, "use managed"));
+        problems.add(Problem::invalid("spec.strategy.type", shown, rule, "use managed"));
     }
 }
 
-fn role(problems: &mut Vec<Problem>, settings: &EksFargateSpec) -> Option<String> {
-    let arn = settings.pod_execution_role_arn.clone().filter(|arn| !arn.is_empty())?;
+fn role(problems: &mut Problems, settings: &EksFargateSpec) -> Option<String> {
+    let arn = set(&settings.pod_execution_role_arn)?;
     let parts: Vec<_> = arn.splitn(6, ':').collect();
     let fits = matches!(parts.as_slice(), ["arn", _, "iam", "", account, role]
         if !account.is_empty() && role.strip_prefix("role/").is_some_and(|name| !name.is_empty()));
     if !fits {
         let (rule, remedy) = ("is no ARN of a role", "use arn:aws:iam::<account>:role/<name>, or remove it");
-        problems.push(Problem::invalid(&format!("{SETTINGS}.podExecutionRoleArn"), &arn, rule, remedy));
+        problems.push("podExecutionRoleArn", &arn, rule, remedy);
     }
     Some(arn)
 }
 
 /// How many labels a selector may have is a quota that AWS raises on request: EKS itself judges it.
-fn selectors(problems: &mut Vec<Problem>, settings: &EksFargateSpec) -> Vec<FargateSelector> {
+fn selectors(problems: &mut Problems, settings: &EksFargateSpec) -> Vec<FargateSelector> {
     let given = settings.selectors.as_deref().unwrap_or_default();
-    let path = format!("{SETTINGS}.selectors");
     if given.is_empty() {
-        problems.push(Problem::missing(&path));
+        problems.missing("selectors");
     }
     if given.len() > MOST_SELECTORS {
         let rule = "are more selectors than a Fargate profile can have";
-        problems.push(Problem::invalid(&path, given.len(), rule, "use at most 5, or more groups"));
+        problems.push("selectors", given.len(), rule, "use at most 5, or more groups");
     }
     let mut selectors = Vec::new();
     for (i, selector) in given.iter().enumerate() {
         let namespace = selector.namespace.clone().unwrap_or_default();
-        let path = format!("{path}[{i}]");
+        let path = format!("selectors[{i}]");
         if namespace.is_empty() {
-            problems.push(Problem::missing(&format!("{path}.namespace")));
+            problems.missing(&format!("{path}.namespace"));
         } else if namespace.len() > 63 || !namespace.chars().all(is_of_namespace) {
             let rule = "can be no namespace";
             let remedy = "use lower-case letters, digits and dashes, with * for any characters and ? for one";
-            problems.push(Problem::invalid(&format!("{path}.namespace"), &namespace, rule, remedy));
+            problems.push(&format!("{path}.namespace"), &namespace, rule, remedy);
         }
         let labels = selector.labels.clone().unwrap_or_default();
         for (key, value) in &labels {
@@ -114,15 +111,14 @@ fn selectors(problems: &mut Vec<Problem>, settings: &EksFargateSpec) -> Vec<Farg
     selectors
 }
 
-fn label(problems: &mut Vec<Problem>, path: &str, key: &str, value: &str) {
+fn label(problems: &mut Problems, path: &str, key: &str, value: &str) {
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
     let remedy = "use what Kubernetes takes in labels, with * for any characters and ? for one";
     if name.is_empty() || name.len() > 63 || !key.chars().all(|c| is_of_label(c) || c == '/') {
-        problems.push(Problem::invalid(&format!("{path}.labels"), key, "can be no key of a label", remedy));
+        problems.push(&format!("{path}.labels"), key, "can be no key of a label", remedy);
     }
     if value.len() > 63 || !value.chars().all(is_of_label) {
-        let path = format!("{path}.labels.{key}");
-        problems.push(Problem::invalid(&path, value, "can be no value of a label", remedy));
+        problems.push(&format!("{path}.labels.{key}"), value, "can be no value of a label", remedy);
     }
 }
 
@@ -136,30 +132,28 @@ fn is_of_label(c: char) -> bool {
 }
 
 /// Each entry of each map is a tag; of two with one key the later counts.
-fn tags(problems: &mut Vec<Problem>, settings: &EksFargateSpec, cluster: &str) -> Vec<Tag> {
+fn tags(problems: &mut Problems, settings: &EksFargateSpec, cluster: &str) -> Vec<Tag> {
     let mut tags = BTreeMap::new();
     for (i, map) in settings.tags.iter().flatten().enumerate() {
         for (key, value) in map {
-            let path = format!("{SETTINGS}.tags[{i}]");
+            let path = format!("tags[{i}]");
             if key.is_empty() || key.chars().count() > 128 {
-                problems.push(Problem::invalid(&path, key, "is no key of a tag", "use 1 to 128 characters"));
+                problems.push(&path, key, "is no key of a tag", "use 1 to 128 characters");
             }
             // The controller gives profiles no name to show, so that theirs is free.
             if let Some(why) = reserved_tag(key, cluster).filter(|_| key != "Name") {
                 let rule = format!("is a reserved tag: {why}");
-                problems.push(Problem::invalid(&path, key, rule, "use another key"));
+                problems.push(&path, key, rule, "use another key");
             }
             if value.chars().count() > 256 {
-                let path = format!("{path}.{key}");
-                problems.push(Problem::invalid(&path, "", "is longer than 256 characters", "shorten it"));
+                problems.push(&format!("{path}.{key}"), "", "is longer than 256 characters", "shorten it");
             }
             tags.insert(key.clone(), value.clone());
         }
     }
     if tags.len() > MOST_TAGS {
         let rule = "are more tags than a Fargate profile can hold beside the controller's";
-        let path = format!("{SETTINGS}.tags");
-        problems.push(Problem::invalid(&path, tags.len(), rule, format!("use at most {MOST_TAGS}")));
+        problems.push("tags", tags.len(), rule, format!("use at most {MOST_TAGS}"));
     }
     tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Problems, Wanted, set};
+use super::Wanted;
 use crate::api::names::tag;
 use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};
 use crate::aws::{LifecycleHook, Tag, TagSpecification, WarmSizes};
-use crate::provisioner::Problem;
+use crate::problem::{Problem, Problems, set};
 use crate::provisioner::eks::names::reserved_tag;
 use crate::provisioner::eks::user_data::OsFamily;
 
@@ -124,7 +124,7 @@ pub(super) fn warm_pool(problems: &mut Problems, eks: &EksSpec, c: &EksConfigura
     let mut wrong = |field: &str, value: i64, least: i64, remedy: &str| {
         if !(least..=10_000).contains(&value) {
             let path = format!("spec.eks.warmPool.{field}");
-            problems.0.push(Problem::invalid(&path, value, "is no size of a warm pool", remedy));
+            problems.add(Problem::invalid(&path, value, "is no size of a warm pool", remedy));
         }
     };
     wrong("minSize", min, 0, "use a number from 0 to 10000");
@@ -133,7 +133,7 @@ pub(super) fn warm_pool(problems: &mut Problems, eks: &EksSpec, c: &EksConfigura
     let others = [("mixedInstancesPolicy", c.mixed_instances_policy.is_some()), ("spotPrice", spot)];
     for (other, _) in others.into_iter().filter(|(_, given)| *given) {
         let rule = format!("does not go with spec.eks.configuration.{other}: AWS keeps no warm pool for such groups");
-        problems.0.push(Problem::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
+        problems.add(Problem::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
     }
     Some(WarmSizes { min: min.clamp(0, 10_000) as i32, max: (max >= 0).then_some(max.min(10_000) as i32) })
 }

@@ -1,8 +1,8 @@
 //! What one instance is made of: volumes, metadata service, placement.
 
-use super::{Problems, set};
 use crate::api::{EksConfiguration, Volume};
 use crate::aws::{BlockDevice, MetadataOptions, Placement};
+use crate::problem::{Problems, set};
 use crate::provisioner::eks::user_data::Mount;
 
 pub(super) fn mounts(problems: &mut Problems, c: &EksConfiguration) -> Vec<Mount> {

@@ -1,8 +1,8 @@
 //! Several instance types, on demand and spot.
 
-use super::{Problems, set};
 use crate::api::{EksConfiguration, InstancePool, IntOrString, MixedInstancesPolicy, OnDemandStrategy, SpotStrategy};
 use crate::aws::{Distribution, Override};
+use crate::problem::{Problems, set};
 
 /// AWS takes no more types than that in one group.
 pub const MOST_TYPES: usize = 40;
