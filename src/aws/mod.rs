@@ -12,6 +12,7 @@ pub mod fargate;
 pub mod inventory;
 pub mod mixed;
 pub mod nodegroup;
+pub mod scaling_group;
 pub mod sdk;
 pub mod types;
 
@@ -26,6 +27,10 @@ pub use error::{AwsError, AwsErrorKind};
 pub use fargate::FargateProfiles;
 pub use mixed::{Distribution, MixedPolicy, Override};
 pub use nodegroup::NodeGroups;
+pub use scaling_group::{
+    Instance, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup, ScalingGroupChange,
+    WarmInstance, WarmPhase, WarmPool, WarmSizes,
+};
 pub use types::*;
 
 /// Result of one AWS call.

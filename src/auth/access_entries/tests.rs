@@ -1,0 +1,185 @@
+use super::*;
+use crate::aws::AccessKind;
+
+const ROLE: &str = "arn:aws:iam::1:role/team/nodes";
+
+#[test]
+fn the_way_follows_the_flag_and_what_the_cluster_reads() {
+    use JoinAuth::{AccessEntries as Access, Auto, AwsAuth, Both};
+    let (config_map, either, api) = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API");
+    let access = |retire| Some(Way::AccessEntries { retire });
+    let aws_auth = |retire| Some(Way::AwsAuth { retire });
+    let cases = [
+        (config_map, [aws_auth(false), aws_auth(false), None, None]),
+        (either, [Some(Way::Either), aws_auth(true), access(true), Some(Way::Both)]),
+        (api, [access(false), None, access(true), access(false)]),
+    ];
+    for (mode, wanted) in cases {
+        assert_eq!([Auto, AwsAuth, Access, Both].map(|asked| way(asked, mode).ok()), wanted, "{mode}");
+    }
+    let unread = way(Both, config_map).unwrap_err();
+    assert!(unread.rule.contains("--join-auth is both") && unread.remedy.contains("API_AND_CONFIG_MAP"));
+}
+
+fn present(kind: &str, ours: bool) -> Access {
+    Access::Present { kind: kind.into(), ours, created: None, role_id: None }
+}
+
+fn conflict() -> EntryState {
+    EntryState::Conflict { detail: "another entry".into() }
+}
+
+/// A given role that another group does not use, its entry in aws-auth recorded as ours where it is there.
+fn found(auth: EntryState, access: Access) -> Found {
+    let auth_is_ours = auth == EntryState::Present;
+    Found { auth_is_ours, auth, access, shared: false, others_have_it: true, role_id: Some("AROA2".into()) }
+}
+
+fn decided(way: Way, found: &Found, change: impl FnOnce(&mut Joining)) -> (Vec<&'static str>, Option<String>) {
+    let entry = AuthEntry::for_nodes(ROLE, false);
+    let wanted =
+        NewAccessEntry { cluster: "demo".into(), principal: ROLE.into(), kind: AccessKind::Ec2Linux, tags: vec![] };
+    let mut joining = Joining {
+        way,
+        entry: &entry,
+        wanted: &wanted,
+        found,
+        own_role: false,
+        settled: true,
+        handover: SignedDuration::from_secs(60),
+        now: Timestamp::UNIX_EPOCH,
+    };
+    change(&mut joining);
+    let joined = joining.decide();
+    (joined.steps.iter().map(|p| p.step.name()).collect(), joined.conflict)
+}
+
+fn steps(way: Way, auth: EntryState, access: Access) -> Vec<&'static str> {
+    decided(way, &found(auth, access), |_| ()).0
+}
+
+#[test]
+fn the_new_entry_is_there_before_the_old_one_goes() {
+    use EntryState::{Absent, Present};
+    let moving = Way::AccessEntries { retire: true };
+    assert_eq!(steps(Way::Both, Present, Access::Absent), ["PutAccessEntry"]);
+    assert_eq!(steps(Way::Both, Present, present("EC2_LINUX", true)), Vec::<&str>::new());
+    assert_eq!(steps(moving, Present, Access::Absent), ["PutAccessEntry"]);
+    assert_eq!(steps(moving, Present, present("EC2_LINUX", true)), ["RemoveAuthEntry"]);
+    assert_eq!(steps(moving, Absent, present("EC2_LINUX", true)), Vec::<&str>::new());
+    // And back again.
+    let back = Way::AwsAuth { retire: true };
+    assert_eq!(steps(Way::Both, Absent, present("EC2_LINUX", true)), ["PutAuthEntry"]);
+    assert_eq!(steps(back, Absent, present("EC2_LINUX", true)), ["PutAuthEntry"]);
+    assert_eq!(steps(back, Present, present("EC2_LINUX", true)), ["RemoveAccessEntry"]);
+}
+
+#[test]
+fn an_entry_that_was_there_before_us_is_used_and_never_removed() {
+    use EntryState::Present;
+    assert_eq!(steps(Way::AwsAuth { retire: true }, Present, present("EC2_LINUX", false)), Vec::<&str>::new());
+    let foreign = Found { auth_is_ours: false, ..found(Present, present("EC2_LINUX", true)) };
+    let moving = Way::AccessEntries { retire: true };
+    assert_eq!(decided(moving, &foreign, |_| ()).0, Vec::<&str>::new());
+    // The entry of a group's own role is the group's, whoever wrote it.
+    assert_eq!(decided(moving, &foreign, |j| j.own_role = true).0, ["RemoveAuthEntry"]);
+}
+
+#[test]
+fn the_old_entry_stays_while_another_group_has_no_other_one_or_the_new_one_is_young() {
+    let moving = Way::AccessEntries { retire: true };
+    let alone = found(EntryState::Present, present("EC2_LINUX", true));
+    let others = Found { others_have_it: false, ..alone.clone() };
+    assert_eq!(decided(moving, &others, |_| ()).0, Vec::<&str>::new());
+    let made =
+        Access::Present { kind: "EC2_LINUX".into(), ours: true, created: Some(Timestamp::UNIX_EPOCH), role_id: None };
+    let young = Found { access: made, ..alone };
+    assert_eq!(decided(moving, &young, |_| ()).0, Vec::<&str>::new());
+    let later = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
+    assert_eq!(decided(moving, &young, |j| j.now = later).0, ["RemoveAuthEntry"]);
+}
+
+#[test]
+fn auto_leaves_a_role_the_entry_that_it_has_and_gives_a_new_one_an_access_entry() {
+    use EntryState::{Absent, Present};
+    let auto = Way::Either;
+    assert_eq!(steps(auto, Absent, Access::Absent), ["PutAccessEntry"]);
+    assert_eq!(steps(auto, Absent, present("EC2_LINUX", false)), Vec::<&str>::new());
+    assert_eq!(steps(auto, Present, Access::Unasked), Vec::<&str>::new());
+    assert!(!auto.looks(&Present, false, false) && auto.looks(&Absent, false, false));
+    // What we put into aws-auth and somebody took out comes back there, whatever else the controller may do.
+    let lost = Found { auth_is_ours: true, ..found(Absent, Access::Unasked) };
+    assert!(!auto.looks(&Absent, true, false));
+    assert_eq!(decided(auto, &lost, |_| ()).0, ["PutAuthEntry"]);
+    // An access entry counts, whatever aws-auth says.
+    assert_eq!(decided(auto, &found(conflict(), present("EC2_LINUX", false)), |_| ()), (vec![], None));
+    assert!(decided(auto, &found(conflict(), Access::Absent), |_| ()).1.is_some());
+}
+
+#[test]
+fn an_entry_of_a_wrong_type_is_a_conflict_unless_it_is_ours_alone() {
+    let access = Way::AccessEntries { retire: false };
+    let of = |kind: &str, ours| found(EntryState::Absent, present(kind, ours));
+    let (steps, told) = decided(access, &of("STANDARD", false), |_| ());
+    assert!(steps.is_empty());
+    let told = told.expect("a conflict");
+    assert!(["STANDARD", "EC2_LINUX", ROLE, "demo", "delete it"].iter().all(|w| told.contains(w)), "{told}");
+    assert_eq!(decided(access, &of("FARGATE_LINUX", true), |_| ()).0, ["RemoveAccessEntry", "PutAccessEntry"]);
+    let shared = Found { shared: true, ..of("FARGATE_LINUX", true) };
+    assert!(decided(access, &shared, |_| ()).1.is_some());
+    assert_eq!(decided(access, &of("EC2_WINDOWS", false), |_| ()), (vec![], None), "it admits Linux nodes too");
+    assert!(!AccessKind::Ec2Windows.admits("EC2_LINUX"));
+}
+
+#[test]
+fn an_entry_for_a_role_that_was_made_again_is_made_again() {
+    let of =
+        |id: &str, ours| Access::Present { kind: "EC2_LINUX".into(), ours, created: None, role_id: Some(id.into()) };
+    let way = Way::AccessEntries { retire: false };
+    assert_eq!(steps(way, EntryState::Absent, of("AROA2", true)), Vec::<&str>::new());
+    assert_eq!(steps(way, EntryState::Absent, of("AROA1", true)), ["RemoveAccessEntry", "PutAccessEntry"]);
+    assert_eq!(steps(way, EntryState::Absent, of("AROA1", false)), Vec::<&str>::new());
+    let unknown = Found { role_id: None, ..found(EntryState::Absent, of("AROA1", true)) };
+    assert_eq!(decided(way, &unknown, |_| ()).0, Vec::<&str>::new());
+}
+
+#[test]
+fn a_role_that_iam_does_not_know_yet_waits() {
+    let nothing = found(EntryState::Absent, Access::Absent);
+    let waits = decided(Way::AccessEntries { retire: false }, &nothing, |j| j.settled = false);
+    assert_eq!(waits, (vec![], None));
+}
+
+/// Else a removal that fails on the way would leave the role outside for good.
+#[test]
+fn the_role_is_remembered_once_its_own_entry_was_seen() {
+    let entry = AuthEntry::for_nodes(ROLE, false);
+    let wanted =
+        NewAccessEntry { cluster: "demo".into(), principal: ROLE.into(), kind: AccessKind::Ec2Linux, tags: vec![] };
+    let told = |of: Option<&str>| {
+        let access =
+            Access::Present { kind: "EC2_LINUX".into(), ours: true, created: None, role_id: of.map(str::to_owned) };
+        let joining = Joining {
+            way: Way::AccessEntries { retire: false },
+            entry: &entry,
+            wanted: &wanted,
+            found: &found(EntryState::Absent, access),
+            own_role: true,
+            settled: true,
+            handover: SignedDuration::ZERO,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        joining.told(None).and_then(|join| join.role_id)
+    };
+    assert_eq!(told(Some("AROA1")), None);
+    assert_eq!((told(Some("AROA2")), told(None)), (Some("AROA2".into()), Some("AROA2".into())));
+}
+
+#[test]
+fn only_tags_of_this_cluster_prove_that_an_entry_is_ours() {
+    let tags = |cluster: &str| -> Vec<Tag> {
+        let pairs = [(tag::CLUSTER_NAME, cluster), (tag::INSTANCE_GROUP, "web"), (tag::NAMESPACE, "team")];
+        pairs.map(|(key, value)| Tag { key: key.into(), value: value.into() }).into()
+    };
+    assert!(ours(&tags("demo"), "demo") && !ours(&tags("other"), "demo") && !ours(&tags("demo")[..2], "demo"));
+}

@@ -1,0 +1,115 @@
+//! What is told of a ConfigMap that is wrong, or hardly what its admin means.
+
+use super::*;
+
+#[test]
+fn the_revision_follows_the_text() {
+    let one = parse(&[("defaults", "spec: {}")]);
+    assert_eq!(one.revision(), parse(&[("defaults", "spec: {}"), ("other", "x")]).revision());
+    assert_ne!(one.revision(), parse(&[("defaults", "spec: {} ")]).revision());
+    assert_eq!(Boundaries::default().revision(), "");
+}
+
+#[test]
+fn broken_config_maps_name_key_line_path_and_remedy() {
+    for (key, text, wanted, reason) in [
+        (
+            "defaults",
+            "spec:\n  eks:\n    minSize: three\n",
+            "defaults line 3: spec.eks.minSize: \"three\" is not a whole number; write a whole number",
+            "UnmarshalDefaults",
+        ),
+        (
+            "boundaries",
+            "restricted:\n- spec.eks\nshared: [x]\n",
+            "boundaries line 3: shared: is not a map; write a map",
+            "UnmarshalDefaults",
+        ),
+        (
+            "boundaries",
+            "restricted:\n- spec.eks\n- 3\n",
+            "boundaries line 3: restricted[1]: is not a string; write a string",
+            "UnmarshalDefaults",
+        ),
+        (
+            "conditionals",
+            "- annotationSelector: a\n- annotationSelector: 'a b'\n",
+            "conditionals line 2: [1].annotationSelector: is not a selector: found \"b\" after \"a\", expected one of = == != > < in notin; use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'",
+            "ApplyDefaults",
+        ),
+        (
+            "conditionals",
+            "- defaults:\n    spec: 3\n",
+            "conditionals line 2: [0].defaults.spec: is not a map; write a map",
+            "UnmarshalDefaults",
+        ),
+        (
+            "policy",
+            "roles: [a]\nmanagedPolcies: []\n",
+            "policy line 2: managedPolcies: is not a rule of the policy; did you mean \"managedPolicies\"?",
+            "UnmarshalDefaults",
+        ),
+        (
+            "policy",
+            "quotas:\n  'team-*':\n    maxGroups: many\n",
+            "policy line 3: quotas.team-*.maxGroups: is not a whole number; write a whole number",
+            "UnmarshalDefaults",
+        ),
+    ] {
+        let error = Boundaries::parse(&data(&[(key, text)])).unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.reason()), (wanted, reason));
+    }
+    let error = Boundaries::parse(&data(&[("defaults", "spec: [\n")])).unwrap_err();
+    assert_eq!((error.key, error.reason()), ("defaults", "UnmarshalDefaults"));
+}
+
+#[test]
+fn what_is_harmless_is_a_warning() {
+    let (_, warnings) = Boundaries::parse(&data(&[
+        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\n- spec.eks-managed\n- spec.eks-fargate\n- spec.strategy\nsharde: {}\n"),
+        ("defaults", "spec: {eks: {configuration: {clustrName: x, labels: {a: 'b c'}}}}"),
+        ("default", ""),
+    ]))
+    .unwrap();
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "default: default: is not a key that has a meaning here; did you mean \"defaults\"?",
+            "boundaries line 7: sharde: has no meaning here; did you mean \"shared\"?",
+            "boundaries line 2: restricted[0]: \"spec.eks.strategy\" names no field, so it has no effect; did you mean \"spec.strategy\"?",
+            "defaults line 1: spec.eks.configuration.clustrName: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",
+            "defaults line 1: spec.eks.configuration.labels.a: \"b c\" is not a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends); write a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)",
+        ]
+    );
+}
+
+#[test]
+fn defaults_that_reach_no_group_are_a_warning() {
+    let (_, warnings) = Boundaries::parse(&data(&[
+        ("boundaries", "{restricted: [spec.eks.minSize, spec.eks.configuration], shared: {merge: [spec.strategy.type]}}"),
+        ("defaults", "metadata:\n  annotations: {a: b}\nspec:\n  strategy: {type: crd, crd: {crdName: x}}\n  eks: {minSize: 1, maxSize: 2, configuration: {image: x}}\n"),
+        ("conditionals", "- defaults:\n    spec: {provisioner: eks}\n"),
+        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
+    ]))
+    .unwrap();
+    let told: Vec<String> =
+        warnings.iter().map(|warning| format!("{} {:?} {}", warning.key, warning.line, warning.path)).collect();
+    assert_eq!(
+        told,
+        [
+            "defaults Some(2) metadata.annotations",
+            "defaults Some(5) spec.eks.maxSize",
+            "defaults Some(4) spec.strategy.crd",
+            "conditionals Some(2) [0].defaults.spec.provisioner",
+        ]
+    );
+}
+
+#[test]
+fn a_config_map_of_nonsense_gives_few_warnings_and_short_ones() {
+    let lines: String = (0..5000).map(|n| format!("- {}{n}\n", "x".repeat(100))).collect();
+    let text = format!("restricted:\n{lines}- {}\n", "y".repeat(10_000));
+    let (_, warnings) = Boundaries::parse(&data(&[("boundaries", &text)])).unwrap();
+    assert!(warnings.len() < 60 && warnings.iter().all(|warning| warning.to_string().len() < 2000));
+}
