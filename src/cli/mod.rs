@@ -8,3 +8,4 @@ pub mod plan;
 pub mod preflight;
 pub mod render;
 pub mod run;
+mod settings;

@@ -10,6 +10,7 @@ use kube::runtime::controller::{Config, applier};
 use kube::runtime::reflector;
 use tokio::sync::watch;
 
+use super::settings::settings;
 use crate::args::RunArgs;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
@@ -21,12 +22,11 @@ use crate::controller::stores::Stores;
 use crate::controller::watches::{self, Bell};
 use crate::controller::{Shared, Stored, failed, reconcile};
 use crate::corridor::Corridor;
-use crate::leader::{self, Ended, LeaderConfig};
+use crate::leader::{self, Ended, LeaderConfig, Leadership};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::nodes::NodeIndex;
 use crate::others::Others;
-use crate::provisioner::Settings;
 use crate::timing::Timing;
 use crate::{http, telemetry};
 
@@ -50,14 +50,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
     let identity = leader::identity();
     let (stop_electing, electing) = watch::channel(false);
-    let (leadership, election) = if args.enable_leader_election {
-        let config = LeaderConfig::new(&args.cluster.config_namespace, &identity);
-        let (leadership, task) = leader::spawn(client.clone(), config, electing);
-        (leadership, Some(task))
-    } else {
-        (leader::always(), None)
-    };
-
+    let (leadership, election) = elect(&args, &client, &identity, electing);
     let timing = Timing::default().scaled(args.time_scale);
     let (groups, groups_writer) = reflector::store::<Stored>();
     let (namespaces, namespaces_writer) = reflector::store();
@@ -67,16 +60,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             cluster: Arc::new(KubeCluster::new(client.clone(), identity)),
             nodes: Arc::new(NodeIndex::default()),
             memory: Arc::new(Memory::default()),
-            settings: Settings {
-                timing,
-                resync: args.resync_period,
-                retention: args.cluster.config_retention as usize,
-                cluster_name: args.cluster.cluster_name.clone(),
-                default_kind: args.cluster.default_scaling_configuration,
-                windows_asks_for_endpoint: args.cluster.disable_windows_cluster_ca_injection,
-                join_auth: args.cluster.join_auth,
-                config_namespace: args.cluster.config_namespace.clone(),
-            },
+            settings: settings(&args.cluster, timing, args.resync_period),
         },
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),
@@ -97,7 +81,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(watches::aws_auth(client.clone(), bell.clone()));
     let limit = args.cluster.spot_recommendation_time;
     tokio::spawn(recommendations::recommendations(client.clone(), bell.clone(), limit));
-    tokio::spawn(watches::boundaries(client.clone(), bell.clone()));
+    tokio::spawn(watches::boundaries(client, bell.clone()));
     tokio::spawn(moving::follow(shared.clone()));
     let working = tokio::spawn(work(shared.clone(), queue, args.max_workers, stopping));
     tokio::spawn(follow(leadership, shared.clone(), bell));
@@ -114,6 +98,23 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     }
     Ok(code.exit)
+}
+
+type Election = Option<tokio::task::JoinHandle<Ended>>;
+
+/// Stands for election; without one this process leads.
+fn elect(
+    args: &RunArgs,
+    client: &kube::Client,
+    identity: &str,
+    electing: watch::Receiver<bool>,
+) -> (watch::Receiver<Leadership>, Election) {
+    if !args.enable_leader_election {
+        return (leader::always(), None);
+    }
+    let config = LeaderConfig::new(&args.cluster.config_namespace, identity);
+    let (leadership, task) = leader::spawn(client.clone(), config, electing);
+    (leadership, Some(task))
 }
 
 /// Reconciles what the bell rings for, when every store has synced.
@@ -172,7 +173,7 @@ async fn serve(
 
 struct Ending {
     exit: ExitCode,
-    election: Option<tokio::task::JoinHandle<Ended>>,
+    election: Election,
 }
 
 impl Ending {
@@ -189,7 +190,7 @@ impl Ending {
 }
 
 /// Until a signal, or until the lease is lost.
-async fn wait(election: Option<tokio::task::JoinHandle<Ended>>) -> Ending {
+async fn wait(election: Election) -> Ending {
     let signal = async {
         let mut term =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("signals can be handled");

@@ -21,6 +21,7 @@ use crate::args::ClusterArgs;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::cli::input::ConfigFile;
+use crate::cli::settings::settings;
 use crate::cluster::{self, KubeCluster};
 use crate::config::{InForce, judge};
 use crate::controller::stores::Stores;
@@ -28,7 +29,6 @@ use crate::controller::{Stored, recommendations};
 use crate::corridor::{Corridor, ObserveError, Walked};
 use crate::memory::Memory;
 use crate::nodes::{self, NodeIndex};
-use crate::provisioner::Settings;
 use crate::timing::Timing;
 
 /// The controller's default `--resync-period`; nothing here lives that long.
@@ -62,16 +62,7 @@ impl World {
             cluster: Arc::new(KubeCluster::new(client.clone(), "plan")),
             nodes: Arc::new(NodeIndex::default()),
             memory: Arc::new(Memory::default()),
-            settings: Settings {
-                timing: Timing::default(),
-                resync: RESYNC,
-                retention: args.config_retention as usize,
-                cluster_name: args.cluster_name.clone(),
-                default_kind: args.default_scaling_configuration,
-                windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
-                join_auth: args.join_auth,
-                config_namespace: args.config_namespace.clone(),
-            },
+            settings: settings(args, Timing::default(), RESYNC),
         };
         let (groups, mut groups_writer) = reflector::store::<Stored>();
         let (namespaces, mut namespaces_writer) = reflector::store::<PartialObjectMeta<Namespace>>();

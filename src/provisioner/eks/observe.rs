@@ -10,7 +10,7 @@ use super::resolve::Resolved;
 use super::state::{self, State, Version, number};
 use super::strategy;
 use crate::api::InstanceGroupStatus;
-use crate::aws::{Instance, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
+use crate::aws::{Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
 use crate::observe::{ObserveError, Observed, Observer, drains};
 use crate::provisioner::join;
 use crate::provisioner::ownership::{not_tagged, owned};
@@ -25,20 +25,9 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
             .map_err(aws)?;
     let template = referred(o, resolved, group.as_ref(), template, status).await?;
     let leftover = if group.is_none() { leftover(o, resolved, status).await? } else { None };
-    let role = &resolved.names.role;
-    let (profile, attached) = if resolved.own_role {
-        let mut asked = resolved.policies.clone();
-        asked.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
-        asked.sort();
-        asked.dedup();
-        tokio::try_join!(o.inventory.profile(role, o.resync), o.inventory.attached(role, &asked, o.resync))
-            .map_err(aws)?
-    } else {
-        (None, Vec::new())
-    };
     // What others put on a group is told when it is taken over, and only then.
     let unseen = group.is_some() && status.managed.is_none();
-    let attached = if unseen && profile.is_some() { all_policies(o, role, attached).await } else { attached };
+    let (profile, attached) = own_role(o, resolved, status, unseen).await?;
     let recorded = status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
     let hooked = unseen || recorded || !resolved.wanted.hooks.is_empty();
     let hooks = match &group {
@@ -84,6 +73,29 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     };
     closer(o, resolved, status, &mut state).await?;
     Ok(state)
+}
+
+/// The profile of the group's own role, and which policies are attached to that: of those that are wanted or recorded, or
+/// of all of them.
+async fn own_role(
+    o: &Observer<'_>,
+    resolved: &Resolved,
+    status: &InstanceGroupStatus,
+    all: bool,
+) -> Observed<(Option<InstanceProfile>, Vec<String>)> {
+    if !resolved.own_role {
+        return Ok((None, Vec::new()));
+    }
+    let role = &resolved.names.role;
+    let mut asked = resolved.policies.clone();
+    asked.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
+    asked.sort();
+    asked.dedup();
+    let (profile, attached) =
+        tokio::try_join!(o.inventory.profile(role, o.resync), o.inventory.attached(role, &asked, o.resync))
+            .map_err(ObserveError::Aws)?;
+    let attached = if all && profile.is_some() { all_policies(o, role, attached).await } else { attached };
+    Ok((profile, attached))
 }
 
 /// Every policy on the role. Nothing depends on the others but what a person is told, so no answer is good enough.

@@ -139,18 +139,8 @@ pub struct Resolved {
 /// Resolves; all problems are told at once.
 pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Resolved, Vec<Problem>> {
     let mut problems = Vec::new();
-    let Some(cluster) = &env.cluster else {
-        return Err(vec![
-            Problem::invalid(
-                "spec.eks.configuration.clusterName",
-                &wanted.cluster,
-                "is no cluster in this account and region",
-                "correct it, or check the controller's region",
-            )
-            .because(Reason::NotFound),
-        ]);
-    };
-    let way = way(wanted.join_auth, cluster, "spec.eks.configuration.clusterName").unwrap_or_else(|problem| {
+    let cluster = env.cluster.as_ref().ok_or_else(|| vec![unknown_cluster(&wanted)])?;
+    let way = way(wanted.join_auth, cluster, CLUSTER).unwrap_or_else(|problem| {
         problems.push(problem);
         Way::AwsAuth { retire: false }
     });
@@ -166,7 +156,8 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     let account = Account::of(&cluster.arn);
     let (role_arn, profile_arn) = role(&mut problems, &wanted, &names, &account, env.given_profile.as_ref());
     let boot = bootstrap(&wanted, cluster, &image_id, pods(&wanted, env));
-    let mut data = TemplateData {
+    let (user_data, ignored) = rendered(&mut problems, &wanted, &boot);
+    let data = TemplateData {
         image_id,
         instance_type: wanted.instance_type.clone(),
         key_name: wanted.key_pair.clone(),
@@ -178,19 +169,8 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         licenses: sorted(&wanted.licenses),
         spot_price: wanted.spot_price.clone(),
         tag_specifications: wanted.tag_specifications.clone(),
-        user_data: Redacted::default(),
+        user_data,
     };
-    let mut ignored = Vec::new();
-    match user_data::render(wanted.family, &boot) {
-        Ok(rendered) => {
-            data.user_data = Redacted::new(rendered.base64());
-            ignored = rendered.ignored;
-        }
-        Err(problem) => problems.push(Problem::told(problem)),
-    }
-    if wanted.spot_ignored {
-        ignored.push(Ignored::SpotPrice);
-    }
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -220,6 +200,29 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         names,
         wanted,
     })
+}
+
+/// The field that names the cluster.
+const CLUSTER: &str = "spec.eks.configuration.clusterName";
+
+fn unknown_cluster(wanted: &Wanted) -> Problem {
+    let (rule, remedy) = ("is no cluster in this account and region", "correct it, or check the controller's region");
+    Problem::invalid(CLUSTER, &wanted.cluster, rule, remedy).because(Reason::NotFound)
+}
+
+/// The user data, and the fields that the nodes are launched without.
+fn rendered(problems: &mut Vec<Problem>, wanted: &Wanted, boot: &BootstrapInput) -> (Redacted<String>, Vec<Ignored>) {
+    let (text, mut ignored) = match user_data::render(wanted.family, boot) {
+        Ok(rendered) => (Redacted::new(rendered.base64()), rendered.ignored),
+        Err(problem) => {
+            problems.push(Problem::told(problem));
+            Default::default()
+        }
+    };
+    if wanted.spot_ignored {
+        ignored.push(Ignored::SpotPrice);
+    }
+    (text, ignored)
 }
 
 /// An instance type that AWS does not have here.

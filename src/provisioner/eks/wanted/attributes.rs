@@ -139,7 +139,7 @@ pub(super) fn warm_pool(problems: &mut Problems, eks: &EksSpec, c: &EksConfigura
 }
 
 pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<LifecycleHook> {
-    let mut hooks = Vec::new();
+    let mut hooks = Vec::<LifecycleHook>::new();
     for (i, hook) in c.lifecycle_hooks.iter().flatten().enumerate() {
         let path = |field: &str| format!("lifecycleHooks[{i}].{field}");
         let name = hook.name.clone().unwrap_or_default();
@@ -159,33 +159,8 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
         if !(30..=7200).contains(&timeout) {
             problems.push(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
         }
-        if set(&hook.role_arn).is_some() && set(&hook.notification_arn).is_none() {
-            problems.push(
-                &path("roleArn"),
-                hook.role_arn.clone().unwrap_or_default(),
-                "needs a notificationArn",
-                "set notificationArn or remove roleArn",
-            );
-        }
-        if let Some(arn) = set(&hook.notification_arn) {
-            match target(&arn) {
-                None => problems.push(
-                    &path("notificationArn"),
-                    arn,
-                    "is no SNS topic, SQS queue or Lambda function",
-                    "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
-                ),
-                Some("lambda") => {}
-                Some(_) if set(&hook.role_arn).is_some() => {}
-                Some(_) => problems.push(
-                    &path("notificationArn"),
-                    arn,
-                    "needs a roleArn: Auto Scaling tells topics and queues only as a role that may write to them",
-                    "set roleArn, or remove notificationArn and listen to Amazon EventBridge, which needs neither",
-                ),
-            }
-        }
-        if hooks.iter().any(|other: &LifecycleHook| other.name == name) {
+        notification(problems, &path, set(&hook.notification_arn), set(&hook.role_arn));
+        if hooks.iter().any(|other| other.name == name) {
             problems.push(&path("name"), &name, "is the name of another hook too", "give each hook a name of its own");
         }
         let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
@@ -200,6 +175,38 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
         });
     }
     hooks
+}
+
+/// Whom a hook tells, and as which role.
+fn notification(
+    problems: &mut Problems,
+    path: &dyn Fn(&str) -> String,
+    target_arn: Option<String>,
+    role_arn: Option<String>,
+) {
+    let Some(arn) = target_arn else {
+        if let Some(role) = role_arn {
+            let remedy = "set notificationArn or remove roleArn";
+            problems.push(&path("roleArn"), role, "needs a notificationArn", remedy);
+        }
+        return;
+    };
+    match target(&arn) {
+        None => problems.push(
+            &path("notificationArn"),
+            arn,
+            "is no SNS topic, SQS queue or Lambda function",
+            "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
+        ),
+        Some("lambda") => {}
+        Some(_) if role_arn.is_some() => {}
+        Some(_) => problems.push(
+            &path("notificationArn"),
+            arn,
+            "needs a roleArn: Auto Scaling tells topics and queues only as a role that may write to them",
+            "set roleArn, or remove notificationArn and listen to Amazon EventBridge, which needs neither",
+        ),
+    }
 }
 
 /// The service of what a hook can tell (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").

@@ -1,0 +1,21 @@
+//! What the flags that commands share mean to a plan.
+
+use std::time::Duration;
+
+use crate::args::ClusterArgs;
+use crate::provisioner::Settings;
+use crate::timing::Timing;
+
+/// The settings of a process; the resync period is how old the answers of a cache may be.
+pub fn settings(args: &ClusterArgs, timing: Timing, resync: Duration) -> Settings {
+    Settings {
+        timing,
+        resync,
+        retention: args.config_retention as usize,
+        cluster_name: args.cluster_name.clone(),
+        default_kind: args.default_scaling_configuration,
+        windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
+        join_auth: args.join_auth,
+        config_namespace: args.config_namespace.clone(),
+    }
+}
