@@ -25,7 +25,7 @@ impl Run<'_> {
             Step::UntagFargateProfile { cluster, profile, arn, keys } => {
                 let result = eks.untag_fargate_profile(arn, keys).await;
                 inventory.wrote_fargate_profile(cluster, profile);
-                gone(result)
+                tagged(result)
             }
             other => unreachable!("{} is no step of Fargate", other.name()),
         }

@@ -35,7 +35,7 @@ impl Run<'_> {
                 return self.begun(answer, of).await;
             }
             Step::TagNodegroup { nodegroup, arn, tags } => (nodegroup, tagged(eks.tag_nodegroup(arn, tags).await)),
-            Step::UntagNodegroup { nodegroup, arn, keys } => (nodegroup, ok(eks.untag_nodegroup(arn, keys).await)),
+            Step::UntagNodegroup { nodegroup, arn, keys } => (nodegroup, tagged(eks.untag_nodegroup(arn, keys).await)),
             Step::DeleteNodegroup { nodegroup } => (nodegroup, gone(eks.delete_nodegroup(nodegroup).await)),
             other => unreachable!("{} is no step of a node group", other.name()),
         };

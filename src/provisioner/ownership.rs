@@ -4,6 +4,7 @@ use super::GroupId;
 use crate::api::names::{condition, tag};
 use crate::api::{Condition, InstanceGroupStatus};
 use crate::aws::{Tag, tag_map};
+use crate::plan::{Outcome, Reason};
 
 /// The three tags that together prove ownership.
 pub const KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
@@ -11,9 +12,18 @@ pub const KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESP
 /// How the message of `Adopted` goes on where tags are missing.
 pub const UNTAGGED: &str = "; not tagged, which deleting the group needs";
 
-/// What a person reads while the rights to set tags are missing.
+/// What a person reads while the rights to set tags, or to take them off, are missing.
 pub fn may_not_tag(rights: &str) -> String {
-    format!("tags are missing: the controller may not {rights}; add the action to its IAM role")
+    format!("the tags are not as wanted: the controller may not {rights}; add the action to its IAM role")
+}
+
+/// How a group of EKS stands whose tags AWS refused to change, with what is to be put and to be taken off; the report of
+/// the pass that was refused says the same.
+pub fn untaggable(put: bool, gone: bool, deleting: bool) -> Outcome {
+    let rights: Vec<_> =
+        [(put, "eks:TagResource"), (gone, "eks:UntagResource")].into_iter().filter(|(lacks, _)| *lacks).collect();
+    let rights: Vec<_> = rights.into_iter().map(|(_, right)| right).collect();
+    Outcome::Blocked { reason: Reason::MissingPermission, message: may_not_tag(&rights.join(" and ")), deleting }
 }
 
 /// The tags that prove that a resource belongs to a group.

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import support
-from e2e import harness, managed
+from e2e import harness, judge, managed
 from e2e.harness import OWNERSHIP
 from e2e.managed import LABEL, RELEASES, UPDATES
 from e2e.test_plan import planned
@@ -236,6 +236,30 @@ def crash(cloud, controller, start, operation, change):
     cloud.control("DELETE", "faults")
     cloud.control("POST", "release", lose=True)
     return start(cloud, *ALONE)
+
+
+@pytest.mark.private
+def test_tags_that_may_not_be_changed_are_told_and_the_rest_goes_on(own_cloud, start_controller):
+    """Who may not tag reads which rights are missing; labels arrive all the same, and EKS is not asked for tags in every pass."""
+    cloud, rarely = own_cloud(), ("--enable-leader-election=false", "--resync-period", "1h")
+    controller = start_controller(cloud, *rarely)
+    group = managed.apply(harness.Tenant(cloud, controller), size=(1, 2), tags=[{"key": "owner", "value": "web"}]).wait_ready(nodes=1)
+    asked = lambda: [e["operation"] for e in cloud.aws_events(mark) if judge.by_controller(e) and "agResource" in e["operation"]]
+    mark = cloud.now()
+    with cloud.fault(action="deny", service="eks", operation="TagResource", count=-1):
+        cloud.control("POST", "faults", who="controller", action="deny", service="eks", operation="UntagResource", count=-1)
+        group.change(tags=[{"key": "tier", "value": "gold"}])
+        told = group.wait_condition("Stalled", reason="MissingPermission")["message"]
+        assert "eks:TagResource and eks:UntagResource" in told
+        group.change(nodeLabels={"team": "web"})
+        group.wait(lambda g: g.nodegroup()["labels"] == {"team": "web"} and g.nodegroup()["status"] == "ACTIVE", what="the label")
+        group.wait(lambda g: g.status()["observedGeneration"] == g.get()["metadata"]["generation"], what="the last pass")
+        assert group.wait_condition("Stalled", reason="MissingPermission")["message"] == told
+        assert sorted(asked()) == ["TagResource", "UntagResource"]
+    controller.kill()
+    start_controller(cloud, *rarely)
+    group.wait_ready(nodes=1)
+    assert group.nodegroup()["tags"]["tier"] == "gold" and "owner" not in group.nodegroup()["tags"]
 
 
 @pytest.mark.private

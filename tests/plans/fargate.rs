@@ -412,10 +412,16 @@ fn tags_that_aws_refuses_are_told_and_rest_while_everything_else_goes_on() {
     let plan = world.plan();
     assert_eq!(plan.steps, [], "nothing is written without a difference that can be made");
     let (reason, message) = blocked(&plan);
-    assert!(reason == Reason::MissingPermission && message.contains("eks:TagResource"), "{message}");
+    assert!(reason == Reason::MissingPermission && message.contains("not eks:TagResource;"), "{message}");
     let older = profile(&resolved(OTHER), &world.resolved.names.generation("x"), ProfileStatus::Active);
     world.state.profiles.push(older);
     assert_eq!(world.names(), ["Record", "DeleteFargateProfile"]);
+    let mut world = plain().wants("eks-fargate: {tags: []}");
+    assert!(world.names().contains(&"UntagFargateProfile"));
+    world.state.tagging_rests = true;
+    let plan = world.plan();
+    let (_, message) = blocked(&plan);
+    assert!(plan.steps.is_empty() && message.contains("not eks:UntagResource;"), "{message}");
 }
 
 /// Else the deletion of a group that was taken over would ask for ever, and never say what it waits for.

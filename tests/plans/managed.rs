@@ -3,7 +3,7 @@
 use instance_manager::aws::nodegroup::{
     Issue, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
 };
-use instance_manager::plan::Reason;
+use instance_manager::plan::{Reason, Recheck};
 use instance_manager::problem::Problem;
 use instance_manager::provisioner::eks_managed::state::{Group, State};
 use instance_manager::provisioner::eks_managed::{delete, plan, resolve, state, wanted};
@@ -235,6 +235,15 @@ fn plans_are_what_the_golden_files_hold() {
             Cloud::standing(&text("nodeLabels: {team: web}"), &in_place).with(|c| {
                 c.status.managed.as_mut().expect("a record").labels = vec!["team".into()];
             }),
+        ),
+        (
+            "tags-change-at-once",
+            Cloud::standing(&text("tags: [{key: owner, value: web}]"), &text("tags: [{key: tier, value: gold}]"))
+                .with(|c| c.status.managed.as_mut().expect("a record").tags = vec!["owner".into()]),
+        ),
+        (
+            "tags-that-aws-refuses-rest",
+            Cloud::standing("", &text("tags: [{key: tier, value: gold}]")).with(|c| c.state.tagging_rests = true),
         ),
         ("desired-is-sent-when-it-would-be-outside", Cloud::standing("", sized)),
         ("a-new-release-is-an-update", Cloud::standing("", &newer)),
@@ -597,6 +606,33 @@ fn sizes_that_take_nodes_wait_for_the_lock_and_for_a_healthy_cluster() {
     assert_eq!(shrunk.with(sick).with(labelled).blocked().0, Reason::ClusterUnhealthy);
     let room = Cloud::standing("", "eks-managed: {minSize: 1, maxSize: 3, configuration: {nodeLabels: {a: b}}}");
     assert_eq!(sizes(&room.with(lock)), (Some(3), 1), "a lock holds no size that takes nothing");
+}
+
+/// Else nobody would learn why a tag does not come, and EKS would be asked for it in every pass.
+#[test]
+fn tags_that_aws_refuses_are_told_and_rest_while_everything_else_goes_on() {
+    let owner = |more: &str| text(&format!("tags: [{{key: owner, value: web}}{more}]"));
+    let standing = Cloud::standing(&owner(""), &owner("")).recorded();
+    let wants = |extra: &str| standing.clone().with(|c| c.wish = wish(extra));
+    let rests = |cloud: Cloud| cloud.with(|c| c.state.tagging_rests = true);
+    assert_eq!(rests(wants(&owner(""))).plan().outcome, Outcome::Converged, "nothing is to be tagged");
+    let both = text("tags: [{key: tier, value: gold}]");
+    for (wanted, steps, rights) in [
+        (owner(", {key: tier, value: gold}"), vec!["TagNodegroup"], "not eks:TagResource;"),
+        (String::new(), vec!["UntagNodegroup"], "not eks:UntagResource;"),
+        (both, vec!["TagNodegroup", "UntagNodegroup"], "not eks:TagResource and eks:UntagResource;"),
+    ] {
+        let cloud = wants(&wanted).recorded();
+        assert_eq!(cloud.steps(), steps);
+        assert!(matches!(cloud.plan().outcome, Outcome::Progressing { recheck: Recheck::Soon, .. }));
+        let cloud = rests(cloud);
+        assert_eq!(cloud.steps(), [""; 0], "{wanted}");
+        let (reason, message) = cloud.blocked();
+        assert!(reason == Reason::MissingPermission && message.contains(rights), "{message}");
+        assert_eq!(cloud.plan().facts.nodes_ready, Some(true));
+        let labelled = cloud.with(|c| c.wish.wanted.labels = BTreeMap::from([("a".into(), "b".into())])).recorded();
+        assert_eq!(labelled.steps(), ["UpdateNodegroup"]);
+    }
 }
 
 #[test]

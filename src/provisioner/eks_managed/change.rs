@@ -10,8 +10,8 @@ use super::plan::Input;
 use super::state::{Group, as_taken_over, tags as as_tags, version_differences};
 use crate::api::names::condition;
 use crate::aws::nodegroup::{Nodegroup, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
-use crate::plan::{Draft, Drift, Note, Outcome, Phase, Reason, Step, waiting};
-use crate::provisioner::ownership::{UNTAGGED, not_tagged, owned};
+use crate::plan::{Draft, Drift, Note, Outcome, Phase, Reason, Recheck, Step, waiting};
+use crate::provisioner::ownership::{UNTAGGED, not_tagged, owned, untaggable};
 
 /// A taint as the record names it: key and effect together are what Kubernetes tells taints apart by.
 pub fn taint_key(taint: &NodegroupTaint) -> String {
@@ -23,8 +23,9 @@ pub fn token(uid: &str, act: &Value, after: &str) -> String {
     sha256(&format!("{uid} {act} {after}"))[..32].to_owned()
 }
 
-/// Tags that are missing or differ, and ours that are no longer wanted.
-pub fn tags(input: &Input, current: &Group, draft: &mut Draft) {
+/// Tags that are missing or differ, and ours that are no longer wanted. Answers how a group stands that has nothing else to
+/// do: what AWS refuses is told, and tried again when that has rested. A takeover tells it in its own condition.
+pub fn tags(input: &Input, current: &Group, draft: &mut Draft) -> Option<Outcome> {
     let (r, found) = (input.resolved, &current.nodegroup);
     let ownership: BTreeMap<_, _> = r.ownership.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
     let wanted = r.wanted.tags.iter().chain(&ownership);
@@ -32,7 +33,17 @@ pub fn tags(input: &Input, current: &Group, draft: &mut Draft) {
         .filter(|(key, value)| found.tags.get(*key) != Some(*value))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    if !differing.is_empty() && !input.state.tagging_rests {
+    let recorded = input.status.managed.iter().flat_map(|managed| &managed.tags);
+    let gone: Vec<_> =
+        recorded.filter(|key| found.tags.contains_key(*key) && !r.wanted.tags.contains_key(*key)).cloned().collect();
+    if differing.is_empty() && gone.is_empty() {
+        return None;
+    }
+    let ours = owned(&as_tags(&found.tags), &r.ownership) && !tells_a_takeover(draft);
+    if input.state.tagging_rests {
+        return ours.then(|| untaggable(!differing.is_empty(), !gone.is_empty(), false));
+    }
+    if !differing.is_empty() {
         let because = |key: &String| {
             Drift::new(format!("tags[{key}]"), found.tags.get(key).cloned().unwrap_or_default(), &differing[key])
         };
@@ -42,9 +53,6 @@ pub fn tags(input: &Input, current: &Group, draft: &mut Draft) {
         draft.because(Step::TagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), tags }, because);
         still_untagged(input, found, draft);
     }
-    let recorded = input.status.managed.iter().flat_map(|managed| &managed.tags);
-    let gone: Vec<_> =
-        recorded.filter(|key| found.tags.contains_key(*key) && !r.wanted.tags.contains_key(*key)).cloned().collect();
     if !gone.is_empty() {
         let because = gone.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
         draft.because(
@@ -52,13 +60,17 @@ pub fn tags(input: &Input, current: &Group, draft: &mut Draft) {
             because,
         );
     }
+    let message = "changing in place".into();
+    ours.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Soon })
+}
+
+fn tells_a_takeover(draft: &Draft) -> bool {
+    draft.notes.iter().any(|note| note.condition == condition::ADOPTED)
 }
 
 /// What the takeover told stays told, without what is tagged now.
 fn still_untagged(input: &Input, found: &Nodegroup, draft: &mut Draft) {
-    if owned(&as_tags(&found.tags), &input.resolved.ownership)
-        || draft.notes.iter().any(|n| n.condition == condition::ADOPTED)
-    {
+    if owned(&as_tags(&found.tags), &input.resolved.ownership) || tells_a_takeover(draft) {
         return;
     }
     let told = not_tagged(input.status).and_then(|told| told.message.as_deref()).unwrap_or_default();

@@ -70,7 +70,7 @@ pub fn plan(input: &Input) -> Plan {
 
 fn living(input: &Input, current: &Group, halves: &Split, draft: &mut Draft) -> Option<Timestamp> {
     let others = halves.others.as_slice();
-    change::tags(input, current, draft);
+    let tags = change::tags(input, current, draft);
     let alone = others.is_empty();
     match current.nodegroup.status {
         NodegroupStatus::Creating => {
@@ -118,6 +118,9 @@ fn living(input: &Input, current: &Group, halves: &Split, draft: &mut Draft) -> 
             draft.facts.status.insert("updateOf".into(), Value::Null);
         }
         health::standing(input, current, draft);
+    }
+    if let Some(outcome) = tags {
+        draft.decide(outcome);
     }
     let failed = input.status.update_of.as_deref().and_then(|of| input.again(of));
     failed.filter(|_| matches!(draft.outcome, Some(Outcome::Blocked { .. })))

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::plan::{failed, untaggable};
+use super::plan::failed;
 use super::role;
 use super::state::FormerRole;
 use super::turn::{Again, Turn};
@@ -14,6 +14,7 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Tag};
 use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Step, waiting};
 use crate::provisioner::GroupId;
+use crate::provisioner::ownership::untaggable;
 use crate::timing::Timing;
 
 /// Everything that the plan of a deletion depends on.
@@ -66,7 +67,7 @@ pub fn plan(input: &Input) -> Plan {
 /// What another controller made is tagged before it is deleted, so that it stays provable whose it and its role were.
 fn claim(input: &Input, profile: &FargateProfile, draft: &mut Draft) {
     if input.tagging_rests {
-        return draft.decide(untaggable(true));
+        return draft.decide(untaggable(true, false, true));
     }
     draft.step(Step::TagFargateProfile {
         cluster: input.cluster.to_owned(),

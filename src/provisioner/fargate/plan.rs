@@ -13,7 +13,7 @@ use crate::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
 use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Reason, Recheck, Step, waiting};
 use crate::provisioner::eks::create::token;
-use crate::provisioner::ownership::{may_not_tag, owned};
+use crate::provisioner::ownership::{owned, untaggable};
 use crate::timing::Timing;
 
 /// Everything that a plan depends on.
@@ -251,8 +251,8 @@ fn delete(input: &Input, profile: &FargateProfile, making: &mut Making, because:
     making.draft.because(Step::DeleteFargateProfile { cluster, profile, serves }, because);
 }
 
-/// Tags are what EKS can change. Those of others stay; ours go when they are recorded and no longer wanted. What may not
-/// be set is told, and tried again when that has rested.
+/// Tags are what EKS can change. Those of others stay; ours go when they are recorded and no longer wanted. What AWS
+/// refuses of it is told, and tried again when that has rested.
 fn tags(input: &Input, current: &FargateProfile, making: &mut Making) -> Option<Outcome> {
     let r = input.resolved;
     if !owned(&current.tags, &r.ownership) {
@@ -265,8 +265,11 @@ fn tags(input: &Input, current: &FargateProfile, making: &mut Making) -> Option<
     let gone = recorded.filter(|key| held.contains_key(key.as_str()) && r.tags.iter().all(|t| t.key != **key));
     let gone: Vec<_> = gone.cloned().collect();
     let place = || (r.wanted.cluster.clone(), current.name.clone(), current.arn.clone());
-    let rests = !put.is_empty() && input.state.tagging_rests;
-    if !put.is_empty() && !rests {
+    if input.state.tagging_rests {
+        let differ = !put.is_empty() || !gone.is_empty();
+        return differ.then(|| untaggable(!put.is_empty(), !gone.is_empty(), false));
+    }
+    if !put.is_empty() {
         let from = |t: &Tag| held.get(t.key.as_str()).copied().unwrap_or_default();
         let because = put.iter().map(|t| Drift::new(format!("tags.{}", t.key), from(t), &t.value)).collect();
         let (cluster, profile, arn) = place();
@@ -279,12 +282,7 @@ fn tags(input: &Input, current: &FargateProfile, making: &mut Making) -> Option<
         let (cluster, profile, arn) = place();
         making.draft.because(Step::UntagFargateProfile { cluster, profile, arn, keys: gone }, because);
     }
-    rests.then(|| untaggable(false))
-}
-
-/// The right to tag a profile is missing; the report of the pass that was refused says the same.
-pub(super) fn untaggable(deleting: bool) -> Outcome {
-    Outcome::Blocked { reason: Reason::MissingPermission, message: may_not_tag("eks:TagResource"), deleting }
+    None
 }
 
 /// What we set is recorded before it is set; what is not there any more leaves the record.
