@@ -210,7 +210,15 @@ pub enum Step {
     /// CreateNodegroup.
     CreateNodegroup(NewNodegroup),
     /// UpdateNodegroupConfig; the update's id is written into the status at once.
-    UpdateNodegroup { nodegroup: NodegroupName, change: NodegroupChange, token: String, of: String },
+    UpdateNodegroup {
+        nodegroup: NodegroupName,
+        change: NodegroupChange,
+        token: String,
+        of: String,
+        /// EKS takes nodes away for it, because more are there than the new sizes let stand.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        shrinks: bool,
+    },
     /// UpdateNodegroupVersion, never with force; the update's id is written into the status at once.
     UpdateNodegroupVersion { nodegroup: NodegroupName, to: NodegroupVersion, token: String, of: String },
     /// TagResource on a managed node group.
@@ -273,6 +281,7 @@ impl Step {
                 | Step::Evict { .. }
                 | Step::ForceDelete { .. }
                 | Step::ReplaceWarmed { .. }
+                | Step::UpdateNodegroup { shrinks: true, .. }
                 | Step::UpdateNodegroupVersion { .. }
                 | Step::DeleteNodegroup { .. }
                 | Step::Terminate { .. }

@@ -24,7 +24,7 @@ impl Run<'_> {
         let eks = &inventory.aws().nodegroups;
         let (name, answer) = match step {
             Step::CreateNodegroup(input) => return self.create_nodegroup(input).await,
-            Step::UpdateNodegroup { nodegroup, change, token, of } => {
+            Step::UpdateNodegroup { nodegroup, change, token, of, .. } => {
                 let answer = eks.update_nodegroup_config(nodegroup, change, token).await;
                 inventory.wrote_nodegroup(nodegroup);
                 return self.begun(answer, of).await;

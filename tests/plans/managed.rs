@@ -603,7 +603,12 @@ fn sizes_that_take_nodes_wait_for_the_lock_and_for_a_healthy_cluster() {
         locked.plan().outcome
     );
     assert_eq!(locked.steps(), ["Record"]);
-    assert_eq!(shrunk.with(sick).with(labelled).blocked().0, Reason::ClusterUnhealthy);
+    assert_eq!(shrunk.clone().with(sick).with(labelled).blocked().0, Reason::ClusterUnhealthy);
+    let disrupts = |cloud: &Cloud| cloud.plan().steps.last().expect("a step").step.disrupts();
+    assert!(disrupts(&shrunk), "the locks are looked at again right before it");
+    assert!(!disrupts(&shrunk.clone().with(lock)), "what takes no node away is not held up");
+    let grown = Cloud::standing("", "eks-managed: {minSize: 3, maxSize: 9}");
+    assert!(sizes(&grown).0 == Some(9) && !disrupts(&grown));
     let room = Cloud::standing("", "eks-managed: {minSize: 1, maxSize: 3, configuration: {nodeLabels: {a: b}}}");
     assert_eq!(sizes(&room.with(lock)), (Some(3), 1), "a lock holds no size that takes nothing");
 }

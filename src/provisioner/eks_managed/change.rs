@@ -91,7 +91,8 @@ pub fn in_place(input: &Input, current: &Group, draft: &mut Draft) {
     }
     let nodegroup = current.name().clone();
     let token = token(&input.resolved.wanted.id.uid, &json!([nodegroup, change]), before(input));
-    draft.because(Step::UpdateNodegroup { nodegroup, change, token, of }, because);
+    let shrinks = change.sizes.and_then(|sizes| sizes.desired).is_some_and(|desired| desired < current.desired());
+    draft.because(Step::UpdateNodegroup { nodegroup, change, token, of, shrinks }, because);
     draft.decide(waiting(Phase::Modifying, "EKS changes the node group in place"));
 }
 
