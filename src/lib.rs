@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod config;
 pub mod controller;
 pub mod corridor;
+pub mod digest;
 pub mod duration;
 pub mod groups;
 pub mod http;

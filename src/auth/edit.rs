@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::aws_auth::{AuthEntry, without_path};
 use super::document::{Document, Style, line_end, line_start};
+use super::entry::{AuthEntry, without_path};
 
 /// The text with the entries added at its end.
 pub(super) fn inserted(before: &Document<'_>, entries: &[&AuthEntry]) -> String {

@@ -4,6 +4,7 @@ pub mod access_entries;
 pub mod aws_auth;
 mod document;
 mod edit;
+mod entry;
 pub mod statement;
 
 pub use access_entries::JoinAuth;

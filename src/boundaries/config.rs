@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::{
-    merge::hex,
+    error::{ConfigError, Warning, suggestion},
     path::Path,
     policy::{Policy, ROLES, SELECTORS},
     section::Section,
     selector::AnnotationSelector,
 };
 use crate::api::{names::fail_reason, schema};
+use crate::digest::sha256;
 
 /// The keys of the ConfigMap that have a meaning.
 pub const KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
@@ -45,50 +45,6 @@ impl std::fmt::Debug for Boundaries {
 pub(super) struct Conditional {
     pub selector: AnnotationSelector,
     pub defaults: Value,
-}
-
-/// Something in the ConfigMap that probably is not what was meant. It stops nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}{}: {path}: {message}; {remedy}", at_line(.line))]
-pub struct Warning {
-    /// Key of the ConfigMap.
-    pub key: String,
-    /// Line within that key, counted from 1.
-    pub line: Option<usize>,
-    /// Where.
-    pub path: String,
-    /// What is odd.
-    pub message: String,
-    /// What to do.
-    pub remedy: String,
-}
-
-/// A ConfigMap that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}{}: {path}{}{message}; {remedy}", at_line(.line), if .path.is_empty() { "" } else { ": " })]
-pub struct ConfigError {
-    /// Key of the ConfigMap.
-    pub key: &'static str,
-    /// Line within that key, counted from 1.
-    pub line: Option<usize>,
-    /// Where; empty for the whole key.
-    pub path: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to do.
-    pub remedy: String,
-    pub(super) reason: &'static str,
-}
-
-fn at_line(line: &Option<usize>) -> String {
-    line.map(|line| format!(" line {line}")).unwrap_or_default()
-}
-
-impl ConfigError {
-    /// `UnmarshalDefaults` for text that does not parse, `ApplyDefaults` for a selector that does not.
-    pub fn reason(&self) -> &'static str {
-        self.reason
-    }
 }
 
 impl Boundaries {
@@ -192,7 +148,7 @@ impl Boundaries {
 
 fn revision(data: &BTreeMap<String, String>) -> String {
     let known: Vec<_> = KEYS.iter().map(|key| data.get(*key)).collect();
-    hex(&Sha256::digest(json!(known).to_string().as_bytes()))
+    sha256(&json!(known).to_string())
 }
 
 fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<Warning> {
@@ -206,10 +162,6 @@ fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<Warning> {
             remedy: suggestion(schema::nearest(key, KEYS.into_iter())),
         })
         .collect()
-}
-
-pub(super) fn suggestion(nearest: Option<&str>) -> String {
-    nearest.map_or_else(|| "remove it".to_owned(), |near| format!("did you mean {near:?}?"))
 }
 
 fn read_conditionals(section: &Section, warnings: &mut Vec<Warning>) -> Result<Vec<Conditional>, ConfigError> {

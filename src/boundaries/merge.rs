@@ -2,41 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::{
     config::Boundaries,
-    path::Path,
+    effective::Effective,
+    path::{Path, index_of},
     provenance::{Boundary, Node, Origin, Provenance, Source, Tree},
     refused::{Refused, refusals},
 };
-use crate::api::{names, redacted, schema};
-
-/// What a group is after the merge.
-#[derive(Clone, Default, PartialEq, Serialize)]
-pub struct Effective {
-    /// Its annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Its spec, as JSON; [`crate::api::decode_spec`] gives it types.
-    pub spec: Value,
-    /// Where each value came from.
-    pub provenance: Provenance,
-    /// Every value that the tenant set and did not get, by path.
-    pub refused: Vec<Refused>,
-    /// SHA-256 of the effective spec and of the annotations that the controller reads, in hex; empty for an excluded group.
-    pub hash: String,
-}
-
-impl std::fmt::Debug for Effective {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { annotations, spec, provenance: _, refused, hash } = self;
-        let mut parts = f.debug_struct("Effective");
-        parts.field("annotations", annotations).field("spec", &redacted(spec).to_string());
-        parts.field("refused", refused).field("hash", hash).finish_non_exhaustive()
-    }
-}
+use crate::api::{names, schema};
+use crate::digest::sha256;
 
 /// A group that cannot be merged with the ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,14 +78,10 @@ fn hash(tree: &Tree) -> String {
     let mut annotations = strings(&value["metadata"]["annotations"]);
     annotations.retain(|key, _| key.starts_with(names::GROUP));
     let text = json!({ "annotations": annotations, "spec": value["spec"] }).to_string();
-    hex(&Sha256::digest(text.as_bytes()))
+    sha256(&text)
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(super) fn strings(map: &Value) -> BTreeMap<String, String> {
+fn strings(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
@@ -245,9 +217,4 @@ fn unite(first: Vec<Tree>, second: Vec<Tree>, winner: Winner, index_key: Option<
         }
     }
     all.into_iter().map(|(_, _, tree)| tree).collect()
-}
-
-/// The name of a list's item, in lower case; `None` without one.
-pub(super) fn index_of(item: &Value, key: &str) -> Option<String> {
-    item.get(key)?.as_str().filter(|name| !name.is_empty()).map(str::to_lowercase)
 }

@@ -4,6 +4,8 @@
 //! value. There is no client, no clock and no log here, and malformed input is an error that names key, line and path.
 
 mod config;
+mod effective;
+mod error;
 mod merge;
 mod normalize;
 pub mod path;
@@ -16,8 +18,10 @@ pub mod selector;
 mod tests;
 pub mod yaml;
 
-pub use config::{Boundaries, ConfigError, KEYS, Warning};
-pub use merge::{Effective, MergeError, merge};
+pub use config::{Boundaries, KEYS};
+pub use effective::Effective;
+pub use error::{ConfigError, Warning};
+pub use merge::{MergeError, merge};
 pub use policy::{Counts, Policy, Violation, matches_glob};
 pub use provenance::{Boundary, Origin, Provenance, Source};
 pub use refused::{Refused, summary};

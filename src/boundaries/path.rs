@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 /// A path of map keys. It never leads into a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Vec<String>);
@@ -63,4 +65,9 @@ mod tests {
         }
         assert_eq!(Path::parse("spec.eks-managed.configuration.tags").unwrap().index_key(), None);
     }
+}
+
+/// The name of a list's item, in lower case; `None` without one.
+pub(super) fn index_of(item: &Value, key: &str) -> Option<String> {
+    item.get(key)?.as_str().filter(|name| !name.is_empty()).map(str::to_lowercase)
 }

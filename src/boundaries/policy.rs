@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{config::ConfigError, merge::Effective, provenance::Origin, section::Section};
+use super::{effective::Effective, error::ConfigError, provenance::Origin, section::Section};
 use crate::api::{names::annotation, schema, show};
 
 /// Every field that names a role.

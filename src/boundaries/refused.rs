@@ -4,8 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    merge::index_of,
-    path::index_key,
+    path::{index_key, index_of},
     provenance::{Boundary, Node, Source, Tree, is_unset},
 };
 use crate::api::show;

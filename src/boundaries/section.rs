@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    config::{ConfigError, Warning, suggestion},
+    error::{ConfigError, Warning, suggestion},
     normalize::normalize,
     path::Path,
     provenance::is_unset,

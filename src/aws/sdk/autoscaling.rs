@@ -112,7 +112,7 @@ impl AutoScaling for Sdk {
             .desired_capacity(input.min)
             .vpc_zone_identifier(input.subnets.join(","))
             .set_launch_template(input.mixed.is_none().then(|| template(&input.template)))
-            .set_mixed_instances_policy(input.mixed.as_ref().map(|m| mixed::request(m, &input.template)))
+            .set_mixed_instances_policy(input.mixed.as_ref().map(|m| mixed::request(m, template(&input.template))))
             .set_tags(Some(tags(&input.name, &input.tags)))
             .set_lifecycle_hook_specification_list(
                 (!input.hooks.is_empty()).then(|| input.hooks.iter().map(hook_specification).collect()),
@@ -122,7 +122,7 @@ impl AutoScaling for Sdk {
     }
 
     async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()> {
-        let policy = change.mixed.as_ref().zip(pin).map(|(policy, pin)| mixed::request(policy, pin));
+        let policy = change.mixed.as_ref().zip(pin).map(|(policy, pin)| mixed::request(policy, template(pin)));
         let request = self
             .0
             .update_auto_scaling_group()
@@ -235,7 +235,7 @@ fn tags(group: &str, tags: &[Tag]) -> Vec<sdk::Tag> {
     tags.iter().map(of).collect()
 }
 
-pub(super) fn template(pin: &TemplatePin) -> sdk::LaunchTemplateSpecification {
+fn template(pin: &TemplatePin) -> sdk::LaunchTemplateSpecification {
     sdk::LaunchTemplateSpecification::builder().launch_template_id(&pin.id).version(&pin.version).build()
 }
 

@@ -2,18 +2,17 @@
 
 use aws_sdk_autoscaling::types as sdk;
 
-use super::autoscaling::template;
 use super::text;
-use crate::aws::{Distribution, MixedPolicy, Override, TemplatePin};
+use crate::aws::{Distribution, MixedPolicy, Override};
 
 /// What CreateAutoScalingGroup and UpdateAutoScalingGroup take: always the whole policy.
-pub(super) fn request(policy: &MixedPolicy, pin: &TemplatePin) -> sdk::MixedInstancesPolicy {
+pub(super) fn request(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecification) -> sdk::MixedInstancesPolicy {
     let of = |o: &Override| {
         let weight = o.weight.to_string();
         sdk::LaunchTemplateOverrides::builder().instance_type(&o.instance_type).weighted_capacity(weight).build()
     };
     let templates = sdk::LaunchTemplate::builder()
-        .launch_template_specification(template(pin))
+        .launch_template_specification(template)
         .set_overrides(Some(policy.overrides.iter().map(of).collect()));
     let d = &policy.distribution;
     let distribution = sdk::InstancesDistribution::builder()
@@ -76,8 +75,8 @@ mod tests {
             spot_max_price: None,
         };
         let policy = MixedPolicy { distribution, overrides: vec![weighted("m5.large", 1), weighted("m5.xlarge", 2)] };
-        let pin = TemplatePin { id: "lt-1".into(), version: "3".into() };
-        assert_eq!(plain(&request(&policy, &pin)), policy);
+        let template = sdk::LaunchTemplateSpecification::builder().launch_template_id("lt-1").version("3").build();
+        assert_eq!(plain(&request(&policy, template)), policy);
     }
 
     #[test]

@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::user_data::BootstrapInput;
 use crate::aws::TemplateData;
+use crate::digest::sha256;
 
 const PREFIX: &str = "instance-manager sha256:";
 
@@ -32,8 +32,8 @@ impl Fingerprint {
         let boot = boot_inputs(family, boot);
         let mut all = present(fields(data));
         all.extend(boot.iter().map(|(k, v)| (*k, v.clone())));
-        let hash = hex(&canonical(&all));
-        let parts = boot.iter().map(|(k, v)| ((*k).to_owned(), hex(&canonical(v))[..6].to_owned())).collect();
+        let hash = sha256(&canonical(&all));
+        let parts = boot.iter().map(|(k, v)| ((*k).to_owned(), sha256(&canonical(v))[..6].to_owned())).collect();
         Fingerprint { hash, parts }
     }
 
@@ -50,10 +50,6 @@ impl Fingerprint {
         let parts: String = self.parts.iter().map(|(k, v)| format!(" {k}:{v}")).collect();
         format!("{PREFIX}{}{parts}", self.hash)
     }
-}
-
-fn hex(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn canonical(value: &impl serde::Serialize) -> String {

@@ -3,9 +3,8 @@
 //! The original calls a node group as its InstanceGroup, so that two namespaces cannot have groups of one name. A new one
 //! here carries a hash of whose it is, and one of what EKS cannot change: another generation is another node group.
 
-use sha2::{Digest, Sha256};
-
 use crate::aws::nodegroup::{NodegroupName, Shape};
+pub use crate::digest::sha256;
 use crate::provisioner::GroupId;
 
 /// The longest name of a node group: EKS user guide, "Create a managed node group for your cluster".
@@ -26,11 +25,6 @@ pub fn stem(cluster: &str, id: &GroupId) -> String {
 pub fn nodegroup(cluster: &str, id: &GroupId, shape: &Shape) -> NodegroupName {
     let text = serde_json::to_string(shape).unwrap_or_default();
     NodegroupName::new(cluster, format!("{}-{}", stem(cluster, id), &sha256(&text)[..DIGITS]))
-}
-
-/// SHA-256 in hexadecimal digits.
-pub fn sha256(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::names;
 use super::wanted::{CONFIGURATION, Wanted};
 use crate::aws::nodegroup::NodegroupName;
 use crate::aws::{Cluster, NetworkObject, Tag};
+use crate::digest::sha256;
 use crate::plan::Reason;
 use crate::problem::Problem;
 use crate::provisioner::ownership::ownership;
@@ -97,7 +98,7 @@ fn resolved(wanted: Wanted) -> Resolved {
     Resolved {
         name: names::nodegroup(&wanted.cluster, &wanted.id, &wanted.shape),
         ownership: ownership(&wanted.cluster, &wanted.id),
-        hash: names::sha256(&made_from.to_string()),
+        hash: sha256(&made_from.to_string()),
         wanted,
     }
 }

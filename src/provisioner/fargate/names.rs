@@ -2,7 +2,7 @@
 //!
 //! A name proves nothing: two groups can share one (`a-b/c` and `a/b-c`). Ownership is judged by the tags.
 
-use sha2::{Digest, Sha256};
+use crate::digest::sha256;
 
 /// The longest name of a Fargate profile that is used.
 const MAX_PROFILE_NAME: usize = 100;
@@ -56,7 +56,7 @@ impl ProfileNames {
 
 /// Eight hexadecimal digits of the SHA-256 of a text.
 fn digits(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    sha256(text)[..8].to_owned()
 }
 
 /// FNV-1a with 64 bits, as the derived names have always had it.

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use super::names::ProfileNames;
 use super::wanted::{SETTINGS, Wanted};
@@ -12,6 +11,7 @@ use crate::auth::access_entries::Way;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessKind, Cluster, NetworkObject, NewAccessEntry, Tag};
+use crate::digest::sha256;
 use crate::plan::Reason;
 use crate::problem::Problem;
 use crate::provisioner::join::way;
@@ -111,7 +111,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
 /// Profiles with the same content serve the same pods in the same way.
 fn hash(wanted: &Wanted, subnets: &[String], role_arn: &str) -> String {
     let content = json!({ "selectors": wanted.selectors, "subnets": subnets, "podExecutionRoleArn": role_arn });
-    Sha256::digest(content.to_string().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(&content.to_string())
 }
 
 /// Only profiles of this cluster may use the role (EKS User Guide, "Amazon EKS Pod execution IAM role").
