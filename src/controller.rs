@@ -1,5 +1,7 @@
 //! One reconcile: merge, look up, resolve, observe, plan, apply, report.
 
+pub mod bell;
+pub mod boundaries;
 pub mod follow;
 pub mod moving;
 pub mod pace;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::watches::{self, Bell};
-use super::{Shared, tell};
+use super::bell::Bell;
+use super::{Shared, boundaries, tell, watches};
 use crate::api::names::CONFIG_MAP;
 use crate::cluster::Regarding;
 use crate::leader::Leadership;
@@ -24,7 +24,7 @@ pub async fn follow(mut leadership: watch::Receiver<Leadership>, shared: Arc<Sha
         let writes = shared.writes();
         if writes && !wrote {
             tracing::info!("leading");
-            watches::settle_again(&shared).await;
+            boundaries::settle_again(&shared).await;
             bell.all();
             watches::label_the_rest(&shared).await;
         }

@@ -10,7 +10,8 @@ use kube::runtime::{WatchStreamExt, reflector::ObjectRef};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::Stored;
-use super::watches::{Bell, config, next};
+use super::bell::Bell;
+use super::watches::{config, next};
 use crate::api::names::event;
 use crate::cluster::Regarding;
 use crate::plan::Told;
