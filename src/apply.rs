@@ -5,14 +5,11 @@
 //! away, and a create that finds its name taken looks whose it is.
 
 mod access;
-mod fargate;
-mod group;
 mod iam;
 mod join;
 mod node;
-mod nodegroup;
+mod object;
 mod strategy;
-mod template;
 
 use std::collections::HashMap;
 
@@ -24,7 +21,7 @@ use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
 use crate::cluster::{ClusterError, ClusterWrites};
 use crate::memory::Memory;
-use crate::plan::{Plan, Planned, PodRef, Reason, Step};
+use crate::plan::{NodeStep, Plan, Planned, PodRef, Reason, Step};
 use crate::provisioner::ownership::owned;
 pub use join::{Edit, Joining};
 
@@ -101,14 +98,29 @@ pub struct Refusal {
     pub homeless: Vec<String>,
 }
 
-enum Done {
+/// How a step was done.
+pub enum Done {
+    /// As planned.
     Yes,
+    /// A budget refused an eviction.
     Refused(Refusal),
+    /// The right that is missing to tag what was taken over.
     Untagged(String),
+    /// The resourceVersion of the InstanceGroup that was written.
     Version(String),
 }
 
-type Step_ = Result<Done, Stopped>;
+/// What came of a step.
+pub type Stepped = Result<Done, Stopped>;
+
+/// How a topic's steps are done.
+pub trait Apply {
+    /// Does one step, or says why not.
+    ///
+    /// # Errors
+    /// What AWS or Kubernetes answers, or whose the thing is.
+    fn apply(&self, run: &mut Run<'_>) -> impl Future<Output = Stepped> + Send;
+}
 
 /// Applies a plan to the group it was made for.
 pub async fn apply(
@@ -141,7 +153,10 @@ pub async fn apply(
                 break;
             }
         }
-        let refused = applied.refusals.last().filter(|r| matches!(step, Step::Evict { pod, .. } if *pod == r.pod));
+        let refused = applied
+            .refusals
+            .last()
+            .filter(|r| matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if *pod == r.pod));
         if let Some(refusal) = refused {
             tracing::info!(group = %id.key(), step = step.name(), budgets = ?refusal.budgets, "refused");
             applied.done = index + 1;
@@ -154,23 +169,28 @@ pub async fn apply(
     applied
 }
 
-struct Run<'a> {
-    a: &'a Applier<'a>,
-    id: &'a GroupId,
-    rv: String,
+/// One pass under way.
+pub struct Run<'a> {
+    /// What it needs.
+    pub a: &'a Applier<'a>,
+    /// The group.
+    pub id: &'a GroupId,
+    /// The newest resourceVersion of the InstanceGroup that this pass knows.
+    pub rv: String,
     finalizers: &'a [String],
     /// Versions that this pass made, by hash line.
-    made: HashMap<String, TemplatePin>,
+    pub made: HashMap<String, TemplatePin>,
     /// Roles that this pass made or found, by name.
     roles: HashMap<String, Role>,
 }
 
-fn ok<T>(result: Result<T, AwsError>) -> Step_ {
+/// A step is done once AWS says so.
+pub fn ok<T>(result: Result<T, AwsError>) -> Stepped {
     result.map(|_| Done::Yes).map_err(Stopped::Aws)
 }
 
 /// Tags say whose a thing is; without the right to set them everything else goes on.
-fn tagged(result: Result<(), AwsError>) -> Step_ {
+pub fn tagged(result: Result<(), AwsError>) -> Stepped {
     match result {
         Err(error) if error.kind == AwsErrorKind::Denied => {
             Ok(Done::Untagged(error.missing_permission().unwrap_or_default()))
@@ -180,7 +200,7 @@ fn tagged(result: Result<(), AwsError>) -> Step_ {
 }
 
 /// A delete of what is gone already is done.
-fn gone<T>(result: Result<T, AwsError>) -> Step_ {
+pub fn gone<T>(result: Result<T, AwsError>) -> Stepped {
     match result {
         Err(error) if error.kind == AwsErrorKind::NotFound => Ok(Done::Yes),
         other => ok(other),
@@ -188,7 +208,7 @@ fn gone<T>(result: Result<T, AwsError>) -> Step_ {
 }
 
 impl Run<'_> {
-    async fn step(&mut self, step: &Step) -> Step_ {
+    async fn step(&mut self, step: &Step) -> Stepped {
         if step.disrupts() && !self.id.deleting {
             self.brake().await?;
         }
@@ -197,60 +217,12 @@ impl Run<'_> {
             return Err(Stopped::NotLeading);
         }
         match step {
-            Step::AddFinalizer | Step::RemoveFinalizer | Step::Record { .. } => self.group_object(step).await,
-            Step::CreateRole(_)
-            | Step::AttachPolicy { .. }
-            | Step::DetachPolicy { .. }
-            | Step::CreateProfile { .. }
-            | Step::AddRoleToProfile { .. }
-            | Step::RemoveRoleFromProfile { .. }
-            | Step::TagRole { .. }
-            | Step::TagProfile { .. }
-            | Step::DeleteProfile { .. }
-            | Step::DeleteRole { .. } => self.iam(step).await,
-            Step::CreateTemplate(_)
-            | Step::PutTemplateVersion { .. }
-            | Step::DeleteTemplateVersions { .. }
-            | Step::DeleteTemplate { .. }
-            | Step::TagTemplate { .. } => self.template(step).await,
-            Step::CreateGroup { group, pin } => self.create_group(group, pin).await,
-            Step::UpdateGroup { .. }
-            | Step::PutTags { .. }
-            | Step::DeleteTags { .. }
-            | Step::SuspendProcesses { .. }
-            | Step::ResumeProcesses { .. }
-            | Step::EnableMetrics { .. }
-            | Step::DisableMetrics { .. }
-            | Step::PutHook { .. }
-            | Step::DeleteHook { .. }
-            | Step::DeleteGroup { .. }
-            | Step::EnterStandby { .. }
-            | Step::DeleteConfiguration { .. }
-            | Step::PutWarmPool { .. }
-            | Step::DeleteWarmPool { .. }
-            | Step::ReplaceWarmed { .. }
-            | Step::Terminate { .. } => self.scaling_group(step).await,
-            Step::CreateFargateProfile(_)
-            | Step::DeleteFargateProfile { .. }
-            | Step::TagFargateProfile { .. }
-            | Step::UntagFargateProfile { .. } => self.fargate(step).await,
-            Step::CreateNodegroup(_)
-            | Step::UpdateNodegroup { .. }
-            | Step::UpdateNodegroupVersion { .. }
-            | Step::TagNodegroup { .. }
-            | Step::UntagNodegroup { .. }
-            | Step::DeleteNodegroup { .. } => self.nodegroup(step).await,
-            Step::PutAuthEntry(entry) => self.join(Edit::Put(entry.clone())).await,
-            Step::RemoveAuthEntry(entry) => self.join(Edit::Remove(entry.clone())).await,
-            Step::PutAccessEntry(entry) => self.put_access_entry(entry).await,
-            Step::RemoveAccessEntry { cluster, principal } => self.remove_access_entry(cluster, principal).await,
-            Step::SubmitStrategy { .. } | Step::DeleteStrategy { .. } => self.strategy(step).await,
-            Step::MarkNode { .. }
-            | Step::UnmarkNode { .. }
-            | Step::SurgeNode { .. }
-            | Step::UnsurgeNode { .. }
-            | Step::Evict { .. }
-            | Step::ForceDelete { .. } => self.node(step).await,
+            Step::Object(step) => step.apply(self).await,
+            Step::Iam(step) => step.apply(self).await,
+            Step::Join(step) => step.apply(self).await,
+            Step::Node(step) => step.apply(self).await,
+            Step::Strategy(step) => step.apply(self).await,
+            Step::Own(own) => own.apply(self).await,
         }
     }
 
@@ -270,25 +242,8 @@ impl Run<'_> {
         }
     }
 
-    async fn group_object(&mut self, step: &Step) -> Step_ {
-        let GroupId { namespace, name, .. } = self.id;
-        let cluster = self.a.cluster;
-        let result = match step {
-            Step::AddFinalizer => cluster.add_finalizer(namespace, name, &self.rv, self.finalizers).await,
-            Step::Record { status } => cluster.patch_status(namespace, name, &self.rv, status.clone()).await,
-            _ => {
-                return cluster
-                    .remove_finalizer(namespace, name, self.finalizers)
-                    .await
-                    .map(|()| Done::Yes)
-                    .map_err(Stopped::Cluster);
-            }
-        };
-        result.map(Done::Version).map_err(Stopped::Cluster)
-    }
-
     /// What refused a create is ours, or someone else's. A read that does not show it lags behind: nobody knows yet.
-    fn ours(&self, name: &str, refusal: AwsError, found: Option<Vec<Tag>>, tags: &[Tag]) -> Step_ {
+    pub fn ours(&self, name: &str, refusal: AwsError, found: Option<Vec<Tag>>, tags: &[Tag]) -> Stepped {
         match found {
             None => Err(Stopped::Aws(refusal)),
             Some(held) if owned(&held, tags) => Ok(Done::Yes),
@@ -297,10 +252,6 @@ impl Run<'_> {
                 Err(Stopped::NotOurs(name.to_owned()))
             }
         }
-    }
-
-    async fn join(&self, edit: Edit) -> Step_ {
-        self.a.joining.submit(self.a.cluster, edit).await.map(|()| Done::Yes)
     }
 }
 

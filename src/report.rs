@@ -8,7 +8,7 @@ use crate::api::names::{condition, event};
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, merge_patch, set_condition};
 use crate::apply::{Applied, Refusal, Stopped};
 use crate::boundaries::Refused;
-use crate::plan::{Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
+use crate::plan::{IamStep, NodeStep, Note, ObjectStep, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
 use crate::provisioner::ownership;
 
 /// How the boundaries stand for one group.
@@ -45,22 +45,22 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     }
     let outcome = outcome(applied);
     // A new role gets its policies with it; that is one event.
-    let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::CreateRole(_)));
-    let part_of_it = |p: &Planned| new_role && matches!(p.step, Step::AttachPolicy { .. });
+    let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
+    let part_of_it = |p: &Planned| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
     let done = plan.steps[..applied.done].iter().filter(|p| !refused(&p.step, applied) && !part_of_it(p));
     let mut acts = done.flat_map(step_event).collect::<Vec<_>>();
     if applied.stopped.is_none() {
         acts.extend(plan.events.iter().cloned());
     }
     if outcome == Outcome::Deleted {
-        acts.push(told(false, event::DELETED, "everything that was made for this group is gone".into()));
+        acts.push(Told::normal(event::DELETED, "everything that was made for this group is gone"));
         return Report { acts, outcome: Some(outcome), ..Report::default() };
     }
     let mut events = Vec::new();
     let mut status = serde_json::to_value(old).unwrap_or_default();
     // What was recorded on the way is in the object already.
     for planned in &plan.steps[..applied.done] {
-        if let Step::Record { status: recorded } = &planned.step {
+        if let Step::Object(ObjectStep::Record { status: recorded }) = &planned.step {
             merge_patch(&mut status, recorded);
         }
     }
@@ -100,7 +100,7 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         set(Condition::new(note.condition, note.status, &note.reason, note.message));
     }
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
-        events.push(told(false, "RotationCompleted", "every node runs what is wanted".into()));
+        events.push(Told::normal("RotationCompleted", "every node runs what is wanted"));
     }
     // While nodes are replaced on purpose, their coming and going is told step by step.
     if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
@@ -120,13 +120,9 @@ fn untagged(mut note: Note, applied: &Applied) -> Note {
     note
 }
 
-fn told(warning: bool, reason: &str, message: String) -> Told {
-    Told { warning, reason: reason.into(), message }
-}
-
 /// An eviction that a budget refused has taken nothing away.
 fn refused(step: &Step, applied: &Applied) -> bool {
-    matches!(step, Step::Evict { pod, .. } if applied.refusals.iter().any(|r| r.pod == *pod))
+    matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.refusals.iter().any(|r| r.pod == *pod))
 }
 
 /// The plan's outcome, or what stopped it.
@@ -163,7 +159,8 @@ fn outcome(applied: &Applied) -> Outcome {
 /// Whether a pass had nothing to do but tags, and AWS refused them all. A takeover tells that in its own condition.
 fn tags_alone(applied: &Applied) -> bool {
     let plan = &applied.plan;
-    let acts = || plan.steps.iter().filter(|p| !matches!(p.step, Step::Record { .. } | Step::AddFinalizer));
+    let acts =
+        || plan.steps.iter().filter(|p| !p.step.records() && !matches!(p.step, Step::Object(ObjectStep::AddFinalizer)));
     !applied.untagged.is_empty()
         && acts().count() == applied.untagged.len()
         && matches!(
@@ -277,9 +274,9 @@ fn drain_blocked(applied: &Applied, outcome: &Outcome) -> Option<Note> {
     if applied.plan.notes.iter().any(|n| n.condition == condition::DRAIN_BLOCKED) {
         return None;
     }
-    let went_on = applied.plan.steps[..applied.done]
-        .iter()
-        .any(|p| matches!(p.step, Step::Evict { .. } | Step::Terminate { .. } | Step::UnmarkNode { .. }));
+    let went_on = applied.plan.steps[..applied.done].iter().any(|p| {
+        matches!(p.step, Step::Node(NodeStep::Evict { .. } | NodeStep::Terminate { .. } | NodeStep::UnmarkNode { .. }))
+    });
     let over = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
     if went_on || over { note(false, "NotBlocked", String::new()) } else { None }
 }
@@ -305,126 +302,8 @@ fn blocked_message(refused: &Refusal) -> String {
 /// What a person follows in `kubectl describe`.
 fn step_event(planned: &Planned) -> Option<Told> {
     let why = planned.because.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let with = |text: String| if why.is_empty() { text } else { format!("{text}: {why}") };
-    let normal = |reason: &str, text: String| Some(told(false, reason, cut(&with(text))));
-    match &planned.step {
-        Step::CreateGroup { group, .. } => normal(
-            event::CREATED,
-            format!("created the scaling group {} with {} to {} nodes", group.name, group.min, group.max),
-        ),
-        Step::CreateNodegroup(new) => normal(
-            event::CREATED,
-            format!("created the node group {} with {} to {} nodes", new.name.nodegroup, new.sizes.min, new.sizes.max),
-        ),
-        Step::UpdateNodegroup { nodegroup, .. } => {
-            normal("NodeGroupUpdated", format!("changed the node group {}", nodegroup.nodegroup))
-        }
-        Step::UpdateNodegroupVersion { nodegroup, .. } => {
-            normal("NodeGroupUpdated", format!("began an update of the node group {}", nodegroup.nodegroup))
-        }
-        Step::TagNodegroup { nodegroup, .. } | Step::UntagNodegroup { nodegroup, .. } => {
-            normal("NodeGroupUpdated", format!("changed the tags of the node group {}", nodegroup.nodegroup))
-        }
-        Step::DeleteNodegroup { nodegroup } => {
-            normal("NodeGroupDeleted", format!("EKS deletes the node group {}", nodegroup.nodegroup))
-        }
-        Step::CreateRole(role) => normal("RoleCreated", format!("created the IAM role {}", role.name)),
-        Step::PutTemplateVersion { .. } => {
-            normal("TemplateVersionCreated", "made a new launch template version".into())
-        }
-        Step::UpdateGroup { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
-        Step::PutWarmPool { group, .. } => normal("ScalingGroupUpdated", format!("changed the warm pool of {group}")),
-        Step::DeleteWarmPool { group } => normal("ScalingGroupUpdated", format!("deleted the warm pool of {group}")),
-        Step::ReplaceWarmed { instance, .. } => {
-            normal("WarmInstanceReplaced", format!("gave up {instance} in the warm pool"))
-        }
-        Step::DeleteConfiguration { configuration } => Some(told(
-            false,
-            "LaunchConfigurationDeleted",
-            format!("deleted the launch configuration {configuration}, which no instance runs any more"),
-        )),
-        Step::PutTags { group, .. } | Step::DeleteTags { group, .. } => {
-            normal("ScalingGroupUpdated", format!("changed the tags of {group}"))
-        }
-        Step::SuspendProcesses { group, .. }
-        | Step::ResumeProcesses { group, .. }
-        | Step::EnableMetrics { group, .. }
-        | Step::DisableMetrics { group, .. }
-        | Step::PutHook { group, .. }
-        | Step::DeleteHook { group, .. } => normal("ScalingGroupUpdated", format!("changed {group}")),
-        Step::AttachPolicy { role, .. } | Step::DetachPolicy { role, .. } if !why.is_empty() => {
-            normal("RoleUpdated", format!("changed the policies of {role}"))
-        }
-        Step::PutAuthEntry(entry) => {
-            Some(told(false, "JoinAuthorised", format!("{} may join through kube-system/aws-auth", entry.role_arn)))
-        }
-        Step::PutAccessEntry(entry) => {
-            Some(told(false, "JoinAuthorised", format!("{} may join by an access entry", entry.principal)))
-        }
-        Step::RemoveAccessEntry { principal, .. } if !why.is_empty() => {
-            normal("JoinEntryRemoved", format!("removed the access entry of {principal}"))
-        }
-        Step::RemoveAuthEntry(entry) if !why.is_empty() => {
-            normal("JoinEntryRemoved", format!("removed {} from kube-system/aws-auth", entry.role_arn))
-        }
-        Step::CreateFargateProfile(profile) => {
-            let reason = if profile.replaces.is_none() { event::CREATED } else { "FargateProfileCreated" };
-            normal(reason, format!("EKS makes the Fargate profile {}", profile.name))
-        }
-        Step::DeleteFargateProfile { profile, .. } => {
-            normal("FargateProfileDeleted", format!("EKS deletes the Fargate profile {profile}"))
-        }
-        Step::TagFargateProfile { profile, .. } | Step::UntagFargateProfile { profile, .. } => {
-            normal("FargateProfileUpdated", format!("changed the tags of the Fargate profile {profile}"))
-        }
-        Step::MarkNode { node, instance, .. } => normal("NodeDraining", format!("draining {node} ({instance})")),
-        Step::UnmarkNode { node, why } => Some(told(false, "NodeGivenBack", format!("uncordoned {node}: {why}"))),
-        Step::EnterStandby { instance, node, .. } => {
-            normal("NodeStandsBy", format!("{node} ({instance}) stands by until its replacement is Ready"))
-        }
-        Step::SubmitStrategy { kind, namespace, name, .. } => {
-            normal("UpgradeSubmitted", format!("submitted {kind} {namespace}/{name}"))
-        }
-        Step::DeleteStrategy { kind, namespace, name, .. } => {
-            normal("UpgradeResourceDeleted", format!("deleted {kind} {namespace}/{name}"))
-        }
-        Step::Terminate { instance, node, .. } => normal(
-            "InstanceTerminated",
-            format!("terminated {instance}{}", node.as_ref().map(|n| format!(" ({n})")).unwrap_or_default()),
-        ),
-        Step::Evict { pod, node, bare: true } => Some(told(
-            true,
-            "BarePodEvicted",
-            format!("evicted {}/{} from {node}; nothing will make it again", pod.namespace, pod.name),
-        )),
-        Step::ForceDelete { pod, node } => Some(told(
-            true,
-            "PodDeleted",
-            format!("deleted {}/{} from {node} after drainTimeout", pod.namespace, pod.name),
-        )),
-        Step::AddFinalizer
-        | Step::RemoveFinalizer
-        | Step::Record { .. }
-        | Step::SurgeNode { .. }
-        | Step::UnsurgeNode { .. }
-        | Step::AttachPolicy { .. }
-        | Step::DetachPolicy { .. }
-        | Step::CreateProfile { .. }
-        | Step::AddRoleToProfile { .. }
-        | Step::RemoveRoleFromProfile { .. }
-        | Step::DeleteProfile { .. }
-        | Step::DeleteRole { .. }
-        | Step::CreateTemplate(_)
-        | Step::DeleteTemplateVersions { .. }
-        | Step::DeleteTemplate { .. }
-        | Step::TagTemplate { .. }
-        | Step::TagRole { .. }
-        | Step::TagProfile { .. }
-        | Step::DeleteGroup { .. }
-        | Step::RemoveAuthEntry(_)
-        | Step::RemoveAccessEntry { .. }
-        | Step::Evict { .. } => None,
-    }
+    let told = planned.step.act().event(&why)?;
+    Some(Told { message: cut(&told.message), ..told })
 }
 
 /// Events at transitions of conditions.
@@ -438,23 +317,21 @@ fn transition(was: Option<&Condition>, new: &Condition) -> Option<Told> {
             let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
             let reason =
                 if failed.iter().any(|r| r.to_string() == reason) { event::UPGRADE_FAILED.to_owned() } else { reason };
-            Some(told(true, &reason, message()))
+            Some(Told::warning(&reason, message()))
         }
-        (condition::NODES_READY, true) if !was_true => {
-            Some(told(false, event::NODES_READY, "all nodes are ready".into()))
-        }
+        (condition::NODES_READY, true) if !was_true => Some(Told::normal(event::NODES_READY, "all nodes are ready")),
         (condition::NODES_READY, false) if was_true => {
-            Some(told(true, event::NODES_NOT_READY, "not all nodes are ready".into()))
+            Some(Told::warning(event::NODES_NOT_READY, "not all nodes are ready"))
         }
-        (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => Some(told(true, "DrainBlocked", message())),
-        (condition::ADOPTED, true) if !was_true => Some(told(false, "Adopted", message())),
+        (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => Some(Told::warning("DrainBlocked", message())),
+        (condition::ADOPTED, true) if !was_true => Some(Told::normal("Adopted", message())),
         (condition::BOUNDARIES_APPLIED, false) if was.is_none_or(Condition::is_true) => {
-            Some(told(true, &reason, message()))
+            Some(Told::warning(&reason, message()))
         }
         (condition::BOUNDARIES_APPLIED, true)
             if reason == "TenantValuesRefused" && was.is_none_or(|w| w.message != new.message) =>
         {
-            Some(told(true, &reason, message()))
+            Some(Told::warning(&reason, message()))
         }
         _ => None,
     }

@@ -3,6 +3,8 @@
 
 mod common;
 
+use instance_manager::provisioner::eks::step::EksStep;
+use instance_manager::provisioner::registry::Own;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -15,7 +17,7 @@ use instance_manager::aws::{
     Catalogue, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook, MixedPolicy,
     NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
 };
-use instance_manager::plan::{Outcome, Plan, Reason, Step};
+use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step};
 use instance_manager::provisioner::eks::plan::{Input, plan};
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::state::{State, Version};
@@ -709,7 +711,12 @@ fn deletions_are_what_the_golden_files_hold() {
     let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
     let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };
     let plan = delete::plan(&delete::Input { profile: Some(&claimed), ..of(&recorded) });
-    assert!(plan.steps.iter().all(|s| !matches!(s.step, Step::DeleteProfile { .. } | Step::TagProfile { .. })));
+    assert!(
+        plan.steps.iter().all(|s| !matches!(
+            s.step,
+            Step::Iam(IamStep::DeleteProfile { .. }) | Step::Iam(IamStep::TagProfile { .. })
+        ))
+    );
 }
 
 #[test]
@@ -803,13 +810,13 @@ proptest! {
         let managed = world.status.managed.clone().unwrap_or_default();
         for planned in world.plan().steps {
             match planned.step {
-                Step::DeleteTags { keys, .. } => prop_assert!(keys.iter().all(|k| managed.tags.contains(k))),
-                Step::DeleteHook { hook, .. } => prop_assert!(managed.hooks.contains(&hook)),
-                Step::DetachPolicy { policy, .. } => prop_assert!(managed.policies.contains(&policy)),
-                Step::ResumeProcesses { processes, .. } => {
+                Step::Own(Own::Eks(EksStep::DeleteTags { keys, .. })) => prop_assert!(keys.iter().all(|k| managed.tags.contains(k))),
+                Step::Own(Own::Eks(EksStep::DeleteHook { hook, .. })) => prop_assert!(managed.hooks.contains(&hook)),
+                Step::Iam(IamStep::DetachPolicy { policy, .. }) => prop_assert!(managed.policies.contains(&policy)),
+                Step::Own(Own::Eks(EksStep::ResumeProcesses { processes, .. })) => {
                     prop_assert!(processes.iter().all(|p| managed.processes.contains(p)));
                 }
-                Step::DisableMetrics { metrics, .. } => {
+                Step::Own(Own::Eks(EksStep::DisableMetrics { metrics, .. })) => {
                     prop_assert!(metrics.iter().all(|m| managed.metrics.contains(m)));
                 }
                 _ => {}

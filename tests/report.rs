@@ -1,11 +1,12 @@
 //! What a status tells of each outcome, which events a transition gives, and that nothing is written when nothing changed.
 
+use instance_manager::provisioner::fargate::step::FargateStep;
 use std::collections::BTreeMap;
 
 use instance_manager::api::InstanceGroupStatus;
 use instance_manager::apply::{Applied, Stopped};
 use instance_manager::aws::NewRole;
-use instance_manager::plan::{Facts, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step};
+use instance_manager::plan::{Facts, IamStep, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step};
 use instance_manager::report::{Report, report, stamp};
 use serde_json::json;
 
@@ -132,12 +133,9 @@ fn a_name_that_others_have_blocks_whatever_was_planned() {
 
 #[test]
 fn policies_that_come_with_a_new_role_are_no_event_of_their_own() {
-    let because = |step: Step| instance_manager::plan::Planned {
-        step,
-        because: vec![instance_manager::plan::Drift::new("role", "", "r")],
-    };
-    let role = because(Step::CreateRole(NewRole { name: "r".into(), trust: "{}".into(), tags: vec![] }));
-    let policy = because(Step::AttachPolicy { role: "r".into(), policy: "p".into() });
+    let because = |step: IamStep| Planned::new(step, vec![instance_manager::plan::Drift::new("role", "", "r")]);
+    let role = because(IamStep::CreateRole(NewRole { name: "r".into(), trust: "{}".into(), tags: vec![] }));
+    let policy = because(IamStep::AttachPolicy { role: "r".into(), policy: "p".into() });
     let acts = |steps: &[_]| {
         let mut plan = plan(progressing(Phase::Creating));
         plan.steps = steps.to_vec();
@@ -189,7 +187,9 @@ fn a_pass_of_nothing_but_tags_that_were_refused_is_blocked() {
         let old = InstanceGroupStatus::default();
         report(&old, &Applied { untagged, ..applied(plan, None) }, None, NOW).outcome.expect("an outcome")
     };
-    let tag = Step::TagFargateProfile { cluster: "demo".into(), profile: "p".into(), arn: "arn".into(), tags: vec![] };
+    let tag =
+        FargateStep::TagFargateProfile { cluster: "demo".into(), profile: "p".into(), arn: "arn".into(), tags: vec![] }
+            .into();
     let soon = Outcome::Progressing { phase: Phase::Modifying, message: "going on".into(), recheck: Recheck::Soon };
     for (outcome, wanted) in [(soon.clone(), false), (progressing(Phase::Deleting), true)] {
         let Outcome::Blocked { reason, message, deleting } = told(std::slice::from_ref(&tag), outcome) else {
@@ -198,6 +198,6 @@ fn a_pass_of_nothing_but_tags_that_were_refused_is_blocked() {
         assert_eq!((reason, deleting), (Reason::MissingPermission, wanted));
         assert!(message.contains("eks:TagResource"), "{message}");
     }
-    let more = [tag, Step::DeleteRole { role: "r".into() }];
+    let more = [tag, IamStep::DeleteRole { role: "r".into() }.into()];
     assert_eq!(told(&more, soon.clone()), soon, "what else was done is looked at first");
 }

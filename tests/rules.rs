@@ -15,7 +15,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Everything that decides.
-const PURE: [&str; 41] = [
+const PURE: [&str; 54] = [
     "src/boundaries",
     "src/config.rs",
     "src/digest.rs",
@@ -42,11 +42,23 @@ const PURE: [&str; 41] = [
     "src/provisioner/eks/rotate.rs",
     "src/provisioner/eks/standing.rs",
     "src/provisioner/eks/state.rs",
+    "src/provisioner/eks/step.rs",
     "src/provisioner/eks/strategy.rs",
     "src/provisioner/eks/user_data",
     "src/provisioner/eks/wanted.rs",
     "src/provisioner/eks/wanted",
     "src/provisioner/eks/warm.rs",
+    "src/provisioner/eks_managed/change.rs",
+    "src/provisioner/eks_managed/delete.rs",
+    "src/provisioner/eks_managed/foresee.rs",
+    "src/provisioner/eks_managed/health.rs",
+    "src/provisioner/eks_managed/names.rs",
+    "src/provisioner/eks_managed/plan.rs",
+    "src/provisioner/eks_managed/replace.rs",
+    "src/provisioner/eks_managed/resolve.rs",
+    "src/provisioner/eks_managed/state.rs",
+    "src/provisioner/eks_managed/step.rs",
+    "src/provisioner/eks_managed/wanted.rs",
     "src/provisioner/fargate/adopt.rs",
     "src/provisioner/fargate/delete.rs",
     "src/provisioner/fargate/foresee.rs",
@@ -55,6 +67,7 @@ const PURE: [&str; 41] = [
     "src/provisioner/fargate/resolve.rs",
     "src/provisioner/fargate/role.rs",
     "src/provisioner/fargate/state.rs",
+    "src/provisioner/fargate/step.rs",
     "src/provisioner/fargate/turn.rs",
     "src/provisioner/fargate/wanted.rs",
 ];

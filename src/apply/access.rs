@@ -1,12 +1,28 @@
-//! Access entries.
+//! What lets nodes join: entries of kube-system/aws-auth, and access entries.
 
-use super::{Done, Run, Step_, Stopped};
+use super::{Apply, Done, Edit, Run, Stepped, Stopped};
 use crate::aws::{AccessEntry, AwsErrorKind, NewAccessEntry};
+use crate::plan::JoinStep;
 use crate::provisioner::eks::create::token;
 
+impl Apply for JoinStep {
+    async fn apply(&self, run: &mut Run<'_>) -> Stepped {
+        match self {
+            JoinStep::PutAuthEntry(entry) => run.join(Edit::Put(entry.clone())).await,
+            JoinStep::RemoveAuthEntry(entry) => run.join(Edit::Remove(entry.clone())).await,
+            JoinStep::PutAccessEntry(entry) => run.put_access_entry(entry).await,
+            JoinStep::RemoveAccessEntry { cluster, principal } => run.remove_access_entry(cluster, principal).await,
+        }
+    }
+}
+
 impl Run<'_> {
+    async fn join(&self, edit: Edit) -> Stepped {
+        self.a.joining.submit(self.a.cluster, edit).await.map(|()| Done::Yes)
+    }
+
     /// One that is there already is adopted when such nodes join by it; what it is else, the next pass tells.
-    pub(super) async fn put_access_entry(&self, input: &NewAccessEntry) -> Step_ {
+    async fn put_access_entry(&self, input: &NewAccessEntry) -> Stepped {
         let NewAccessEntry { cluster, principal, kind, tags } = input;
         let inventory = self.a.inventory;
         // The same until the status tells what came of it: a repeated call asks for the same entry, and one for an entry
@@ -44,7 +60,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) async fn remove_access_entry(&self, cluster: &str, principal: &str) -> Step_ {
+    async fn remove_access_entry(&self, cluster: &str, principal: &str) -> Stepped {
         let inventory = self.a.inventory;
         match inventory.aws().eks.delete_access_entry(cluster, principal).await {
             Err(error) if !error.is_not_found() => {

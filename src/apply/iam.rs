@@ -1,45 +1,46 @@
 //! Roles, their policies and their instance profiles.
 
-use super::{Done, Run, Step_, Stopped, gone, ok, tagged};
+use super::{Apply, Done, Run, Stepped, Stopped, gone, ok, tagged};
 use crate::aws::{AwsErrorKind, InstanceProfile, NewRole, Tag};
-use crate::plan::Step;
+use crate::plan::IamStep;
 
-impl Run<'_> {
-    pub(super) async fn iam(&mut self, step: &Step) -> Step_ {
-        let inventory = self.a.inventory;
+impl Apply for IamStep {
+    async fn apply(&self, run: &mut Run<'_>) -> Stepped {
+        let inventory = run.a.inventory;
         let iam = &inventory.aws().iam;
-        match step {
-            Step::CreateRole(input) => self.create_role(input).await,
-            Step::AttachPolicy { role, policy } => {
+        match self {
+            IamStep::CreateRole(input) => run.create_role(input).await,
+            IamStep::AttachPolicy { role, policy } => {
                 ok(iam.attach_policy(role, policy).await.inspect(|()| inventory.attached_policy(role, policy)))
             }
-            Step::DetachPolicy { role, policy } => {
+            IamStep::DetachPolicy { role, policy } => {
                 gone(iam.detach_policy(role, policy).await.inspect(|()| inventory.detached_policy(role, policy)))
             }
-            Step::CreateProfile { profile, tags } => self.create_profile(profile, tags).await,
-            Step::AddRoleToProfile { profile, role } => {
+            IamStep::CreateProfile { profile, tags } => run.create_profile(profile, tags).await,
+            IamStep::AddRoleToProfile { profile, role } => {
                 iam.add_role_to_profile(profile, role).await.map_err(Stopped::Aws)?;
-                match self.roles.get(role) {
+                match run.roles.get(role) {
                     Some(role) => inventory.role_added(profile, role),
                     None => inventory.wrote_profile(profile),
                 }
                 Ok(Done::Yes)
             }
-            Step::RemoveRoleFromProfile { profile, role } => {
+            IamStep::RemoveRoleFromProfile { profile, role } => {
                 gone(iam.remove_role_from_profile(profile, role).await.inspect(|()| inventory.role_removed(profile)))
             }
-            Step::TagRole { role, tags } => tagged(iam.tag_role(role, tags).await),
-            Step::TagProfile { profile, tags } => tagged(iam.tag_profile(profile, tags).await),
-            Step::DeleteProfile { profile } => {
+            IamStep::TagRole { role, tags } => tagged(iam.tag_role(role, tags).await),
+            IamStep::TagProfile { profile, tags } => tagged(iam.tag_profile(profile, tags).await),
+            IamStep::DeleteProfile { profile } => {
                 gone(iam.delete_profile(profile).await.inspect(|()| inventory.gone_profile(profile)))
             }
-            Step::DeleteRole { role } => gone(iam.delete_role(role).await),
-            other => unreachable!("{} is no step of IAM", other.name()),
+            IamStep::DeleteRole { role } => gone(iam.delete_role(role).await),
         }
     }
+}
 
+impl Run<'_> {
     /// A role that is there already is adopted when its tags are ours: a create whose answer was lost.
-    async fn create_role(&mut self, input: &NewRole) -> Step_ {
+    async fn create_role(&mut self, input: &NewRole) -> Stepped {
         let iam = self.a.inventory.aws().iam.clone();
         let role = match iam.create_role(input).await {
             Ok(role) => role,
@@ -54,7 +55,7 @@ impl Run<'_> {
         Ok(Done::Yes)
     }
 
-    async fn create_profile(&self, name: &str, tags: &[Tag]) -> Step_ {
+    async fn create_profile(&self, name: &str, tags: &[Tag]) -> Stepped {
         let inventory = self.a.inventory;
         match inventory.aws().iam.create_profile(name, tags).await {
             Ok(profile) => inventory.made_profile(profile),

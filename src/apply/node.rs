@@ -1,48 +1,59 @@
-//! Nodes: the record of a disruption, and the pods on them.
+//! Nodes: the record of a disruption, the pods on them, and their instances.
 
 use serde_json::json;
 
-use super::{Done, Refusal, Run, Step_, Stopped};
+use super::{Apply, Done, Refusal, Run, Stepped, Stopped, gone, ok};
 use crate::cluster::EvictOutcome;
-use crate::plan::{PodRef, Step};
+use crate::plan::{NodeStep, PodRef};
 use crate::upgrade::{Disruption, Surge};
 
-impl Run<'_> {
-    pub(super) async fn node(&self, step: &Step) -> Step_ {
-        let (cluster, memory) = (self.a.cluster, self.a.memory);
-        match step {
-            Step::MarkNode { node, resource_version, template_version, cordoned, .. } => {
+impl Apply for NodeStep {
+    async fn apply(&self, run: &mut Run<'_>) -> Stepped {
+        let (cluster, memory, inventory) = (run.a.cluster, run.a.memory, run.a.inventory);
+        match self {
+            NodeStep::MarkNode { node, resource_version, template_version, cordoned, .. } => {
                 let record = Disruption {
-                    group: self.id.uid.clone(),
+                    group: run.id.uid.clone(),
                     template_version: template_version.clone(),
-                    since: self.a.now,
+                    since: run.a.now,
                     cordoned_before: *cordoned,
                 };
                 cluster.mark_node(node, resource_version, &json!(record)).await.map_err(Stopped::Cluster)?;
             }
-            Step::UnmarkNode { node, why } => {
+            NodeStep::UnmarkNode { node, why } => {
                 cluster.unmark_node(node).await.map_err(Stopped::Cluster)?;
                 memory.forget_node(node);
                 if why.contains("drainTimeout") {
-                    memory.rest(node, self.a.now + self.a.rest);
+                    memory.rest(node, run.a.now + run.a.rest);
                 }
             }
-            Step::SurgeNode { node, resource_version, template_version, .. } => {
-                let (group, template_version) = (self.id.uid.clone(), template_version.clone());
-                let record = json!(Surge { group, template_version, since: self.a.now });
+            NodeStep::SurgeNode { node, resource_version, template_version, .. } => {
+                let (group, template_version) = (run.id.uid.clone(), template_version.clone());
+                let record = json!(Surge { group, template_version, since: run.a.now });
                 cluster.record_surge(node, Some(resource_version), Some(&record)).await.map_err(Stopped::Cluster)?;
             }
-            Step::UnsurgeNode { node } => cluster.record_surge(node, None, None).await.map_err(Stopped::Cluster)?,
-            Step::Evict { node, pod, .. } => return self.evict(node, pod).await,
-            Step::ForceDelete { pod, .. } => {
+            NodeStep::UnsurgeNode { node } => cluster.record_surge(node, None, None).await.map_err(Stopped::Cluster)?,
+            NodeStep::Evict { node, pod, .. } => return run.evict(node, pod).await,
+            NodeStep::ForceDelete { pod, .. } => {
                 cluster.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(Stopped::Cluster)?
             }
-            other => unreachable!("{} is no step of a node", other.name()),
+            NodeStep::EnterStandby { group, instance, .. } => {
+                let answer = inventory.aws().autoscaling.enter_standby(group, instance).await;
+                inventory.wrote_group(group);
+                return ok(answer);
+            }
+            NodeStep::Terminate { group, instance, decrement, .. } => {
+                let answer = inventory.aws().autoscaling.terminate_instance(instance, *decrement).await;
+                inventory.wrote_group(group);
+                return gone(answer);
+            }
         }
         Ok(Done::Yes)
     }
+}
 
-    async fn evict(&self, node: &str, pod: &PodRef) -> Step_ {
+impl Run<'_> {
+    async fn evict(&self, node: &str, pod: &PodRef) -> Stepped {
         match self.a.cluster.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(Stopped::Cluster)? {
             EvictOutcome::Evicted | EvictOutcome::Gone => {
                 self.a.memory.evicted(node);

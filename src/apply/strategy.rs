@@ -1,14 +1,14 @@
 //! Resources of the strategy `crd`.
 
-use super::{Done, Run, Step_, Stopped};
+use super::{Apply, Done, Run, Stepped, Stopped};
 use crate::cluster::ClusterError;
-use crate::plan::Step;
+use crate::plan::StrategyStep;
 
-impl Run<'_> {
-    pub(super) async fn strategy(&self, step: &Step) -> Step_ {
-        let cluster = self.a.cluster;
-        let result = match step {
-            Step::SubmitStrategy { kind, namespace, object, .. } => {
+impl Apply for StrategyStep {
+    async fn apply(&self, run: &mut Run<'_>) -> Stepped {
+        let cluster = run.a.cluster;
+        let result = match self {
+            StrategyStep::SubmitStrategy { kind, namespace, object, .. } => {
                 match cluster.submit_strategy(kind, namespace, object.expose()).await {
                     // One of that name is there: made by a submission whose answer was lost, or someone else's. The next
                     // look tells.
@@ -16,10 +16,9 @@ impl Run<'_> {
                     other => other,
                 }
             }
-            Step::DeleteStrategy { kind, namespace, name, uid } => {
+            StrategyStep::DeleteStrategy { kind, namespace, name, uid } => {
                 cluster.delete_strategy(kind, namespace, name, uid).await
             }
-            other => unreachable!("{} is no step of a strategy", other.name()),
         };
         result.map(|()| Done::Yes).map_err(Stopped::Cluster)
     }

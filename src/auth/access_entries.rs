@@ -13,7 +13,7 @@ use super::aws_auth::{AuthEntry, EntryState};
 use crate::api::JoinStatus;
 use crate::api::names::tag;
 use crate::aws::{AccessEntry, NewAccessEntry, Tag, tag_map};
-use crate::plan::{Drift, Planned, Step};
+use crate::plan::{Drift, JoinStep, Planned, Step};
 
 /// How nodes get the right to join the cluster: `--join-auth`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -252,10 +252,10 @@ impl Joining<'_> {
     fn put_in_aws_auth(&self, joined: &mut Joined) {
         match &self.found.auth {
             EntryState::Present => {}
-            EntryState::Absent => joined.steps.push(Planned {
-                step: Step::PutAuthEntry(self.entry.clone()),
-                because: vec![Drift::new("aws-auth", "", &self.entry.role_arn)],
-            }),
+            EntryState::Absent => joined.steps.push(Planned::new(
+                JoinStep::PutAuthEntry(self.entry.clone()),
+                vec![Drift::new("aws-auth", "", &self.entry.role_arn)],
+            )),
             EntryState::Conflict { detail } | EntryState::Unparsable { detail } => {
                 joined.conflict = Some(format!("kube-system/aws-auth: {detail}"));
             }
@@ -269,7 +269,7 @@ impl Joining<'_> {
             let mut entry = self.wanted.clone();
             let id = self.found.role_id.iter().map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() });
             entry.tags.extend(id);
-            Planned { step: Step::PutAccessEntry(entry), because: vec![Drift::new("access entry", from, &to)] }
+            Planned::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
         };
         match &self.found.access {
             Access::Unasked => {}
@@ -298,7 +298,7 @@ impl Joining<'_> {
     /// What is ours and not wanted any more goes while the role's other entry is there.
     fn retire(&self, joined: &mut Joined) {
         let Found { auth, auth_is_ours, access, others_have_it, .. } = self.found;
-        let moved = |from: &str, to: &str, step: Step| Planned { step, because: vec![Drift::new("join", from, to)] };
+        let moved = |from: &str, to: &str, step: JoinStep| Planned::new(step, vec![Drift::new("join", from, to)]);
         match (self.way, auth, access) {
             (Way::AwsAuth { retire: true }, EntryState::Present, Access::Present { ours: true, .. }) => {
                 joined.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
@@ -308,21 +308,21 @@ impl Joining<'_> {
             {
                 let due = created.map(|made| made + self.handover).filter(|due| *due > self.now);
                 joined.wake = due;
-                let step = Step::RemoveAuthEntry(self.entry.clone());
+                let step = JoinStep::RemoveAuthEntry(self.entry.clone());
                 joined.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
             }
             _ => {}
         }
     }
 
-    fn remove_access_entry(&self) -> Step {
+    fn remove_access_entry(&self) -> JoinStep {
         let NewAccessEntry { cluster, principal, .. } = self.wanted;
-        Step::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
+        JoinStep::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
     }
 
     /// Roles whose entry in aws-auth is ours once the steps are done, for `status.managed.authEntries`.
     pub fn auth_entries(&self, joined: &Joined, role_arn: &str, old: &[String]) -> Vec<String> {
-        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::PutAuthEntry(_)));
+        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAuthEntry(_))));
         match (puts, &self.found.auth) {
             (true, _) => vec![role_arn.to_owned()],
             (false, EntryState::Absent) => Vec::new(),
@@ -334,7 +334,7 @@ impl Joining<'_> {
     /// Roles whose access entry is ours once the steps are done, for `status.managed.accessEntries`.
     pub fn access_entries(&self, joined: &Joined, old: &[String]) -> Vec<String> {
         let role = || vec![self.wanted.principal.clone()];
-        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::PutAccessEntry(_)));
+        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
         match (puts, &self.found.access) {
             (true, _) | (false, Access::Present { ours: true, .. }) => role(),
             (false, Access::Absent) => Vec::new(),

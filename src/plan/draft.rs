@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Drift, Facts, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told};
+use super::{Drift, Facts, Note, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told};
 use crate::api::GroupId;
 
 /// A plan in the making.
@@ -23,29 +23,29 @@ pub struct Draft {
 
 impl Draft {
     /// Adds a step.
-    pub fn step(&mut self, step: Step) {
-        self.steps.push(step.into());
+    pub fn step(&mut self, step: impl Into<Step>) {
+        self.because(step, Vec::new());
     }
 
     /// Writes a field of `status.managed` before everything that follows, with the first that is recorded there.
     pub fn record(&mut self, field: &str, value: Value) {
         let first = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
-            Step::Record { status } => status.get_mut("managed"),
+            Step::Object(ObjectStep::Record { status }) => status.get_mut("managed"),
             _ => None,
         });
         match first {
             Some(managed) => managed[field] = value,
             None => {
-                let finalizer = self.steps.first().is_some_and(|s| s.step == Step::AddFinalizer);
+                let finalizer = self.steps.first().is_some_and(|s| s.step == Step::Object(ObjectStep::AddFinalizer));
                 let status = json!({ "managed": { field: value } });
-                self.steps.insert(usize::from(finalizer), Step::Record { status }.into());
+                self.steps.insert(usize::from(finalizer), ObjectStep::Record { status }.into());
             }
         }
     }
 
     /// Adds a step with its reasons.
-    pub fn because(&mut self, step: Step, because: Vec<Drift>) {
-        self.steps.push(Planned { step, because });
+    pub fn because(&mut self, step: impl Into<Step>, because: Vec<Drift>) {
+        self.steps.push(Planned::new(step, because));
     }
 
     /// The first to decide the outcome wins.

@@ -1,6 +1,8 @@
 //! What makes nodes. Each provisioner has a folder with the same rooms:
-//! `wanted` (the merged spec, parsed once), `observe`, `resolve`, `plan`, `delete`.
-//! The corridor knows them by [`Provisioner`] alone.
+//! `wanted` (the merged spec, parsed once), `observe`, `resolve`, `plan`, `delete`,
+//! `step` (what only it does, and how it is told) and `apply`. The corridor knows
+//! them by [`Provisioner`], plans by `registry`'s steps: one more is a folder, a
+//! kind, and a line in `registry`.
 
 pub mod eks;
 pub mod eks_managed;

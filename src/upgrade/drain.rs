@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::members::{Disruption, DrainView, Member};
-use crate::plan::{PodRef, Step};
+use crate::plan::{NodeStep, PodRef};
 
 /// How a drain behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,11 +35,11 @@ pub enum AtTimeout {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// Evict these; the rest is on its way.
-    Evict(Vec<Step>),
+    Evict(Vec<NodeStep>),
     /// Wait for pods or volumes.
     Wait(String),
     /// Past its timeout: delete these with grace.
-    Force(Vec<Step>),
+    Force(Vec<NodeStep>),
     /// Past its timeout, and nothing may be forced: give the node back.
     GiveUp(Vec<PodRef>),
     /// Past its timeout in a deletion: terminate although these still stand.
@@ -69,7 +69,7 @@ pub fn next(member: &Member, mark: &Disruption, view: &DrainView, policy: &Drain
             (AtTimeout::GiveUp, _) => Next::GiveUp(pods().collect()),
             (AtTimeout::GoOn, _) => Next::Abandon(pods().collect()),
             (AtTimeout::Delete, false) => Next::Force(
-                waiting.iter().map(|p| Step::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect(),
+                waiting.iter().map(|p| NodeStep::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect(),
             ),
             (AtTimeout::Delete, true) => Next::Wait(format!("{} pods on {node} to end", standing.len())),
         };
@@ -80,7 +80,9 @@ pub fn next(member: &Member, mark: &Disruption, view: &DrainView, policy: &Drain
     if view.refused.is_some_and(|(at, times)| now < at + backoff(times)) {
         return Next::Wait(format!("a disruption budget to let pods on {node} go"));
     }
-    Next::Evict(waiting.iter().map(|p| Step::Evict { node: node.clone(), pod: p.pod.clone(), bare: p.bare }).collect())
+    Next::Evict(
+        waiting.iter().map(|p| NodeStep::Evict { node: node.clone(), pod: p.pod.clone(), bare: p.bare }).collect(),
+    )
 }
 
 /// A refused eviction is asked again after 2, 4, 8, ... at most 30 seconds.

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::drain::{self, DrainPolicy, Next};
 use super::members::{Drains, Fleet, Member};
 use crate::aws::InstanceState;
-use crate::plan::{PodRef, Reason, Step};
+use crate::plan::{NodeStep, PodRef, Reason};
 
 /// Everything that a decision depends on.
 pub struct Input<'a> {
@@ -69,7 +69,7 @@ pub enum Victims {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// In order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<NodeStep>,
     /// Where the rotation stands.
     pub stand: Stand,
     /// What it waits for, in words.
@@ -180,7 +180,7 @@ fn ordered(mut members: Vec<&Member>) -> Vec<&Member> {
 }
 
 /// Marked nodes that are no longer to go get their life back.
-fn undo(input: &Input, victims: &[&Member]) -> Vec<Step> {
+fn undo(input: &Input, victims: &[&Member]) -> Vec<NodeStep> {
     let going: BTreeSet<_> = victims.iter().map(|m| m.instance.id.as_str()).collect();
     let leaving = |m: &Member| m.instance.state == InstanceState::Terminating;
     let stay = || input.members.iter().filter(|m| !going.contains(m.instance.id.as_str()) && !leaving(m));
@@ -189,10 +189,10 @@ fn undo(input: &Input, victims: &[&Member]) -> Vec<Step> {
     steps
 }
 
-fn unmark<'a>(members: impl Iterator<Item = &'a Member>, uid: &str, why: &str) -> Vec<Step> {
+fn unmark<'a>(members: impl Iterator<Item = &'a Member>, uid: &str, why: &str) -> Vec<NodeStep> {
     members
         .filter(|m| m.mark(uid).is_some())
-        .filter_map(|m| Some(Step::UnmarkNode { node: m.node.as_ref()?.name.clone(), why: why.into() }))
+        .filter_map(|m| Some(NodeStep::UnmarkNode { node: m.node.as_ref()?.name.clone(), why: why.into() }))
         .collect()
 }
 
@@ -228,7 +228,7 @@ fn view<'a>(input: &'a Input, member: &Member) -> Option<&'a super::DrainView> {
 
 /// A brake, an obstacle or a halt gives drained nodes back; an unhealthy
 /// cluster keeps its records, for giving back is a change too.
-fn give_back(input: &Input, stand: &Stand) -> Vec<Step> {
+fn give_back(input: &Input, stand: &Stand) -> Vec<NodeStep> {
     let why = match stand {
         Stand::Locked(_) => "locked",
         Stand::Halted(_) => "the rotation is halted",
@@ -319,7 +319,7 @@ fn go_on(input: &Input, victims: &[&Member], decision: &mut Decision) -> usize {
                 decision.waiting.push(what);
             }
             Next::GiveUp(pods) => {
-                decision.steps.push(Step::UnmarkNode {
+                decision.steps.push(NodeStep::UnmarkNode {
                     node: node.clone(),
                     why: "the drain took longer than drainTimeout".into(),
                 });
@@ -339,8 +339,8 @@ fn go_on(input: &Input, victims: &[&Member], decision: &mut Decision) -> usize {
     leaving
 }
 
-fn terminate(input: &Input, member: &Member) -> Step {
-    Step::Terminate {
+fn terminate(input: &Input, member: &Member) -> NodeStep {
+    NodeStep::Terminate {
         group: input.group.into(),
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|n| n.name.clone()),
@@ -402,9 +402,9 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
 }
 
 /// Cordon and record, for an instance that has a node.
-pub(super) fn mark(input: &Input, member: &Member) -> Option<Step> {
+pub(super) fn mark(input: &Input, member: &Member) -> Option<NodeStep> {
     let node = member.node.as_ref()?;
-    Some(Step::MarkNode {
+    Some(NodeStep::MarkNode {
         node: node.name.clone(),
         resource_version: node.resource_version.clone(),
         instance: member.instance.id.clone(),

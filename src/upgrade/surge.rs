@@ -10,7 +10,7 @@ mod tests;
 use super::members::Member;
 use super::rolling_update::{Decision, Input, told};
 use crate::aws::InstanceState;
-use crate::plan::Step;
+use crate::plan::NodeStep;
 
 /// Goes on with the nodes that were told to stand by: those that do not yet, do; each of those that do is drained once
 /// a settled replacement stands in its place. Answers how many of the surge are taken.
@@ -41,9 +41,9 @@ pub(super) fn go_on(input: &Input, victims: &[&Member], unavailable: usize, deci
 }
 
 /// Begins with a healthy node: first the record, then the act.
-pub(super) fn begin(input: &Input, member: &Member) -> Vec<Step> {
+pub(super) fn begin(input: &Input, member: &Member) -> Vec<NodeStep> {
     let Some(node) = &member.node else { return Vec::new() };
-    let record = Step::SurgeNode {
+    let record = NodeStep::SurgeNode {
         node: node.name.clone(),
         resource_version: node.resource_version.clone(),
         instance: member.instance.id.clone(),
@@ -52,8 +52,8 @@ pub(super) fn begin(input: &Input, member: &Member) -> Vec<Step> {
     vec![record, stand_by(input, member)]
 }
 
-fn stand_by(input: &Input, member: &Member) -> Step {
-    Step::EnterStandby {
+fn stand_by(input: &Input, member: &Member) -> NodeStep {
+    NodeStep::EnterStandby {
         group: input.group.into(),
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default(),
@@ -61,9 +61,9 @@ fn stand_by(input: &Input, member: &Member) -> Step {
 }
 
 /// A record that led to nothing, on a node that is no longer to go, is taken off.
-pub(super) fn undo<'a>(input: &Input, members: impl Iterator<Item = &'a Member>) -> Vec<Step> {
+pub(super) fn undo<'a>(input: &Input, members: impl Iterator<Item = &'a Member>) -> Vec<NodeStep> {
     members
         .filter(|m| m.surged(input.uid) && m.instance.state == InstanceState::InService)
-        .filter_map(|m| Some(Step::UnsurgeNode { node: m.node.as_ref()?.name.clone() }))
+        .filter_map(|m| Some(NodeStep::UnsurgeNode { node: m.node.as_ref()?.name.clone() }))
         .collect()
 }

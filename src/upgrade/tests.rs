@@ -7,7 +7,7 @@ use super::drain::{AtTimeout, DrainPolicy, Next, backoff, next};
 use super::rolling_update::{Decision, Input, Stand, Victims, decide};
 use super::*;
 use crate::aws::{Instance, InstanceState};
-use crate::plan::{Drift, PodRef, Reason, Step};
+use crate::plan::{Act, Drift, NodeStep, PodRef, Reason};
 
 pub(super) const UID: &str = "uid-1";
 
@@ -146,13 +146,13 @@ fn rotate(members: &[Member], max_unavailable: usize) -> Decision {
 
 /// Who is cordoned and who is terminated, in order.
 pub(super) fn taken(decision: &Decision) -> Vec<String> {
-    let name = |step: &Step| match step {
-        Step::MarkNode { instance, .. } => Some(format!("mark {instance}")),
-        Step::Terminate { instance, .. } => Some(format!("end {instance}")),
-        Step::UnmarkNode { node, .. } => Some(format!("free {node}")),
-        Step::SurgeNode { instance, .. } => Some(format!("record {instance}")),
-        Step::EnterStandby { instance, .. } => Some(format!("stand by {instance}")),
-        Step::UnsurgeNode { node } => Some(format!("forget {node}")),
+    let name = |step: &NodeStep| match step {
+        NodeStep::MarkNode { instance, .. } => Some(format!("mark {instance}")),
+        NodeStep::Terminate { instance, .. } => Some(format!("end {instance}")),
+        NodeStep::UnmarkNode { node, .. } => Some(format!("free {node}")),
+        NodeStep::SurgeNode { instance, .. } => Some(format!("record {instance}")),
+        NodeStep::EnterStandby { instance, .. } => Some(format!("stand by {instance}")),
+        NodeStep::UnsurgeNode { node } => Some(format!("forget {node}")),
         _ => None,
     };
     decision.steps.iter().filter_map(name).collect()
@@ -250,7 +250,7 @@ fn what_holds_a_rotation_gives_the_nodes_back_and_takes_no_further_one() {
         let decision = decide(&held);
         assert!(!matches!(decision.stand, Stand::Going | Stand::Idle), "{:?}", decision.stand);
         assert_eq!(taken(&decision), if free { vec!["free node-a"] } else { vec![] });
-        assert!(!decision.steps.iter().any(Step::disrupts));
+        assert!(!decision.steps.iter().any(|step| step.disrupts()));
     }
 }
 
@@ -498,7 +498,7 @@ proptest! {
         let weigh = |members: &mut dyn Iterator<Item = &Member>| members.map(Member::weight).sum::<usize>();
         let available = weigh(&mut members.iter().filter(|m| m.available()));
         let hit = |m: &&Member| decision.steps.iter().any(|s| match s {
-            Step::MarkNode { instance, .. } | Step::Terminate { instance, .. } => *instance == m.instance.id,
+            NodeStep::MarkNode { instance, .. } | NodeStep::Terminate { instance, .. } => *instance == m.instance.id,
             _ => false,
         });
         let costs = weigh(&mut members.iter().filter(hit).filter(|m| m.available()));
@@ -509,7 +509,7 @@ proptest! {
         let marked = members.iter().filter(|m| m.mark(UID).is_some() && m.instance.state == InstanceState::InService && !m.outdated.is_empty()).count();
         prop_assert!(begun == 0 || leaving + marked + begun <= max);
         prop_assert!(members.iter().filter(hit).all(|m| !m.outdated.is_empty()), "only what is outdated goes");
-        let undrained = |m: &Member| decision.steps.iter().any(|s| matches!(s, Step::Terminate { instance, .. } if *instance == m.instance.id));
+        let undrained = |m: &Member| decision.steps.iter().any(|s| matches!(s, NodeStep::Terminate { instance, .. } if *instance == m.instance.id));
         prop_assert!(members.iter().filter(|m| undrained(m)).all(|m| m.node.is_none() || m.mark(UID).is_some()), "no node goes without its record");
     }
 
@@ -526,8 +526,8 @@ proptest! {
             let settle = SignedDuration::ZERO;
             for step in decide(&Input { desired: size, settle, ..input(&members, &views, max) }).steps {
                 match step {
-                    Step::MarkNode { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| *m = m.clone().marked()),
-                    Step::Terminate { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| m.instance.state = InstanceState::Terminating),
+                    NodeStep::MarkNode { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| *m = m.clone().marked()),
+                    NodeStep::Terminate { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| m.instance.state = InstanceState::Terminating),
                     other => prop_assert!(false, "{other:?}"),
                 }
             }

@@ -1,6 +1,7 @@
 //! Joining by access entries, pass by pass: the role first, then its entry, then the scaling group; moving over and back.
 
 use instance_manager::auth::access_entries::Way;
+use instance_manager::plan::{ObjectStep, Step};
 
 use super::*;
 
@@ -70,7 +71,7 @@ fn the_first_pass_makes_the_role_and_leaves_its_entry_to_the_next() {
 fn what_is_ours_is_recorded_before_it_is_made() {
     let plan = joining(Way::Both, EntryState::Present, Access::Absent).plan();
     assert_eq!(names(&plan)[..2], ["Record", "PutAccessEntry"]);
-    let Step::Record { status } = &plan.steps[0].step else { panic!("a record") };
+    let Step::Object(ObjectStep::Record { status }) = &plan.steps[0].step else { panic!("a record") };
     assert_eq!(status["managed"]["accessEntries"], json!([plain().resolved.role_arn]));
 }
 

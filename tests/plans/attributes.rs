@@ -2,7 +2,9 @@
 //! One golden file holds the steps of each case.
 
 use instance_manager::aws::TagSpecification;
-use instance_manager::plan::{Planned, Step};
+use instance_manager::plan::{JoinStep, ObjectStep, Planned, Step};
+use instance_manager::provisioner::eks::step::EksStep;
+use instance_manager::provisioner::registry::Own;
 
 use super::*;
 
@@ -53,7 +55,13 @@ fn as_asked(extra: &str) -> World {
 fn told(world: &World) -> Value {
     let steps = world.plan().steps;
     let of_all = |p: &&Planned| {
-        matches!(p.step, Step::Record { .. } | Step::PutAuthEntry(_) | Step::CreateTemplate(_) | Step::AddFinalizer)
+        matches!(
+            p.step,
+            Step::Object(ObjectStep::Record { .. })
+                | Step::Join(JoinStep::PutAuthEntry(_))
+                | Step::Own(Own::Eks(EksStep::CreateTemplate(_)))
+                | Step::Object(ObjectStep::AddFinalizer)
+        )
     };
     json!(steps.iter().filter(|p| !of_all(p)).collect::<Vec<_>>())
 }
@@ -105,7 +113,8 @@ const IN_THE_TEMPLATE: [(&str, &str); 14] = [
 fn a_change_of_what_nodes_are_made_of_is_a_new_version_that_names_the_field_in_both_directions() {
     let named = |world: World| {
         let plan = world.plan();
-        let version = plan.steps.iter().find(|p| matches!(p.step, Step::PutTemplateVersion { .. }));
+        let version =
+            plan.steps.iter().find(|p| matches!(p.step, Step::Own(Own::Eks(EksStep::PutTemplateVersion { .. }))));
         let because = &version.unwrap_or_else(|| panic!("no new version: {:?}", plan.steps)).because;
         because.iter().map(|d| d.field.clone()).collect::<Vec<_>>()
     };
@@ -137,7 +146,8 @@ fn a_record_that_empties_is_written_once_and_is_gone() {
         });
         let records = |w: &World| -> Vec<Value> {
             let steps = w.plan().steps;
-            let record = |p: Planned| if let Step::Record { status } = p.step { Some(status) } else { None };
+            let record =
+                |p: Planned| if let Step::Object(ObjectStep::Record { status }) = p.step { Some(status) } else { None };
             steps.into_iter().filter_map(record).collect()
         };
         let first = records(&world);

@@ -1,7 +1,9 @@
 //! Groups that launch from a launch configuration: kept, converted, and told.
 
 use instance_manager::aws::TemplateData;
-use instance_manager::plan::{Outcome, Step};
+use instance_manager::plan::{ObjectStep, Outcome, Step};
+use instance_manager::provisioner::eks::step::EksStep;
+use instance_manager::provisioner::registry::Own;
 
 use super::*;
 
@@ -36,7 +38,7 @@ fn remember(world: &mut World) {
     let plan = world.plan();
     let mut status = json!(world.status);
     for planned in &plan.steps {
-        if let Step::Record { status: recorded } = &planned.step {
+        if let Step::Object(ObjectStep::Record { status: recorded }) = &planned.step {
             overlay(&mut status, recorded);
         }
     }
@@ -108,7 +110,7 @@ fn a_lost_answer_on_the_way_to_the_template_makes_no_second_one() {
     let stood = converted();
     (world.state.template, world.state.versions) = (stood.state.template, stood.state.versions);
     let steps = world.plan().steps;
-    assert!(matches!(steps[0].step, Step::UpdateGroup { pin: Some(_), .. }), "{steps:?}");
+    assert!(matches!(steps[0].step, Step::Own(Own::Eks(EksStep::UpdateGroup { pin: Some(_), .. }))), "{steps:?}");
 }
 
 #[test]
@@ -116,7 +118,7 @@ fn rotate_at_replaces_the_configuration_too() {
     let mut world = taken_over().with(|w| w.resolved = resolved("{}", &[("rotate-at", NOW)]));
     world.state.launched = ["i-1", "i-2"].map(|id| (id.to_owned(), at(LONG_AGO))).into();
     let steps = world.plan().steps;
-    assert!(matches!(steps[0].step, Step::CreateTemplate(_)), "{steps:?}");
+    assert!(matches!(steps[0].step, Step::Own(Own::Eks(EksStep::CreateTemplate(_)))), "{steps:?}");
     assert_eq!(steps[0].because[0].field, "rotate-at");
 }
 
@@ -124,8 +126,8 @@ fn rotate_at_replaces_the_configuration_too() {
 fn a_mixed_policy_needs_the_template() {
     let mixed = "eks: {configuration: {mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}}}";
     let steps = taken_over().wants(mixed).plan().steps;
-    assert!(matches!(steps[0].step, Step::CreateTemplate(_)), "{steps:?}");
-    let Step::UpdateGroup { change, .. } = &steps[1].step else { panic!("{steps:?}") };
+    assert!(matches!(steps[0].step, Step::Own(Own::Eks(EksStep::CreateTemplate(_)))), "{steps:?}");
+    let Step::Own(Own::Eks(EksStep::UpdateGroup { change, .. })) = &steps[1].step else { panic!("{steps:?}") };
     assert!(change.mixed.is_some());
     // One that was there at the takeover already changes nothing.
     let mut asked = found().wants(mixed);
@@ -144,5 +146,8 @@ fn a_configuration_of_another_name_is_never_deleted() {
     // Its content is not known any more, either.
     world.state.configuration = None::<TemplateData>;
     let replaced = world.wants(NEW_IMAGE).plan();
-    assert!(!replaced.steps.iter().any(|s| matches!(s.step, Step::DeleteConfiguration { .. })), "{replaced:?}");
+    assert!(
+        !replaced.steps.iter().any(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::DeleteConfiguration { .. })))),
+        "{replaced:?}"
+    );
 }

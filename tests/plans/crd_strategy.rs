@@ -1,6 +1,7 @@
 //! The strategy `crd`: a resource is submitted, waited for and believed only so far.
 
 use instance_manager::api::Condition;
+use instance_manager::plan::{Step, StrategyStep};
 use instance_manager::provisioner::eks::strategy::{StrategyView, asked, request};
 use instance_manager::upgrade::crd::decide::{Phase, Resource};
 use instance_manager::upgrade::crd::{Request, ResourceKind};
@@ -136,7 +137,7 @@ fn resources_are_looked_at_only_while_there_is_a_reason() {
 #[test]
 fn the_rendered_resource_is_not_printed_with_the_plan() {
     let plan = looked(None).plan();
-    assert!(plan.steps.iter().any(|s| matches!(s.step, Step::SubmitStrategy { .. })));
+    assert!(plan.steps.iter().any(|s| matches!(s.step, Step::Strategy(StrategyStep::SubmitStrategy { .. }))));
     let (text, value) = (format!("{plan:?}"), serde_json::to_string(&plan).expect("JSON"));
     assert!(!text.contains("asgName") && !value.contains("asgName"), "{text}");
 }

@@ -5,14 +5,16 @@ use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileS
 use instance_manager::provisioner::fargate::plan::{Input, plan};
 use instance_manager::provisioner::fargate::resolve::{self, Environment, Resolved, public, resolve};
 use instance_manager::provisioner::fargate::state::{FormerRole, State, remembered_role, taken};
+use instance_manager::provisioner::fargate::step::FargateStep;
 use instance_manager::provisioner::fargate::{delete, wanted};
+use instance_manager::provisioner::registry::Own;
 
 use super::{NOW, at, common, hold, overlay};
 use instance_manager::api::{InstanceGroupStatus, decode_spec};
 use instance_manager::auth::access_entries::{Access, Found, Way};
 use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::{NetworkObject, Role, Tag};
-use instance_manager::plan::{Outcome, Phase, Plan, Planned, Reason, Step};
+use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Step};
 use instance_manager::timing::Timing;
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -101,8 +103,8 @@ impl World {
         self.remember(plan);
         for Planned { step, .. } in &plan.steps {
             match step {
-                Step::AddFinalizer => self.resolved.wanted.id.finalizer = true,
-                Step::CreateRole(new) => {
+                Step::Object(ObjectStep::AddFinalizer) => self.resolved.wanted.id.finalizer = true,
+                Step::Iam(IamStep::CreateRole(new)) => {
                     self.state.role = Some(Role {
                         id: "AROA-1".into(),
                         name: new.name.clone(),
@@ -110,22 +112,24 @@ impl World {
                         tags: new.tags.clone(),
                     });
                 }
-                Step::AttachPolicy { .. } => self.state.role_ready = true,
-                Step::PutAuthEntry(_) => {
+                Step::Iam(IamStep::AttachPolicy { .. }) => self.state.role_ready = true,
+                Step::Join(JoinStep::PutAuthEntry(_)) => {
                     (self.state.join.auth, self.state.join.auth_is_ours) = (EntryState::Present, true)
                 }
-                Step::CreateFargateProfile(new) => self.create(new),
-                Step::DeleteFargateProfile { profile, .. } => self.set(profile, ProfileStatus::Deleting),
-                Step::TagFargateProfile { profile, tags, .. } => {
+                Step::Own(Own::EksFargate(FargateStep::CreateFargateProfile(new))) => self.create(new),
+                Step::Own(Own::EksFargate(FargateStep::DeleteFargateProfile { profile, .. })) => {
+                    self.set(profile, ProfileStatus::Deleting)
+                }
+                Step::Own(Own::EksFargate(FargateStep::TagFargateProfile { profile, tags, .. })) => {
                     let found = self.state.profiles.iter_mut().find(|p| p.name == *profile).expect("a profile");
                     found.tags.retain(|t| tags.iter().all(|new| new.key != t.key));
                     found.tags.extend(tags.iter().cloned());
                 }
-                Step::UntagFargateProfile { profile, keys, .. } => {
+                Step::Own(Own::EksFargate(FargateStep::UntagFargateProfile { profile, keys, .. })) => {
                     let found = self.state.profiles.iter_mut().find(|p| p.name == *profile).expect("a profile");
                     found.tags.retain(|t| !keys.contains(&t.key));
                 }
-                Step::Record { .. } => {}
+                Step::Object(ObjectStep::Record { .. }) => {}
                 other => panic!("{} is not expected", other.name()),
             }
         }
@@ -302,7 +306,7 @@ fn who_waits_for_its_turn_asks_eks_for_nothing_and_keeps_its_place() {
 fn a_profile_that_failed_is_made_again_after_a_pause_and_with_another_token() {
     let token = |plan: &Plan| {
         plan.steps.iter().find_map(|p| match &p.step {
-            Step::CreateFargateProfile(new) => Some(new.token.clone()),
+            Step::Own(Own::EksFargate(FargateStep::CreateFargateProfile(new))) => Some(new.token.clone()),
             _ => None,
         })
     };
@@ -321,7 +325,10 @@ fn a_profile_that_failed_is_made_again_after_a_pause_and_with_another_token() {
     assert_eq!(world.plan().wake, Some(wake), "looking at it does not push the moment away");
     world.now = wake;
     let plan = world.plan();
-    assert!(plan.steps.iter().any(|p| matches!(p.step, Step::DeleteFargateProfile { serves: false, .. })));
+    assert!(plan.steps.iter().any(|p| matches!(
+        p.step,
+        Step::Own(Own::EksFargate(FargateStep::DeleteFargateProfile { serves: false, .. }))
+    )));
     world.apply(&plan);
     world.time_passes();
     let plan = world.plan();
@@ -376,8 +383,12 @@ fn what_was_taken_over_stays_until_something_else_is_wanted() {
         // The role's own tags are beside the point here.
         world.remember(&plan);
         for Planned { step, .. } in &plan.steps {
-            assert!(!matches!(step, Step::CreateFargateProfile(_) | Step::DeleteFargateProfile { .. }));
-            if let Step::TagFargateProfile { tags, .. } = step {
+            assert!(!matches!(
+                step,
+                Step::Own(Own::EksFargate(FargateStep::CreateFargateProfile(_)))
+                    | Step::Own(Own::EksFargate(FargateStep::DeleteFargateProfile { .. }))
+            ));
+            if let Step::Own(Own::EksFargate(FargateStep::TagFargateProfile { tags, .. })) = step {
                 world.state.profiles[0].tags.extend(tags.iter().cloned());
                 world.state.role.as_mut().expect("a role").tags.clone_from(tags);
             }
@@ -461,10 +472,10 @@ fn a_role_that_was_made_again_gets_an_access_entry_of_its_own() {
     (world.state.role_ready, world.state.role, world.state.join.role_id) = (false, None, None);
     let plan = world.plan();
     let forgets = plan.steps.iter().position(|p| match &p.step {
-        Step::Record { status } => status["join"].get("roleId").is_some_and(Value::is_null),
+        Step::Object(ObjectStep::Record { status }) => status["join"].get("roleId").is_some_and(Value::is_null),
         _ => false,
     });
-    let makes = plan.steps.iter().position(|p| matches!(p.step, Step::CreateRole(_)));
+    let makes = plan.steps.iter().position(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
     assert!(forgets.is_some() && forgets < makes, "{plan:?}");
     world.remember(&plan);
     (world.state.role_ready, world.state.join.role_id) = (true, Some("AROA-2".into()));
@@ -578,7 +589,12 @@ fn a_deletion_takes_one_profile_after_the_other_and_then_the_rest() {
     let theirs = FormerRole { inline: vec!["theirs".into()], ..role };
     let plan = farewell(&world, &[], Some(&theirs));
     assert_eq!(blocked(&plan).0, Reason::NotOurs);
-    assert!(!plan.steps.iter().any(|p| matches!(p.step, Step::RemoveFinalizer | Step::DeleteRole { .. })));
+    assert!(
+        !plan.steps.iter().any(|p| matches!(
+            p.step,
+            Step::Object(ObjectStep::RemoveFinalizer) | Step::Iam(IamStep::DeleteRole { .. })
+        ))
+    );
 }
 
 fn any_spec() -> impl Strategy<Value = &'static str> {

@@ -3,11 +3,13 @@
 use instance_manager::aws::nodegroup::{
     Issue, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
 };
-use instance_manager::plan::{Reason, Recheck};
+use instance_manager::plan::{NodeStep, ObjectStep, Reason, Recheck, Step};
 use instance_manager::problem::Problem;
 use instance_manager::provisioner::eks_managed::state::{Group, State};
+use instance_manager::provisioner::eks_managed::step::EksManagedStep;
 use instance_manager::provisioner::eks_managed::{delete, plan, resolve, state, wanted};
 use instance_manager::provisioner::ownership;
+use instance_manager::provisioner::registry::Own;
 use instance_manager::upgrade::{DrainView, PodView};
 
 use super::*;
@@ -148,7 +150,7 @@ impl Cloud {
     fn recorded(&self) -> Self {
         let mut status = json!(self.status);
         for planned in self.plan().steps {
-            if let Step::Record { status: patch } = planned.step {
+            if let Step::Object(ObjectStep::Record { status: patch }) = planned.step {
                 instance_manager::api::merge_patch(&mut status, &patch);
             }
         }
@@ -304,7 +306,7 @@ fn what_was_removed_last_leaves_the_record_and_the_plans_come_to_rest() {
 fn the_autoscalers_size_is_left_unsaid_while_it_fits() {
     let sizes = "eks-managed: {minSize: 1, maxSize: 9}";
     let change = |cloud: Cloud| match &cloud.plan().steps.last().expect("a step").step {
-        Step::UpdateNodegroup { change, .. } => change.sizes.expect("sizes"),
+        Step::Own(Own::EksManaged(EksManagedStep::UpdateNodegroup { change, .. })) => change.sizes.expect("sizes"),
         other => panic!("{other:?}"),
     };
     assert_eq!(change(Cloud::standing("", sizes)).desired, None);
@@ -325,7 +327,7 @@ fn an_update_that_somebody_runs_is_waited_for_and_never_doubled() {
 fn an_update_that_failed_is_told_and_begun_again_after_an_hour_or_for_something_else() {
     let newer = text("releaseVersion: 1.33.0-20250601");
     let of = match &Cloud::standing("", &newer).plan().steps.last().expect("a step").step {
-        Step::UpdateNodegroupVersion { of, .. } => of.clone(),
+        Step::Own(Own::EksManaged(EksManagedStep::UpdateNodegroupVersion { of, .. })) => of.clone(),
         other => panic!("{other:?}"),
     };
     let failed = Cloud::standing("", &newer).with(|c| {
@@ -398,7 +400,7 @@ fn a_change_that_is_taken_back_uncordons_the_old_nodes_and_drains_the_new_ones()
         .steps
         .iter()
         .filter_map(|s| match &s.step {
-            Step::MarkNode { instance, .. } => Some(instance.as_str()),
+            Step::Node(NodeStep::MarkNode { instance, .. }) => Some(instance.as_str()),
             _ => None,
         })
         .collect();
@@ -409,7 +411,10 @@ fn a_change_that_is_taken_back_uncordons_the_old_nodes_and_drains_the_new_ones()
 fn a_third_wish_in_the_middle_is_as_large_as_the_largest() {
     let third = Cloud { wish: wish(&text("instanceType: m6i.large")), ..beside() };
     let plan = third.plan();
-    let Some(Step::CreateNodegroup(new)) = plan.steps.last().map(|s| &s.step) else { panic!("{plan:?}") };
+    let Some(Step::Own(Own::EksManaged(EksManagedStep::CreateNodegroup(new)))) = plan.steps.last().map(|s| &s.step)
+    else {
+        panic!("{plan:?}")
+    };
     assert_eq!(new.sizes.desired, Some(2));
 }
 
@@ -587,7 +592,9 @@ fn sizes_that_take_nodes_wait_for_the_lock_and_for_a_healthy_cluster() {
     let wanted = "eks-managed: {minSize: 1, maxSize: 1, configuration: {nodeLabels: {a: b}}}";
     let shrunk = Cloud::standing("", wanted);
     let sizes = |cloud: &Cloud| match &cloud.plan().steps.last().expect("a step").step {
-        Step::UpdateNodegroup { change, .. } => (change.sizes.map(|s| s.max), change.set_labels.len()),
+        Step::Own(Own::EksManaged(EksManagedStep::UpdateNodegroup { change, .. })) => {
+            (change.sizes.map(|s| s.max), change.set_labels.len())
+        }
         other => panic!("{other:?}"),
     };
     assert_eq!(sizes(&shrunk), (Some(1), 1));

@@ -1,7 +1,7 @@
 //! What a takeover could not tag, because the right was missing, is tagged once it is there.
 
 use instance_manager::api::conditions::Condition;
-use instance_manager::plan::Planned;
+use instance_manager::plan::{ObjectStep, Planned};
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn what_could_not_be_tagged_is_tried_again_without_unsettling_the_group() {
 fn what_has_no_tags_is_recorded_once_and_before_they_are_tried() {
     let recorded = json!({"managed": {"adopted": {"template": "lt-1", "role": "AROA-1", "profile": "AIPA-1"}}});
     let plan = untagged().plan();
-    assert_eq!(plan.steps[0].step, Step::Record { status: recorded.clone() });
+    assert_eq!(plan.steps[0].step, ObjectStep::Record { status: recorded.clone() }.into());
     let again = untagged().with(|w| {
         let mut status = json!(w.status);
         instance_manager::api::merge_patch(&mut status, &recorded);

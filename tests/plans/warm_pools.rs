@@ -1,7 +1,9 @@
 //! Warm pools: made, changed, taken away, and brought to a new version before the nodes are.
 
 use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
-use instance_manager::plan::{Outcome, Reason, Step};
+use instance_manager::plan::{NodeStep, Outcome, Reason, Step};
+use instance_manager::provisioner::eks::step::EksStep;
+use instance_manager::provisioner::registry::Own;
 
 use super::*;
 
@@ -49,7 +51,7 @@ fn changed(pool: Vec<WarmInstance>) -> World {
 
 fn replaced(world: &World) -> Vec<String> {
     let of = |step: Step| match step {
-        Step::ReplaceWarmed { instance, .. } => Some(instance),
+        Step::Own(Own::Eks(EksStep::ReplaceWarmed { instance, .. })) => Some(instance),
         _ => None,
     };
     world.plan().steps.into_iter().filter_map(|s| of(s.step)).collect()
@@ -129,14 +131,16 @@ fn a_pool_that_is_not_prepared_in_time_halts_the_rotation_until_something_change
         })
         .plan();
     assert_eq!(halted(&mended), Some(false));
-    assert!(matches!(&mended.steps[0].step, Step::ReplaceWarmed { instance, .. } if instance == "i-9"));
+    assert!(
+        matches!(&mended.steps[0].step, Step::Own(Own::Eks(EksStep::ReplaceWarmed { instance, .. })) if instance == "i-9")
+    );
 }
 
 #[test]
 fn nodes_are_replaced_once_the_pool_is_new() {
     let world = changed(vec![warmed("i-8", "2", WarmPhase::Ready), warmed("i-9", "2", WarmPhase::Coming)]);
     let plan = world.plan();
-    assert!(matches!(plan.steps[0].step, Step::MarkNode { .. }), "{:?}", plan.steps);
+    assert!(matches!(plan.steps[0].step, Step::Node(NodeStep::MarkNode { .. })), "{:?}", plan.steps);
     assert_eq!(plan.facts.status["template"]["warmPool"], "2");
 }
 
@@ -161,7 +165,7 @@ fn a_pool_that_nobody_would_refill_does_not_stop_a_rotation() {
     let world =
         changed(vec![warmed("i-8", "1", WarmPhase::Ready)]).group(|g| g.suspended = vec!["ReplaceUnhealthy".into()]);
     assert!(replaced(&world).is_empty());
-    assert!(matches!(world.plan().steps[0].step, Step::MarkNode { .. }));
+    assert!(matches!(world.plan().steps[0].step, Step::Node(NodeStep::MarkNode { .. })));
 }
 
 #[test]

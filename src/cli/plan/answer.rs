@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::api::{CurrentState, InstanceGroup};
 use crate::config::{InForce, Source};
 use crate::corridor::{Corridor, ObserveError, Walked};
-use crate::plan::{Outcome, Phase, Plan, Planned, Step};
+use crate::plan::{ObjectStep, Outcome, Phase, Plan, Planned, Step};
 use crate::provisioner::{Foreseen, Leaving, Onward};
 
 /// The kind of change that a group is in for.
@@ -136,7 +136,7 @@ impl Answer {
 
     fn judge(&mut self, plan: Plan, outcome: Outcome, was_blocked: bool) {
         let makes = |s: &Planned| s.step.makes();
-        let acts = |s: &Planned| !matches!(s.step, Step::Record { .. });
+        let acts = |s: &Planned| !matches!(s.step, Step::Object(ObjectStep::Record { .. }));
         self.steps = plan.steps;
         let mut all = self.steps.iter().chain(&self.then);
         let deleting = matches!(

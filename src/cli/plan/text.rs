@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::answer::{Answer, Answers, Change};
-use crate::plan::{Drift, Planned, Step};
+use crate::plan::{Drift, Planned};
 
 /// Everything, group by group, then the totals.
 pub fn show(answers: &Answers) -> String {
@@ -24,7 +24,7 @@ pub fn show(answers: &Answers) -> String {
 fn group(out: &mut String, answer: &Answer, widest: usize) -> std::fmt::Result {
     writeln!(out, "{:widest$}  {}", answer.group, headline(answer))?;
     for (title, steps) in [("", &answer.steps), ("then", &answer.then)] {
-        let told: Vec<_> = steps.iter().filter(|s| !matches!(s.step, Step::Record { .. })).collect();
+        let told: Vec<_> = steps.iter().filter(|s| !s.step.records()).collect();
         if !title.is_empty() && !told.is_empty() {
             writeln!(out, "  {title}:")?;
         }
@@ -72,7 +72,7 @@ fn headline(answer: &Answer) -> String {
 }
 
 fn words(planned: &Planned) -> String {
-    let (subject, because) = (subject(&planned.step), because(&planned.because));
+    let (subject, because) = (planned.step.act().subject(), because(&planned.because));
     match (subject.is_empty(), because.is_empty()) {
         (false, false) => format!("{subject}  {because}"),
         _ => subject + &because,
@@ -81,78 +81,6 @@ fn words(planned: &Planned) -> String {
 
 fn because(drifts: &[Drift]) -> String {
     drifts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// What a step acts on, in a word.
-fn subject(step: &Step) -> String {
-    match step {
-        Step::AddFinalizer | Step::RemoveFinalizer => "on the InstanceGroup".into(),
-        Step::Record { .. } => "status".into(),
-        Step::CreateRole(role) => role.name.clone(),
-        Step::AttachPolicy { role, .. }
-        | Step::DetachPolicy { role, .. }
-        | Step::TagRole { role, .. }
-        | Step::DeleteRole { role } => role.clone(),
-        Step::CreateProfile { profile, .. }
-        | Step::AddRoleToProfile { profile, .. }
-        | Step::RemoveRoleFromProfile { profile, .. }
-        | Step::TagProfile { profile, .. }
-        | Step::DeleteProfile { profile } => profile.clone(),
-        Step::CreateTemplate(template) => template.name.clone(),
-        Step::PutTemplateVersion { template, .. }
-        | Step::DeleteTemplateVersions { template, .. }
-        | Step::DeleteTemplate { template }
-        | Step::TagTemplate { template, .. } => template.clone(),
-        Step::DeleteConfiguration { configuration } => configuration.clone(),
-        Step::CreateGroup { group, .. } => format!("{} with {} to {} nodes", group.name, group.min, group.max),
-        Step::CreateNodegroup(new) => {
-            format!("{} with {} to {} nodes", new.name.nodegroup, new.sizes.min, new.sizes.max)
-        }
-        Step::UpdateNodegroup { nodegroup, .. }
-        | Step::UpdateNodegroupVersion { nodegroup, .. }
-        | Step::TagNodegroup { nodegroup, .. }
-        | Step::UntagNodegroup { nodegroup, .. }
-        | Step::DeleteNodegroup { nodegroup } => nodegroup.nodegroup.clone(),
-        Step::UpdateGroup { group, .. }
-        | Step::PutTags { group, .. }
-        | Step::DeleteTags { group, .. }
-        | Step::DeleteWarmPool { group }
-        | Step::DeleteGroup { group } => group.clone(),
-        Step::PutWarmPool { group, sizes, .. } => {
-            format!("{group} (minSize {}, maxSize {})", sizes.min, sizes.max.unwrap_or(-1))
-        }
-        Step::ReplaceWarmed { instance, .. } => instance.clone(),
-        Step::SuspendProcesses { group, processes } | Step::ResumeProcesses { group, processes } => {
-            format!("{group} ({})", processes.join(", "))
-        }
-        Step::EnableMetrics { group, metrics } | Step::DisableMetrics { group, metrics } => {
-            format!("{group} ({} metrics)", metrics.len())
-        }
-        Step::PutHook { group, hook } => format!("{group} ({})", hook.name),
-        Step::DeleteHook { group, hook } => format!("{group} ({hook})"),
-        Step::CreateFargateProfile(profile) => profile.name.clone(),
-        Step::DeleteFargateProfile { profile, .. }
-        | Step::TagFargateProfile { profile, .. }
-        | Step::UntagFargateProfile { profile, .. } => profile.clone(),
-        Step::PutAuthEntry(entry) | Step::RemoveAuthEntry(entry) => entry.role_arn.clone(),
-        Step::PutAccessEntry(entry) => entry.principal.clone(),
-        Step::RemoveAccessEntry { principal, .. } => principal.clone(),
-        Step::MarkNode { node, instance, .. }
-        | Step::SurgeNode { node, instance, .. }
-        | Step::EnterStandby { node, instance, .. } => format!("{node} ({instance})"),
-        Step::UnsurgeNode { node } => node.clone(),
-        Step::UnmarkNode { node, why } => format!("{node}: {why}"),
-        Step::Evict { node, pod, .. } | Step::ForceDelete { node, pod } => {
-            format!("{}/{} on {node}", pod.namespace, pod.name)
-        }
-        Step::SubmitStrategy { kind, namespace, name, .. } | Step::DeleteStrategy { kind, namespace, name, .. } => {
-            format!("{kind} {namespace}/{name}")
-        }
-        Step::Terminate { instance, node, .. } => match node {
-            Some(node) => format!("{instance} ({node})"),
-            None => instance.clone(),
-        },
-    }
 }
 
 fn totals(answers: &Answers) -> String {

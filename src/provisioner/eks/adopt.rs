@@ -1,5 +1,6 @@
 //! First sight of a group that another controller made: what it is taken over with.
 
+use super::step::EksStep;
 use serde_json::json;
 
 use super::plan::Input;
@@ -7,7 +8,7 @@ use super::{names, state, warm};
 use crate::api::names::condition;
 use crate::api::{AdoptedResources, TemplateStatus};
 use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
-use crate::plan::{Draft, Drift, Note, Step};
+use crate::plan::{Draft, Drift, IamStep, Note, ObjectStep};
 use crate::provisioner::ownership::{self, UNTAGGED, not_tagged, owned};
 
 /// What a group launches from at that moment.
@@ -41,7 +42,7 @@ impl<'a> Found<'a> {
 /// What is found is up to date. It is tagged and recorded before anything else, and what differs is told once.
 pub fn group(input: &Input, found: &Found, template: &TemplateStatus, draft: &mut Draft) {
     tag(input, found, draft);
-    draft.step(Step::Record { status: json!({ "template": template }) });
+    draft.step(ObjectStep::Record { status: json!({ "template": template }) });
     let differences: Vec<_> = differences(input, found).iter().map(ToString::to_string).collect();
     let mut message = format!("taken over at {}; ", found.name);
     message += &match differences.is_empty() {
@@ -82,13 +83,13 @@ fn tag(input: &Input, found: &Found, draft: &mut Draft) {
         draft,
     );
     if let Some(template) = template {
-        draft.step(Step::TagTemplate { template: template.id.clone(), tags: tags() });
+        draft.step(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
     }
     if let Some(role) = role {
-        draft.step(Step::TagRole { role: role.name.clone(), tags: tags() });
+        draft.step(IamStep::TagRole { role: role.name.clone(), tags: tags() });
     }
     if let Some(profile) = profile {
-        draft.step(Step::TagProfile { profile: profile.name.clone(), tags: tags() });
+        draft.step(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
     }
 }
 

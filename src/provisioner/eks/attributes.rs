@@ -1,12 +1,13 @@
 //! What a scaling group has beside its sizes and its template, changed in place.
 
+use super::step::EksStep;
 use std::collections::BTreeSet;
 
 use super::plan::Input;
 use super::warm;
 use crate::api::ManagedAttributes;
 use crate::aws::{ScalingGroup, Tag, tag_map};
-use crate::plan::{Draft, Drift, Step};
+use crate::plan::{Draft, Drift};
 
 /// Tags, processes, metrics, hooks and the warm pool: put where they differ, taken away where only we had set them.
 pub fn attributes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
@@ -17,26 +18,26 @@ pub fn attributes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let (add, remove) = differ(&w.suspend, &group.suspended, &managed.processes);
     if !add.is_empty() {
         draft.because(
-            Step::SuspendProcesses { group: name(), processes: add.clone() },
+            EksStep::SuspendProcesses { group: name(), processes: add.clone() },
             vec![Drift::new("suspendProcesses", "", add.join(", "))],
         );
     }
     if !remove.is_empty() {
         draft.because(
-            Step::ResumeProcesses { group: name(), processes: remove.clone() },
+            EksStep::ResumeProcesses { group: name(), processes: remove.clone() },
             vec![Drift::new("suspendProcesses", remove.join(", "), "")],
         );
     }
     let (add, remove) = differ(&w.metrics, &group.metrics, &managed.metrics);
     if !add.is_empty() {
         draft.because(
-            Step::EnableMetrics { group: name(), metrics: add.clone() },
+            EksStep::EnableMetrics { group: name(), metrics: add.clone() },
             vec![Drift::new("metricsCollection", "", add.join(", "))],
         );
     }
     if !remove.is_empty() {
         draft.because(
-            Step::DisableMetrics { group: name(), metrics: remove.clone() },
+            EksStep::DisableMetrics { group: name(), metrics: remove.clone() },
             vec![Drift::new("metricsCollection", remove.join(", "), "")],
         );
     }
@@ -62,7 +63,7 @@ fn tags(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft:
     let differing = input.resolved.tags.iter().filter_map(|t| Some((t.clone(), difference(t)?)));
     let (put, because): (Vec<_>, _) = differing.unzip();
     if !put.is_empty() {
-        draft.because(Step::PutTags { group: group.name.clone(), tags: put }, because);
+        draft.because(EksStep::PutTags { group: group.name.clone(), tags: put }, because);
     }
     let delete: Vec<_> = present
         .keys()
@@ -71,7 +72,7 @@ fn tags(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft:
         .collect();
     if !delete.is_empty() {
         let because = delete.iter().map(|k| Drift::new(format!("tags[{k}]"), present[k.as_str()], "")).collect();
-        draft.because(Step::DeleteTags { group: group.name.clone(), keys: delete }, because);
+        draft.because(EksStep::DeleteTags { group: group.name.clone(), keys: delete }, because);
     }
 }
 
@@ -85,15 +86,15 @@ fn hooks(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, draft
         let found = present.iter().find(|h| h.name == hook.name);
         // What PutLifecycleHook does not name stays as it was.
         if found.is_some_and(|found| super::drift::loses(found, hook)) {
-            draft.step(Step::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
+            draft.step(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
         }
         if !because.is_empty() {
-            draft.because(Step::PutHook { group: group.name.clone(), hook: hook.clone() }, because);
+            draft.because(EksStep::PutHook { group: group.name.clone(), hook: hook.clone() }, because);
         }
     }
     let wanted = |name: &str| input.resolved.wanted.hooks.iter().any(|h| h.name == name);
     for hook in present.iter().filter(|h| managed.hooks.contains(&h.name) && !wanted(&h.name)) {
         let because = vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "present", "")];
-        draft.because(Step::DeleteHook { group: group.name.clone(), hook: hook.name.clone() }, because);
+        draft.because(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() }, because);
     }
 }

@@ -4,6 +4,7 @@
 //! stays until something needs new nodes; then the scaling group goes over to a
 //! launch template in place, and the configuration goes with its last instance.
 
+use super::step::{EksStep, Pin};
 use serde_json::json;
 
 use super::plan::Input;
@@ -12,7 +13,7 @@ use super::state::{State, Version};
 use super::{adopt, create, drift};
 use crate::api::{InstanceGroupStatus, ScalingConfigurationKind, TemplateStatus};
 use crate::aws::ScalingGroup;
-use crate::plan::{Draft, Drift, Pin, Step, Told};
+use crate::plan::{Draft, Drift, ObjectStep, Told};
 
 /// The launch configuration that the group launches from, if it does.
 pub fn of(group: &ScalingGroup) -> Option<&str> {
@@ -139,9 +140,9 @@ pub fn retire(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     }
     for name in gone.into_iter().filter(|name| derived(&group.name, name)) {
         draft.because(
-            Step::DeleteConfiguration { configuration: name.clone() },
+            EksStep::DeleteConfiguration { configuration: name.clone() },
             vec![Drift::new("launch configuration", &name, "")],
         );
     }
-    draft.step(Step::Record { status: json!({ "managed": { "configurations": kept } }) });
+    draft.step(ObjectStep::Record { status: json!({ "managed": { "configurations": kept } }) });
 }

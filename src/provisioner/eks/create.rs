@@ -1,5 +1,7 @@
 //! Making a group: role, way to join, template, then the scaling group.
 
+use super::step::{EksStep, Pin};
+use crate::provisioner::registry::Own;
 use sha2::{Digest, Sha256};
 
 use super::configuration;
@@ -9,7 +11,7 @@ use super::purchase;
 use super::resolve::Resolved;
 use crate::auth::access_entries::Joined;
 use crate::aws::{NewRole, NewScalingGroup, NewTemplate, NewVersion, TemplatePin};
-use crate::plan::{Draft, Drift, Outcome, Phase, Pin, Reason, Recheck, Step, Told, waiting};
+use crate::plan::{Draft, Drift, IamStep, Outcome, Phase, Reason, Recheck, Step, Told, waiting};
 use crate::provisioner::ownership::foreign;
 
 /// Everything up to the scaling group, which waits until IAM knows its profile.
@@ -17,7 +19,7 @@ pub fn group(input: &Input, draft: &mut Draft) {
     let r = input.resolved;
     // While the status still has its name.
     if let Some(leftover) = &input.state.leftover {
-        draft.step(Step::DeleteTemplate { template: leftover.id.clone() });
+        draft.step(EksStep::DeleteTemplate { template: leftover.id.clone() });
     }
     let joined = joining(input).decide();
     record(input, &joined, draft);
@@ -30,7 +32,7 @@ pub fn group(input: &Input, draft: &mut Draft) {
     }
     let steps = draft.steps.len();
     let Some(pin) = template(input, draft) else { return };
-    if draft.steps[steps..].iter().any(|s| matches!(s.step, Step::CreateTemplate(_))) {
+    if draft.steps[steps..].iter().any(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::CreateTemplate(_))))) {
         draft.events.extend(configuration::refused(r));
     }
     if fresh {
@@ -54,15 +56,18 @@ pub fn group(input: &Input, draft: &mut Draft) {
     };
     purchase::record(input, group.mixed.as_ref(), draft);
     let name = group.name.clone();
-    draft.step(Step::CreateGroup { group, pin });
+    draft.step(EksStep::CreateGroup { group, pin });
     if !wanted.suspend.is_empty() {
-        draft.step(Step::SuspendProcesses { group: name.clone(), processes: wanted.suspend.iter().cloned().collect() });
+        draft.step(EksStep::SuspendProcesses {
+            group: name.clone(),
+            processes: wanted.suspend.iter().cloned().collect(),
+        });
     }
     if !wanted.metrics.is_empty() {
-        draft.step(Step::EnableMetrics { group: name, metrics: wanted.metrics.iter().cloned().collect() });
+        draft.step(EksStep::EnableMetrics { group: name, metrics: wanted.metrics.iter().cloned().collect() });
     }
     if let Some(sizes) = &wanted.warm_pool {
-        draft.step(Step::PutWarmPool { group: r.names.group.clone(), sizes: sizes.clone(), state: None });
+        draft.step(EksStep::PutWarmPool { group: r.names.group.clone(), sizes: sizes.clone(), state: None });
     }
     draft.decide(waiting(Phase::Creating, "waiting for the first nodes"));
 }
@@ -75,18 +80,18 @@ pub fn role(input: &Input, draft: &mut Draft) -> bool {
     let complete = held.is_some_and(|role| role.name == *name);
     if !complete {
         let role = NewRole { name: name.clone(), trust: r.trust.clone(), tags: r.ownership.clone() };
-        draft.because(Step::CreateRole(role), vec![Drift::new("role", "", name)]);
+        draft.because(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
     }
     for policy in r.policies.iter().filter(|p| !input.state.attached.contains(p)) {
         draft.because(
-            Step::AttachPolicy { role: name.clone(), policy: policy.clone() },
+            IamStep::AttachPolicy { role: name.clone(), policy: policy.clone() },
             vec![Drift::new("managedPolicies", "", policy)],
         );
     }
     let recorded = input.status.managed.as_ref().map(|m| m.policies.as_slice()).unwrap_or_default();
     for policy in input.state.attached.iter().filter(|p| recorded.contains(p) && !r.policies.contains(p)) {
         draft.because(
-            Step::DetachPolicy { role: name.clone(), policy: policy.clone() },
+            IamStep::DetachPolicy { role: name.clone(), policy: policy.clone() },
             vec![Drift::new("managedPolicies", policy, "")],
         );
     }
@@ -95,15 +100,15 @@ pub fn role(input: &Input, draft: &mut Draft) -> bool {
         return age(created, input.now).is_some_and(|a| a < input.timing.propagation);
     }
     if input.state.profile.is_none() {
-        draft.step(Step::CreateProfile { profile: name.clone(), tags: r.ownership.clone() });
+        draft.step(IamStep::CreateProfile { profile: name.clone(), tags: r.ownership.clone() });
     }
     if let Some(other) = held {
         draft.because(
-            Step::RemoveRoleFromProfile { profile: name.clone(), role: other.name.clone() },
+            IamStep::RemoveRoleFromProfile { profile: name.clone(), role: other.name.clone() },
             vec![Drift::new("instanceProfile", &other.name, name)],
         );
     }
-    draft.step(Step::AddRoleToProfile { profile: name.clone(), role: name.clone() });
+    draft.step(IamStep::AddRoleToProfile { profile: name.clone(), role: name.clone() });
     true
 }
 
@@ -123,7 +128,7 @@ pub fn template(input: &Input, draft: &mut Draft) -> Option<Pin> {
             tags: r.ownership.clone(),
             version: version(&r.names.template),
         };
-        draft.step(Step::CreateTemplate(input));
+        draft.step(EksStep::CreateTemplate(input));
         draft.events.extend(ignored(r));
         return Some(Pin::Made { hash });
     };
@@ -136,7 +141,7 @@ pub fn template(input: &Input, draft: &mut Draft) -> Option<Pin> {
     if let Some((number, _)) = same {
         return Some(Pin::Version { template: found.id.clone(), number: *number });
     }
-    draft.step(Step::PutTemplateVersion { template: found.id.clone(), version: version(&found.id) });
+    draft.step(EksStep::PutTemplateVersion { template: found.id.clone(), version: version(&found.id) });
     Some(Pin::Made { hash })
 }
 

@@ -3,6 +3,7 @@
 //! It needs no valid spec: names come from the status, which had them before
 //! anything was made.
 
+use super::step::EksStep;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +16,9 @@ use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     AccessEntry, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag,
 };
-use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told, waiting};
+use crate::plan::{
+    Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Told, waiting,
+};
 use crate::provisioner::GroupId;
 use crate::provisioner::ownership::{owned, taken_over};
 use crate::timing::Timing;
@@ -88,22 +91,24 @@ fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         && !input.configurations.iter().any(|known| known == name)
     {
         let all: Vec<_> = input.configurations.iter().map(String::as_str).chain([name]).collect();
-        draft.step(Step::Record { status: json!({ "managed": { "configurations": all } }) });
+        draft.step(ObjectStep::Record { status: json!({ "managed": { "configurations": all } }) });
     }
     if !group.suspended.iter().any(|p| p == "Launch") {
-        draft
-            .because(Step::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] }, because());
+        draft.because(
+            EksStep::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] },
+            because(),
+        );
     }
     if group.min != 0 {
         let change = ScalingGroupChange { min: Some(0), ..ScalingGroupChange::default() };
-        draft.because(Step::UpdateGroup { group: group.name.clone(), change, pin: None }, because());
+        draft.because(EksStep::UpdateGroup { group: group.name.clone(), change, pin: None }, because());
     }
     if let Some(pool) = &group.warm_pool {
         if !pool.deleting {
-            draft.because(Step::DeleteWarmPool { group: group.name.clone() }, because());
+            draft.because(EksStep::DeleteWarmPool { group: group.name.clone() }, because());
         }
     } else if input.members.is_empty() {
-        draft.because(Step::DeleteGroup { group: group.name.clone() }, because());
+        draft.because(EksStep::DeleteGroup { group: group.name.clone() }, because());
         return draft.decide(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
     }
     let decision = drain(input, group);
@@ -163,11 +168,11 @@ fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
 /// With the scaling group gone: the way to join, the template, the profile, the role, the finalizer.
 fn rest(input: &Input, draft: &mut Draft) {
     if let Some(entry) = input.auth {
-        draft.step(Step::RemoveAuthEntry(entry.clone()));
+        draft.step(JoinStep::RemoveAuthEntry(entry.clone()));
     }
     if let Some(entry) = input.access {
         let cluster = input.ownership[0].value.clone();
-        draft.step(Step::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
+        draft.step(JoinStep::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
     }
     let adopted = input.adopted;
     let tags = || input.ownership.to_vec();
@@ -178,30 +183,30 @@ fn rest(input: &Input, draft: &mut Draft) {
     let untagged = |held: &[Tag]| !owned(held, input.ownership);
     if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &adopted.template)) {
         if untagged(&template.tags) {
-            draft.step(Step::TagTemplate { template: template.id.clone(), tags: tags() });
+            draft.step(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
         }
-        draft.step(Step::DeleteTemplate { template: template.id.clone() });
+        draft.step(EksStep::DeleteTemplate { template: template.id.clone() });
     }
     for configuration in input.configurations {
-        draft.step(Step::DeleteConfiguration { configuration: configuration.clone() });
+        draft.step(EksStep::DeleteConfiguration { configuration: configuration.clone() });
     }
     if let Some(profile) = input.profile.filter(|p| ours(&p.id, &p.tags, &adopted.profile)) {
         if untagged(&profile.tags) {
-            draft.step(Step::TagProfile { profile: profile.name.clone(), tags: tags() });
+            draft.step(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
         }
         if let Some(held) = &profile.role {
-            draft.step(Step::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
+            draft.step(IamStep::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
         }
-        draft.step(Step::DeleteProfile { profile: profile.name.clone() });
+        draft.step(IamStep::DeleteProfile { profile: profile.name.clone() });
     }
     if let Some(role) = input.role.filter(|r| ours(&r.id, &r.tags, &adopted.role)) {
         if untagged(&role.tags) {
-            draft.step(Step::TagRole { role: role.name.clone(), tags: tags() });
+            draft.step(IamStep::TagRole { role: role.name.clone(), tags: tags() });
         }
         delete_role(input, role, draft);
     }
     if draft.outcome.is_none() && input.id.finalizer {
-        draft.step(Step::RemoveFinalizer);
+        draft.step(ObjectStep::RemoveFinalizer);
     }
 }
 
@@ -217,7 +222,7 @@ fn delete_role(input: &Input, role: &Role, draft: &mut Draft) {
         return draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: true });
     }
     for policy in input.attached {
-        draft.step(Step::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
+        draft.step(IamStep::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
     }
-    draft.step(Step::DeleteRole { role: role.name.clone() });
+    draft.step(IamStep::DeleteRole { role: role.name.clone() });
 }

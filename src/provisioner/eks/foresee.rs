@@ -5,11 +5,15 @@ use super::handback::handback;
 use super::plan::{Input, plan};
 use super::resolve::Resolved;
 use super::state::{State, Version, members};
+use super::step::{EksStep, Pin};
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Access;
 use crate::auth::aws_auth::EntryState;
-use crate::aws::{InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, TemplatePin, WarmPool};
-use crate::plan::{Outcome, Pin, Plan, Recheck, Step};
+use crate::aws::{
+    InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, ScalingGroupChange, TemplatePin, WarmPool,
+};
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
+use crate::provisioner::registry::Own;
 use crate::provisioner::{Foreseen, Handback, Leaving, Onward, Seen};
 
 /// More passes than any group takes before it has to wait.
@@ -96,14 +100,61 @@ impl Then {
     /// Takes a step; false where it cannot be foreseen what follows.
     fn take(&mut self, step: &Step) -> bool {
         match step {
-            Step::AddFinalizer => self.resolved.wanted.id.finalizer = true,
-            Step::Record { status } => self.remember(status),
-            Step::CreateRole(_) => {}
-            Step::AttachPolicy { policy, .. } => self.state.attached.push(policy.clone()),
-            Step::DetachPolicy { policy, .. } => self.state.attached.retain(|p| p != policy),
-            Step::CreateProfile { .. } | Step::AddRoleToProfile { .. } => self.state.profile = Some(self.profile()),
-            Step::RemoveRoleFromProfile { .. } => {}
-            Step::CreateTemplate(template) => {
+            Step::Object(step) => self.object(step),
+            Step::Iam(step) => self.iam(step),
+            Step::Join(step) => self.joined(step),
+            Step::Own(Own::Eks(step)) => self.eks(step),
+            // Nodes and other controllers have to be waited for, and what another provisioner does is not of this one.
+            Step::Node(_) | Step::Strategy(_) | Step::Own(_) => false,
+        }
+    }
+
+    fn object(&mut self, step: &ObjectStep) -> bool {
+        match step {
+            ObjectStep::AddFinalizer => self.resolved.wanted.id.finalizer = true,
+            ObjectStep::Record { status } => self.remember(status),
+            ObjectStep::RemoveFinalizer => return false,
+        }
+        true
+    }
+
+    fn iam(&mut self, step: &IamStep) -> bool {
+        match step {
+            IamStep::CreateRole(_) | IamStep::RemoveRoleFromProfile { .. } => {}
+            IamStep::AttachPolicy { policy, .. } => self.state.attached.push(policy.clone()),
+            IamStep::DetachPolicy { policy, .. } => self.state.attached.retain(|p| p != policy),
+            IamStep::CreateProfile { .. } | IamStep::AddRoleToProfile { .. } => {
+                self.state.profile = Some(self.profile())
+            }
+            IamStep::TagRole { tags, .. } => {
+                let role = self.state.profile.as_mut().and_then(|p| p.role.as_mut());
+                role.into_iter().for_each(|r| r.tags.extend(tags.iter().cloned()));
+            }
+            IamStep::TagProfile { tags, .. } => {
+                self.state.profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
+            }
+            IamStep::DeleteProfile { .. } | IamStep::DeleteRole { .. } => return false,
+        }
+        true
+    }
+
+    fn joined(&mut self, step: &JoinStep) -> bool {
+        let join = &mut self.state.join;
+        match step {
+            JoinStep::PutAuthEntry(_) => (join.auth, join.auth_is_ours) = (EntryState::Present, true),
+            JoinStep::RemoveAuthEntry(_) => (join.auth, join.auth_is_ours) = (EntryState::Absent, false),
+            JoinStep::PutAccessEntry(entry) => {
+                let kind = entry.kind.as_str().into();
+                join.access = Access::Present { kind, ours: true, created: None, role_id: None };
+            }
+            JoinStep::RemoveAccessEntry { .. } => join.access = Access::Absent,
+        }
+        true
+    }
+
+    fn eks(&mut self, step: &EksStep) -> bool {
+        match step {
+            EksStep::CreateTemplate(template) => {
                 let tags = template.tags.clone();
                 let name = template.name.clone();
                 self.state.template =
@@ -111,78 +162,71 @@ impl Then {
                 self.state.versions.clear();
                 self.version(&template.version);
             }
-            Step::PutTemplateVersion { version, .. } => self.version(version),
-            Step::DeleteTemplateVersions { numbers, .. } => self.state.versions.retain(|n, _| !numbers.contains(n)),
-            Step::DeleteConfiguration { .. } => {}
-            Step::TagTemplate { tags, .. } => {
+            EksStep::PutTemplateVersion { version, .. } => self.version(version),
+            EksStep::DeleteTemplateVersions { numbers, .. } => self.state.versions.retain(|n, _| !numbers.contains(n)),
+            EksStep::DeleteConfiguration { .. } => {}
+            EksStep::TagTemplate { tags, .. } => {
                 self.state.template.iter_mut().for_each(|t| t.tags.extend(tags.iter().cloned()));
             }
-            Step::TagRole { tags, .. } => {
-                let role = self.state.profile.as_mut().and_then(|p| p.role.as_mut());
-                role.into_iter().for_each(|r| r.tags.extend(tags.iter().cloned()));
-            }
-            Step::TagProfile { tags, .. } => {
-                self.state.profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
-            }
-            Step::PutAuthEntry(_) => {
-                (self.state.join.auth, self.state.join.auth_is_ours) = (EntryState::Present, true);
-            }
-            Step::RemoveAuthEntry(_) => {
-                (self.state.join.auth, self.state.join.auth_is_ours) = (EntryState::Absent, false)
-            }
-            Step::PutAccessEntry(entry) => {
-                let kind = entry.kind.as_str().into();
-                self.state.join.access = Access::Present { kind, ours: true, created: None, role_id: None };
-            }
-            Step::RemoveAccessEntry { .. } => self.state.join.access = Access::Absent,
-            Step::PutHook { hook, .. } => {
+            EksStep::PutHook { hook, .. } => {
                 let hooks = self.state.hooks.get_or_insert_default();
                 hooks.retain(|h| h.name != hook.name);
                 hooks.push(hook.clone());
             }
-            Step::DeleteHook { hook, .. } => {
+            EksStep::DeleteHook { hook, .. } => {
                 self.state.hooks.iter_mut().for_each(|all| all.retain(|h| h.name != *hook))
             }
-            Step::UpdateGroup { .. }
-            | Step::PutTags { .. }
-            | Step::DeleteTags { .. }
-            | Step::SuspendProcesses { .. }
-            | Step::ResumeProcesses { .. }
-            | Step::PutWarmPool { .. }
-            | Step::DeleteWarmPool { .. }
-            | Step::EnableMetrics { .. }
-            | Step::DisableMetrics { .. } => {
-                let template = self.state.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
-                return self.state.group.as_mut().is_some_and(|group| change(group, step, template.as_ref()));
+            EksStep::UpdateGroup { change, pin, .. } => return self.update(change, pin.as_ref()),
+            EksStep::PutTags { tags, .. } => {
+                let put = |key: &String| tags.iter().any(|new| new.key == *key);
+                self.group(|g| {
+                    g.tags.retain(|t| !put(&t.key));
+                    g.unpropagated.retain(|key| !put(key));
+                    g.tags.extend(tags.iter().cloned());
+                });
             }
-            Step::CreateGroup { .. }
-            | Step::ReplaceWarmed { .. }
-            | Step::DeleteGroup { .. }
-            | Step::RemoveFinalizer
-            | Step::DeleteProfile { .. }
-            | Step::DeleteRole { .. }
-            | Step::DeleteTemplate { .. }
-            | Step::CreateFargateProfile(_)
-            | Step::DeleteFargateProfile { .. }
-            | Step::TagFargateProfile { .. }
-            | Step::UntagFargateProfile { .. }
-            | Step::CreateNodegroup(_)
-            | Step::UpdateNodegroup { .. }
-            | Step::UpdateNodegroupVersion { .. }
-            | Step::TagNodegroup { .. }
-            | Step::UntagNodegroup { .. }
-            | Step::DeleteNodegroup { .. }
-            | Step::MarkNode { .. }
-            | Step::UnmarkNode { .. }
-            | Step::SurgeNode { .. }
-            | Step::UnsurgeNode { .. }
-            | Step::EnterStandby { .. }
-            | Step::Evict { .. }
-            | Step::ForceDelete { .. }
-            | Step::SubmitStrategy { .. }
-            | Step::DeleteStrategy { .. }
-            | Step::Terminate { .. } => return false,
+            EksStep::DeleteTags { keys, .. } => self.group(|g| g.tags.retain(|t| !keys.contains(&t.key))),
+            EksStep::SuspendProcesses { processes, .. } => {
+                self.group(|g| g.suspended.extend(processes.iter().cloned()))
+            }
+            EksStep::ResumeProcesses { processes, .. } => {
+                self.group(|g| g.suspended.retain(|p| !processes.contains(p)))
+            }
+            EksStep::PutWarmPool { sizes, state, .. } => {
+                let state = state.clone().unwrap_or_else(|| "Stopped".into());
+                let pool = WarmPool { sizes: sizes.clone(), state, deleting: false };
+                self.group(|g| g.warm_pool = Some(pool));
+            }
+            EksStep::DeleteWarmPool { .. } => self.group(|g| g.warm_pool = None),
+            EksStep::EnableMetrics { metrics, .. } => self.group(|g| g.metrics.extend(metrics.iter().cloned())),
+            EksStep::DisableMetrics { metrics, .. } => self.group(|g| g.metrics.retain(|m| !metrics.contains(m))),
+            EksStep::CreateGroup { .. }
+            | EksStep::ReplaceWarmed { .. }
+            | EksStep::DeleteGroup { .. }
+            | EksStep::DeleteTemplate { .. } => return false,
         }
+        true
+    }
+
+    fn group(&mut self, change: impl FnOnce(&mut ScalingGroup)) {
+        self.state.group.as_mut().map(change);
+    }
+
+    fn update(&mut self, change: &ScalingGroupChange, pin: Option<&Pin>) -> bool {
+        let made = self.state.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
+        let Some(group) = &mut self.state.group else { return false };
+        group.min = change.min.unwrap_or(group.min);
+        group.max = change.max.unwrap_or(group.max);
+        group.subnets = change.subnets.clone().unwrap_or_else(|| group.subnets.clone());
+        let (id, number) = match (pin, made) {
+            (None, _) => return true,
+            (Some(Pin::Version { template, number }), _) => (template.clone(), *number),
+            (Some(Pin::Made { .. }), Some(made)) => made,
+            (Some(Pin::Made { .. }), None) => return false,
+        };
+        group.launch_configuration = None;
+        group.template = Some(TemplatePin { id, version: number.to_string() });
+        group.mixed.clone_from(&change.mixed);
         true
     }
 
@@ -212,89 +256,4 @@ impl Then {
         let fingerprint = Some(self.resolved.fingerprint.clone());
         self.state.versions.insert(template.latest_version, Version { fingerprint, data: Some(version.data.clone()) });
     }
-}
-
-fn change(group: &mut ScalingGroup, step: &Step, template: Option<&(String, i64)>) -> bool {
-    match step {
-        Step::UpdateGroup { change, pin, .. } => {
-            group.min = change.min.unwrap_or(group.min);
-            group.max = change.max.unwrap_or(group.max);
-            group.subnets = change.subnets.clone().unwrap_or_else(|| group.subnets.clone());
-            let pinned = match pin {
-                None => return true,
-                Some(Pin::Version { template, number }) => (template.clone(), *number),
-                Some(Pin::Made { .. }) => match template {
-                    Some(made) => made.clone(),
-                    None => return false,
-                },
-            };
-            group.launch_configuration = None;
-            group.template = Some(TemplatePin { id: pinned.0, version: pinned.1.to_string() });
-            group.mixed.clone_from(&change.mixed);
-        }
-        Step::PutTags { tags, .. } => {
-            group.tags.retain(|t| !tags.iter().any(|new| new.key == t.key));
-            group.unpropagated.retain(|key| !tags.iter().any(|new| new.key == *key));
-            group.tags.extend(tags.iter().cloned());
-        }
-        Step::DeleteTags { keys, .. } => group.tags.retain(|t| !keys.contains(&t.key)),
-        Step::SuspendProcesses { processes, .. } => group.suspended.extend(processes.iter().cloned()),
-        Step::ResumeProcesses { processes, .. } => group.suspended.retain(|p| !processes.contains(p)),
-        Step::PutWarmPool { sizes, state, .. } => {
-            let state = state.clone().unwrap_or_else(|| "Stopped".into());
-            group.warm_pool = Some(WarmPool { sizes: sizes.clone(), state, deleting: false });
-        }
-        Step::DeleteWarmPool { .. } => group.warm_pool = None,
-        Step::EnableMetrics { metrics, .. } => group.metrics.extend(metrics.iter().cloned()),
-        Step::DisableMetrics { metrics, .. } => group.metrics.retain(|m| !metrics.contains(m)),
-        Step::AddFinalizer
-        | Step::RemoveFinalizer
-        | Step::Record { .. }
-        | Step::CreateRole(_)
-        | Step::AttachPolicy { .. }
-        | Step::DetachPolicy { .. }
-        | Step::CreateProfile { .. }
-        | Step::AddRoleToProfile { .. }
-        | Step::RemoveRoleFromProfile { .. }
-        | Step::DeleteProfile { .. }
-        | Step::DeleteRole { .. }
-        | Step::CreateTemplate(_)
-        | Step::PutTemplateVersion { .. }
-        | Step::DeleteTemplateVersions { .. }
-        | Step::DeleteTemplate { .. }
-        | Step::DeleteConfiguration { .. }
-        | Step::TagTemplate { .. }
-        | Step::TagRole { .. }
-        | Step::TagProfile { .. }
-        | Step::CreateGroup { .. }
-        | Step::PutHook { .. }
-        | Step::DeleteHook { .. }
-        | Step::ReplaceWarmed { .. }
-        | Step::DeleteGroup { .. }
-        | Step::PutAuthEntry(_)
-        | Step::CreateFargateProfile(_)
-        | Step::DeleteFargateProfile { .. }
-        | Step::TagFargateProfile { .. }
-        | Step::UntagFargateProfile { .. }
-        | Step::CreateNodegroup(_)
-        | Step::UpdateNodegroup { .. }
-        | Step::UpdateNodegroupVersion { .. }
-        | Step::TagNodegroup { .. }
-        | Step::UntagNodegroup { .. }
-        | Step::DeleteNodegroup { .. }
-        | Step::RemoveAuthEntry(_)
-        | Step::PutAccessEntry(_)
-        | Step::RemoveAccessEntry { .. }
-        | Step::MarkNode { .. }
-        | Step::UnmarkNode { .. }
-        | Step::SurgeNode { .. }
-        | Step::UnsurgeNode { .. }
-        | Step::EnterStandby { .. }
-        | Step::Evict { .. }
-        | Step::ForceDelete { .. }
-        | Step::SubmitStrategy { .. }
-        | Step::DeleteStrategy { .. }
-        | Step::Terminate { .. } => return false,
-    }
-    true
 }

@@ -1,6 +1,7 @@
 //! The provisioner `eks`: a launch template, a scaling group, and a role.
 
 pub mod adopt;
+pub mod apply;
 pub mod attributes;
 pub mod check;
 pub mod configuration;
@@ -22,6 +23,7 @@ pub mod resolve;
 pub mod rotate;
 pub mod standing;
 pub mod state;
+pub mod step;
 pub mod strategy;
 pub mod user_data;
 pub mod versions;
@@ -33,7 +35,7 @@ use async_trait::async_trait;
 use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere};
 use crate::api::InstanceGroupStatus;
 use crate::observe::{Observed, Observer};
-use crate::plan::{Draft, Outcome, Plan, Step};
+use crate::plan::{Draft, ObjectStep, Outcome, Plan};
 use crate::problem::Problem;
 use crate::upgrade::crd::Allowed;
 use names::GroupNames;
@@ -162,7 +164,7 @@ fn goes_by_a_hash(o: &Observer<'_>, wanted: &wanted::Wanted, status: &InstanceGr
 fn nothing_made(id: &GroupId) -> Plan {
     let mut draft = Draft::default();
     if id.finalizer {
-        draft.step(Step::RemoveFinalizer);
+        draft.step(ObjectStep::RemoveFinalizer);
     }
     draft.decide(Outcome::Deleted);
     draft.finish(id, None)

@@ -1,5 +1,7 @@
 //! From what is wanted and what there is to what is to be done. Pure.
 
+use super::step::{EksStep, Pin};
+use crate::provisioner::registry::Own;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +14,7 @@ use super::{adopt, attributes, configuration, create, purchase, rotate, standing
 use crate::api::{InstanceGroupStatus, ManagedAttributes, StrategyType};
 use crate::auth::access_entries::Joined;
 use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
-use crate::plan::{Draft, Drift, Facts, Outcome, Phase, Pin, Plan, Planned, Reason, Recheck, Step, waiting};
+use crate::plan::{Draft, Drift, Facts, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, waiting};
 use crate::provisioner::ownership::owned;
 use crate::timing::Timing;
 
@@ -38,7 +40,7 @@ pub struct Input<'a> {
 pub fn plan(input: &Input) -> Plan {
     let mut draft = Draft { facts: facts(input), ..Draft::default() };
     if !input.resolved.wanted.id.finalizer {
-        draft.step(Step::AddFinalizer);
+        draft.step(ObjectStep::AddFinalizer);
     }
     match &input.state.group {
         None => create::group(input, &mut draft),
@@ -73,7 +75,7 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     sizes(input, group, pin, draft);
     attributes::attributes(input, group, draft);
     configuration::retire(input, group, draft);
-    let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Record { .. }));
+    let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Object(ObjectStep::Record { .. })));
     if changed && draft.outcome.is_none() {
         draft.facts.nodes_ready = None;
         draft.decide(Outcome::Progressing {
@@ -156,7 +158,7 @@ pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
             status["activeLaunchTemplateName"] = json!(r.names.template);
             status["nodesInstanceRoleArn"] = json!(r.role_arn);
         }
-        draft.step(Step::Record { status });
+        draft.step(ObjectStep::Record { status });
     }
 }
 
@@ -164,7 +166,7 @@ pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
 fn recommended(input: &Input, draft: &mut Draft) {
     let found = &input.resolved.wanted.recommended;
     if found.is_some() && *found != input.status.spot_recommendation {
-        draft.step(Step::Record { status: json!({ "spotRecommendation": found }) });
+        draft.step(ObjectStep::Record { status: json!({ "spotRecommendation": found }) });
     }
     // Who never heard of one is not told so.
     if found.is_some() || input.status.using_spot_recommendation.is_some() {
@@ -208,9 +210,9 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
     }
     let pin = buy(input, group, pin, &mut change, &mut because, draft);
     purchase::record(input, change.mixed.as_ref(), draft);
-    let repin = draft.steps.iter_mut().find(|s| matches!(s.step, Step::UpdateGroup { .. }));
+    let repin = draft.steps.iter_mut().find(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::UpdateGroup { .. }))));
     match repin {
-        Some(Planned { step: Step::UpdateGroup { change: c, .. }, because: b }) => {
+        Some(Planned { step: Step::Own(Own::Eks(EksStep::UpdateGroup { change: c, .. })), because: b }) => {
             *c = change;
             b.extend(because);
         }
@@ -220,12 +222,10 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
             let delete = draft
                 .steps
                 .iter()
-                .position(|s| matches!(s.step, Step::DeleteTemplateVersions { .. }))
+                .position(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::DeleteTemplateVersions { .. }))))
                 .unwrap_or(draft.steps.len());
-            draft.steps.insert(
-                delete,
-                Planned { step: Step::UpdateGroup { group: group.name.clone(), change, pin }, because },
-            );
+            let update = EksStep::UpdateGroup { group: group.name.clone(), change, pin };
+            draft.steps.insert(delete, Planned::new(update, because));
         }
         _ => {}
     }
@@ -258,7 +258,7 @@ fn buy(
     if draft.outcome.is_some() {
         return pin;
     }
-    let repins = draft.steps.iter().any(|s| matches!(s.step, Step::UpdateGroup { .. }));
+    let repins = draft.steps.iter().any(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::UpdateGroup { .. }))));
     let changes = repins || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();
     let policy = purchase::policy(input, Some(group), changes);
     let differs = purchase::drift(group.mixed.as_ref(), policy.as_ref());

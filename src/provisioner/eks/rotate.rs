@@ -6,7 +6,7 @@ use super::plan::Input;
 use super::{state, strategy, warm};
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{Draft, Note, Outcome, Phase, Planned, Reason, Recheck, Step, Told};
+use crate::plan::{Draft, NodeStep, Note, Outcome, Phase, Planned, Reason, Recheck, Told};
 use crate::provisioner::rolling_update::Amount;
 use crate::upgrade::Member;
 use crate::upgrade::drain::{AtTimeout, DrainPolicy};
@@ -130,17 +130,20 @@ fn counts(input: &Input, group: &ScalingGroup, members: &[Member], draft: &mut D
 /// Tells where a rotation stands, and adds its steps.
 pub fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut Draft) {
     let outdated = members.iter().filter(|m| !m.outdated.is_empty()).count();
-    let because = |step: &Step| {
+    let because = |step: &NodeStep| {
         let id = match step {
-            Step::MarkNode { instance, .. }
-            | Step::EnterStandby { instance, .. }
-            | Step::Terminate { instance, .. } => instance,
+            NodeStep::MarkNode { instance, .. }
+            | NodeStep::EnterStandby { instance, .. }
+            | NodeStep::Terminate { instance, .. } => instance,
             _ => return Vec::new(),
         };
         members.iter().find(|m| m.instance.id == *id).map(|m| m.outdated.clone()).unwrap_or_default()
     };
     let acts = !decision.steps.is_empty();
-    draft.steps.extend(decision.steps.into_iter().map(|step| Planned { because: because(&step), step }));
+    draft.steps.extend(decision.steps.into_iter().map(|step| {
+        let because = because(&step);
+        Planned::new(step, because)
+    }));
     for (node, pods) in &decision.given_up {
         let message =
             format!("{node} was given back: its drain took longer than drainTimeout; still there: {}", named(pods));

@@ -12,7 +12,7 @@ use super::resolve::Resolved;
 use super::state::{self, State};
 use crate::api::InstanceGroupStatus;
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{Draft, Outcome, Phase, Planned, Reason, Recheck, Step};
+use crate::plan::{Draft, ObjectStep, Outcome, Phase, Planned, Reason, Recheck, StrategyStep};
 use crate::problem::Problem;
 use crate::redact::Redacted;
 use crate::upgrade::Member;
@@ -136,17 +136,15 @@ fn apply(decision: Decision, request: &Request, kind: &ResourceKind, members: &[
     let recheck = if decision.acts.contains(&Act::Submit) { Recheck::Poll } else { Recheck::Soon };
     let why = members.iter().find(|m| !m.outdated.is_empty()).map(|m| m.outdated.clone()).unwrap_or_default();
     draft.steps.extend(decision.acts.into_iter().map(|act| match act {
-        Act::Record(status) => Step::Record { status }.into(),
-        Act::Delete { kind, namespace, name, uid } => Step::DeleteStrategy { kind, namespace, name, uid }.into(),
-        Act::Submit => Planned {
-            step: Step::SubmitStrategy {
-                kind: kind.clone(),
-                namespace: namespace.clone(),
-                name: request.name.clone(),
-                object: Redacted::new(request.object.expose().clone()),
-            },
-            because: why.clone(),
-        },
+        Act::Record(status) => ObjectStep::Record { status }.into(),
+        Act::Delete { kind, namespace, name, uid } => {
+            StrategyStep::DeleteStrategy { kind, namespace, name, uid }.into()
+        }
+        Act::Submit => {
+            let (kind, namespace, name) = (kind.clone(), namespace.clone(), request.name.clone());
+            let object = Redacted::new(request.object.expose().clone());
+            Planned::new(StrategyStep::SubmitStrategy { kind, namespace, name, object }, why.clone())
+        }
     }));
     if let Some(progress) = decision.progress {
         draft.facts.status.insert("strategyProgress".into(), json!(progress));

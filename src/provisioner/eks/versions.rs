@@ -1,5 +1,6 @@
 //! The group's launch template: the version it is pinned to, a new one, and those that nothing uses any more.
 
+use super::step::{EksStep, Pin};
 use std::collections::BTreeSet;
 
 use serde_json::json;
@@ -8,7 +9,7 @@ use super::plan::Input;
 use super::state::{self, Pinned};
 use super::{adopt, configuration, create, warm};
 use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, TemplatePin};
-use crate::plan::{Draft, Drift, Pin, Step};
+use crate::plan::{Draft, Drift};
 
 /// Compares the pinned version with what is wanted, and answers what the group shall be pinned to, if to anything else.
 pub fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pin> {
@@ -26,7 +27,7 @@ pub fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Optio
         Pinned::Repin { number, because } => {
             draft.facts.status.insert("latestTemplateVersion".into(), json!(number.to_string()));
             draft.because(
-                Step::UpdateGroup {
+                EksStep::UpdateGroup {
                     group: group.name.clone(),
                     change: ScalingGroupChange::default(),
                     pin: Some(Pin::Version { template: id, number }),
@@ -54,11 +55,11 @@ fn new_version(input: &Input, id: &str, pin: &TemplatePin, because: Vec<Drift>, 
         description: r.fingerprint.line(),
         data: r.data.clone(),
     };
-    draft.because(Step::PutTemplateVersion { template: id.into(), version }, because);
+    draft.because(EksStep::PutTemplateVersion { template: id.into(), version }, because);
     draft.events.extend(create::ignored(r));
     let unused = superfluous(input, pin);
     if !unused.is_empty() {
-        draft.step(Step::DeleteTemplateVersions { template: id.into(), numbers: unused });
+        draft.step(EksStep::DeleteTemplateVersions { template: id.into(), numbers: unused });
     }
 }
 

@@ -3,6 +3,7 @@
 //! Instances of a pool are no nodes and carry no pods. A replacement of a node
 //! comes out of the pool, so the pool is brought to a new version first.
 
+use super::step::EksStep;
 use serde_json::json;
 
 use super::plan::Input;
@@ -44,7 +45,7 @@ pub fn pool(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, dr
             }
         }
         (None, Some(found)) if managed.warm_pool && !found.deleting => draft.because(
-            Step::DeleteWarmPool { group: group.name.clone() },
+            EksStep::DeleteWarmPool { group: group.name.clone() },
             vec![Drift::new("warmPool", shown(&found.sizes), "")],
         ),
         (None, _) => {}
@@ -53,7 +54,8 @@ pub fn pool(input: &Input, group: &ScalingGroup, managed: &ManagedAttributes, dr
 
 /// PutWarmPool; how the instances wait, which no field of ours says, stays as it is.
 fn put(group: &ScalingGroup, found: Option<&WarmPool>, wanted: &WarmSizes) -> Step {
-    Step::PutWarmPool { group: group.name.clone(), sizes: wanted.clone(), state: found.map(|f| f.state.clone()) }
+    EksStep::PutWarmPool { group: group.name.clone(), sizes: wanted.clone(), state: found.map(|f| f.state.clone()) }
+        .into()
 }
 
 fn differences(found: Option<&WarmPool>, wanted: &WarmSizes) -> Vec<Drift> {
@@ -104,9 +106,8 @@ pub fn rotate(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> bool {
     }
     draft.notes.push(rotate::halted(false, "Rotating", String::new()));
     let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Soon };
-    draft.steps.extend(steps.into_iter().map(|(instance, because)| Planned {
-        step: Step::ReplaceWarmed { group: group.name.clone(), instance },
-        because,
+    draft.steps.extend(steps.into_iter().map(|(instance, because)| {
+        Planned::new(EksStep::ReplaceWarmed { group: group.name.clone(), instance }, because)
     }));
     draft.decide(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
     true

@@ -1,5 +1,6 @@
 //! What EKS changes in place: tags at once, the rest as one update at a time.
 
+use super::step::EksManagedStep;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use super::plan::Input;
 use super::state::{Group, as_taken_over, tags as as_tags, version_differences};
 use crate::api::names::condition;
 use crate::aws::nodegroup::{Nodegroup, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
-use crate::plan::{Draft, Drift, Note, Outcome, Phase, Reason, Recheck, Step, waiting};
+use crate::plan::{Draft, Drift, Note, Outcome, Phase, Reason, Recheck, waiting};
 use crate::provisioner::ownership::{UNTAGGED, not_tagged, owned, untaggable};
 
 /// A taint as the record names it: key and effect together are what Kubernetes tells taints apart by.
@@ -50,13 +51,16 @@ pub fn tags(input: &Input, current: &Group, draft: &mut Draft) -> Option<Outcome
         let because = differing.keys().map(because).collect();
         // With those that say whose it is: a policy lets nobody tag what is not the cluster's.
         let tags = differing.clone().into_iter().chain(ownership).collect();
-        draft.because(Step::TagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), tags }, because);
+        draft.because(
+            EksManagedStep::TagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), tags },
+            because,
+        );
         still_untagged(input, found, draft);
     }
     if !gone.is_empty() {
         let because = gone.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
         draft.because(
-            Step::UntagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), keys: gone },
+            EksManagedStep::UntagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), keys: gone },
             because,
         );
     }
@@ -92,7 +96,7 @@ pub fn in_place(input: &Input, current: &Group, draft: &mut Draft) {
     let nodegroup = current.name().clone();
     let token = token(&input.resolved.wanted.id.uid, &json!([nodegroup, change]), before(input));
     let shrinks = change.sizes.and_then(|sizes| sizes.desired).is_some_and(|desired| desired < current.desired());
-    draft.because(Step::UpdateNodegroup { nodegroup, change, token, of, shrinks }, because);
+    draft.because(EksManagedStep::UpdateNodegroup { nodegroup, change, token, of, shrinks }, because);
     draft.decide(waiting(Phase::Modifying, "EKS changes the node group in place"));
 }
 
@@ -215,7 +219,7 @@ pub fn version(input: &Input, current: &Group, draft: &mut Draft) {
     }
     let nodegroup = current.name().clone();
     let token = token(&w.id.uid, &json!([nodegroup, to]), before(input));
-    draft.because(Step::UpdateNodegroupVersion { nodegroup, to, token, of }, because);
+    draft.because(EksManagedStep::UpdateNodegroupVersion { nodegroup, to, token, of }, because);
     draft.decide(waiting(Phase::Rotating, format!("EKS begins an update: {}", told.join("; "))));
 }
 

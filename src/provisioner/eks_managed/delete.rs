@@ -3,10 +3,11 @@
 use super::observe::{busy, recorded};
 use super::resolve::Resolved;
 use super::state::{Whose, proven, whose};
+use super::step::EksManagedStep;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
-use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Reason, Step, blocked, waiting};
+use crate::plan::{Draft, Drift, ObjectStep, Outcome, Phase, Plan, Reason, blocked, waiting};
 use crate::provisioner::GroupId;
 
 /// Everything that the plan of a deletion depends on.
@@ -37,7 +38,7 @@ pub fn plan(input: &Input) -> Plan {
         delete(nodegroup, &mut draft);
     }
     if draft.outcome.is_none() && input.id.finalizer {
-        draft.step(Step::RemoveFinalizer);
+        draft.step(ObjectStep::RemoveFinalizer);
     }
     draft.decide(Outcome::Deleted);
     draft.finish(input.id, None)
@@ -69,6 +70,6 @@ fn delete(nodegroup: &Nodegroup, draft: &mut Draft) {
         draft.decide(Outcome::Blocked { reason: reason.unwrap_or(Reason::Degraded), message, deleting: true });
     }
     let because = vec![Drift::new("InstanceGroup", "present", "deleted")];
-    draft.because(Step::DeleteNodegroup { nodegroup: nodegroup.name.clone() }, because);
+    draft.because(EksManagedStep::DeleteNodegroup { nodegroup: nodegroup.name.clone() }, because);
     draft.decide(going("EKS drains and deletes"));
 }

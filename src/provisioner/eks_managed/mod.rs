@@ -1,5 +1,6 @@
 //! The provisioner `eks-managed`: node groups that EKS makes, updates and drains.
 
+pub mod apply;
 pub mod change;
 pub mod delete;
 pub mod foresee;
@@ -10,6 +11,7 @@ pub mod plan;
 pub mod replace;
 pub mod resolve;
 pub mod state;
+pub mod step;
 pub mod wanted;
 
 use async_trait::async_trait;

@@ -1,5 +1,6 @@
 //! From what is wanted and what there is to what is to be done. Pure.
 
+use super::step::EksManagedStep;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +12,7 @@ use super::{change, health, replace};
 use crate::api::names::condition;
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
-use crate::plan::{Draft, Drift, Facts, Note, Outcome, Phase, Plan, Reason, Step, waiting};
+use crate::plan::{Draft, Drift, Facts, Note, ObjectStep, Outcome, Phase, Plan, Reason, Step, waiting};
 use crate::problem::sentence;
 use crate::timing::Timing;
 
@@ -49,7 +50,7 @@ pub fn plan(input: &Input) -> Plan {
     let mut draft = Draft { facts: facts(input, &halves), ..Draft::default() };
     let mut wake = None;
     if !input.resolved.wanted.id.finalizer {
-        draft.step(Step::AddFinalizer);
+        draft.step(ObjectStep::AddFinalizer);
     }
     match (halves.current, halves.others.as_slice()) {
         (None, []) => create(input, None, &mut draft),
@@ -165,7 +166,7 @@ pub fn create(input: &Input, beside: Option<(i32, Vec<Drift>)>, draft: &mut Draf
         repair: w.repair,
         tags,
     };
-    draft.because(Step::CreateNodegroup(nodegroup), because);
+    draft.because(EksManagedStep::CreateNodegroup(nodegroup), because);
     draft.decide(waiting(phase, format!("EKS makes the node group {id}")));
 }
 
@@ -244,8 +245,8 @@ fn record(input: &Input, halves: &Split, new: Option<&NodegroupName>, draft: &mu
         template.adopted_version = Some(group.name().nodegroup.clone());
     }
     if let Some(status) = next.patch_from(input.status) {
-        draft.steps.retain(|planned| !matches!(planned.step, Step::Record { .. }));
-        draft.step(Step::Record { status });
+        draft.steps.retain(|planned| !matches!(planned.step, Step::Object(ObjectStep::Record { .. })));
+        draft.step(ObjectStep::Record { status });
     }
 }
 

@@ -4,10 +4,11 @@
 use super::health;
 use super::plan::{Input, create};
 use super::state::{Group, differences};
+use super::step::EksManagedStep;
 use crate::api::names::condition;
 use crate::aws::InstanceState;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupStatus};
-use crate::plan::{Draft, Note, Outcome, Phase, Reason, Step, waiting};
+use crate::plan::{Draft, NodeStep, Note, Outcome, Phase, Reason, waiting};
 use crate::provisioner::eks::rotate;
 use crate::upgrade::Member;
 use crate::upgrade::drain::{self, AtTimeout, DrainPolicy, Next};
@@ -63,7 +64,7 @@ pub fn go_on(input: &Input, current: &Group, others: &[&Group], draft: &mut Draf
     if others.is_empty() {
         return rotate::tell(&members, decision, 0, draft);
     }
-    decision.steps.retain(|step| !matches!(step, Step::Terminate { .. }));
+    decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let begun = !decision.steps.is_empty() || marked(input, &members[current.members.len()..]);
     let waits = matches!(decision.stand, Stand::Idle | Stand::Going) && current.ready() < current.desired() && !begun;
     if waits && !current.nodegroup.issues.is_empty() {
@@ -168,7 +169,7 @@ fn delete(input: &Input, current: &Group, others: &[&Group], draft: &mut Draft) 
                 }
                 let mut because = differences(input.resolved, &group.nodegroup);
                 because.retain(|_| status != NodegroupStatus::DeleteFailed);
-                draft.because(Step::DeleteNodegroup { nodegroup: group.name().clone() }, because);
+                draft.because(EksManagedStep::DeleteNodegroup { nodegroup: group.name().clone() }, because);
             }
         }
     }

@@ -3,10 +3,11 @@
 use super::plan::{Input, Making};
 use super::resolve::differences;
 use super::state::Found;
+use super::step::FargateStep;
 use crate::api::names::condition;
 use crate::aws::Tag;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::plan::{Note, Step};
+use crate::plan::{IamStep, Note};
 use crate::provisioner::ownership::{UNTAGGED, foreign, not_tagged, owned};
 
 /// What is found is up to date; it is tagged, and what differs is told once. What could not be tagged is tried again.
@@ -42,7 +43,7 @@ fn told_apart(input: &Input, making: &mut Making) {
 
 fn tag(input: &Input, profile: &FargateProfile, making: &mut Making) {
     let r = input.resolved;
-    making.draft.step(Step::TagFargateProfile {
+    making.draft.step(FargateStep::TagFargateProfile {
         cluster: r.wanted.cluster.clone(),
         profile: profile.name.clone(),
         arn: profile.arn.clone(),
@@ -54,7 +55,7 @@ fn tag(input: &Input, profile: &FargateProfile, making: &mut Making) {
         // Once the profile is gone, nothing else shows whose a role is that may not be tagged.
         let managed = making.next.managed.get_or_insert_default();
         managed.adopted.get_or_insert_default().role = Some(role.id.clone());
-        making.draft.step(Step::TagRole { role: role.name.clone(), tags: r.ownership.clone() });
+        making.draft.step(IamStep::TagRole { role: role.name.clone(), tags: r.ownership.clone() });
     }
 }
 

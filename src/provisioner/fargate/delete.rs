@@ -1,6 +1,7 @@
 //! Taking a group down: its profiles one after the other, then the way to join, then the role, and nothing that is not
 //! ours. Pure.
 
+use super::step::FargateStep;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Tag};
-use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Step, waiting};
+use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, waiting};
 use crate::provisioner::GroupId;
 use crate::provisioner::ownership::untaggable;
 use crate::timing::Timing;
@@ -69,14 +70,14 @@ fn claim(input: &Input, profile: &FargateProfile, draft: &mut Draft) {
     if input.tagging_rests {
         return draft.decide(untaggable(true, false, true));
     }
-    draft.step(Step::TagFargateProfile {
+    draft.step(FargateStep::TagFargateProfile {
         cluster: input.cluster.to_owned(),
         profile: profile.name.clone(),
         arn: profile.arn.clone(),
         tags: input.ownership.to_vec(),
     });
     if let Some(role) = input.untagged_role {
-        draft.step(Step::TagRole { role: role.to_owned(), tags: input.ownership.to_vec() });
+        draft.step(IamStep::TagRole { role: role.to_owned(), tags: input.ownership.to_vec() });
     }
     let message = format!(
         "the Fargate profile {} is deleted once it is tagged as this group's; for that the controller needs eks:TagResource",
@@ -110,7 +111,7 @@ fn next(input: &Input, profiles: &[FargateProfile], turn: &mut Turn, draft: &mut
         draft.decide(outcome);
         return None;
     }
-    let step = Step::DeleteFargateProfile {
+    let step = FargateStep::DeleteFargateProfile {
         cluster: input.cluster.to_owned(),
         profile: profile.name.clone(),
         serves: profile.status != ProfileStatus::CreateFailed,
@@ -124,7 +125,7 @@ fn next(input: &Input, profiles: &[FargateProfile], turn: &mut Turn, draft: &mut
 pub fn nothing(id: &GroupId) -> Plan {
     let mut draft = Draft::default();
     if id.finalizer {
-        draft.step(Step::RemoveFinalizer);
+        draft.step(ObjectStep::RemoveFinalizer);
     }
     draft.decide(Outcome::Deleted);
     draft.finish(id, None)
@@ -133,10 +134,10 @@ pub fn nothing(id: &GroupId) -> Plan {
 /// With the profiles gone: the way to join, the role, the finalizer.
 fn rest(input: &Input, draft: &mut Draft) {
     for entry in input.auth {
-        draft.step(Step::RemoveAuthEntry(entry.clone()));
+        draft.step(JoinStep::RemoveAuthEntry(entry.clone()));
     }
     for AccessEntry { principal, .. } in input.access {
-        draft.step(Step::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
+        draft.step(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
     }
     if let Some(former) = input.role {
         let ours = input.status.managed.clone().unwrap_or_default().policies;
@@ -146,7 +147,7 @@ fn rest(input: &Input, draft: &mut Draft) {
         return;
     }
     if input.id.finalizer {
-        draft.step(Step::RemoveFinalizer);
+        draft.step(ObjectStep::RemoveFinalizer);
     }
     draft.decide(Outcome::Deleted);
 }

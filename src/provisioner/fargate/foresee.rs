@@ -3,12 +3,14 @@
 use super::plan::{Input, plan};
 use super::resolve::Resolved;
 use super::state::{Found, State, serves};
+use super::step::FargateStep;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Access;
 use crate::auth::aws_auth::EntryState;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::plan::{Outcome, Plan, Recheck, Step};
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
 use crate::provisioner::Handback;
+use crate::provisioner::registry::Own;
 use crate::provisioner::{Foreseen, Onward, Seen};
 
 /// More passes than any group takes before it has to wait.
@@ -35,7 +37,7 @@ impl Seen for World {
             let at_once =
                 matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
             // What the newer profile is waited for is part of the answer: the older one goes, with its pods.
-            let replaces = |s: &Step| matches!(s, Step::CreateFargateProfile(new) if new.replaces.is_some());
+            let replaces = |s: &Step| matches!(s, Step::Own(Own::EksFargate(FargateStep::CreateFargateProfile(new))) if new.replaces.is_some());
             let goes_on = at_once || last.steps.iter().any(|planned| replaces(&planned.step));
             if !goes_on || !last.steps.iter().all(|planned| world.take(&planned.step, &mut status)) {
                 break;
@@ -72,38 +74,40 @@ impl World {
     /// Takes a step; false where it cannot be foreseen what follows.
     fn take(&mut self, step: &Step, status: &mut InstanceGroupStatus) -> bool {
         match step {
-            Step::AddFinalizer => self.resolved.wanted.id.finalizer = true,
-            Step::Record { status: recorded } => {
+            Step::Object(ObjectStep::AddFinalizer) => self.resolved.wanted.id.finalizer = true,
+            Step::Object(ObjectStep::Record { status: recorded }) => {
                 let mut all = serde_json::json!(status);
                 crate::api::merge_patch(&mut all, recorded);
                 *status = serde_json::from_value(all).unwrap_or_default();
             }
-            Step::CreateRole(_) => {}
-            Step::AttachPolicy { .. } => self.state.role_ready = true,
-            Step::PutAuthEntry(_) => {
+            Step::Iam(IamStep::CreateRole(_)) => {}
+            Step::Iam(IamStep::AttachPolicy { .. }) => self.state.role_ready = true,
+            Step::Join(JoinStep::PutAuthEntry(_)) => {
                 (self.state.join.auth, self.state.join.auth_is_ours) = (EntryState::Present, true);
             }
-            Step::PutAccessEntry(entry) => {
+            Step::Join(JoinStep::PutAccessEntry(entry)) => {
                 let kind = entry.kind.as_str().to_owned();
                 self.state.join.access = Access::Present { kind, ours: true, created: None, role_id: None };
             }
-            Step::TagFargateProfile { profile, tags, .. } => {
+            Step::Own(Own::EksFargate(FargateStep::TagFargateProfile { profile, tags, .. })) => {
                 for found in self.state.profiles.iter_mut().filter(|p| p.name == *profile) {
                     found.tags.retain(|t| tags.iter().all(|new| new.key != t.key));
                     found.tags.extend(tags.iter().cloned());
                 }
             }
-            Step::CreateFargateProfile(new) => self.state.profiles.push(FargateProfile {
-                name: new.name.clone(),
-                arn: String::new(),
-                role_arn: new.role_arn.clone(),
-                subnets: new.subnets.clone(),
-                selectors: new.selectors.clone(),
-                status: ProfileStatus::Active,
-                issues: Vec::new(),
-                tags: new.tags.clone(),
-            }),
-            Step::UntagFargateProfile { profile, keys, .. } => {
+            Step::Own(Own::EksFargate(FargateStep::CreateFargateProfile(new))) => {
+                self.state.profiles.push(FargateProfile {
+                    name: new.name.clone(),
+                    arn: String::new(),
+                    role_arn: new.role_arn.clone(),
+                    subnets: new.subnets.clone(),
+                    selectors: new.selectors.clone(),
+                    status: ProfileStatus::Active,
+                    issues: Vec::new(),
+                    tags: new.tags.clone(),
+                })
+            }
+            Step::Own(Own::EksFargate(FargateStep::UntagFargateProfile { profile, keys, .. })) => {
                 for found in self.state.profiles.iter_mut().filter(|p| p.name == *profile) {
                     found.tags.retain(|t| !keys.contains(&t.key));
                 }

@@ -4,6 +4,7 @@
 //! the newer is `ACTIVE`; EKS makes or deletes one profile of a cluster at a time, so that groups take [`turn`]s.
 
 pub mod adopt;
+pub mod apply;
 pub mod delete;
 pub mod foresee;
 pub mod names;
@@ -12,6 +13,7 @@ pub mod plan;
 pub mod resolve;
 pub mod role;
 pub mod state;
+pub mod step;
 pub mod turn;
 pub mod wanted;
 

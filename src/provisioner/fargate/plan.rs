@@ -1,5 +1,6 @@
 //! From what is wanted and what there is to what is to be done. Pure.
 
+use super::step::FargateStep;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use crate::api::{InstanceGroupStatus, ProvisionerKind, StrategyType};
 use crate::auth::access_entries::{Joined, Joining};
 use crate::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
-use crate::plan::{Draft, Drift, Outcome, Phase, Plan, Reason, Recheck, Step, waiting};
+use crate::plan::{Draft, Drift, ObjectStep, Outcome, Phase, Plan, Reason, Recheck, waiting};
 use crate::provisioner::eks::create::token;
 use crate::provisioner::ownership::{owned, untaggable};
 use crate::timing::Timing;
@@ -141,7 +142,7 @@ fn create(input: &Input, found: &Found, conflict: Option<&str>, making: &mut Mak
     making.next.active_scaling_group_name = Some(name.clone());
     making
         .draft
-        .because(Step::CreateFargateProfile(input), outdated.map(|old| differences(r, old)).unwrap_or_default());
+        .because(FargateStep::CreateFargateProfile(input), outdated.map(|old| differences(r, old)).unwrap_or_default());
     making.draft.decide(waiting(phase, format!("EKS makes the Fargate profile {name}")));
 }
 
@@ -248,7 +249,7 @@ pub(super) fn failed(profile: &FargateProfile, again: Timestamp, deleting: bool)
 fn delete(input: &Input, profile: &FargateProfile, making: &mut Making, because: Vec<Drift>) {
     let serves = profile.status != ProfileStatus::CreateFailed;
     let (cluster, profile) = (input.resolved.wanted.cluster.clone(), profile.name.clone());
-    making.draft.because(Step::DeleteFargateProfile { cluster, profile, serves }, because);
+    making.draft.because(FargateStep::DeleteFargateProfile { cluster, profile, serves }, because);
 }
 
 /// Tags are what EKS can change. Those of others stay; ours go when they are recorded and no longer wanted. What AWS
@@ -275,12 +276,12 @@ fn tags(input: &Input, current: &FargateProfile, making: &mut Making) -> Option<
         let (cluster, profile, arn) = place();
         // The rights that are shipped ask for the tags of ownership in every such call.
         let tags = put.into_iter().chain(r.ownership.iter().cloned()).collect();
-        making.draft.because(Step::TagFargateProfile { cluster, profile, arn, tags }, because);
+        making.draft.because(FargateStep::TagFargateProfile { cluster, profile, arn, tags }, because);
     }
     if !gone.is_empty() {
         let because = gone.iter().map(|k| Drift::new(format!("tags.{k}"), held[k.as_str()], "")).collect();
         let (cluster, profile, arn) = place();
-        making.draft.because(Step::UntagFargateProfile { cluster, profile, arn, keys: gone }, because);
+        making.draft.because(FargateStep::UntagFargateProfile { cluster, profile, arn, keys: gone }, because);
     }
     None
 }
@@ -340,10 +341,10 @@ fn finish(input: &Input, found: &Found, making: Making) -> Plan {
         if !draft.steps.is_empty()
             && let Some(status) = next.patch_from(input.status)
         {
-            draft.steps.insert(0, Step::Record { status }.into());
+            draft.steps.insert(0, ObjectStep::Record { status }.into());
         }
         if !id.finalizer {
-            draft.steps.insert(0, Step::AddFinalizer.into());
+            draft.steps.insert(0, ObjectStep::AddFinalizer.into());
         }
     }
     draft.facts.status = [

@@ -4,7 +4,7 @@ use super::plan::{Input, Making};
 use super::resolve::POLICY;
 use super::state::FormerRole;
 use crate::aws::{AccessEntry, NewRole};
-use crate::plan::{Draft, Drift, Outcome, Phase, Reason, Recheck, Step};
+use crate::plan::{Draft, Drift, IamStep, JoinStep, Outcome, Phase, Reason, Recheck, Step};
 use crate::provisioner::ownership::owned;
 
 /// Makes the role with its policy; the profile waits until IAM knows it everywhere.
@@ -24,7 +24,7 @@ pub fn mend(input: &Input, making: &mut Making) {
     match &input.state.role {
         None => {
             let role = NewRole { name: name.clone(), trust: r.trust.clone(), tags: r.ownership.clone() };
-            making.draft.because(Step::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
+            making.draft.because(IamStep::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
         }
         Some(role) if owned(&role.tags, &r.ownership) => {}
         Some(_) if adopts(making, name) => {}
@@ -36,22 +36,22 @@ pub fn mend(input: &Input, making: &mut Making) {
         }
     }
     let because = vec![Drift::new("managedPolicies", "", &r.policy)];
-    making.draft.because(Step::AttachPolicy { role: name.clone(), policy: r.policy.clone() }, because);
+    making.draft.because(IamStep::AttachPolicy { role: name.clone(), policy: r.policy.clone() }, because);
 }
 
 /// Whether this pass takes the role over.
 fn adopts(making: &Making, name: &str) -> bool {
-    making.draft.steps.iter().any(|p| matches!(&p.step, Step::TagRole { role, .. } if role == name))
+    making.draft.steps.iter().any(|p| matches!(&p.step, Step::Iam(IamStep::TagRole { role, .. }) if role == name))
 }
 
 /// What a role that was in use before has left behind, once no profile uses it.
 pub fn retire(input: &Input, making: &mut Making) {
     for entry in &input.state.former_auth {
-        making.draft.step(Step::RemoveAuthEntry(entry.clone()));
+        making.draft.step(JoinStep::RemoveAuthEntry(entry.clone()));
     }
     for AccessEntry { principal, .. } in &input.state.former_access {
         let (cluster, principal) = (input.resolved.wanted.cluster.clone(), principal.clone());
-        making.draft.step(Step::RemoveAccessEntry { cluster, principal });
+        making.draft.step(JoinStep::RemoveAccessEntry { cluster, principal });
     }
     let Some(managed) = making.next.managed.as_mut() else { return };
     if input.state.former_auth.is_empty() {
@@ -83,7 +83,7 @@ pub fn delete(former: &FormerRole, ours: &[String], deleting: bool, draft: &mut 
         return draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting });
     }
     for policy in attached {
-        draft.step(Step::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
+        draft.step(IamStep::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
     }
-    draft.step(Step::DeleteRole { role: role.name.clone() });
+    draft.step(IamStep::DeleteRole { role: role.name.clone() });
 }

@@ -1,5 +1,6 @@
 //! What `maxSurge` promises: no healthy node goes before its replacement serves, and none stands by for ever.
 
+use crate::plan::NodeStep;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -141,17 +142,17 @@ proptest! {
             let cut = if event % 4 < crash { usize::from(event / 4) % (steps.len() + 1) } else { steps.len() };
             for step in steps.into_iter().take(cut) {
                 match step {
-                    Step::SurgeNode { instance, .. } => world.change(&instance, surged),
-                    Step::UnsurgeNode { node } => world.change(&node["node-".len()..], |m| m.node(|n| n.surge = None)),
-                    Step::EnterStandby { instance, .. } => {
+                    NodeStep::SurgeNode { instance, .. } => world.change(&instance, surged),
+                    NodeStep::UnsurgeNode { node } => world.change(&node["node-".len()..], |m| m.node(|n| n.surge = None)),
+                    NodeStep::EnterStandby { instance, .. } => {
                         world.change(&instance, |m| m.state(InstanceState::Standby));
                         world.launch(wanted);
                     }
-                    Step::MarkNode { instance, .. } => world.change(&instance, With::marked),
-                    Step::UnmarkNode { node, .. } => {
+                    NodeStep::MarkNode { instance, .. } => world.change(&instance, With::marked),
+                    NodeStep::UnmarkNode { node, .. } => {
                         world.change(&node["node-".len()..], |m| m.node(|n| (n.cordoned, n.disruption) = (false, None)));
                     }
-                    Step::Terminate { instance, .. } => {
+                    NodeStep::Terminate { instance, .. } => {
                         let stood_by = |m: &Member| m.instance.state == InstanceState::Standby;
                         let replaced = world.members.iter().any(|m| m.instance.id == instance && !stood_by(m));
                         world.members.retain(|m| m.instance.id != instance);

@@ -1,0 +1,74 @@
+//! Steps of IAM: roles, their policies and their instance profiles.
+
+use serde::Serialize;
+
+use super::Act;
+use crate::aws::{NewRole, Tag};
+use crate::plan::Told;
+
+/// One write to IAM.
+#[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
+#[serde(tag = "step", rename_all_fields = "camelCase")]
+pub enum IamStep {
+    /// CreateRole; one that is there with our tags is adopted.
+    CreateRole(NewRole),
+    /// AttachRolePolicy.
+    AttachPolicy { role: String, policy: String },
+    /// DetachRolePolicy.
+    DetachPolicy { role: String, policy: String },
+    /// CreateInstanceProfile.
+    CreateProfile { profile: String, tags: Vec<Tag> },
+    /// AddRoleToInstanceProfile.
+    AddRoleToProfile { profile: String, role: String },
+    /// RemoveRoleFromInstanceProfile.
+    RemoveRoleFromProfile { profile: String, role: String },
+    /// DeleteInstanceProfile.
+    DeleteProfile { profile: String },
+    /// DeleteRole.
+    DeleteRole { role: String },
+    /// TagRole on a role that we adopted.
+    TagRole { role: String, tags: Vec<Tag> },
+    /// TagInstanceProfile on a profile that we adopted.
+    TagProfile { profile: String, tags: Vec<Tag> },
+}
+
+impl Act for IamStep {
+    fn name(&self) -> &'static str {
+        self.into()
+    }
+
+    fn subject(&self) -> String {
+        match self {
+            IamStep::CreateRole(role) => role.name.clone(),
+            IamStep::AttachPolicy { role, .. }
+            | IamStep::DetachPolicy { role, .. }
+            | IamStep::TagRole { role, .. }
+            | IamStep::DeleteRole { role } => role.clone(),
+            IamStep::CreateProfile { profile, .. }
+            | IamStep::AddRoleToProfile { profile, .. }
+            | IamStep::RemoveRoleFromProfile { profile, .. }
+            | IamStep::TagProfile { profile, .. }
+            | IamStep::DeleteProfile { profile } => profile.clone(),
+        }
+    }
+
+    fn event(&self, why: &str) -> Option<Told> {
+        match self {
+            IamStep::CreateRole(role) => {
+                Some(Told::because("RoleCreated", format!("created the IAM role {}", role.name), why))
+            }
+            IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !why.is_empty() => {
+                Some(Told::because("RoleUpdated", format!("changed the policies of {role}"), why))
+            }
+            IamStep::AttachPolicy { .. }
+            | IamStep::DetachPolicy { .. }
+            | IamStep::CreateProfile { .. }
+            | IamStep::AddRoleToProfile { .. }
+            | IamStep::RemoveRoleFromProfile { .. }
+            | IamStep::DeleteProfile { .. }
+            | IamStep::DeleteRole { .. }
+            | IamStep::TagRole { .. }
+            | IamStep::TagProfile { .. } => None,
+        }
+    }
+}
