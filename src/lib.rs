@@ -5,7 +5,6 @@
 
 pub mod api;
 pub mod apply;
-pub mod args;
 pub mod auth;
 pub mod aws;
 pub mod boundaries;

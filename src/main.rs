@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use instance_manager::args::{Command, parse_or_exit};
 use instance_manager::cli;
+use instance_manager::cli::args::{Command, parse_or_exit};
 
 fn main() -> ExitCode {
     command().unwrap_or_else(|error| {

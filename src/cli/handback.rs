@@ -9,9 +9,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
+use super::args::HandbackArgs;
 use super::plan::answer::Answer;
 use super::plan::world::World;
-use crate::args::HandbackArgs;
 use crate::aws::{ScalingGroupChange, TemplatePin};
 use crate::cluster;
 use crate::controller::{Stored, key};

@@ -1,5 +1,6 @@
 //! The commands; each takes its arguments and answers with an exit code.
 
+pub mod args;
 pub mod crd;
 pub mod explain;
 pub mod handback;

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
+use super::args::{Output, PlanArgs};
 use super::input::ConfigFile;
-use crate::args::{Output, PlanArgs};
 use answer::{Answer, Answers};
 use world::World;
 

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde::Serialize;
 
+use super::args::{Output, PreflightArgs};
 use super::plan::world::World;
-use crate::args::{Output, PreflightArgs};
 use crate::cluster;
 
 /// What a check found.

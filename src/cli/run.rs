@@ -10,8 +10,8 @@ use kube::runtime::controller::{Config, applier};
 use kube::runtime::reflector;
 use tokio::sync::watch;
 
+use super::args::RunArgs;
 use super::settings::settings;
-use crate::args::RunArgs;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::cluster::{self, KubeCluster};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::args::ClusterArgs;
+use super::args::ClusterArgs;
 use crate::provisioner::Settings;
 use crate::timing::Timing;
 

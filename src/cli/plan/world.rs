@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 
 use crate::api::InstanceGroup;
 use crate::api::names::{CONFIG_MAP, annotation};
-use crate::args::ClusterArgs;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
+use crate::cli::args::ClusterArgs;
 use crate::cli::input::ConfigFile;
 use crate::cli::settings::settings;
 use crate::cluster::{self, KubeCluster};

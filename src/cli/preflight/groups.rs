@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use super::{Check, Finding};
 use crate::api::names::condition;
-use crate::args::PreflightArgs;
 use crate::aws::{Cluster, LaunchTemplate};
+use crate::cli::args::PreflightArgs;
 use crate::cli::plan::answer::{Answer, Change};
 use crate::cli::plan::world::World;
 use crate::controller::{Stored, key};

@@ -50,11 +50,11 @@ pub enum Command {
     /// done, 2 when a dry run found something to do, 1 when it refuses or fails.
     Handback(HandbackArgs),
     /// Print what groups become with a ConfigMap, offline.
-    Render(crate::cli::render::RenderArgs),
+    Render(super::render::RenderArgs),
     /// The same, with where each value comes from.
-    Explain(crate::cli::explain::ExplainArgs),
+    Explain(super::explain::ExplainArgs),
     /// Print the CustomResourceDefinition.
-    Crd(crate::cli::crd::CrdArgs),
+    Crd(super::crd::CrdArgs),
 }
 
 /// What the controller and `plan` have to agree on, so that a plan tells what will be done.
