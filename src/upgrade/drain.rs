@@ -12,7 +12,7 @@ pub struct DrainPolicy {
     pub timeout: Option<SignedDuration>,
     /// What then.
     pub at_timeout: AtTimeout,
-    /// Terminate with decrement of the desired size.
+    /// Terminate with decrement of the desired size, in which it counts unless it stands by.
     pub decrement: bool,
     /// NotReady for so long means a dead kubelet.
     pub dead_after: SignedDuration,

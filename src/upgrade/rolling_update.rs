@@ -344,7 +344,8 @@ fn terminate(input: &Input, member: &Member) -> NodeStep {
         group: input.group.into(),
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|n| n.name.clone()),
-        decrement: input.drain.decrement,
+        // Who stands by counts for nothing in desired: less of that would take another one.
+        decrement: input.drain.decrement && member.instance.state != InstanceState::Standby,
     }
 }
 

@@ -338,6 +338,21 @@ fn only_what_is_surplus_goes_those_under_way_first_then_the_outdated() {
 }
 
 #[test]
+fn who_stands_by_leaves_desired_to_those_in_service() {
+    let members = [member("a").marked(), member("s").marked().state(InstanceState::Standby)];
+    let view = Drains::from(["node-a", "node-s"].map(|node| (node.to_owned(), DrainView::default())));
+    let drain = DrainPolicy { decrement: true, ..policy() };
+    let decision = decide(&Input { victims: Victims::All, drain, ..input(&members, &view, 2) });
+    let ends: Vec<_> = (decision.steps.iter())
+        .filter_map(|s| match s {
+            Step::Terminate { instance, decrement, .. } => Some((instance.as_str(), *decrement)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [("a", true), ("s", false)]);
+}
+
+#[test]
 fn a_weighted_group_counts_units_of_capacity() {
     let heavy = |name: &str, weight| member(name).with(|m| m.instance.weight = weight);
     let decided = |members: &[Member], desired, max_unavailable, in_units| {

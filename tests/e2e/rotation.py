@@ -68,6 +68,11 @@ def wait_marked(group, count=1):
     return group.wait(lambda g: len(found := marked(g)) == count and found, what=f"{count} nodes being drained")
 
 
+def standing_by(group):
+    """Ids of its instances in standby."""
+    return [i["InstanceId"] for i in group.asg()["Instances"] if "Standby" in i["LifecycleState"]]
+
+
 def terminated(group, after=0):
     """Instances that the controller terminated, in order."""
     calls = [e for e in group.writes(after) if e["operation"] == "TerminateInstanceInAutoScalingGroup" and e["status"] < 300]

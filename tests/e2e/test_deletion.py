@@ -1,5 +1,8 @@
 """A deletion leaves nothing of ours, and everything that is not ours."""
 
+import pytest
+
+from e2e import rotation
 from e2e.harness import PREFIX
 
 READ_ONLY = "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
@@ -23,6 +26,28 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
     assert traces(tenant.cloud, tenant.unique) == set() and arn not in tenant.cloud.map_roles()
     assert group.undrained() == {}
     assert not any(w["params"].get("ForceDelete") == "true" for w in group.writes())
+
+
+@pytest.mark.parametrize("whose", ["ours", "a person's"])
+def test_a_deletion_takes_who_stands_by_too_and_drains_everyone(tenant, whose):
+    """Who stands by counts for nothing in desired: counted, it would run on for ever, or cost a node that is still being drained."""
+    group = rotation.start(tenant, 2, maxSurge=1)
+    rotation.hold(tenant, 2)
+    (aside, _), asg = group.instances(), tenant.cloud.boto("autoscaling")
+    if whose == "ours":
+        tenant.defaults(image=rotation.images(tenant.cloud)[1])
+        rotation.wait_marked(group)
+        (aside,) = rotation.standing_by(group)
+    else:
+        asg.enter_standby(AutoScalingGroupName=group.scaling_group, InstanceIds=[aside], ShouldDecrementDesiredCapacity=False)
+        group.wait(lambda g: len(g.nodes()) == 3, what="the node in its place")
+    group.delete()
+    rotation.wait_marked(group, 3)
+    rotation.loosen(tenant, 3)
+    group.wait_gone()
+    assert traces(tenant.cloud, tenant.unique) == set() and group.undrained() == {}
+    ended = {e["id"] for e in group.events_in_aws() if e["kind"] == "state" and e["object"] == "instance" and e["state"] == "Terminating"}
+    assert aside in ended and ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
 
 
 def test_a_group_that_never_made_anything_goes_at_once(tenant):

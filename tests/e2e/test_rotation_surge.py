@@ -5,18 +5,13 @@ import pytest
 from e2e import rotation
 
 
-def standing_by(group):
-    """Ids of its instances in standby."""
-    return [i["InstanceId"] for i in group.asg()["Instances"] if "Standby" in i["LifecycleState"]]
-
-
 def judged(group, old, size):
     """What holds for every surge that was not disturbed."""
     assert group.least_serving(size) == size and group.undrained() == {}
     assert sorted(rotation.terminated(group)) == sorted(old), "each old node goes once, and no other"
     stood = rotation.calls(group, "EnterStandby")
     assert len(stood) == len(old) and all(c["params"]["ShouldDecrementDesiredCapacity"] in (False, "false") for c in stood)
-    assert rotation.calls(group, "SetDesiredCapacity") == [] and standing_by(group) == []
+    assert rotation.calls(group, "SetDesiredCapacity") == [] and rotation.standing_by(group) == []
     assert group.asg()["DesiredCapacity"] == size
 
 
@@ -46,7 +41,7 @@ def test_a_weighted_group_surges_by_whole_nodes(tenant):
     rotation.wait_rotated(group, old, 3, new_image)
     assert group.least_serving(3) == 3 and group.undrained() == {}
     assert sorted(rotation.terminated(group)) == sorted(old) and len(rotation.calls(group, "EnterStandby")) == 3
-    assert standing_by(group) == [] and group.asg()["DesiredCapacity"] == 6
+    assert rotation.standing_by(group) == [] and group.asg()["DesiredCapacity"] == 6
 
 
 @pytest.mark.parametrize(("surge", "at_once"), [(2, 2), ("25%", 1)])
@@ -77,11 +72,11 @@ def test_a_replacement_that_never_joins_halts_and_the_old_node_keeps_its_pods(te
     pods = {p["metadata"]["uid"] for p in tenant.pods()}
     tenant.defaults(image=broken)
     group.wait_condition("RotationHalted", reason="ReplacementsNotReady")
-    assert standing_by(group) == [old] and rotation.evictions(tenant) == []
+    assert rotation.standing_by(group) == [old] and rotation.evictions(tenant) == []
     assert {p["metadata"]["uid"] for p in tenant.pods()} == pods
     tenant.defaults(image=new_image)
     rotation.wait_rotated(group, [old], 1, new_image)
-    assert group.least_serving(1) == 1 and standing_by(group) == []
+    assert group.least_serving(1) == 1 and rotation.standing_by(group) == []
 
 
 def test_a_persons_standby_is_left_alone(tenant):
@@ -92,8 +87,8 @@ def test_a_persons_standby_is_left_alone(tenant):
     group.wait(lambda g: g.asg()["MinSize"] == 1, what="room for one less")
     aside, other = group.instances()
     tenant.cloud.boto("autoscaling").enter_standby(AutoScalingGroupName=group.scaling_group, InstanceIds=[aside], ShouldDecrementDesiredCapacity=True)
-    group.wait(lambda g: standing_by(g) == [aside], what="a person's standby")
+    group.wait(lambda g: rotation.standing_by(g) == [aside], what="a person's standby")
     tenant.defaults(image=new_image)
     group.wait(lambda g: other not in g.instances(None), rotation.ROTATION, "the end of the other node")
     group.wait_ready()
-    assert standing_by(group) == [aside] and aside not in rotation.terminated(group)
+    assert rotation.standing_by(group) == [aside] and aside not in rotation.terminated(group)
