@@ -345,7 +345,7 @@ fn who_stands_by_leaves_desired_to_those_in_service() {
     let decision = decide(&Input { victims: Victims::All, drain, ..input(&members, &view, 2) });
     let ends: Vec<_> = (decision.steps.iter())
         .filter_map(|s| match s {
-            Step::Terminate { instance, decrement, .. } => Some((instance.as_str(), *decrement)),
+            NodeStep::Terminate { instance, decrement, .. } => Some((instance.as_str(), *decrement)),
             _ => None,
         })
         .collect();
