@@ -169,6 +169,15 @@ pub struct StrategyProgress {
     /// Kind of that resource.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// Where that resource tells its status: the spec may say something else before it ends.
+    #[serde(rename = "statusJSONPath", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub status_json_path: Option<String>,
+    /// Its word for success.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub status_success_string: Option<String>,
+    /// Its word for failure.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub status_failure_string: Option<String>,
 }
 
 /// A recommendation about spot instances: its event is gone after an hour.

@@ -154,6 +154,54 @@ def test_a_change_that_is_taken_back_waits_for_the_upgrade_that_it_began(tenant)
     assert len(stand_in.created()) == 1
 
 
+def cordoned(group):
+    """The group's nodes that nobody may be scheduled on."""
+    return [n["metadata"]["name"] for n in group.nodes() if n["spec"].get("unschedulable")]
+
+
+@pytest.mark.parametrize("end", ["success", "deletion"])
+def test_after_a_change_to_rolling_update_no_second_one_takes_nodes(tenant, end):
+    """A person who gives a strategy up must not have two controllers drain the same group."""
+    group = strategies.start(tenant, strategies.rolling_upgrade())
+    stand_in = StandIn(group, ROLLING_UPGRADE)
+    strategies.change(tenant)
+    name = stand_in.submitted()
+    stand_in.says(name, "running")
+    group.wait(lambda g: "says `running`" in g.is_("Reconciling")["message"], what="the word of the strategy")
+    (before,) = group.instances()
+    group.patch({"spec": {"strategy": {"type": "rollingUpdate", "crd": None}}})
+    told = group.wait(lambda g: "before spec.strategy was changed" in (g.is_("Reconciling") or {}).get("message", "") and g.is_("Reconciling"), what="the wait")
+    assert f"kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n {tenant.namespace} {name}" in told["message"]
+    assert cordoned(group) == [] and group.instances() == [before]
+    if end == "success":
+        stand_in.says(name, "Completed")
+    else:
+        stand_in.delete(name)
+    group.wait_ready(nodes=1)
+    assert before not in group.instances() and group.pinned() == "2", "the controller's own rotation went on"
+    assert stand_in.deleted() == [] and group.status()["strategyProgress"] == {}
+    assert [e["operation"] for e in group.writes()].count("TerminateInstanceInAutoScalingGroup") == 1
+
+
+def test_another_kind_in_the_template_waits_for_the_resource_of_the_first(tenant):
+    """Its end is seen by its own words, or the second upgrade would wait until a person deletes the first."""
+    group = strategies.start(tenant, strategies.rolling_upgrade())
+    stand_in = StandIn(group, ROLLING_UPGRADE)
+    strategies.change(tenant)
+    name = stand_in.submitted()
+    stand_in.says(name, "running")
+    group.wait(lambda g: "says `running`" in g.is_("Reconciling")["message"], what="the word of the strategy")
+    group.patch({"spec": {"strategy": strategies.workflow()}})
+    group.wait(lambda g: "concurrencyPolicy forbid" in (g.is_("Reconciling") or {}).get("message", ""), what="the policy's word")
+    second = StandIn(group, WORKFLOW)
+    assert second.resources() == []
+    stand_in.says(name, "completed")
+    other = second.submitted()
+    second.replace_nodes()
+    second.says(other, "Succeeded")
+    group.wait_ready(nodes=1)
+
+
 TEMPLATES = [
     ("a function", "{{ env \"HOME\" }}", "InvalidSpec", "there is no function `env`"),
     ("a loop without end", "{{ range 1000000000 }}x{{ end }}", "InvalidSpec", "iterations"),

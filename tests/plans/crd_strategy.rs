@@ -106,6 +106,36 @@ fn plans_are_what_the_golden_files_hold() {
     }
 }
 
+/// The spec says `rollingUpdate` again; what was submitted before is, as the controller sees it, `view`.
+fn switched(view: impl FnOnce(Resource) -> StrategyView) -> World {
+    remembered(looked(active())).with(|w| {
+        let Some(StrategyView::Seen { resources, .. }) = w.state.strategy.take() else { panic!("a resource") };
+        w.state.strategy = Some(view(resources.into_iter().next().expect("a resource")));
+        w.resolved.wanted.crd = None;
+    })
+}
+
+/// Else two would take nodes of one group at once.
+#[test]
+fn after_a_change_to_rolling_update_the_resource_that_is_at_work_is_waited_for() {
+    let cordons = |plan: &Plan| plan.steps.iter().any(|s| s.step.name() == "MarkNode");
+    let left = switched(|resource| StrategyView::Left(Some(resource)));
+    let waiting = left.plan();
+    assert!(waiting.steps.is_empty(), "{waiting:?}");
+    let Outcome::Progressing { message, .. } = &waiting.outcome else { panic!("{:?}", waiting.outcome) };
+    let name = left.status.strategy_resource_name.clone().expect("a name");
+    assert!(message.contains("says `running`") && message.contains("2 nodes are outdated"), "{message}");
+    let command = format!("kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n team {name}");
+    assert!(message.contains(&command), "{message}");
+    assert!(!waiting.facts.status.contains_key("strategyProgress"), "it stays remembered");
+    let blocked = switched(|_| StrategyView::Forbidden("not allowed to get it".into())).plan();
+    assert!(matches!(blocked.outcome, Outcome::Blocked { reason: Reason::MissingPermission, .. }), "{blocked:?}");
+    assert!(!cordons(&blocked), "what cannot be looked at may be at work");
+    let ended = switched(|_| StrategyView::Left(None)).plan();
+    assert!(cordons(&ended), "{ended:?}");
+    assert_eq!(ended.facts.status["strategyProgress"], json!({}), "and nothing is looked at any more");
+}
+
 #[test]
 fn a_lock_stops_no_resource_that_is_at_work() {
     let plan = remembered(looked(active())).with(|w| w.lock = Some("the annotation lock-upgrades")).plan();

@@ -23,8 +23,10 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let rolling = &input.resolved.wanted.strategy;
     let surplus = usize::try_from(group.desired - input.resolved.wanted.max).unwrap_or(0);
     let crd = input.resolved.wanted.crd.as_ref();
+    let left = if crd.is_some() { None } else { strategy::left(input, &members, draft) };
     // What is outdated is then the resource's to replace; what is surplus stays ours, and so does giving nodes back.
-    let victims = if surplus > 0 || crd.is_some() { Victims::Surplus(surplus) } else { Victims::Outdated };
+    let victims =
+        if surplus > 0 || crd.is_some() || left.is_some() { Victims::Surplus(surplus) } else { Victims::Outdated };
     let desired = usize::try_from(group.desired).unwrap_or(0);
     let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
     let version = version.unwrap_or_default();
@@ -65,6 +67,9 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         }));
     }
     tell(&members, decision, surplus, draft);
+    if let Some(left) = left {
+        draft.decide(left);
+    }
     if let Some(crd) = crd.filter(|_| draft.outcome.is_none()) {
         let held = held(input, group, strategy::outdated(&members));
         strategy::nodes(input, crd, &members, held, draft);

@@ -10,7 +10,7 @@ use super::configuration;
 use super::plan::Input;
 use super::resolve::Resolved;
 use super::state::{self, State};
-use crate::api::InstanceGroupStatus;
+use crate::api::{InstanceGroupStatus, StrategyProgress};
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Draft, ObjectStep, Outcome, Phase, Planned, Reason, Recheck, StrategyStep};
 use crate::problem::Problem;
@@ -40,6 +40,8 @@ pub enum StrategyView {
         /// The one of that name, or without it those of this scaling group; and one that was submitted elsewhere before.
         resources: Vec<Resource>,
     },
+    /// Another strategy is wanted now: the one that was submitted last, while it is at work.
+    Left(Option<Resource>),
 }
 
 /// Instances that are to be replaced and are not on their way out already.
@@ -98,6 +100,7 @@ pub fn nodes(input: &Input, crd: &CrdUpgrade, members: &[Member], held: Option<O
     let blocked = |reason, message| Outcome::Blocked { reason, message, deleting: false };
     let (request, kind, resources) = match &input.state.strategy {
         None if !asked(input.status, outdated) => return,
+        Some(StrategyView::Left(_)) => return,
         // Only who plans ahead has not looked.
         None => return draft.decide(waiting(format!("{outdated} nodes are outdated; {} replaces them", crd.crd_name))),
         Some(StrategyView::Refused(problem)) => return draft.decide(blocked(problem.reason, problem.to_string())),
@@ -117,7 +120,7 @@ pub fn nodes(input: &Input, crd: &CrdUpgrade, members: &[Member], held: Option<O
         max_retries: crd.max_retries,
         pause: input.timing.poll,
         longest_pause: input.timing.rest,
-        path: crd.path.to_string(),
+        words: &crd.words,
         outdated,
         rotate_at: input.resolved.wanted.strategy.rotate_at.filter(|at| *at <= input.now),
         now: input.now,
@@ -128,6 +131,25 @@ pub fn nodes(input: &Input, crd: &CrdUpgrade, members: &[Member], held: Option<O
         return draft.decide(held);
     }
     apply(decision, request, kind, members, draft);
+}
+
+/// How a group stands whose spec names another strategy while what was submitted for `crd` is at work: nobody else takes
+/// nodes then. What has ended, or is gone, leaves the status.
+pub fn left(input: &Input, members: &[Member], draft: &mut Draft) -> Option<Outcome> {
+    match &input.state.strategy {
+        Some(StrategyView::Left(Some(resource))) => {
+            Some(waiting(format!("waiting for {}", resource.left_behind(outdated(members)))))
+        }
+        Some(StrategyView::Left(None)) => {
+            draft.facts.status.insert("strategyProgress".into(), json!(StrategyProgress::default()));
+            None
+        }
+        Some(StrategyView::Forbidden(message)) => {
+            let message = message.clone();
+            Some(Outcome::Blocked { reason: Reason::MissingPermission, message, deleting: false })
+        }
+        Some(StrategyView::Refused(_) | StrategyView::Missing(_) | StrategyView::Seen { .. }) | None => None,
+    }
 }
 
 fn apply(decision: Decision, request: &Request, kind: &ResourceKind, members: &[Member], draft: &mut Draft) {

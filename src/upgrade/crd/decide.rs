@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
 use crate::plan::Reason;
 use crate::upgrade::crd::resource::ResourceKind;
+use crate::upgrade::crd::words::Words;
 
 /// A resource that is there.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,8 +62,8 @@ pub struct Input<'a> {
     pub pause: SignedDuration,
     /// The longest such pause.
     pub longest_pause: SignedDuration,
-    /// Where its status is, for people.
-    pub path: String,
+    /// What it is read by.
+    pub words: &'a Words,
     /// How many nodes are outdated.
     pub outdated: usize,
     /// Nodes launched before it are outdated: what ended before it has not replaced them.
@@ -140,24 +141,27 @@ pub fn open(status: &InstanceGroupStatus) -> bool {
     matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
 }
 
-/// The one that was submitted last and has yet to end, when it is not where another one goes now.
-pub fn elsewhere<'a>(status: &'a InstanceGroupStatus, kind: &ResourceKind, namespace: &str) -> Option<Elsewhere<'a>> {
+/// The one that was submitted last and has yet to end, as far as the status tells.
+pub fn last(status: &InstanceGroupStatus) -> Option<Elsewhere<'_>> {
     let progress = status.strategy_progress.as_ref().filter(|_| open(status))?;
     let name = status.strategy_resource_name.as_deref().filter(|name| !name.is_empty())?;
-    let place = status.strategy_resource_namespace.as_deref().filter(|place| !place.is_empty())?;
-    let recorded = progress.api_version.as_deref().and_then(|v| v.split_once('/')).zip(progress.kind.as_deref());
-    let other = recorded.filter(|((group, _), name)| (*group, *name) != (&kind.group, &kind.kind));
-    (other.is_some() || place != namespace).then_some(Elsewhere {
-        kind: other.map(|((group, version), kind)| [group, version, kind]),
-        namespace: place,
-        name,
-    })
+    let namespace = status.strategy_resource_namespace.as_deref().filter(|place| !place.is_empty())?;
+    let version = progress.api_version.as_deref().and_then(|v| v.split_once('/'));
+    let kind = version.zip(progress.kind.as_deref()).map(|((group, version), kind)| [group, version, kind]);
+    Some(Elsewhere { kind, namespace, name })
 }
 
-/// Where a resource is that was submitted before its template was changed.
+/// The same, when it is not where another one goes now.
+pub fn elsewhere<'a>(status: &'a InstanceGroupStatus, kind: &ResourceKind, namespace: &str) -> Option<Elsewhere<'a>> {
+    let last = last(status)?;
+    let other = last.kind.filter(|[group, _, name]| (*group, *name) != (&kind.group, &kind.kind));
+    (other.is_some() || last.namespace != namespace).then_some(Elsewhere { kind: other, ..last })
+}
+
+/// Where a resource is that was submitted before its template, or the strategy, was changed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elsewhere<'a> {
-    /// API group, version and kind; `None` where it is of the same kind.
+    /// API group, version and kind; `None` where it is of the same kind, or none is recorded.
     pub kind: Option<[&'a str; 3]>,
     /// Its namespace.
     pub namespace: &'a str,
@@ -221,6 +225,9 @@ impl Input<'_> {
             uid: uid.map(str::to_owned),
             api_version: Some(format!("{group}/{version}")),
             kind: Some(kind.clone()),
+            status_json_path: Some(self.words.path.to_string()),
+            status_success_string: Some(self.words.success.clone()),
+            status_failure_string: Some(self.words.failure.clone()),
         }
     }
 
@@ -240,8 +247,7 @@ impl Input<'_> {
 fn there(input: &Input, resource: &Resource) -> Decision {
     let named = input.named(input.wanted);
     let memory = input.remembered();
-    let ended = matches!(resource.phase, Phase::Succeeded | Phase::Failed);
-    if let Some(decision) = others(input).filter(|_| ended && memory.is_none() && input.outdated > 0) {
+    if let Some(decision) = others(input).filter(|_| resource.phase.ended() && memory.is_none() && input.outdated > 0) {
         return decision;
     }
     let remembers = |state: &str| {
@@ -252,13 +258,13 @@ fn there(input: &Input, resource: &Resource) -> Decision {
         Phase::Unreadable(what) => {
             let message = format!(
                 "spec.strategy.crd.statusJSONPath `{}` leads to {what} in {named}; name the field that holds its status as one text",
-                input.path
+                input.words.path
             );
             seen(input, blocked(Reason::InvalidSpec, message), state::SUBMITTED, resource)
         }
         Phase::Active(word) => {
-            let word = if word.is_empty() { "says nothing yet".to_owned() } else { format!("says `{}`", short(word)) };
-            let (path, outdated) = (&input.path, input.outdated);
+            let word = says(word);
+            let (path, outdated) = (&input.words.path, input.outdated);
             let message = format!("{named}, which {word} in {path}; {outdated} nodes are outdated");
             seen(input, waiting(message), state::SUBMITTED, resource)
         }
@@ -331,11 +337,38 @@ fn nothing_wanted(input: &Input) -> Decision {
 
 /// Resources of other names for the same scaling group that have not ended.
 fn active<'a>(input: &'a Input) -> impl Iterator<Item = &'a Resource> {
-    let ended = |r: &Resource| matches!(r.phase, Phase::Succeeded | Phase::Failed);
-    input.resources.iter().filter(move |r| r.ours && !input.is_wanted(r) && (r.deleting || !ended(r)))
+    input.resources.iter().filter(|r| !input.is_wanted(r) && r.at_work())
+}
+
+impl Phase {
+    /// Whether it is over.
+    pub fn ended(&self) -> bool {
+        matches!(self, Phase::Succeeded | Phase::Failed)
+    }
 }
 
 impl Resource {
+    /// Whether it may take nodes of this group still.
+    pub fn at_work(&self) -> bool {
+        self.ours && (self.deleting || !self.phase.ended())
+    }
+
+    /// What is waited for when it was submitted before another strategy was wanted, and how a person ends it.
+    pub fn left_behind(&self, outdated: usize) -> String {
+        let named = self.named();
+        if self.deleting {
+            return format!("{named} to be gone; {outdated} nodes are outdated");
+        }
+        let word = match &self.phase {
+            Phase::Active(word) => says(word),
+            Phase::Unreadable(_) | Phase::Succeeded | Phase::Failed => "does not say that it has ended".into(),
+        };
+        let Resource { kind: ResourceKind { group, plural, .. }, namespace, name, .. } = self;
+        format!(
+            "{named}, which was submitted before spec.strategy was changed and {word}; {outdated} nodes are outdated; wait for its end, or delete it (kubectl delete {plural}.{group} -n {namespace} {name})"
+        )
+    }
+
     fn named(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
@@ -431,6 +464,9 @@ fn seen(input: &Input, decision: Decision, state: &str, resource: &Resource) -> 
 }
 
 /// A word of another controller, which may be long.
-fn short(word: &str) -> String {
-    word.chars().take(60).collect()
+fn says(word: &str) -> String {
+    if word.is_empty() {
+        return "says nothing yet".into();
+    }
+    format!("says `{}`", word.chars().take(60).collect::<String>())
 }

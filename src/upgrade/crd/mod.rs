@@ -7,6 +7,7 @@ pub mod resource;
 pub mod root;
 pub mod status_path;
 pub mod template;
+pub mod words;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use crate::boundaries::Policy;
 use crate::redact::Redacted;
 pub use resource::{Request, ResourceKind, Served};
 pub use status_path::StatusPath;
+pub use words::Words;
 
 /// Where the template stands.
 pub const TEMPLATE: &str = "spec.strategy.crd.spec";
@@ -35,12 +37,8 @@ pub struct CrdUpgrade {
     pub concurrency: ConcurrencyPolicy,
     /// How often a resource that failed is submitted again; `None` means for ever.
     pub max_retries: Option<i64>,
-    /// Where the resource tells its status.
-    pub path: StatusPath,
-    /// The status that means success, in any case.
-    pub success: String,
-    /// The status that means failure, in any case.
-    pub failure: String,
+    /// What its resource is read by.
+    pub words: Words,
     /// The merged spec, for the template.
     pub spec: Redacted<Value>,
     /// The group's own labels and its annotations after the merge, for the template.

@@ -11,9 +11,9 @@ use crate::observe::{ObserveError, Observed, Observer};
 use crate::provisioner::eks::resolve::Resolved;
 use crate::provisioner::eks::state::State;
 use crate::upgrade::Member;
-use crate::upgrade::crd::CrdUpgrade;
-use crate::upgrade::crd::decide::{Elsewhere, Phase, Resource, elsewhere};
+use crate::upgrade::crd::decide::{Elsewhere, Phase, Resource, elsewhere, last};
 use crate::upgrade::crd::resource::{Request, ResourceKind, fits};
+use crate::upgrade::crd::{CrdUpgrade, Words};
 
 /// What there is, when somebody has a reason to ask.
 pub async fn look(
@@ -23,7 +23,8 @@ pub async fn look(
     state: &State,
     members: &[Member],
 ) -> Observed<Option<StrategyView>> {
-    let (Some(crd), Some(group)) = (&resolved.wanted.crd, &state.group) else { return Ok(None) };
+    let Some(group) = &state.group else { return Ok(None) };
+    let Some(crd) = &resolved.wanted.crd else { return answer(left(o, &group.name, status).await) };
     if !asked(status, outdated(members)) {
         return Ok(None);
     }
@@ -31,8 +32,12 @@ pub async fn look(
         Ok(request) => request,
         Err(problem) => return Ok(Some(StrategyView::Refused(problem))),
     };
-    match resources(o, crd, request, &group.name, status).await {
-        Ok(view) => Ok(Some(view)),
+    answer(resources(o, crd, request, &group.name, status).await.map(Some))
+}
+
+fn answer(seen: Result<Option<StrategyView>, ClusterError>) -> Observed<Option<StrategyView>> {
+    match seen {
+        Ok(view) => Ok(view),
         Err(error @ ClusterError::Forbidden { .. }) => Ok(Some(StrategyView::Forbidden(error.to_string()))),
         Err(error) => Err(ObserveError::Cluster(error)),
     }
@@ -56,34 +61,63 @@ async fn resources(
         Some(wanted) => vec![wanted],
         None => o.cluster.strategy_resources(&kind, &request.namespace, scaling_group).await?,
     };
-    let mut resources: Vec<_> = found.iter().map(|object| resource(object, &kind, crd, scaling_group)).collect();
+    let read = |object: &Value| {
+        let name = object["metadata"]["name"].as_str();
+        let remembered = name != Some(&request.name) && name == status.strategy_resource_name.as_deref();
+        let recorded = recorded(status).filter(|_| remembered);
+        resource(object, &kind, scaling_group, recorded.iter().chain([&crd.words]))
+    };
+    let mut resources: Vec<_> = found.iter().map(read).collect();
     if let Some(place) = elsewhere(status, &kind, &request.namespace) {
-        resources.extend(former(o, crd, &kind, &place, scaling_group).await?);
+        let recorded = recorded(status);
+        let words = recorded.iter().chain([&crd.words]);
+        resources.extend(former(o, Some(&kind), &place, scaling_group, words).await?);
     }
     Ok(StrategyView::Seen { request, kind, resources })
 }
 
-/// What was submitted last, before the template said another kind or namespace.
+/// What was submitted last, before another strategy was wanted; `None` when the status names nothing that has yet to end.
+async fn left(
+    o: &Observer<'_>,
+    scaling_group: &str,
+    status: &InstanceGroupStatus,
+) -> Result<Option<StrategyView>, ClusterError> {
+    let Some(place) = last(status).filter(|place| place.kind.is_some()) else { return Ok(None) };
+    let found = former(o, None, &place, scaling_group, recorded(status).iter()).await?;
+    Ok(Some(StrategyView::Left(found.filter(Resource::at_work))))
+}
+
+fn recorded(status: &InstanceGroupStatus) -> Option<Words> {
+    Words::recorded(status.strategy_progress.as_ref()?)
+}
+
+/// What was submitted last, before the template said another kind or namespace, or the spec another strategy.
 async fn former(
     o: &Observer<'_>,
-    crd: &CrdUpgrade,
-    kind: &ResourceKind,
+    kind: Option<&ResourceKind>,
     place: &Elsewhere<'_>,
     scaling_group: &str,
+    words: impl Iterator<Item = &Words>,
 ) -> Result<Option<Resource>, ClusterError> {
-    let kind = match place.kind {
-        None => kind.clone(),
-        Some([group, version, name]) => {
+    let kind = match (place.kind, kind) {
+        (None, None) => return Ok(None),
+        (None, Some(kind)) => kind.clone(),
+        (Some([group, version, name]), _) => {
             // Resources of a kind that is served no more are gone with it.
             let Some(served) = o.cluster.served(group, version, name).await? else { return Ok(None) };
             ResourceKind { group: group.into(), version: version.into(), kind: name.into(), plural: served.plural }
         }
     };
     let found = o.cluster.strategy_resource(&kind, place.namespace, place.name).await?;
-    Ok(found.map(|object| resource(&object, &kind, crd, scaling_group)))
+    Ok(found.map(|object| resource(&object, &kind, scaling_group, words)))
 }
 
-fn resource(object: &Value, kind: &ResourceKind, crd: &CrdUpgrade, scaling_group: &str) -> Resource {
+fn resource<'w>(
+    object: &Value,
+    kind: &ResourceKind,
+    scaling_group: &str,
+    words: impl Iterator<Item = &'w Words>,
+) -> Resource {
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
     let note = |name: &str| metadata["annotations"][name].as_str();
@@ -96,15 +130,12 @@ fn resource(object: &Value, kind: &ResourceKind, crd: &CrdUpgrade, scaling_group
         ours: note(annotation::MANAGED_BY) == Some(annotation::MANAGED_BY_VALUE)
             && note(annotation::UPGRADE_SCOPE) == Some(scaling_group),
         deleting: metadata["deletionTimestamp"].is_string(),
-        phase: phase(object, crd),
+        phase: phase(object, words),
     }
 }
 
-fn phase(object: &Value, crd: &CrdUpgrade) -> Phase {
-    match crd.path.read(object) {
-        Err(what) => Phase::Unreadable(what),
-        Ok(word) if word.eq_ignore_ascii_case(&crd.success) => Phase::Succeeded,
-        Ok(word) if word.eq_ignore_ascii_case(&crd.failure) => Phase::Failed,
-        Ok(word) => Phase::Active(word),
-    }
+/// What a resource says by any of the words that it may be read by: its end, or the last one's answer.
+fn phase<'w>(object: &Value, words: impl Iterator<Item = &'w Words>) -> Phase {
+    let nothing = Phase::Unreadable("nothing that is known");
+    words.map(|words| words.phase(object)).fold(nothing, |found, next| if found.ended() { found } else { next })
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::api::{ConcurrencyPolicy, GroupId, InstanceGroupSpec, StrategyType};
 use crate::problem::{Problem, Problems, set};
 use crate::redact::Redacted;
-use crate::upgrade::crd::{Allowed, CrdUpgrade, StatusPath, template};
+use crate::upgrade::crd::{Allowed, CrdUpgrade, StatusPath, Words, template};
 
 /// The strategy `crd`, when the spec asks for it. Whom the admin allows what is not known here.
 pub(super) fn crd(
@@ -55,9 +55,7 @@ pub(super) fn crd(
         crd_name,
         concurrency: policy.unwrap_or(ConcurrencyPolicy::Forbid),
         max_retries: (retries != -1).then_some(retries),
-        path: parsed?,
-        success,
-        failure,
+        words: Words { path: parsed?, success, failure },
         spec: Redacted::new(json!(spec)),
         metadata: Redacted::new(json!({ "labels": id.labels, "annotations": annotations })),
         allowed: Allowed::default(),

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
 use crate::plan::Reason;
-use crate::upgrade::crd::ResourceKind;
 use crate::upgrade::crd::decide::{
     Act, Decision, Elsewhere, Input, Phase, Resource, Stand, decide, elsewhere, open, state,
 };
+use crate::upgrade::crd::{ResourceKind, StatusPath, Words};
 
 const WANTED: &str = "up-20260101000000-3";
 
@@ -51,7 +51,11 @@ impl World {
             max_retries: self.max_retries,
             pause: SignedDuration::from_secs(15),
             longest_pause: SignedDuration::from_mins(5),
-            path: ".status.phase".into(),
+            words: &Words {
+                path: StatusPath::parse(".status.phase").expect("a path"),
+                success: "Succeeded".into(),
+                failure: "Failed".into(),
+            },
             outdated: self.outdated,
             rotate_at: self.rotate_at,
             now: self.now,

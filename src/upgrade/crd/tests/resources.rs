@@ -1,13 +1,14 @@
 //! What a template renders to is judged, and where a status is.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::render;
 use crate::boundaries::{Boundaries, Policy};
 use crate::plan::Reason;
 use crate::provisioner::Problem;
+use crate::upgrade::crd::decide::Phase;
 use crate::upgrade::crd::resource::{Purpose, Request, Served, fits, request};
-use crate::upgrade::crd::{Allowed, StatusPath};
+use crate::upgrade::crd::{Allowed, StatusPath, Words};
 
 fn policy(text: &str) -> Policy {
     let data = [("policy".to_owned(), text.to_owned())].into();
@@ -200,6 +201,24 @@ fn a_status_is_one_text_at_the_end_of_a_path() {
     }
     for path in ["", ".", "..", ".status..phase", ".status[0]", "{.status.phase", ".status.*", "$"] {
         assert_eq!(StatusPath::parse(path), None, "{path}");
+    }
+}
+
+/// A resource must end by the words that it was submitted with, whatever the spec says by then.
+#[test]
+fn what_was_submitted_is_read_by_the_words_on_record() {
+    let of = |progress: &Value| Words::recorded(&serde_json::from_value(progress.clone()).expect("progress"));
+    let whole =
+        json!({"statusJSONPath": ".status.phase", "statusSuccessString": "done", "statusFailureString": "broken"});
+    let words = of(&whole).expect("words");
+    let phase = |word: &str| words.phase(&json!({"status": {"phase": word}}));
+    assert_eq!((phase("Done"), phase("BROKEN")), (Phase::Succeeded, Phase::Failed));
+    assert_eq!(phase("at it"), Phase::Active("at it".into()));
+    assert_eq!(words.phase(&json!({"status": {"phase": {}}})), Phase::Unreadable("an object"));
+    for field in ["statusJSONPath", "statusSuccessString", "statusFailureString"] {
+        let mut part = whole.clone();
+        part[field] = json!("");
+        assert_eq!(of(&part), None, "{field}");
     }
 }
 

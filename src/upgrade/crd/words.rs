@@ -1,0 +1,40 @@
+//! Where a resource tells how it stands, and which of its words mean the end.
+
+use serde_json::Value;
+
+use super::StatusPath;
+use super::decide::Phase;
+use crate::api::StrategyProgress;
+
+/// What a resource is read by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// Where the resource tells its status.
+    pub path: StatusPath,
+    /// The status that means success, in any case.
+    pub success: String,
+    /// The status that means failure, in any case.
+    pub failure: String,
+}
+
+impl Words {
+    /// Those by which the resource was read that the status remembers, whatever the spec says now.
+    pub fn recorded(progress: &StrategyProgress) -> Option<Self> {
+        let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
+        Some(Words {
+            path: StatusPath::parse(progress.status_json_path.as_deref()?)?,
+            success: text(&progress.status_success_string)?,
+            failure: text(&progress.status_failure_string)?,
+        })
+    }
+
+    /// What a resource says of itself.
+    pub fn phase(&self, object: &Value) -> Phase {
+        match self.path.read(object) {
+            Err(what) => Phase::Unreadable(what),
+            Ok(word) if word.eq_ignore_ascii_case(&self.success) => Phase::Succeeded,
+            Ok(word) if word.eq_ignore_ascii_case(&self.failure) => Phase::Failed,
+            Ok(word) => Phase::Active(word),
+        }
+    }
+}
