@@ -65,6 +65,28 @@ def test_filters_choose_types_and_pages_go_on_with_them(aws):
     assert (large["NetworkInfo"]["MaximumNetworkInterfaces"], large["NetworkInfo"]["Ipv4AddressesPerInterface"]) == (3, 10)
 
 
+def test_wildcards_in_filters_choose_names_and_offers(aws, simulator):
+    """Amazon EC2 User Guide, "List and filter using the CLI and API": * is zero or more characters, ? zero or one; a backslash escapes."""
+
+    def chosen(*values):
+        condition = [{"Name": "instance-type", "Values": list(values)}]
+        items = aws.ec2.describe_instance_types(Filters=condition)["InstanceTypes"]
+        zones = pages(aws.ec2.describe_instance_type_offerings, "InstanceTypeOfferings", LocationType="availability-zone", Filters=condition)[1]
+        names = {item["InstanceType"] for item in items}
+        assert names == {offer["InstanceType"] for offer in zones}
+        return names
+
+    family = chosen("m5*")
+    assert {"m5.large", "m5a.large", "m5dn.24xlarge", "m5.metal"} <= family
+    assert all(name.startswith("m5") for name in family) and len(family) > 50
+    assert chosen("m5*", "t1*") == family | {"t1.micro"}
+    assert chosen("m5?.large") == {"m5.large", "m5a.large", "m5d.large", "m5n.large"}
+    assert chosen("m5\\*.large") == chosen("M5.large") == set()
+    too_many = [{"Name": "instance-type", "Values": [f"m{n}*" for n in range(201)]}]
+    for call in (aws.ec2.describe_instance_types, aws.ec2.describe_instance_type_offerings):
+        assert refusal(call, Filters=too_many)[0] == "FilterLimitExceeded"
+
+
 @pytest.mark.moto_too
 def test_types_that_do_not_exist_are_all_named(aws):
     """Amazon EC2 API Reference, "Common client errors": InvalidInstanceType."""

@@ -21,7 +21,7 @@ from moto.ec2.responses.instances import InstanceResponse
 
 from .ec2 import plain
 from .errors import Refused
-from .templates import matches, page
+from .templates import check_filters, matches, page
 
 LAUNCHABLE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 
@@ -97,7 +97,10 @@ def mend(world: Any) -> None:
         unknown = [name for name in names if name not in INSTANCE_TYPES]
         if unknown:
             raise Refused("InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(unknown)}]")
-        found = self.ec2_backend.describe_instance_types(names, self._filters_from_querystring())
+        filters = self._filters_from_querystring()
+        patterns = filters.pop("instance-type", None)
+        found = self.ec2_backend.describe_instance_types(names, filters)
+        found = [kind for kind in found if patterns is None or matches(kind["InstanceType"], patterns)]
         found, token = page(found, params.get("NextToken"), size)
         return ActionResult({"InstanceTypes": found, "NextToken": token})
 
@@ -106,7 +109,7 @@ def mend(world: Any) -> None:
         size = page_size(params.get("MaxResults"), 1000)
         found = world.catalogue.offerings(params.get("LocationType") or "region")
         keys = {"instance-type": "InstanceType", "location": "Location"}
-        for condition in params.get("Filters", []):
+        for condition in check_filters(params.get("Filters", [])):
             if condition["Name"] not in keys:
                 raise Refused("InvalidParameterValue", f"The filter '{condition['Name']}' is invalid")
             found = [item for item in found if matches(item[keys[condition["Name"]]], condition.get("Values", []))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
-import fnmatch
+import functools
 import json
 import re
 from dataclasses import dataclass, field
@@ -179,8 +179,18 @@ def version_or_refuse(template: Template, wanted: str) -> Version:
 
 
 def matches(value: str, patterns: list[str]) -> bool:
-    """Whether a value matches one of a filter's values, with * and ? as wildcards."""
-    return any(fnmatch.fnmatchcase(value, pattern.replace("[", "[[]")) for pattern in patterns)
+    """Whether a value matches one of a filter's values: * is any characters, ? at most one, a backslash takes a sign as it is.
+
+    Amazon EC2 User Guide, "List and filter using the CLI and API".
+    """
+    return any(wildcards(pattern).fullmatch(value) for pattern in patterns)
+
+
+@functools.cache
+def wildcards(pattern: str) -> re.Pattern[str]:
+    """A filter's value as a regular expression."""
+    signs = re.findall(r"\\.|.", pattern, re.DOTALL)
+    return re.compile("".join({"*": ".*", "?": ".?"}.get(sign) or re.escape(sign[-1]) for sign in signs), re.DOTALL)
 
 
 def check_filters(filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
