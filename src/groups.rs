@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 
 use crate::api::names::condition;
-use crate::api::{GroupId, InstanceGroup, InstanceGroupStatus, ProvisionerKind, identity};
+use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, identity};
 use crate::auth::aws_auth::without_path;
 
 /// A stored object, decoded or not.
@@ -27,6 +27,7 @@ struct Inner {
     without_entry: Relation,
     scaling_groups: Relation,
     namespaces: Relation,
+    types: Relation,
     lines: HashMap<String, BTreeSet<(String, String)>>,
     new_ones: BTreeMap<String, GroupId>,
 }
@@ -41,6 +42,7 @@ struct Entry {
     /// The cluster in whose line it waits, and since when.
     waits: Option<(String, String)>,
     namespace: String,
+    types: BTreeSet<String>,
 }
 
 /// Keys of groups (`namespace/name`) by what they share.
@@ -83,6 +85,7 @@ impl GroupIndex {
         inner.take_out(&key);
         let mut entry = Entry { namespace, ..Entry::default() };
         if let Ok(group) = &stored.0 {
+            entry.types = types(&group.spec);
             match &group.status {
                 Some(status) => {
                     entry.auth = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
@@ -160,6 +163,11 @@ impl GroupIndex {
         self.read().namespaces.of(namespace)
     }
 
+    /// The instance types that groups of the provisioner eks name, without what defaults add.
+    pub fn instance_types(&self) -> Vec<String> {
+        self.read().types.0.keys().cloned().collect()
+    }
+
     /// Groups other than `key` that nobody has looked at yet.
     pub fn new_ones(&self, key: &str) -> Vec<GroupId> {
         self.read().new_ones.iter().filter(|(other, _)| *other != key).map(|(_, id)| id.clone()).collect()
@@ -172,6 +180,7 @@ impl Inner {
         entry.role.iter().for_each(|role| self.roles.insert(role, &key));
         entry.role.iter().filter(|_| entry.without_entry).for_each(|role| self.without_entry.insert(role, &key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.insert(name, &key));
+        entry.types.iter().for_each(|name| self.types.insert(name, &key));
         if let Some((cluster, since)) = &entry.waits {
             self.lines.entry(cluster.clone()).or_default().insert((since.clone(), key.clone()));
         }
@@ -187,6 +196,7 @@ impl Inner {
         entry.role.iter().for_each(|role| self.without_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.remove(name, key));
         self.namespaces.remove(&entry.namespace, key);
+        entry.types.iter().for_each(|name| self.types.remove(name, key));
         let Some((cluster, since)) = entry.waits else { return };
         if let Some(line) = self.lines.get_mut(&cluster) {
             line.remove(&(since, key.to_owned()));
@@ -195,6 +205,15 @@ impl Inner {
             }
         }
     }
+}
+
+fn types(spec: &InstanceGroupSpec) -> BTreeSet<String> {
+    let configuration = spec.eks.iter().flat_map(|eks| &eks.configuration);
+    let named = configuration.flat_map(|c| {
+        let mixed = c.mixed_instances_policy.iter().flat_map(|m| m.instance_types.iter().flatten());
+        c.instance_type.iter().chain(mixed.flat_map(|t| &t.r#type))
+    });
+    named.cloned().collect()
 }
 
 /// A group that cannot go on lets the others pass.
@@ -269,6 +288,26 @@ mod tests {
         index.put(&made("a", "arn:r", &[]));
         assert!(index.new_ones("team/b").is_empty());
         assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
+    }
+
+    #[test]
+    fn the_types_that_groups_name_are_told_while_they_name_them() {
+        let index = GroupIndex::default();
+        let names = |group: &str, spec: Value| {
+            let mut object = serde_json::to_value(stored(group, Value::Null).0.unwrap()).unwrap();
+            object["spec"] = spec;
+            index.put(&DeserializeGuard(Ok(serde_json::from_value(object).unwrap())));
+        };
+        let mixed = json!({ "instanceType": "m5.large", "mixedInstancesPolicy": { "instanceTypes": [{ "type": "m5a.large" }] } });
+        names("a", json!({ "eks": { "configuration": mixed } }));
+        names("b", json!({ "eks": { "configuration": { "instanceType": "m5.large" } } }));
+        assert_eq!(index.instance_types().len(), 2);
+        names("a", json!({ "eks": { "configuration": { "instanceType": "c5.large" } } }));
+        let mut told = index.instance_types();
+        told.sort();
+        assert_eq!(told, ["c5.large", "m5.large"]);
+        index.remove("team/b");
+        assert_eq!(index.instance_types(), ["c5.large"]);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::types::InstanceType;
 
-/// Every instance type of a region, indexed once: what is asked of it afterwards costs as much as the answer is long.
+/// The instance types of a line or of more, indexed once: what is asked of them afterwards costs as much as the answer
+/// is long.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     /// Types by what makes them alike, in the order of their names.
@@ -19,23 +20,32 @@ pub struct Catalogue {
 /// What makes types alike: family, generation, architecture and size.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Kind {
-    family: String,
-    generation: String,
+    /// Family and generation.
+    line: String,
     architecture: String,
     vcpus: i32,
     memory: i64,
     metal: bool,
 }
 
-/// `m5dn.large` is of the family m and its generation 5; what follows tells variants of the same size.
+/// The family and generation of a type by its name: `m5` of `m5dn.large`; types of another line are never like it.
+/// `None` for what can be no type's name.
+pub fn line(name: &str) -> Option<&str> {
+    let (family, size) = name.split_once('.')?;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let digits = family.find(|c: char| c.is_ascii_digit()).filter(|at| *at > 0)?;
+    if size.is_empty() || !family.chars().chain(size.chars()).all(plain) {
+        return None;
+    }
+    let rest = family[digits..].find(|c: char| !c.is_ascii_digit());
+    Some(&family[..rest.map_or(family.len(), |at| digits + at)])
+}
+
+/// What follows the line in a name tells variants of the same size.
 fn kind(of: &InstanceType) -> Option<Kind> {
-    let (family, size) = of.name.split_once('.')?;
-    let letters = family.find(|c: char| c.is_ascii_digit())?;
-    let (family, rest) = family.split_at(letters);
-    let generation = rest.chars().take_while(char::is_ascii_digit).collect();
+    let (_, size) = of.name.split_once('.')?;
     Some(Kind {
-        family: family.into(),
-        generation,
+        line: line(&of.name)?.into(),
         architecture: of.architecture()?.into(),
         vcpus: of.vcpus,
         memory: of.memory,
@@ -126,6 +136,26 @@ mod tests {
             ("no.such", vec![]),
         ] {
             assert_eq!(catalogue.like(name), like, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_the_family_and_the_generation() {
+        for (name, told) in [
+            ("m5dn.large", Some("m5")),
+            ("c7i-flex.large", Some("c7")),
+            ("im4gn.large", Some("im4")),
+            ("u-6tb1.metal", Some("u-6")),
+            ("m10a.large", Some("m10")),
+            ("m5", None),
+            ("m.large", None),
+            ("5.large", None),
+            ("m*5.large", None),
+            ("m5.*", None),
+            ("m5.", None),
+            ("", None),
+        ] {
+            assert_eq!(line(name), told, "{name}");
         }
     }
 

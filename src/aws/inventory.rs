@@ -9,6 +9,7 @@ mod access;
 mod ages;
 mod batched;
 mod fargate;
+mod instance_types;
 mod instances;
 mod listing;
 mod nodegroups;
@@ -20,7 +21,6 @@ mod tests;
 mod writes;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ use futures::future::{try_join, try_join_all};
 use jiff::Timestamp;
 
 use super::{
-    AccessEntry, Aws, AwsResult, Catalogue, Cluster, Image, InstanceProfile, InstanceType, LaunchConfiguration,
-    LaunchTemplate, LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    AccessEntry, Aws, AwsResult, Cluster, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
+    NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 use batched::{Batched, MaxAge};
 use instances::Instances;
@@ -60,9 +60,7 @@ pub struct Inventory {
     subnets: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     security_groups: Arc<Batched<Arc<Vec<NetworkObject>>>>,
     elsewhere: Arc<Batched<NetworkObject>>,
-    instance_types: Arc<Batched<InstanceType>>,
-    catalogue: Arc<Batched<Arc<Catalogue>>>,
-    refreshing: Arc<AtomicBool>,
+    instance_types: instance_types::InstanceTypeCaches,
     amis: Arc<Batched<Image>>,
     images: Arc<Batched<String>>,
     fargate: fargate::FargateCaches,
@@ -70,8 +68,6 @@ pub struct Inventory {
 
 /// There is one list of instance profiles.
 const PROFILES: &str = "profiles";
-/// There is one catalogue of instance types.
-const CATALOGUE: &str = "catalogue";
 /// What never changes is kept for the life of the process.
 const FOR_EVER: Duration = Duration::MAX;
 
@@ -83,7 +79,7 @@ impl Inventory {
 
     /// The same with other windows and ages.
     pub fn with_ages(aws: Aws, ages: Ages) -> Arc<Self> {
-        use ages::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, TYPES, VERSIONS};
+        use ages::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, VERSIONS};
         let instances = Arc::new(Mutex::default());
         let launches = Batched::new(INSTANCES, ages, reads::launches(&aws));
         Arc::new(Inventory {
@@ -105,11 +101,9 @@ impl Inventory {
             access_entries: Batched::new(1, ages, access::entries(&aws)),
             subnets: Batched::new(1, ages, reads::subnets(&aws)),
             security_groups: Batched::new(1, ages, reads::security_groups(&aws)),
-            catalogue: Batched::new(1, ages, reads::catalogue(&aws)),
-            refreshing: Arc::default(),
             elsewhere: Batched::new(IDS, ages, reads::elsewhere(&aws)),
             amis: Batched::new(IDS, ages, reads::amis(&aws)),
-            instance_types: Batched::new(TYPES, ages, reads::instance_types(&aws)),
+            instance_types: instance_types::InstanceTypeCaches::new(&aws, ages),
             images: Batched::new(PARAMETERS, ages, reads::images(&aws)),
             instances,
             ages,
@@ -254,28 +248,5 @@ impl Inventory {
     /// The AMI that a public parameter names, read once for all groups that share it.
     pub async fn image(&self, parameter: &str, max_age: Duration) -> AwsResult<Option<String>> {
         self.images.get(parameter, max_age).await
-    }
-
-    /// An instance type, which never changes; several asked for together are one call.
-    pub async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
-        self.instance_types.get(name, MaxAge { present: FOR_EVER, absent: self.ages.absent }).await
-    }
-
-    /// Every instance type of the region. The first who asks waits for it; when it is a day old it is read again, and
-    /// who asks meanwhile gets the old one.
-    pub async fn catalogue(&self) -> AwsResult<Arc<Catalogue>> {
-        let kept = MaxAge { present: FOR_EVER, absent: Duration::ZERO };
-        let found = self.catalogue.read(CATALOGUE, kept, 0).await?;
-        if found.at.elapsed() >= self.ages.catalogue && !self.refreshing.swap(true, Ordering::AcqRel) {
-            let (catalogue, refreshing, ages) = (self.catalogue.clone(), self.refreshing.clone(), self.ages);
-            tokio::spawn(async move {
-                if let Err(error) = catalogue.get(CATALOGUE, ages.catalogue).await {
-                    tracing::warn!(%error, "the catalogue of instance types was not read again; the old one stays");
-                    tokio::time::sleep(ages.absent).await;
-                }
-                refreshing.store(false, Ordering::Release);
-            });
-        }
-        Ok(found.value.unwrap_or_default())
     }
 }

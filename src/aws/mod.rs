@@ -118,10 +118,10 @@ pub trait Ec2: Send + Sync {
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>>;
-    /// DescribeInstanceTypes of all types of the region, every page.
-    async fn all_instance_types(&self) -> AwsResult<Vec<InstanceType>>;
-    /// DescribeInstanceTypeOfferings by availability zone, every page: (type, zone).
-    async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>>;
+    /// DescribeInstanceTypes of all types whose names start with one of at most 200 beginnings, every page.
+    async fn instance_types_from(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>>;
+    /// DescribeInstanceTypeOfferings of the same by availability zone, every page: (type, zone).
+    async fn instance_type_offers(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>>;
     /// DescribeImages for at most 100 ids: the available ones that this account may launch, deprecated ones included.
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>>;
     /// One action with `DryRun`, about a template and tags where it needs them: an error where AWS would refuse it.

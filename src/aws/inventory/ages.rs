@@ -59,6 +59,8 @@ pub(super) mod limits {
     pub const PARAMETERS: usize = 10;
     pub const INSTANCES: usize = 100;
     pub const TYPES: usize = 100;
+    /// A line has up to 160 types.
+    pub const LINES: usize = 20;
     pub const IDS: usize = 100;
     /// From this many templates on, one listing of every default version is cheaper than a call for each.
     pub const LIST_DEFAULTS: usize = 4;

@@ -67,6 +67,8 @@ struct Slot<V> {
     made: Option<Instant>,
     /// Somebody will ask for it soon.
     expected: bool,
+    /// How old it might be for whoever asked last.
+    asked: Duration,
     flight: Option<Flight<V>>,
 }
 
@@ -92,7 +94,7 @@ enum Asked<V> {
 
 impl<V> Default for Slot<V> {
     fn default() -> Self {
-        Slot { reading: None, not_before: 0, made: None, expected: false, flight: None }
+        Slot { reading: None, not_before: 0, made: None, expected: false, asked: Duration::MAX, flight: None }
     }
 }
 
@@ -189,7 +191,8 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
 
     fn ask(self: &Arc<Self>, key: &str, max_age: MaxAge, not_before: u64) -> Asked<V> {
         let mut state = self.lock();
-        if let Some(slot) = state.slots.get(key) {
+        if let Some(slot) = state.slots.get_mut(key) {
+            slot.asked = max_age.present;
             let from = slot.not_before.max(not_before);
             if let Some(reading) = slot.reading.as_ref().filter(|r| r.turn >= from) {
                 let age = if reading.value.is_some() { max_age.present } else { max_age.absent };
@@ -284,7 +287,8 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
     }
 
     /// Names to fill a batch's spare room with, so that a resync's questions find their answers there, those after a
-    /// write of ours, and those about groups that are new together.
+    /// write of ours, those about groups that are new together, and those of groups in flux, which look at the same
+    /// moment and yet not all at once.
     fn oldest(&self, state: &State<V>, keys: &[String]) -> Vec<String> {
         let spare = self.limit.saturating_sub(keys.len());
         if spare == 0 {
@@ -292,7 +296,7 @@ impl<V: Clone + Send + Sync + 'static> Batched<V> {
         }
         let old = |slot: &Slot<V>| match &slot.reading {
             None => slot.expected,
-            Some(reading) => reading.turn < slot.not_before || reading.at.elapsed() >= self.ages.fill,
+            Some(reading) => reading.turn < slot.not_before || reading.at.elapsed() >= self.ages.fill.min(slot.asked),
         };
         let mut old: Vec<(Option<Instant>, &String)> = state
             .slots

@@ -13,8 +13,8 @@ use super::batched::{Batched, Read};
 use super::instances::Instances;
 use super::listing::Rows;
 use crate::aws::{
-    Aws, AwsResult, Catalogue, Cluster, Ec2, Image, InstanceProfile, InstanceType, LaunchConfiguration, LaunchTemplate,
-    LifecycleHook, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    Aws, AwsResult, Cluster, Ec2, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
+    NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 
 /// A read of one key at a time.
@@ -39,7 +39,7 @@ where
 }
 
 /// A read of many keys at once.
-fn many<V, F>(aws: &Aws, ask: F) -> Read<V>
+pub(super) fn many<V, F>(aws: &Aws, ask: F) -> Read<V>
 where
     F: Fn(Aws, Vec<String>) -> BoxFuture<'static, AwsResult<HashMap<String, V>>> + Send + Sync + 'static,
 {
@@ -230,24 +230,6 @@ pub(super) fn elsewhere(aws: &Aws) -> Read<NetworkObject> {
 pub(super) fn amis(aws: &Aws) -> Read<Image> {
     many(aws, |aws, ids| {
         async move { Ok(aws.ec2.images(&ids).await?.into_iter().map(|i| (i.id.clone(), i)).collect()) }.boxed()
-    })
-}
-
-pub(super) fn instance_types(aws: &Aws) -> Read<InstanceType> {
-    many(aws, |aws, names| {
-        async move { Ok(aws.ec2.instance_types(&names).await?.into_iter().map(|t| (t.name.clone(), t)).collect()) }
-            .boxed()
-    })
-}
-
-pub(super) fn catalogue(aws: &Aws) -> Read<Arc<Catalogue>> {
-    one(aws, |aws, _| {
-        async move {
-            let (types, offers) =
-                futures::future::try_join(aws.ec2.all_instance_types(), aws.ec2.instance_type_offers()).await?;
-            Ok(Some(Arc::new(Catalogue::new(&types, offers))))
-        }
-        .boxed()
     })
 }
 

@@ -446,6 +446,33 @@ async fn one_question_takes_along_new_groups_and_those_just_written() {
 }
 
 #[tokio::test]
+async fn one_question_takes_along_groups_that_need_a_young_answer() {
+    let stub = Arc::new(Stub::default());
+    let inventory = Inventory::with_ages(stub.aws(), Ages { fill: OLD, ..quick() });
+    for (name, age) in [("a", NOW), ("b", NOW), ("quiet", NOW), ("a", NOW), ("b", NOW), ("quiet", OLD)] {
+        inventory.group(name, age).await.unwrap();
+    }
+    let before = stub.calls("groups");
+    stub.edit(|d| d.groups = ["b", "quiet"].map(|n| (n.to_owned(), group(n))).into());
+    inventory.group("a", NOW).await.unwrap();
+    assert!(inventory.group("b", OLD).await.unwrap().is_some(), "read with the other one");
+    assert!(inventory.group("quiet", OLD).await.unwrap().is_none(), "what was read before is young enough");
+    assert_eq!(stub.calls("groups"), before + 1);
+}
+
+#[tokio::test]
+async fn types_that_groups_name_are_one_call_whoever_asks_first() {
+    let (stub, inventory) = start();
+    let named = || ["m5.xlarge", "m9.none", "m5.*", "nonsense"].map(str::to_owned).to_vec();
+    inventory.expect_types("m5.large", named);
+    assert!(inventory.instance_type("m5.large").await.unwrap().is_some());
+    assert!(inventory.instance_type("m5.xlarge").await.unwrap().is_some());
+    assert!(inventory.instance_type("m9.none").await.unwrap().is_none());
+    assert_eq!(stub.calls("instance types"), 1);
+    inventory.expect_types("m5.large", || unreachable!("it is known"));
+}
+
+#[tokio::test]
 async fn those_who_ask_before_a_read_has_begun_share_it() {
     let (stub, inventory) = start();
     join_all((0..5).map(|_| inventory.hooks("a", NOW))).await;
@@ -453,26 +480,62 @@ async fn those_who_ask_before_a_read_has_begun_share_it() {
 }
 
 #[tokio::test]
-async fn the_catalogue_is_read_once_for_all_groups() {
+async fn lines_are_read_once_for_all_groups_and_together() {
     let (stub, inventory) = start();
-    let found = join_all((0..50).map(|_| inventory.catalogue())).await;
-    assert!(found.into_iter().all(|c| c.unwrap().like("m5.large") == ["m5a.large"]));
-    inventory.catalogue().await.unwrap();
+    let names = (0..50).map(|n| if n % 2 == 0 { "m5.large" } else { "c6.large" });
+    let found = join_all(names.map(|name| inventory.catalogue(name))).await;
+    for (n, catalogue) in found.into_iter().enumerate() {
+        let (own, like) = if n % 2 == 0 { ("m5.large", "m5a.large") } else { ("c6.large", "c6a.large") };
+        assert_eq!(catalogue.unwrap().like(own), [like]);
+    }
+    inventory.catalogue("m5a.large").await.unwrap();
     settle().await;
     assert_eq!((stub.calls("catalogue"), stub.calls("offers")), (1, 1));
 }
 
 #[tokio::test]
+async fn a_type_of_a_line_that_was_read_needs_no_call() {
+    let (stub, inventory) = start();
+    inventory.catalogue("m5.large").await.unwrap();
+    assert!(inventory.instance_type("m5a.large").await.unwrap().is_some());
+    assert_eq!(stub.calls("instance types"), 0);
+    // AWS may have launched it since.
+    assert!(inventory.instance_type("m5.2xlarge").await.unwrap().is_some());
+    assert!(inventory.instance_type("m5z.none").await.unwrap().is_none());
+    assert_eq!(stub.calls("instance types"), 2);
+}
+
+#[tokio::test]
+async fn a_line_that_is_not_there_is_not_asked_for_in_every_look() {
+    let (stub, inventory) = start();
+    for name in ["zz9.large", "zz9.large", "m*5.large", "nonsense"] {
+        assert!(inventory.catalogue(name).await.unwrap().like(name).is_empty());
+    }
+    assert_eq!(stub.calls("catalogue"), 1);
+}
+
+#[tokio::test]
+async fn a_line_that_could_not_be_read_is_an_error_and_no_empty_pool() {
+    let (stub, inventory) = start();
+    let error = AwsError::answered("EC2", "DescribeInstanceTypes", "RequestLimitExceeded", "slow down", 503);
+    stub.edit(|d| d.fail = Some(error));
+    assert!(inventory.catalogue("m5.large").await.is_err());
+    stub.edit(|d| d.fail = None);
+    assert_eq!(inventory.catalogue("m5.large").await.unwrap().like("m5.large"), ["m5a.large"]);
+}
+
+#[tokio::test]
 async fn nobody_waits_while_an_old_catalogue_is_read_again() {
     let stub = Arc::new(Stub::default());
-    let inventory = Inventory::with_ages(stub.aws(), Ages { catalogue: Duration::ZERO, ..quick() });
-    inventory.catalogue().await.unwrap();
+    let inventory =
+        Inventory::with_ages(stub.aws(), Ages { catalogue: Duration::ZERO, idle: Duration::ZERO, ..quick() });
+    inventory.catalogue("m5.large").await.unwrap();
     settle().await;
     let before = stub.calls("catalogue");
     // The second reading does not end before a permit is given.
     stub.edit(|d| d.hold = Some(Arc::new(tokio::sync::Semaphore::new(0))));
     for _ in 0..3 {
-        assert!(inventory.catalogue().await.unwrap().offered("m5a.large", &["a"]));
+        assert!(inventory.catalogue("m5.large").await.unwrap().offered("m5a.large", &["a"]));
         settle().await;
     }
     assert_eq!(stub.calls("catalogue"), before + 1);

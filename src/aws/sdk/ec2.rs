@@ -171,21 +171,22 @@ impl Ec2 for Sdk {
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
         // A filter, because one unknown name fails the whole call when names are given as such.
         let request = self.0.describe_instance_types().filters(filter("instance-type", names));
-        let found = request.into_paginator().items().send().try_collect().await;
+        let found = request.into_paginator().page_size(100).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypes"))?;
         // The filter takes wildcards; a type's name has none.
         Ok(found.iter().map(instance_type).filter(|t| names.contains(&t.name)).collect())
     }
 
-    async fn all_instance_types(&self) -> AwsResult<Vec<InstanceType>> {
-        let request = self.0.describe_instance_types().into_paginator().page_size(100);
-        let found = request.items().send().try_collect().await;
+    async fn instance_types_from(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
+        let request = self.0.describe_instance_types().filters(filter("instance-type", &starting(beginnings)));
+        let found = request.into_paginator().page_size(100).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypes"))?;
         Ok(found.iter().map(instance_type).collect())
     }
 
-    async fn instance_type_offers(&self) -> AwsResult<Vec<(String, String)>> {
+    async fn instance_type_offers(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
         let request = self.0.describe_instance_type_offerings().location_type(sdk::LocationType::AvailabilityZone);
+        let request = request.filters(filter("instance-type", &starting(beginnings)));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypeOfferings"))?;
         let offer =
@@ -226,6 +227,11 @@ fn network_filter(query: &NetworkQuery, id: &str) -> sdk::Filter {
 
 fn filter(name: &str, values: &[String]) -> sdk::Filter {
     sdk::Filter::builder().name(name).set_values(Some(values.to_vec())).build()
+}
+
+/// Filter values with wildcards (Amazon EC2 User Guide, "List and filter using the CLI and API").
+fn starting(beginnings: &[String]) -> Vec<String> {
+    beginnings.iter().map(|beginning| format!("{beginning}*")).collect()
 }
 
 pub(super) fn tag(tag: &Tag) -> sdk::Tag {

@@ -42,6 +42,12 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
         (subnets, security_groups)
     };
     let elsewhere = elsewhere(o, wanted, &subnets, &security_groups).await?;
+    o.inventory.expect_types(&wanted.instance_type, || o.groups.instance_types());
+    // Before the types: it knows those of its line.
+    let catalogue = match wanted.mixed.as_ref().is_some_and(|m| m.pool) {
+        true => Some(o.inventory.catalogue(&wanted.instance_type).await.map_err(aws)?),
+        false => None,
+    };
     let mut environment = Environment {
         cluster: None,
         elsewhere,
@@ -51,10 +57,7 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
         instance_type: None,
         given_profile,
         types: types(o, wanted).await?,
-        catalogue: match wanted.mixed.as_ref().is_some_and(|m| m.pool) {
-            true => Some(o.inventory.catalogue().await.map_err(aws)?),
-            false => None,
-        },
+        catalogue,
     };
     if wanted.needs_type() {
         environment.instance_type = Some(o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?);

@@ -41,7 +41,7 @@ pub struct Environment {
     pub given_profile: Option<InstanceProfile>,
     /// The instance types of a mixed group by name; `None` for one that AWS does not know.
     pub types: BTreeMap<String, Option<InstanceType>>,
-    /// All instance types, for a group that asks for a pool of like ones.
+    /// The instance types of its line, for a group that asks for a pool of like ones.
     pub catalogue: Option<Arc<Catalogue>>,
 }
 
