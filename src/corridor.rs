@@ -185,12 +185,12 @@ impl Corridor {
         observer: &Observer<'_>,
     ) -> Observed<Walked> {
         let status = group.status.clone().unwrap_or_default();
-        let spec = effective(group, id, around).ok().map(|(effective, _)| effective.spec);
-        let kind = made_by(&status).or_else(|| kind(spec.as_ref()?)).unwrap_or(ProvisionerKind::Eks);
-        let spec = spec.and_then(|spec| api::validate::decode_spec(&spec).ok());
-        let plan = registry::of(kind)
-            .deletion(observer, Farewell { id, spec, status: &status, settings: &self.settings })
-            .await?;
+        let effective = effective(group, id, around).ok().map(|(effective, _)| effective);
+        let kind = made_by(&status).or_else(|| kind(&effective.as_ref()?.spec)).unwrap_or(ProvisionerKind::Eks);
+        let forbidden = effective.as_ref().map(|effective| forbidden(id, effective, around)).unwrap_or_default();
+        let spec = effective.and_then(|effective| api::validate::decode_spec(&effective.spec).ok());
+        let farewell = Farewell { id, spec, forbidden, status: &status, settings: &self.settings };
+        let plan = registry::of(kind).deletion(observer, farewell).await?;
         Ok(Walked { plan, bounds: None, effective: None, failed: None, seen: None })
     }
 }
@@ -224,15 +224,17 @@ fn judged(
         let remedy = "use eks, eks-managed or eks-fargate";
         return Err(vec![Problem::invalid("spec.provisioner", given, "is no provisioner", remedy)]);
     };
+    let violations = forbidden(id, effective, around);
+    if violations.is_empty() { Ok((spec, registry::of(kind))) } else { Err(violations) }
+}
+
+/// What the admin's policy forbids of a merged spec.
+fn forbidden(id: &GroupId, effective: &Effective, around: &Surroundings) -> Vec<Problem> {
     let policy = around.in_force.boundaries.as_ref().map(|b| b.policy.check(effective, &id.namespace, around.counts));
-    let violations = policy.unwrap_or_default();
-    if violations.is_empty() {
-        return Ok((spec, registry::of(kind)));
-    }
     let problem = |v: &crate::boundaries::Violation| {
         Problem::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).because(Reason::PolicyViolation)
     };
-    Err(violations.iter().map(problem).collect())
+    policy.unwrap_or_default().iter().map(problem).collect()
 }
 
 /// Who makes the nodes, as a merged spec says it.

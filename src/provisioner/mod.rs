@@ -23,8 +23,9 @@ use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKin
 use crate::auth::JoinAuth;
 use crate::boundaries::Policy;
 use crate::observe::{Observed, Observer};
-use crate::plan::{Plan, Reason};
+use crate::plan::{Draft, ObjectStep, Outcome, Plan, Reason, Told};
 pub use crate::problem::Problem;
+use crate::problem::{self, sentence};
 use crate::spot::Recommendations;
 use crate::timing::Timing;
 pub use seen::{Foreseen, Handback, Leaving, Onward, Seen};
@@ -78,6 +79,8 @@ pub struct Farewell<'a> {
     pub id: &'a GroupId,
     /// Its spec after the merge, where there still is a valid one; a deletion also comes through without.
     pub spec: Option<InstanceGroupSpec>,
+    /// What the admin's policy forbids of that spec.
+    pub forbidden: Vec<Problem>,
     /// What its status remembers.
     pub status: &'a InstanceGroupStatus,
     /// What this process was started with.
@@ -106,4 +109,24 @@ pub fn elsewhere(settings: &Settings, path: &str, cluster: &str) -> Option<Probl
     let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
     let rule = format!("is not this cluster ({pinned})");
     Some(Problem::invalid(path, cluster, rule, "correct it, or remove it").because(Reason::PolicyViolation))
+}
+
+impl Farewell<'_> {
+    /// Why the spec would not have been accepted; `path` is the field that names the cluster.
+    fn refused(&self, path: &str, cluster: &str) -> Vec<Problem> {
+        elsewhere(self.settings, path, cluster).into_iter().chain(self.forbidden.iter().cloned()).collect()
+    }
+}
+
+/// The deletion of a group that nothing is on record of and whose spec is refused: what that spec names was never made
+/// for it, whatever it is called and tagged.
+fn never_accepted(id: &GroupId, problems: &[Problem]) -> Plan {
+    let mut draft = Draft::default();
+    if id.finalizer {
+        draft.step(ObjectStep::RemoveFinalizer);
+    }
+    let message = format!("nothing is deleted in AWS, because nothing was made for this group: {}", sentence(problems));
+    draft.events.push(Told { warning: true, reason: problem::reason(problems).to_string(), message });
+    draft.decide(Outcome::Deleted);
+    draft.finish(id, None)
 }

@@ -556,9 +556,11 @@ fn a_name_on_record_proves_nothing_without_the_tags_or_the_arn_that_it_had() {
     ] {
         assert_eq!(whose(&r, status, nodegroup), whose_it_is, "{what}");
         let nodegroups = std::slice::from_ref(nodegroup);
-        let input = delete::Input { id: &id, ownership: &ownership, status, resolved: None, nodegroups };
-        let deletes = delete::plan(&input).steps.iter().any(|s| s.step.name() == "DeleteNodegroup");
-        assert_eq!(deletes, whose_it_is == Whose::Ours, "{what}");
+        let input =
+            delete::Input { id: &id, ownership: &ownership, status, resolved: None, nodegroups, tagging_rests: false };
+        let plan = delete::plan(&input);
+        let touches = plan.steps.iter().any(|s| ["TagNodegroup", "DeleteNodegroup"].contains(&s.step.name()));
+        assert_eq!(touches, whose_it_is == Whose::Ours, "{what}");
     }
 }
 
@@ -571,7 +573,14 @@ fn a_deletion_of_what_was_never_adopted_waits_for_a_spec_that_names_it() {
         InstanceGroupStatus { active_scaling_group_name: Some("eks-web".into()), ..InstanceGroupStatus::default() };
     let none = InstanceGroupStatus::default();
     let plan = |status, resolved| {
-        delete::plan(&delete::Input { id: &id, ownership: &ownership, status, resolved, nodegroups: &[] })
+        delete::plan(&delete::Input {
+            id: &id,
+            ownership: &ownership,
+            status,
+            resolved,
+            nodegroups: &[],
+            tagging_rests: false,
+        })
     };
     let refused = plan(&told, None);
     assert!(
@@ -679,7 +688,14 @@ fn a_deletion_waits_for_eks_and_leaves_what_is_others() {
     let tags = |cluster: &str| ownership::ownership(cluster, &id);
     let cloud = Cloud::standing("", "");
     let plan = |nodegroups: &[Nodegroup]| {
-        delete::plan(&delete::Input { id: &id, ownership: &tags, status: &cloud.status, resolved: None, nodegroups })
+        delete::plan(&delete::Input {
+            id: &id,
+            ownership: &tags,
+            status: &cloud.status,
+            resolved: None,
+            nodegroups,
+            tagging_rests: false,
+        })
     };
     let one = cloud.state.groups[0].nodegroup.clone();
     let of = |status| Nodegroup { status, ..one.clone() };
@@ -699,6 +715,38 @@ fn a_deletion_waits_for_eks_and_leaves_what_is_others() {
     foreign.tags.insert("instancegroups.keikoproj.io/Namespace".into(), "other".into());
     assert_eq!(steps(&plan(&[foreign])), ["RemoveFinalizer"]);
     assert_eq!(steps(&plan(&[])), ["RemoveFinalizer"]);
+}
+
+/// The rights that are shipped reach no node group without the tags: its deletion would be refused for ever.
+#[test]
+fn what_the_original_made_is_tagged_before_it_is_deleted() {
+    let mut id = common::group_id(3, at(LONG_AGO));
+    id.deleting = true;
+    let ownership = |cluster: &str| ownership::ownership(cluster, &id);
+    let cloud = Cloud::standing("", "").with(found);
+    let plan = |nodegroup: &Nodegroup, tagging_rests| {
+        let (status, resolved) = (&cloud.status, Some(&cloud.wish));
+        let nodegroups = std::slice::from_ref(nodegroup);
+        delete::plan(&delete::Input { id: &id, ownership: &ownership, status, resolved, nodegroups, tagging_rests })
+    };
+    let steps = |plan: &Plan| plan.steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
+    let mut nodegroup = cloud.state.groups[0].nodegroup.clone();
+    let rests = plan(&nodegroup, true);
+    assert_eq!(steps(&rests), [""; 0]);
+    assert!(
+        matches!(&rests.outcome, Outcome::Blocked { reason: Reason::MissingPermission, deleting: true, message } if message.contains("eks:TagResource")),
+        "{:?}",
+        rests.outcome
+    );
+    let first = plan(&nodegroup, false);
+    assert_eq!(steps(&first), ["TagNodegroup"]);
+    let Step::Own(Own::EksManaged(EksManagedStep::TagNodegroup { tags, .. })) = &first.steps[0].step else {
+        panic!("{first:?}")
+    };
+    nodegroup.tags.extend(tags.clone());
+    assert_eq!(steps(&plan(&nodegroup, false)), ["DeleteNodegroup"]);
+    let leaving = Nodegroup { status: NodegroupStatus::Deleting, tags: BTreeMap::new(), ..nodegroup };
+    assert_eq!(steps(&plan(&leaving, false)), [""; 0]);
 }
 
 #[test]

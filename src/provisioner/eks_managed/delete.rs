@@ -2,13 +2,14 @@
 
 use super::observe::{busy, recorded};
 use super::resolve::Resolved;
-use super::state::{Whose, proven, whose};
+use super::state::{Whose, proven, tags, whose};
 use super::step::EksManagedStep;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
 use crate::plan::{Draft, Drift, ObjectStep, Outcome, Phase, Plan, Reason, blocked, waiting};
 use crate::provisioner::GroupId;
+use crate::provisioner::ownership::{owned, untaggable};
 
 /// Everything that the plan of a deletion depends on.
 pub struct Input<'a> {
@@ -22,6 +23,8 @@ pub struct Input<'a> {
     pub resolved: Option<&'a Resolved>,
     /// The node groups that are there, by the names on record or else by those that the spec gives them.
     pub nodegroups: &'a [Nodegroup],
+    /// AWS refused to tag what another controller made, less than a resync period ago.
+    pub tagging_rests: bool,
 }
 
 /// Plans one pass of a deletion.
@@ -35,7 +38,13 @@ pub fn plan(input: &Input) -> Plan {
         None => proven(input.status, n, &(input.ownership)(&n.name.cluster)),
     });
     for nodegroup in ours {
-        delete(nodegroup, &mut draft);
+        if nodegroup.status == NodegroupStatus::Deleting
+            || owned(&tags(&nodegroup.tags), &(input.ownership)(&nodegroup.name.cluster))
+        {
+            delete(nodegroup, &mut draft);
+        } else {
+            claim(input, nodegroup, &mut draft);
+        }
     }
     if draft.outcome.is_none() && input.id.finalizer {
         draft.step(ObjectStep::RemoveFinalizer);
@@ -44,13 +53,33 @@ pub fn plan(input: &Input) -> Plan {
     draft.finish(input.id, None)
 }
 
+/// Whether the status names a scaling group: somebody made one for this group.
+pub fn told(status: &InstanceGroupStatus) -> bool {
+    status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty())
+}
+
 /// There was a node group, and neither the record nor the spec says which.
 fn unknown(input: &Input) -> bool {
-    let told = input.status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
-    told && input.resolved.is_none() && recorded(input.status).next().is_none()
+    told(input.status) && input.resolved.is_none() && recorded(input.status).next().is_none()
 }
 
 const UNKNOWN: &str = "the status names a scaling group, and the spec is refused, so that nobody knows its node group; mend the spec of eks-managed, or remove the finalizer when there is no node group";
+
+/// What another controller made is tagged before it is deleted, so that it stays provable whose it was; the rights that
+/// are shipped reach nothing without the tags.
+fn claim(input: &Input, nodegroup: &Nodegroup, draft: &mut Draft) {
+    if input.tagging_rests {
+        return draft.decide(untaggable(true, false, true));
+    }
+    let ownership = (input.ownership)(&nodegroup.name.cluster).into_iter();
+    let tags = ownership.map(|tag| (tag.key, tag.value)).collect();
+    draft.step(EksManagedStep::TagNodegroup { nodegroup: nodegroup.name.clone(), arn: nodegroup.arn.clone(), tags });
+    let message = format!(
+        "the node group {} is deleted once it is tagged as this group's; for that the controller needs eks:TagResource",
+        nodegroup.name.nodegroup
+    );
+    draft.decide(waiting(Phase::Deleting, message));
+}
 
 fn delete(nodegroup: &Nodegroup, draft: &mut Draft) {
     let name = &nodegroup.name.nodegroup;

@@ -17,7 +17,7 @@ pub mod wanted;
 use async_trait::async_trait;
 
 use super::ownership::ownership;
-use super::{Farewell, Onward, Order, Provisioner, Verdict, elsewhere};
+use super::{Farewell, Onward, Order, Provisioner, Verdict, elsewhere, never_accepted};
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::Plan;
 use crate::problem::Problem;
@@ -47,11 +47,18 @@ impl Provisioner for EksManaged {
     }
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
-        let Farewell { id, status, spec, .. } = farewell;
+        let Farewell { id, status, .. } = farewell;
         let mut names: Vec<_> = observe::recorded(status).collect();
         let mut nodegroups = Vec::new();
         // A group that was never looked at is known by its spec alone.
-        let wanted = spec.filter(|_| names.is_empty()).and_then(|spec| wanted::parse(id, &id.annotations, &spec).ok());
+        let spec = farewell.spec.as_ref().filter(|_| names.is_empty());
+        let wanted = spec.and_then(|spec| wanted::parse(id, &id.annotations, spec).ok());
+        if let Some(wanted) = wanted.as_ref().filter(|_| !delete::told(status)) {
+            let problems = farewell.refused(&format!("{CONFIGURATION}.clusterName"), &wanted.cluster);
+            if !problems.is_empty() {
+                return Ok(never_accepted(id, &problems));
+            }
+        }
         let resolved = match wanted {
             Some(wanted) => resolve::resolve(wanted.clone(), &observe::network(o, &wanted).await?).ok(),
             None => None,
@@ -69,9 +76,14 @@ impl Provisioner for EksManaged {
                 nodegroups.push((*found).clone());
             }
         }
-        let tags = |cluster: &str| ownership(cluster, id);
-        let resolved = resolved.as_ref();
-        Ok(delete::plan(&delete::Input { id, ownership: &tags, status, resolved, nodegroups: &nodegroups }))
+        Ok(delete::plan(&delete::Input {
+            id,
+            ownership: &|cluster: &str| ownership(cluster, id),
+            status,
+            resolved: resolved.as_ref(),
+            nodegroups: &nodegroups,
+            tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),
+        }))
     }
 }
 

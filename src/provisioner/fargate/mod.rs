@@ -20,7 +20,7 @@ pub mod wanted;
 use async_trait::async_trait;
 
 use super::ownership::ownership;
-use super::{Farewell, Order, Provisioner, Verdict, elsewhere};
+use super::{Farewell, Order, Provisioner, Verdict, elsewhere, never_accepted};
 use crate::observe::{Observed, Observer};
 use crate::plan::{Plan, Reason};
 use names::ProfileNames;
@@ -68,12 +68,13 @@ impl Provisioner for Fargate {
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
         let Farewell { id, status, settings, .. } = farewell;
-        let spec = farewell.spec.and_then(|spec| spec.eks_fargate).unwrap_or_default();
-        let recorded = status.fargate.as_ref().and_then(|f| f.cluster.clone());
+        let spec = farewell.spec.as_ref().and_then(|spec| spec.eks_fargate.clone()).unwrap_or_default();
+        let recorded = status.fargate.as_ref().and_then(|f| f.cluster.clone()).filter(|name| !name.is_empty());
+        // Before anything is made here, the cluster is recorded; another controller records that the group is ready.
+        let ready =
+            status.current_state.as_deref().is_some_and(|state| ["Ready", "ReconcileModified"].contains(&state));
+        let made = recorded.is_some() || ready;
         let Some(cluster) = recorded.or(spec.cluster_name).filter(|name| !name.is_empty()) else {
-            // Before anything is made here, the cluster is recorded; another controller records that the group is ready.
-            let ready =
-                status.current_state.as_deref().is_some_and(|state| ["Ready", "ReconcileModified"].contains(&state));
             if !ready {
                 return Ok(delete::nothing(id));
             }
@@ -82,8 +83,12 @@ impl Provisioner for Fargate {
             );
             return Ok(crate::plan::blocked(id, Reason::InvalidSpec, message));
         };
+        let problems = farewell.refused(&format!("{SETTINGS}.clusterName"), &cluster);
+        if !made && !problems.is_empty() {
+            return Ok(never_accepted(id, &problems));
+        }
         let ownership = ownership(&cluster, id);
-        let given = spec.pod_execution_role_arn.filter(|arn| !arn.is_empty());
+        let given = spec.pod_execution_role_arn.filter(|arn| !arn.is_empty() && farewell.forbidden.is_empty());
         let left = observe::remains(o, id, &cluster, given.as_deref(), &ownership, status).await?;
         Ok(delete::plan(&delete::Input {
             id,
