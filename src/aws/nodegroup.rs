@@ -162,6 +162,8 @@ pub struct Nodegroup {
     pub name: NodegroupName,
     /// Its ARN.
     pub arn: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
     /// How it stands.
     pub status: NodegroupStatus,
     /// Kubernetes on its nodes, for example `1.33`.

@@ -156,16 +156,47 @@ def test_the_example_gives_what_it_asks_for(tenant):
     assert {"key": "dedicated", "value": "search", "effect": "NoSchedule"} in node["spec"]["taints"]
 
 
+def make(cloud, name, arn):
+    """A node group that carries nobody's tags."""
+    call = {"clusterName": cloud["cluster_name"], "nodegroupName": name, "nodeRole": arn, "subnets": cloud["subnets"]}
+    cloud.boto("eks").create_nodegroup(**call, scalingConfig={"minSize": 1, "maxSize": 2, "desiredSize": 1}, instanceTypes=["m5.large"])
+
+
+def test_a_node_group_that_was_there_before_is_nobodys_by_its_name(tenant):
+    """Whoever may make an InstanceGroup may call it as any node group of the cluster: it must not get that one's nodes."""
+    cloud, arn, name = tenant.cloud, managed.role(tenant), f"system-{tenant.unique}"
+    make(cloud, name, arn)
+    described = lambda: cloud.boto("eks").describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
+    support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group")
+    mark = cloud.now()
+    group = managed.apply(tenant, name, size=(1, 2), role_arn=arn)
+    told = group.wait_condition("Stalled", reason="NotOurs")["message"]
+    tags = {OWNERSHIP + "ClusterName": cloud["cluster_name"], OWNERSHIP + "InstanceGroup": name, OWNERSHIP + "Namespace": tenant.namespace}
+    assert all(f"{key}={value}" in told for key, value in tags.items())
+    group.delete()
+    group.wait_gone()
+    assert described()["status"] == "ACTIVE" and not described()["tags"]
+    again = managed.apply(tenant, name, size=(1, 2), role_arn=arn)
+    again.wait_condition("Stalled", reason="NotOurs")
+    cloud.boto("eks").tag_resource(resourceArn=described()["nodegroupArn"], tags=tags)
+    again.wait_ready(timeout=ROTATION)
+    assert again.names == [name] and again.calls("CreateNodegroup", "DeleteNodegroup", after=mark) == []
+    again.delete()
+    again.wait_gone(ROTATION)
+    assert name not in managed.names_in_eks(cloud)
+
+
 def test_the_originals_node_group_is_taken_over(tenant):
     """A node group that bears the InstanceGroup's name is adopted: tagged, and neither doubled nor replaced."""
     cloud, arn = tenant.cloud, managed.role(tenant)
     name = f"web-{tenant.unique}"
-    sizes = {"minSize": 1, "maxSize": 2, "desiredSize": 1}
-    cloud.boto("eks").create_nodegroup(
-        clusterName=cloud["cluster_name"], nodegroupName=name, subnets=cloud["subnets"], nodeRole=arn, scalingConfig=sizes, instanceTypes=["m5.large"]
-    )
+    # The original makes its node group after the InstanceGroup; this one cannot be worked with yet.
+    group = managed.apply(tenant, name, size=(3, 2), role_arn=arn, instanceType="c5.large")
+    group.wait_condition("Stalled", reason="InvalidSpec")
+    make(cloud, name, arn)
     mark = cloud.now()
-    group = managed.apply(tenant, name, size=(1, 2), role_arn=arn, instanceType="c5.large").wait_ready()
+    group.change({"minSize": 1})
+    group.wait_ready()
     found = group.nodegroup()
     assert group.names == [name] and found["tags"][OWNERSHIP + "Namespace"] == tenant.namespace
     assert "m5.large -> c5.large" in group.wait_condition("Adopted")["message"]

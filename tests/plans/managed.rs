@@ -41,6 +41,7 @@ fn made(resolved: &resolve::Resolved, first: usize) -> Group {
     let nodegroup = Nodegroup {
         name: resolved.name.clone(),
         arn: format!("arn:aws:eks:us-west-2:1:nodegroup/{}", resolved.name),
+        created: Some(at(NOW)),
         status: NodegroupStatus::Active,
         version: w.version.clone().unwrap_or("1.33".into()),
         release_version: w.release_version.clone().unwrap_or("1.33.0-20250101".into()),
@@ -524,6 +525,45 @@ fn whose_a_node_group_is_follows_from_tags_record_and_name() {
     foreign.tags = [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into();
     assert_eq!(whose(&r, &none, &foreign), Whose::Others);
     assert_eq!(whose(&r, &none, &made(&r, 1).nodegroup), Whose::Ours);
+}
+
+/// Whoever may make an InstanceGroup may call it as any node group there is: theirs is none that was there before.
+#[test]
+fn a_node_group_that_was_there_before_the_instancegroup_is_not_taken_over_by_its_name() {
+    use state::{Whose, whose};
+    let r = wish("");
+    let none = InstanceGroupStatus::default();
+    let found = Nodegroup { tags: BTreeMap::new(), name: NodegroupName::new("demo", "web"), ..made(&r, 1).nodegroup };
+    let born = r.wanted.id.created;
+    let of = |created| Nodegroup { created, ..found.clone() };
+    assert_eq!(whose(&r, &none, &of(Some(born))), Whose::Found, "the original makes it after the InstanceGroup");
+    let older = of(Some(born - SignedDuration::from_secs(1)));
+    let told = InstanceGroupStatus {
+        active_scaling_group_name: Some(found.scaling_groups[0].clone()),
+        ..InstanceGroupStatus::default()
+    };
+    assert_eq!(whose(&r, &told, &older), Whose::Found, "the status of before names its scaling group");
+    let mut id = common::group_id(3, at(LONG_AGO));
+    id.deleting = true;
+    let ownership = |cluster: &str| ownership::ownership(cluster, &id);
+    for left in [older.clone(), of(None)] {
+        assert_eq!(whose(&r, &none, &left), Whose::Older);
+        let (resolved, nodegroups) = (Some(&r), std::slice::from_ref(&left));
+        let (status, tagging_rests) = (&none, false);
+        let input = delete::Input { id: &id, ownership: &ownership, status, resolved, nodegroups, tagging_rests };
+        let steps: Vec<_> = delete::plan(&input).steps.iter().map(|s| s.step.name()).collect();
+        assert_eq!(steps, ["RemoveFinalizer"]);
+    }
+    let mut cloud = Cloud::of(vec![], "").with(|c| c.state.older = Some(found.name.clone()));
+    assert_eq!(cloud.steps(), [""; 0]);
+    let (reason, message) = cloud.blocked();
+    let tags = r.ownership.iter().all(|tag| message.contains(&format!("{}={}", tag.key, tag.value)));
+    assert!(reason == Reason::NotOurs && tags, "{message}");
+    let by_hand = Nodegroup { tags: made(&r, 1).nodegroup.tags, ..older };
+    assert_eq!(whose(&r, &none, &by_hand), Whose::Found);
+    cloud.state = Cloud::standing("", "").state;
+    cloud.state.older = Some(found.name);
+    assert_eq!(cloud.plan().outcome, Outcome::Converged, "one of its own needs no other");
 }
 
 #[test]

@@ -217,6 +217,7 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
     Nodegroup {
         name: NodegroupName::new(text(found.cluster_name()), text(found.nodegroup_name())),
         arn: text(found.nodegroup_arn()),
+        created: timestamp(found.created_at()),
         status: status(found.status()),
         version: text(found.version()),
         release_version: text(found.release_version()),

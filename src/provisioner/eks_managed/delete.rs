@@ -2,7 +2,7 @@
 
 use super::observe::{busy, recorded};
 use super::resolve::Resolved;
-use super::state::{Whose, proven, tags, whose};
+use super::state::{proven, tags, whose};
 use super::step::EksManagedStep;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
@@ -34,7 +34,7 @@ pub fn plan(input: &Input) -> Plan {
     }
     let mut draft = Draft::default();
     let ours = input.nodegroups.iter().filter(|n| match input.resolved {
-        Some(resolved) => whose(resolved, input.status, n) != Whose::Others,
+        Some(resolved) => whose(resolved, input.status, n).may_go(),
         None => proven(input.status, n, &(input.ownership)(&n.name.cluster)),
     });
     for nodegroup in ours {

@@ -72,7 +72,8 @@ impl Provisioner for EksManaged {
                 o.inventory.forget_nodegroup(&name);
                 continue;
             };
-            if resolved.as_ref().is_none_or(|resolved| observe::judged(o, resolved, status, &found) != Whose::Others) {
+            let judged = resolved.as_ref().map(|resolved| observe::judged(o, resolved, status, &found));
+            if judged.is_none_or(Whose::may_go) {
                 nodegroups.push((*found).clone());
             }
         }

@@ -91,9 +91,9 @@ pub(super) fn judged(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGro
     let told = status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
     let key = resolved.wanted.id.key();
     match whose(resolved, status, found) {
-        Whose::Found if !told => {
+        judged @ (Whose::Found | Whose::Older) if !told => {
             let named = o.groups.with_scaling_group(&found.scaling_groups.join(","));
-            if named.iter().any(|other| *other != key) { Whose::Others } else { Whose::Found }
+            if named.iter().any(|other| *other != key) { Whose::Others } else { judged }
         }
         judged => judged,
     }
@@ -114,6 +114,7 @@ async fn look(
             let max_age = if (found.sizes.min, found.sizes.max) == wanted { o.max_age } else { Duration::ZERO };
             state.groups.push(group(o, found, max_age).await?);
         }
+        Whose::Older => state.older = Some(name.clone()),
         Whose::Others if *name == resolved.name => state.taken = Some(name.clone()),
         Whose::Others => {}
     }

@@ -138,6 +138,13 @@ pub fn create(input: &Input, beside: Option<(i32, Vec<Drift>)>, draft: &mut Draf
         );
         return draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: false });
     }
+    if let Some(older) = input.state.older.as_ref().filter(|_| beside.is_none()) {
+        return draft.decide(Outcome::Blocked {
+            reason: Reason::NotOurs,
+            message: not_adopted(r, older),
+            deleting: false,
+        });
+    }
     if let Some(first) = input.state.problems.first() {
         let message = sentence(&input.state.problems);
         return draft.decide(Outcome::Blocked { reason: first.reason, message, deleting: false });
@@ -168,6 +175,15 @@ pub fn create(input: &Input, beside: Option<(i32, Vec<Drift>)>, draft: &mut Draf
     };
     draft.because(EksManagedStep::CreateNodegroup(nodegroup), because);
     draft.decide(waiting(phase, format!("EKS makes the node group {id}")));
+}
+
+fn not_adopted(resolved: &Resolved, older: &NodegroupName) -> String {
+    let tags: Vec<_> = resolved.ownership.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
+    format!(
+        "the node group {} was there before this InstanceGroup, and nothing shows that it is this group's; tag it by hand with {} and it is taken over, or rename the InstanceGroup",
+        older.nodegroup,
+        tags.join(", ")
+    )
 }
 
 fn facts(input: &Input, halves: &Split) -> Facts {

@@ -58,6 +58,8 @@ pub struct State {
     pub groups: Vec<Group>,
     /// Somebody else's node group has the name that a new one would get.
     pub taken: Option<NodegroupName>,
+    /// A node group that fits but for its age, where nothing is on record.
+    pub older: Option<NodegroupName>,
     /// What is wrong with what a new node group would refer to; looked at when one is to be made.
     pub problems: Vec<Problem>,
     /// The policies of AWS that nodes need and that the role lacks; looked at when nodes do not come.
@@ -91,8 +93,17 @@ pub enum Whose {
     Ours,
     /// The original's, not tagged yet: it is taken over.
     Found,
+    /// It fits, but was there before the InstanceGroup: the original makes its node group after it.
+    Older,
     /// Not this group's.
     Others,
+}
+
+impl Whose {
+    /// Whether it goes with its InstanceGroup.
+    pub fn may_go(self) -> bool {
+        matches!(self, Whose::Ours | Whose::Found)
+    }
 }
 
 /// Whether a node group on record is this group's: by its tags, or by the ARN it had, where nobody has claimed it since.
@@ -105,8 +116,8 @@ pub fn proven(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]
     owned(&held, ownership) || taken_over(&found.arn, &held, recorded, ownership)
 }
 
-/// Judges a node group by its tags; one without any of ours by the ARN on record, or by its exact name,
-/// scaling group and role.
+/// Judges a node group by its tags; one without any of ours by the ARN on record, or by its exact name with the scaling
+/// group that the status names, or else with its role and its age: anybody may give an InstanceGroup any name.
 pub fn whose(resolved: &Resolved, status: &InstanceGroupStatus, found: &Nodegroup) -> Whose {
     let held = tags(&found.tags);
     if foreign(&held, &resolved.ownership) {
@@ -118,12 +129,18 @@ pub fn whose(resolved: &Resolved, status: &InstanceGroupStatus, found: &Nodegrou
     if owned(&held, &resolved.ownership) {
         return if found.name.nodegroup == resolved.wanted.id.name { Whose::Found } else { Whose::Ours };
     }
+    let id = &resolved.wanted.id;
     let told = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
     let fits = match told {
         Some(told) => found.scaling_groups.join(",") == told,
         None => found.node_role == resolved.wanted.shape.node_role,
     };
-    if found.name.nodegroup == resolved.wanted.id.name && fits { Whose::Found } else { Whose::Others }
+    let younger = found.created.is_some_and(|made| made >= id.created);
+    match found.name.nodegroup == id.name && fits {
+        true if told.is_some() || younger => Whose::Found,
+        true => Whose::Older,
+        false => Whose::Others,
+    }
 }
 
 /// What EKS cannot change in place and is wanted otherwise. What the spec leaves out is left as it is.
