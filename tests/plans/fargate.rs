@@ -188,6 +188,7 @@ fn fresh(extra: &str) -> World {
         former_auth: vec![],
         former_access: vec![],
         former_role: None,
+        derived_role_shared: false,
         tagging_rests: false,
         ahead: 0,
     };
@@ -508,6 +509,33 @@ fn a_role_that_is_named_takes_the_place_of_ours_which_then_goes() {
     assert_eq!(world.names(), ["RemoveAuthEntry", "DetachPolicy", "DeleteRole"]);
 }
 
+/// Its pods could start no longer.
+#[test]
+fn a_role_that_is_in_use_all_the_same_stays() {
+    let derived = resolved("{}").role_arn;
+    let former = |world: &World| {
+        let r = resolved("{}");
+        let role = Role { id: "AROA-1".into(), name: r.names.role, arn: r.role_arn, tags: r.ownership };
+        world.clone().with(|w| {
+            w.state.former_role = Some(FormerRole { role, attached: vec![r.policy], inline: vec![] });
+        })
+    };
+    let named = plain().wants(&format!("eks-fargate: {{podExecutionRoleArn: '{derived}'}}"));
+    assert_eq!(former(&named).names(), Vec::<&str>::new(), "the spec names the group's own role");
+    assert_eq!(named.plan().outcome, Outcome::Converged);
+    let mut other = plain().wants("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/given'}");
+    for _ in 0..4 {
+        let plan = other.plan();
+        other.apply(&plan);
+        other.time_passes();
+    }
+    assert_eq!(former(&other).names(), ["DetachPolicy", "DeleteRole"]);
+    other.status.managed.as_mut().expect("a record").policies = vec![other.resolved.policy.clone()];
+    other.state.derived_role_shared = true;
+    assert_eq!(former(&other).names(), Vec::<&str>::new(), "another group uses it");
+    assert_eq!(other.names(), Vec::<&str>::new(), "it is remembered for when nobody does");
+}
+
 #[test]
 fn pods_that_could_not_start_again_keep_their_profile() {
     let conflict = EntryState::Conflict { detail: "another entry".into() };
@@ -551,6 +579,10 @@ fn a_role_is_for_the_profiles_of_its_cluster_alone() {
 }
 
 fn farewell(world: &World, left: &[FargateProfile], role: Option<&FormerRole>) -> Plan {
+    delete_with(world, left, role, None)
+}
+
+fn delete_with(world: &World, left: &[FargateProfile], role: Option<&FormerRole>, role_in_use: Option<&str>) -> Plan {
     let r = &world.resolved;
     let auth = [r.auth.clone()];
     delete::plan(&delete::Input {
@@ -562,6 +594,7 @@ fn farewell(world: &World, left: &[FargateProfile], role: Option<&FormerRole>) -
         untagged_role: None,
         tagging_rests: world.state.tagging_rests,
         role,
+        role_in_use,
         auth: &auth,
         access: &[],
         ahead: 0,
@@ -586,6 +619,10 @@ fn a_deletion_takes_one_profile_after_the_other_and_then_the_rest() {
         inline: vec![],
     };
     hold("fargate-delete-the-rest", &farewell(&world, &[], Some(&role)));
+    let kept = delete_with(&world, &[], None, Some("fargate-role"));
+    let names: Vec<_> = kept.steps.iter().map(|p| p.step.name()).collect();
+    assert_eq!(names, ["RemoveAuthEntry", "RemoveFinalizer"]);
+    assert!(kept.events.iter().any(|told| told.warning && told.message.contains("fargate-role stays")), "{kept:?}");
     let theirs = FormerRole { inline: vec!["theirs".into()], ..role };
     let plan = farewell(&world, &[], Some(&theirs));
     assert_eq!(blocked(&plan).0, Reason::NotOurs);

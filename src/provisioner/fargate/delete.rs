@@ -13,7 +13,7 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Tag};
-use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, waiting};
+use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Told, waiting};
 use crate::provisioner::GroupId;
 use crate::provisioner::ownership::untaggable;
 use crate::timing::Timing;
@@ -34,6 +34,8 @@ pub struct Input<'a> {
     pub untagged_role: Option<&'a str>,
     /// Our own role; looked at once the profiles are gone.
     pub role: Option<&'a FormerRole>,
+    /// Our own role's name, when another group uses it: it stays.
+    pub role_in_use: Option<&'a str>,
     /// Our entries in aws-auth that nothing else uses.
     pub auth: &'a [AuthEntry],
     /// Our access entries that nothing else uses.
@@ -145,6 +147,12 @@ fn rest(input: &Input, draft: &mut Draft) {
     }
     if draft.outcome.is_some() {
         return;
+    }
+    if let Some(role) = input.role_in_use {
+        let message = format!(
+            "the role {role} stays, because another group names it in spec.eks-fargate.podExecutionRoleArn; remove it by hand once that has another"
+        );
+        draft.events.push(Told { warning: true, reason: "RoleKept".into(), message });
     }
     if input.id.finalizer {
         draft.step(ObjectStep::RemoveFinalizer);

@@ -98,6 +98,7 @@ impl Provisioner for Fargate {
             untagged: left.untagged.as_ref(),
             untagged_role: left.untagged_role.as_deref(),
             role: left.role.as_ref(),
+            role_in_use: left.role_in_use.as_deref(),
             auth: &left.auth,
             access: &left.access,
             tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),

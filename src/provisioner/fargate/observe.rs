@@ -73,6 +73,7 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         former_access: former_access(o, &r.wanted.id, &r.wanted.cluster, Some(&r.role_arn), status).await?,
         former_auth: former_auth(o, &r.wanted.id, recorded.filter(|arn| **arn != r.role_arn)),
         former_role: None,
+        derived_role_shared: o.groups.shares_role(&r.derived_role_arn, &key),
         tagging_rests: o.memory.tagging_rests(&r.wanted.id.key(), o.resync, o.now),
         ahead: ahead(o, &r.wanted.id, &r.wanted.cluster, status),
     };
@@ -81,7 +82,7 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         state.role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
     let had_one = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
-    if !r.own_role && had_one {
+    if had_one && !r.uses_derived_role() && !state.derived_role_shared {
         state.former_role = role(o, &r.names.role, &r.ownership, status).await?;
     }
     Ok(state)
@@ -198,6 +199,8 @@ pub struct Remains {
     pub untagged_role: Option<String>,
     /// Its own role, once the profiles are gone.
     pub role: Option<FormerRole>,
+    /// Its own role's name, when another group uses it.
+    pub role_in_use: Option<String>,
     /// Its entries in aws-auth that nothing else uses.
     pub auth: Vec<AuthEntry>,
     /// The same of access entries.
@@ -227,6 +230,7 @@ pub async fn remains(
         profiles: found.into_iter().filter(|p| owned(&p.tags, ownership)).collect(),
         untagged_role: None,
         role: None,
+        role_in_use: None,
         auth: Vec::new(),
         access: Vec::new(),
         ahead: ahead(o, id, cluster, status),
@@ -247,6 +251,8 @@ pub async fn remains(
             remains.role = role(o, &names.role, ownership, status).await?;
         }
     }
+    let used = |former: &mut FormerRole| o.groups.shares_role(&former.role.arn, &id.key());
+    remains.role_in_use = remains.role.take_if(used).map(|former| former.role.name);
     // The entry of a role that goes, goes along, whoever wrote it.
     let own = |arn: &&String| both.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);

@@ -44,6 +44,8 @@ pub struct Resolved {
     pub subnets: Vec<String>,
     /// The pods' execution role.
     pub role_arn: String,
+    /// ARN of the role that is made for the group, when the spec names none.
+    pub derived_role_arn: String,
     /// Whether the role is ours to make and to keep.
     pub own_role: bool,
     /// The managed policy on our own role.
@@ -64,6 +66,13 @@ pub struct Resolved {
     pub hash: String,
 }
 
+impl Resolved {
+    /// Whether the pods run with the role that is derived for the group: for want of another, or because the spec names it.
+    pub fn uses_derived_role(&self) -> bool {
+        self.role_arn == self.derived_role_arn
+    }
+}
+
 /// Resolves; all problems are told at once.
 ///
 /// # Errors
@@ -82,8 +91,8 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
     let names = ProfileNames::new(&wanted.cluster, &wanted.id.namespace, &wanted.id.name, distinct);
     let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
     let (partition, region, account) = (part(1), part(3), part(4));
-    let own = || format!("arn:{partition}:iam::{account}:role/{}", names.role);
-    let role_arn = wanted.given_role.clone().unwrap_or_else(own);
+    let derived_role_arn = format!("arn:{partition}:iam::{account}:role/{}", names.role);
+    let role_arn = wanted.given_role.clone().unwrap_or_else(|| derived_role_arn.clone());
     let ownership = ownership(&wanted.cluster, &wanted.id);
     Ok(Resolved {
         own_role: wanted.given_role.is_none(),
@@ -102,6 +111,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
         vpc: cluster.vpc.clone(),
         ownership,
         role_arn,
+        derived_role_arn,
         subnets,
         names,
         wanted,

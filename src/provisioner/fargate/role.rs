@@ -60,7 +60,7 @@ pub fn retire(input: &Input, making: &mut Making) {
     if input.state.former_access.is_empty() {
         managed.access_entries.retain(|arn| *arn == input.resolved.role_arn);
     }
-    if input.resolved.own_role {
+    if input.resolved.uses_derived_role() || input.state.derived_role_shared {
         return;
     }
     match &input.state.former_role {

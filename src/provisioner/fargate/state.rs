@@ -26,6 +26,8 @@ pub struct State {
     pub former_access: Vec<AccessEntry>,
     /// The role of our own that was in use before the spec named another one.
     pub former_role: Option<FormerRole>,
+    /// Another group uses the role that was derived for this one.
+    pub derived_role_shared: bool,
     /// AWS refused to tag what was taken over, less than a resync period ago.
     pub tagging_rests: bool,
     /// How many groups of the cluster wait longer than this one for EKS.
