@@ -1,15 +1,21 @@
 //! What one reconcile asks about all groups, kept up by the watch of the groups:
 //! the answer costs the same for ten groups and for ten thousand.
 
+mod line;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 
 use crate::api::names::condition;
 use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, identity};
 use crate::auth::aws_auth::without_path;
+
+use line::Line;
+pub use line::Queue;
 
 /// A stored object, decoded or not.
 type Stored = DeserializeGuard<InstanceGroup>;
@@ -28,7 +34,7 @@ struct Inner {
     scaling_groups: Relation,
     namespaces: Relation,
     types: Relation,
-    lines: HashMap<String, BTreeSet<(String, String)>>,
+    lines: HashMap<String, Line>,
     new_ones: BTreeMap<String, GroupId>,
 }
 
@@ -151,11 +157,11 @@ impl GroupIndex {
         self.read().scaling_groups.of(name)
     }
 
-    /// How many groups other than `key` have waited since before `since` (RFC 3339, whole seconds) for EKS to make or
-    /// delete a Fargate profile of a cluster.
-    pub fn ahead(&self, cluster: &str, since: &str, key: &str) -> usize {
-        let me = (since.to_owned(), key.to_owned());
-        self.read().lines.get(cluster).map_or(0, |line| line.range(..me).filter(|(_, other)| other != key).count())
+    /// Where the group `key`, which has waited since `since` (RFC 3339, whole seconds), stands among those that wait for
+    /// EKS to make or delete a Fargate profile of a cluster.
+    pub fn queue(&self, cluster: &str, since: Option<&str>, key: &str, now: Timestamp) -> Queue {
+        let mut inner = self.write();
+        inner.lines.get_mut(cluster).map_or_else(Queue::default, |line| line.queue(since, key, now))
     }
 
     /// The groups of a namespace.
@@ -182,7 +188,7 @@ impl Inner {
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.insert(name, &key));
         entry.types.iter().for_each(|name| self.types.insert(name, &key));
         if let Some((cluster, since)) = &entry.waits {
-            self.lines.entry(cluster.clone()).or_default().insert((since.clone(), key.clone()));
+            self.lines.entry(cluster.clone()).or_default().join((since.clone(), key.clone()));
         }
         self.namespaces.insert(&entry.namespace, &key);
         self.entries.insert(key, entry);
@@ -198,11 +204,9 @@ impl Inner {
         self.namespaces.remove(&entry.namespace, key);
         entry.types.iter().for_each(|name| self.types.remove(name, key));
         let Some((cluster, since)) = entry.waits else { return };
-        if let Some(line) = self.lines.get_mut(&cluster) {
-            line.remove(&(since, key.to_owned()));
-            if line.is_empty() {
-                self.lines.remove(&cluster);
-            }
+        let place = (since, key.to_owned());
+        if self.lines.get_mut(&cluster).is_some_and(|line| line.leave(&place)) {
+            self.lines.remove(&cluster);
         }
     }
 }
@@ -333,9 +337,11 @@ mod tests {
         index.put(&waits("b", early, false));
         index.put(&waits("a", late, false));
         index.put(&waits("c", early, true));
-        let ahead = |since, key| index.ahead("c", since, key);
+        let now = "2026-01-02T00:00:10Z".parse().expect("a time");
+        let ahead = |since, key| index.queue("c", Some(since), key, now).ahead;
         assert_eq!((ahead(early, "team/b"), ahead(late, "team/a"), ahead(late, "team/z")), (0, 1, 2));
-        assert_eq!(index.ahead("other", late, "team/z"), 0);
+        assert_eq!(index.queue("c", None, "team/z", now).ahead, 2, "who comes now is last");
+        assert_eq!(index.queue("other", Some(late), "team/z", now), Queue::default());
         index.put(&stored("b", json!({ "fargate": { "cluster": "c" } })));
         assert_eq!(ahead(late, "team/a"), 0, "it has had its turn");
         index.remove("team/a");

@@ -2,6 +2,7 @@
 
 use instance_manager::api::FargateStatus;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
+use instance_manager::groups::Queue;
 use instance_manager::provisioner::fargate::plan::{Input, plan};
 use instance_manager::provisioner::fargate::resolve::{self, Environment, Resolved, public, resolve};
 use instance_manager::provisioner::fargate::state::{FormerRole, State, remembered_role, taken};
@@ -190,7 +191,7 @@ fn fresh(extra: &str) -> World {
         former_role: None,
         derived_role_shared: false,
         tagging_rests: false,
-        ahead: 0,
+        queue: Queue::default(),
     };
     World { resolved: resolved(extra), state, status: InstanceGroupStatus::default(), lock: None, now: at(NOW) }
 }
@@ -239,7 +240,7 @@ fn plans_are_what_the_golden_files_hold() {
         ("fargate-role-first", fresh("{}").with(|w| w.resolved.wanted.id.finalizer = false)),
         ("fargate-create", fresh("{}").with(ready)),
         ("fargate-given-role", fresh("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/path/given'}")),
-        ("fargate-its-turn-comes-later", fresh("{}").with(ready).with(|w| w.state.ahead = 2)),
+        ("fargate-its-turn-comes-later", fresh("{}").with(ready).with(|w| w.state.queue.ahead = 2)),
         ("fargate-converged", plain()),
         ("fargate-tags-in-place", plain().wants("eks-fargate: {tags: [{team: a}]}")),
         ("fargate-other-selectors", plain().wants(OTHER)),
@@ -288,7 +289,7 @@ fn a_lock_holds_the_deletion_of_the_older_profile_and_not_the_new_one() {
 
 #[test]
 fn who_waits_for_its_turn_asks_eks_for_nothing_and_keeps_its_place() {
-    let mut world = plain().wants(OTHER).with(|w| w.state.ahead = 1);
+    let mut world = plain().wants(OTHER).with(|w| w.state.queue.ahead = 1);
     let plan = world.plan();
     assert!(plan.steps.is_empty(), "{plan:?}");
     let Outcome::Progressing { message, .. } = &plan.outcome else { panic!("{plan:?}") };
@@ -297,7 +298,7 @@ fn who_waits_for_its_turn_asks_eks_for_nothing_and_keeps_its_place() {
     let since = world.status.fargate.clone().unwrap_or_default().waiting_since;
     assert_eq!(since, Some(world.now.to_string()));
     world.now += SignedDuration::from_mins(9);
-    world.state.ahead = 0;
+    world.state.queue.ahead = 0;
     let plan = world.plan();
     world.apply(&plan);
     assert_eq!(world.status.fargate.clone().unwrap_or_default().waiting_since, since, "while EKS is at work");
@@ -597,7 +598,7 @@ fn delete_with(world: &World, left: &[FargateProfile], role: Option<&FormerRole>
         role_in_use,
         auth: &auth,
         access: &[],
-        ahead: 0,
+        queue: Queue::default(),
         status: &world.status,
         timing: &Timing::default(),
         now: world.now,

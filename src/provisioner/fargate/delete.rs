@@ -13,6 +13,7 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Tag};
+use crate::groups::Queue;
 use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Told, waiting};
 use crate::provisioner::GroupId;
 use crate::provisioner::ownership::untaggable;
@@ -42,8 +43,8 @@ pub struct Input<'a> {
     pub access: &'a [AccessEntry],
     /// AWS refused to tag that profile, less than a resync period ago.
     pub tagging_rests: bool,
-    /// How many groups of the cluster wait longer than this one for EKS.
-    pub ahead: usize,
+    /// Where it stands among the groups of the cluster that wait for EKS.
+    pub queue: Queue,
     /// What the status remembers.
     pub status: &'a InstanceGroupStatus,
     /// How long things take.
@@ -55,7 +56,7 @@ pub struct Input<'a> {
 /// Plans one pass of a deletion.
 pub fn plan(input: &Input) -> Plan {
     let mut draft = Draft::default();
-    let mut turn = Turn::new(input.status.fargate.as_ref(), input.ahead, input.timing, input.now);
+    let mut turn = Turn::new(input.status.fargate.as_ref(), input.queue, input.timing, input.now);
     let mut wake = None;
     match (input.untagged, input.profiles) {
         (Some(profile), _) => claim(input, profile, &mut draft),

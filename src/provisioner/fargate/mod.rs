@@ -102,7 +102,7 @@ impl Provisioner for Fargate {
             auth: &left.auth,
             access: &left.access,
             tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),
-            ahead: left.ahead,
+            queue: left.queue,
             status,
             timing: &settings.timing,
             now: o.now,

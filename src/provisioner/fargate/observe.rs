@@ -13,6 +13,7 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
+use crate::groups::Queue;
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::provisioner::ownership::{foreign, owned, taken_over};
 use crate::provisioner::{GroupId, join};
@@ -75,7 +76,7 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         former_role: None,
         derived_role_shared: o.groups.shares_role(&r.derived_role_arn, &key),
         tagging_rests: o.memory.tagging_rests(&r.wanted.id.key(), o.resync, o.now),
-        ahead: ahead(o, &r.wanted.id, &r.wanted.cluster, status),
+        queue: queue(o, &r.wanted.id, &r.wanted.cluster, status),
     };
     let untagged = Found::of(r, &state, status).untagged.is_some() && !state.tagging_rests;
     if r.own_role && role_ready && untagged {
@@ -166,10 +167,9 @@ async fn former_access(
     Ok(try_join_all(left).await?.into_iter().flatten().collect())
 }
 
-fn ahead(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> usize {
-    let now = crate::report::stamp(o.now);
-    let since = status.fargate.as_ref().and_then(|f| f.waiting_since.as_ref()).unwrap_or(&now);
-    o.groups.ahead(cluster, since, &id.key())
+fn queue(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> Queue {
+    let since = status.fargate.as_ref().and_then(|f| f.waiting_since.as_deref());
+    o.groups.queue(cluster, since, &id.key(), o.now)
 }
 
 /// Our own role with what is on it; `None` when it is not there, or not provably ours.
@@ -205,8 +205,8 @@ pub struct Remains {
     pub auth: Vec<AuthEntry>,
     /// The same of access entries.
     pub access: Vec<AccessEntry>,
-    /// How many groups of the cluster wait longer for EKS.
-    pub ahead: usize,
+    /// Where it stands among the groups of the cluster that wait for EKS.
+    pub queue: Queue,
 }
 
 /// Looks at what is left of a group, under its derived names and under those for when another group has them.
@@ -233,7 +233,7 @@ pub async fn remains(
         role_in_use: None,
         auth: Vec::new(),
         access: Vec::new(),
-        ahead: ahead(o, id, cluster, status),
+        queue: queue(o, id, cluster, status),
         untagged,
     };
     if let Some(profile) = &remains.untagged {

@@ -51,7 +51,7 @@ pub fn plan(input: &Input) -> Plan {
     let found = Found::of(input.resolved, input.state, input.status);
     let mut making = Making {
         draft: Draft::default(),
-        turn: Turn::new(input.status.fargate.as_ref(), input.state.ahead, input.timing, input.now),
+        turn: Turn::new(input.status.fargate.as_ref(), input.state.queue, input.timing, input.now),
         next: input.status.clone(),
         wake: None,
     };

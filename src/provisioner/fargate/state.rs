@@ -7,6 +7,7 @@ use crate::auth::access_entries as join;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Role, Tag};
+use crate::groups::Queue;
 use crate::provisioner::ownership::{foreign, owned};
 
 /// Observed state of one group.
@@ -30,8 +31,8 @@ pub struct State {
     pub derived_role_shared: bool,
     /// AWS refused to tag what was taken over, less than a resync period ago.
     pub tagging_rests: bool,
-    /// How many groups of the cluster wait longer than this one for EKS.
-    pub ahead: usize,
+    /// Where it stands among the groups of the cluster that wait for EKS.
+    pub queue: Queue,
 }
 
 /// A role of our own that is to go.

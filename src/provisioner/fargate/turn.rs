@@ -4,6 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::FargateStatus;
+use crate::groups::Queue;
 use crate::plan::{Outcome, Phase, waiting};
 use crate::timing::Timing;
 
@@ -12,7 +13,7 @@ pub struct Turn {
     /// What the status shall remember.
     pub status: FargateStatus,
     since: Option<String>,
-    ahead: usize,
+    queue: Queue,
     rest: SignedDuration,
     now: Timestamp,
 }
@@ -26,11 +27,11 @@ pub enum Again {
 }
 
 impl Turn {
-    /// The group has no place until it asks for one, or keeps it; `ahead` groups came before it.
-    pub fn new(status: Option<&FargateStatus>, ahead: usize, timing: &Timing, now: Timestamp) -> Self {
+    /// The group has no place until it asks for one, or keeps it. One that was passed over has lost the place that it had.
+    pub fn new(status: Option<&FargateStatus>, queue: Queue, timing: &Timing, now: Timestamp) -> Self {
         let mut status = status.cloned().unwrap_or_default();
-        let since = status.waiting_since.take();
-        Turn { status, since, ahead, rest: timing.rest, now }
+        let since = status.waiting_since.take().filter(|_| !queue.passed);
+        Turn { status, since, queue, rest: timing.rest, now }
     }
 
     /// Keeps the place: what EKS does for the group is under way.
@@ -45,15 +46,17 @@ impl Turn {
     pub fn ask(&mut self, phase: Phase) -> Result<(), Outcome> {
         let since = self.since.get_or_insert_with(|| crate::report::stamp(self.now)).clone();
         self.status.waiting_since = Some(since);
-        match self.ahead {
-            0 => Ok(()),
-            n => Err(waiting(
-                phase,
-                format!(
-                    "waiting for its turn: {n} before it; EKS makes or deletes one Fargate profile of a cluster at a time"
-                ),
-            )),
+        let Queue { ahead, passed } = self.queue;
+        if ahead == 0 {
+            return Ok(());
         }
+        let anew = if passed { " anew, because nothing came of it while others waited" } else { "" };
+        Err(waiting(
+            phase,
+            format!(
+                "waiting for its turn{anew}: {ahead} before it; EKS makes or deletes one Fargate profile of a cluster at a time"
+            ),
+        ))
     }
 
     /// What tells one act from another of the same kind: the moment since when it has been waited for.
@@ -94,17 +97,31 @@ mod tests {
         Timestamp::from_second(seconds).expect("a time")
     }
 
+    fn queue(ahead: usize) -> Queue {
+        Queue { ahead, passed: false }
+    }
+
+    #[test]
+    fn who_was_passed_over_waits_from_now_on_and_is_told_so() {
+        let timing = Timing::default();
+        let status = FargateStatus { waiting_since: Some("1970-01-01T00:00:10Z".into()), ..FargateStatus::default() };
+        let mut turn = Turn::new(Some(&status), Queue { ahead: 1, passed: true }, &timing, at(99));
+        let Err(Outcome::Progressing { message, .. }) = turn.ask(Phase::Creating) else { panic!("it waits") };
+        assert!(message.contains("anew, because nothing came of it while others waited: 1 before it"), "{message}");
+        assert_eq!(turn.status.waiting_since.as_deref(), Some("1970-01-01T00:01:39Z"));
+    }
+
     #[test]
     fn who_waits_keeps_its_place_and_who_has_nothing_to_do_leaves() {
         let timing = Timing::default();
-        let mut turn = Turn::new(None, 2, &timing, at(10));
+        let mut turn = Turn::new(None, queue(2), &timing, at(10));
         let Err(Outcome::Progressing { message, .. }) = turn.ask(Phase::Creating) else { panic!("it waits") };
         assert!(message.starts_with("waiting for its turn: 2 before it"), "{message}");
         let waiting = turn.status;
-        let mut later = Turn::new(Some(&waiting), 0, &timing, at(99));
+        let mut later = Turn::new(Some(&waiting), queue(0), &timing, at(99));
         assert!(later.ask(Phase::Creating).is_ok());
         assert_eq!(later.status, waiting);
-        assert_eq!(Turn::new(Some(&waiting), 0, &timing, at(99)).status.waiting_since, None);
+        assert_eq!(Turn::new(Some(&waiting), queue(0), &timing, at(99)).status.waiting_since, None);
     }
 
     #[test]
@@ -114,10 +131,10 @@ mod tests {
         let mut pauses = Vec::new();
         let mut now = 0;
         for _ in 0..8 {
-            let mut turn = Turn::new(Some(&status), 0, &timing, at(now));
+            let mut turn = Turn::new(Some(&status), queue(0), &timing, at(now));
             let Again::At(until) = turn.failed() else { panic!("it rests") };
             pauses.push(until.as_second() - now);
-            let mut turn = Turn::new(Some(&turn.status), 0, &timing, until);
+            let mut turn = Turn::new(Some(&turn.status), queue(0), &timing, until);
             assert!(matches!(turn.failed(), Again::Now));
             turn.goes_on();
             (status, now) = (turn.status, until.as_second());
