@@ -1,9 +1,11 @@
 //! Looks: the node groups by the names that the status remembers, their nodes, and the update under way. No decision is
 //! made here.
 
-use super::names;
 use std::time::Duration;
 
+use futures::future::try_join_all;
+
+use super::names;
 use super::resolve::{self, Environment, Network, Resolved};
 use super::state::{self, Group, State, Whose, split, whose};
 use super::wanted::{self, Wanted};
@@ -177,10 +179,9 @@ fn explain(resolved: &Resolved, state: &mut State, current: Option<&NodegroupNam
 async fn environment(o: &Observer<'_>, resolved: &Resolved) -> Observed<Environment> {
     let shape = &resolved.wanted.shape;
     let cluster = o.inventory.cluster(&resolved.wanted.cluster).await.map_err(ObserveError::Aws)?;
-    let mut network = Vec::new();
-    for id in shape.subnets.iter().chain(&shape.security_groups) {
-        network.extend(o.inventory.network_object(id).await.map_err(ObserveError::Aws)?);
-    }
+    let ids = shape.subnets.iter().chain(&shape.security_groups);
+    let found = try_join_all(ids.map(|id| o.inventory.network_object(id))).await.map_err(ObserveError::Aws)?;
+    let network = found.into_iter().flatten().collect();
     let name = wanted::role_name(&shape.node_role).unwrap_or_default();
     let role_missing = match o.inventory.aws().iam.get_role(name).await {
         Ok(found) => found.is_none(),
