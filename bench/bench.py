@@ -2,8 +2,8 @@
 
 Run by `make bench`, which starts a fresh local cloud around it. The controller runs with its own default clocks.
 BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN any other binary.
-BENCH=features adds one group for each feature (features.yaml): beyond what they write they may read little. The
-catalogue of instance types, which a process reads once a day when some group asks for a pool, is counted apart.
+BENCH=features adds one group for each feature (features.yaml): beyond what they write they may read little.
+BENCH=others measures a managed node group and a Fargate profile instead (others.yaml), looked at once a minute.
 """
 
 import json
@@ -21,6 +21,7 @@ import requests  # noqa: E402
 import yaml  # noqa: E402
 
 import support  # noqa: E402
+from e2e import harness  # noqa: E402
 from localcloud import procs  # noqa: E402
 
 GROUPS = int(os.environ.get("BENCH_GROUPS", "20"))
@@ -28,13 +29,17 @@ QUIET_SECONDS = int(os.environ.get("BENCH_QUIET_SECONDS", "300"))
 TIMEOUT = 600
 API = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/bench/instancegroups"
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
-FEATURES = os.environ.get("BENCH") == "features"
+BENCH = os.environ.get("BENCH", "")
+FEATURES, OTHERS = BENCH == "features", BENCH == "others"
 CATALOGUE = ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings")
 if FEATURES:
-    # 14 pages of types and 5 of where they are offered, and what the groups ask of their own types.
-    BUILD_GOALS = {"other calls per write": 1.1, "catalogue calls": 24, "seconds to Ready": 120}
+    BUILD_GOALS = {"calls per write": 1.1, "catalogue calls": 6, "seconds to Ready": 120}
     # The four aliases of images fit into one question.
     QUIET_GOALS = {"catalogue calls": 0, "image look-ups": QUIET_SECONDS // 240 + 1, "CPU ms a reconcile": 5, "writes": 0}
+elif OTHERS:
+    BUILD_GOALS = {"calls to AWS": 25, "seconds to Ready": 120}
+    # EKS tells of one node group in a call, and of all Fargate profiles' names; scaling groups come by the hundred.
+    QUIET_GOALS = {"calls per look": 2, "CPU ms a reconcile": 5, "writes": 0}
 else:
     BUILD_GOALS = {"calls to AWS": 176, "seconds to Ready": 60, "CPU seconds": 1, "peak memory (MB)": 80}
     QUIET_GOALS = {"calls to AWS": 30, "CPU seconds": 1, "writes": 0}
@@ -54,6 +59,7 @@ class Controller:
         self.log = pathlib.Path(cloud["state"]) / "logs" / "controller.log"
         parent = os.getpid()
         command = [binary(), "--kubeconfig", cloud["controller_kubeconfig"], "--metrics-addr", f"127.0.0.1:{self.port}"]
+        command += ["--resync-period", "60s"] if OTHERS else []
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [str(part) for part in command], env=cloud.environment, stdout=log, stderr=log,
@@ -124,6 +130,26 @@ def features():
     return config, made
 
 
+def others(cloud):
+    """A group of each provisioner that leaves the nodes to AWS, and the role that one of them needs."""
+    cloud.make_role("bench-managed-nodes")
+    return list(yaml.safe_load_all((REPOSITORY / "bench" / "others.yaml").read_text()))
+
+
+def prepare(cloud):
+    """The groups that are measured; the ConfigMap is there before them."""
+    cloud.kubectl("create", "namespace", "bench")
+    plain = [group(number) for number in range(GROUPS)]
+    if OTHERS:
+        return others(cloud), "one managed node group and one Fargate profile"
+    if FEATURES:
+        config, made = features()
+        cloud.kubectl("apply", "-f", "-", text=json.dumps(config))
+        return made + plain, f"{len(made + plain)} groups of one node, {len(made)} of them with a feature each"
+    cloud.kubectl("apply", "-f", REPOSITORY / "boundaries" / "basic.yaml")
+    return plain, f"{len(plain)} groups of one node"
+
+
 def is_ready(item):
     """Whether a group says Ready."""
     conditions = item.get("status", {}).get("conditions", [])
@@ -147,15 +173,17 @@ def build(cloud, controller, groups):
 def quiet(cloud, controller):
     """Measures a time in which nothing happens."""
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
-    cpu, audited = controller.cpu(), len(cloud.audit())
+    cpu, audited, looked = controller.cpu(), len(cloud.audit()), controller.reconciles()
     time.sleep(QUIET_SECONDS)
     counted = calls(cloud)
+    looked = controller.reconciles() - looked
     written = kube_writes(cloud, audited)
     figures = {
         "calls to AWS": counted["total"]["reads"] + counted["total"]["writes"],
         "CPU seconds": controller.cpu() - cpu,
         "writes": counted["total"]["writes"] + len(written),
     }
+    figures["calls per look"] = figures["calls to AWS"] / max(looked, 1)
     figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
     figures["image look-ups"] = counted["reads"].get("ssm:GetParameters", 0)
     for event in written:
@@ -185,15 +213,8 @@ def show(title, figures, goals, counted):
 
 
 def main():
-    cloud = support.Cloud(json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text()))
-    if FEATURES:
-        config, groups = features()
-        groups += [group(number) for number in range(GROUPS)]
-        cloud.kubectl("apply", "-f", "-", text=json.dumps(config))
-    else:
-        groups = [group(number) for number in range(GROUPS)]
-        cloud.kubectl("apply", "-f", REPOSITORY / "boundaries" / "basic.yaml")
-    cloud.kubectl("create", "namespace", "bench")
+    cloud = harness.Cloud.shared()
+    groups, what = prepare(cloud)
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
     controller = Controller(cloud)
     support.eventually(controller.ready, message="a ready controller")
@@ -203,13 +224,11 @@ def main():
     counted = calls(cloud)
     figures["calls to AWS"] = counted["total"]["reads"] + counted["total"]["writes"]
     figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
-    others = figures["calls to AWS"] - figures["catalogue calls"]
-    figures["other calls per write"] = others / max(counted["total"]["writes"], 1)
-    what = "of one node, 19 of them with a feature each" if FEATURES else "of one node"
-    met = show(f"{len(groups)} groups {what}, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
+    figures["calls per write"] = figures["calls to AWS"] / max(counted["total"]["writes"], 1)
+    met = show(f"{what}, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
     sys.stdout.flush()
     figures, counted = quiet(cloud, controller)
-    figures["CPU ms a reconcile"] = look(cloud, controller, groups) if FEATURES else 0
+    figures["CPU ms a reconcile"] = look(cloud, controller, groups) if BENCH else 0
     met &= show(f"{QUIET_SECONDS} quiet seconds", figures, QUIET_GOALS, counted)
     controller.stop()
     return 0 if met else 1
