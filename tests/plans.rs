@@ -115,6 +115,7 @@ fn fresh(resolved: Resolved) -> World {
         configuration: None,
         warm: None,
         profile: None,
+        role: None,
         attached: vec![],
         hooks: None,
         refreshing: false,
@@ -259,6 +260,15 @@ fn plain() -> World {
     standing(resolved("{}", &[]))
 }
 
+/// Everything but the scaling group, known by its tags as our own writes tell them.
+fn ungrouped(w: &mut World) {
+    w.state.group = None;
+    let ours = w.resolved.ownership.clone();
+    let profile = w.state.profile.as_mut().expect("a profile");
+    profile.role.as_mut().expect("a role").tags.clone_from(&ours);
+    profile.tags = ours;
+}
+
 fn of_type(name: &str) -> Override {
     Override { instance_type: name.into(), weight: 1 }
 }
@@ -357,7 +367,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 });
             }),
         ),
-        ("create-second-pass", plain().with(|w| w.state.group = None)),
+        ("create-second-pass", plain().with(ungrouped)),
         (
             "create-auth-conflict",
             fresh(given())
@@ -484,7 +494,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 managed.metrics = vec!["GroupMaxSize".into()];
             }),
         ),
-        ("mixed-is-created", mixed().with(|w| w.state.group = None)),
+        ("mixed-is-created", mixed().with(ungrouped)),
         ("mixed-converged", mixed()),
         (
             "mixed-ratio-changes-in-place",
@@ -512,7 +522,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 held.overrides.insert(1, held.overrides[0].clone());
             }),
         ),
-        ("pool-is-computed-at-creation", pooled().with(|w| w.state.group = None)),
+        ("pool-is-computed-at-creation", pooled().with(ungrouped)),
         ("pool-that-grew-changes-nothing", pooled()),
         ("pool-grows-with-another-change", pooled().with(|w| w.resolved = resolved(&POOL.replace("50", "80"), &[]))),
         ("pool-grows-with-a-new-version", pooled().with(|w| w.resolved.fingerprint.hash = "other".into())),
@@ -534,7 +544,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
         (
             "spot-is-created",
             standing(resolved(SPOT, &[])).with(|w| {
-                w.state.group = None;
+                ungrouped(w);
                 w.state.template = None;
             }),
         ),
@@ -635,6 +645,10 @@ mod configurations;
 
 #[path = "plans/crd_strategy.rs"]
 mod crd_strategy;
+
+#[path = "plans/whose.rs"]
+mod whose;
+
 #[path = "plans/managed.rs"]
 mod managed;
 
@@ -690,6 +704,19 @@ fn deletions_are_what_the_golden_files_hold() {
     hold("delete-waits-for-aws", &delete::plan(&rest(Some(&going), &[], policies)));
     hold("delete-the-rest", &delete::plan(&rest(None, &[], policies)));
     hold("delete-blocked-by-a-policy", &delete::plan(&rest(None, &[], &added)));
+    // Its tags were damaged, or taken off: its nodes run by the role, and by the entry that lets them join.
+    let standing = || world.state.group.clone().expect("a group");
+    let mut tags = standing().tags;
+    tags.retain(|t| !t.key.ends_with("/Namespace"));
+    let damaged = ScalingGroup { tags, ..standing() };
+    hold("delete-blocked-by-damaged-tags", &delete::plan(&rest(Some(&damaged), &members, policies)));
+    let stripped = ScalingGroup { tags: vec![], ..standing() };
+    let plan = delete::plan(&rest(Some(&stripped), &members, policies));
+    assert!(plan.steps.is_empty() && matches!(plan.outcome, Outcome::Blocked { .. }), "{plan:?}");
+    let pin = TemplatePin { id: "lt-of-somebody".into(), version: "1".into() };
+    let somebodys = ScalingGroup { template: Some(pin), ..stripped.clone() };
+    let plan = delete::plan(&rest(Some(&somebodys), &[], policies));
+    assert_eq!(plan.outcome, Outcome::Deleted, "a name alone keeps no finalizer");
     // What was taken over and could not be tagged.
     let bare = (
         LaunchTemplate { tags: vec![], ..world.state.template.clone().expect("a template") },

@@ -41,7 +41,7 @@ fn young(world: World) -> World {
 fn plans_with_access_entries_are_what_the_golden_files_hold() {
     use EntryState::{Absent, Present};
     for (name, world) in [
-        ("access-entry-second-pass", joining(ONLY, Absent, Access::Absent).with(|w| w.state.group = None)),
+        ("access-entry-second-pass", joining(ONLY, Absent, Access::Absent).with(ungrouped)),
         ("access-entry-beside-aws-auth", joining(Way::Both, Present, Access::Absent)),
         ("access-entry-takes-over", joining(MOVING, Present, entry(LONG_AGO))),
         ("access-entry-goes-back", joining(Way::AwsAuth { retire: true }, Present, entry(LONG_AGO))),
@@ -60,9 +60,9 @@ fn the_first_pass_makes_the_role_and_leaves_its_entry_to_the_next() {
     });
     let plan = first.plan();
     assert!(names(&plan).contains(&"CreateRole") && !names(&plan).contains(&"PutAccessEntry"), "{:?}", names(&plan));
-    let second = young(joining(ONLY, EntryState::Absent, Access::Absent)).with(|w| w.state.group = None).plan();
+    let second = young(joining(ONLY, EntryState::Absent, Access::Absent)).with(ungrouped).plan();
     assert!(!names(&second).contains(&"PutAccessEntry") && !names(&second).contains(&"CreateGroup"));
-    let third = joining(ONLY, EntryState::Absent, Access::Absent).with(|w| w.state.group = None).plan();
+    let third = joining(ONLY, EntryState::Absent, Access::Absent).with(ungrouped).plan();
     let order: Vec<_> = names(&third).into_iter().filter(|n| matches!(*n, "PutAccessEntry" | "CreateGroup")).collect();
     assert_eq!(order, ["PutAccessEntry", "CreateGroup"]);
 }
@@ -109,10 +109,9 @@ fn the_entry_in_aws_auth_goes_when_the_access_entry_has_been_there_for_a_minute(
 #[test]
 fn an_entry_of_a_wrong_type_keeps_the_group_from_being_made_and_a_standing_one_from_being_ready() {
     let standard = || Access::Present { kind: "STANDARD".into(), ours: false, created: None, role_id: None };
-    for world in [
-        joining(ONLY, EntryState::Absent, standard()),
-        joining(ONLY, EntryState::Absent, standard()).with(|w| w.state.group = None),
-    ] {
+    for world in
+        [joining(ONLY, EntryState::Absent, standard()), joining(ONLY, EntryState::Absent, standard()).with(ungrouped)]
+    {
         let plan = world.plan();
         assert!(matches!(
             &plan.outcome,

@@ -78,7 +78,8 @@ pub fn role(input: &Input, draft: &mut Draft) -> bool {
     let name = &r.names.role;
     let held = input.state.profile.as_ref().and_then(|p| p.role.as_ref());
     let complete = held.is_some_and(|role| role.name == *name);
-    if !complete {
+    // One that is there is provably ours: the plan got here.
+    if !complete && input.state.role.is_none() {
         let role = NewRole { name: name.clone(), trust: r.trust.clone(), tags: r.ownership.clone() };
         draft.because(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
     }

@@ -20,7 +20,7 @@ use crate::plan::{
     Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Told, waiting,
 };
 use crate::provisioner::GroupId;
-use crate::provisioner::ownership::{owned, taken_over};
+use crate::provisioner::ownership::{self, Claim, claim, owned, proven};
 use crate::timing::Timing;
 use crate::upgrade::drain::{AtTimeout, DrainPolicy};
 use crate::upgrade::rolling_update::{self, Victims, decide};
@@ -78,11 +78,35 @@ pub fn plan(input: &Input) -> Plan {
         Some(group) if group.deleting => {
             draft.decide(waiting(Phase::Deleting, format!("AWS deletes the scaling group {}", group.name)))
         }
-        Some(group) if owned(&group.tags, input.ownership) => empty(input, group, &mut draft),
-        Some(_) | None => rest(input, &mut draft),
+        Some(group) => match claim(&group.name, &group.tags, input.ownership) {
+            Claim::Ours => empty(input, group, &mut draft),
+            Claim::Damaged(_) => unproven(input, group, &mut draft),
+            // Whoever took its tags off, its nodes run by what would go.
+            Claim::Nobodys if launches_ours(input, group) => unproven(input, group, &mut draft),
+            Claim::Nobodys | Claim::Theirs => rest(input, &mut draft),
+        },
+        None => rest(input, &mut draft),
     }
     draft.decide(Outcome::Deleted);
     draft.finish(input.id, None)
+}
+
+/// Nothing goes from under the nodes of a scaling group that may be this group's.
+fn unproven(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
+    let what = ownership::unproven(&group.name, &group.tags, input.ownership).unwrap_or_default();
+    let message = format!(
+        "{what}; if it is this group's, put its tags back, and the deletion goes on, else take those tags off that it has"
+    );
+    draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: true });
+}
+
+/// Whether a scaling group without tags launches from what is this group's.
+fn launches_ours(input: &Input, group: &ScalingGroup) -> bool {
+    let recorded = input.adopted.template.as_ref();
+    let template = input.template.filter(|t| proven(&t.id, &t.tags, recorded, input.ownership));
+    let pin = group.template.as_ref();
+    pin.is_some_and(|pin| template.is_some_and(|t| t.id == pin.id))
+        || configuration::of(group).is_some_and(|name| input.configurations.iter().any(|known| known == name))
 }
 
 fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
@@ -176,9 +200,7 @@ fn rest(input: &Input, draft: &mut Draft) {
     }
     let adopted = input.adopted;
     let tags = || input.ownership.to_vec();
-    let ours = |id: &str, held: &[Tag], recorded: &Option<String>| {
-        owned(held, input.ownership) || taken_over(id, held, recorded.as_ref(), input.ownership)
-    };
+    let ours = |id: &str, held: &[Tag], recorded: &Option<String>| proven(id, held, recorded.as_ref(), input.ownership);
     // With the tags the rights that are shipped are enough to delete.
     let untagged = |held: &[Tag]| !owned(held, input.ownership);
     if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &adopted.template)) {

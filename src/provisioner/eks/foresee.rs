@@ -239,7 +239,8 @@ impl Then {
     /// Old enough that IAM knows it everywhere.
     fn profile(&self) -> InstanceProfile {
         let r = &self.resolved;
-        let role = Role { id: String::new(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: Vec::new() };
+        let role =
+            Role { id: String::new(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership.clone() };
         InstanceProfile {
             id: String::new(),
             name: r.names.role.clone(),

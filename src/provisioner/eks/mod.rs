@@ -29,6 +29,7 @@ pub mod user_data;
 pub mod versions;
 pub mod wanted;
 pub mod warm;
+pub mod whose;
 
 use async_trait::async_trait;
 
@@ -57,14 +58,16 @@ impl Provisioner for Eks {
             expect(o, &wanted.cluster, id);
         }
         let environment = environment::environment(o, &wanted).await?;
-        let mut distinct = goes_by_a_hash(o, &wanted, status);
+        let mut distinct = goes_by_a_hash(&wanted, status);
         let (resolved, state) = loop {
             let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(Verdict::Refused(problems)),
             };
             let state = observe::state(o, &resolved, status).await?;
-            if distinct || !state::taken(&state, &resolved.ownership) {
+            // A scaling group that is there keeps its name, whatever else of the name was refused.
+            let collided = state.group.is_none() && o.memory.collided(&id.key());
+            if distinct || !(collided || whose::taken(&resolved, &state, status)) {
                 break (resolved, state);
             }
             o.memory.set_collided(&id.key());
@@ -153,11 +156,11 @@ fn expect(o: &Observer<'_>, cluster: &str, id: &GroupId) {
     }
 }
 
-/// Whether the group goes by names with a hash, because someone else has the derived ones.
-fn goes_by_a_hash(o: &Observer<'_>, wanted: &wanted::Wanted, status: &InstanceGroupStatus) -> bool {
+/// Whether the group went by names with a hash before, because someone else had the derived ones.
+fn goes_by_a_hash(wanted: &wanted::Wanted, status: &InstanceGroupStatus) -> bool {
     let derived = GroupNames::new(&wanted.cluster, &wanted.id.namespace, &wanted.id.name);
     let taken = derived.distinct(&derived.scaling_group());
-    status.active_scaling_group_name.as_ref() == Some(&taken) || o.memory.collided(&wanted.id.key())
+    status.active_scaling_group_name.as_ref() == Some(&taken)
 }
 
 /// The status names nothing, so there is nothing.

@@ -8,7 +8,7 @@ use super::hash::Fingerprint;
 use super::names;
 use super::resolve::Resolved;
 use super::state::{self, State, Version, number};
-use super::strategy;
+use super::{strategy, whose};
 use crate::api::InstanceGroupStatus;
 use crate::aws::{Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
 use crate::observe::{ObserveError, Observed, Observer, drains};
@@ -55,6 +55,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         template,
         leftover,
         profile,
+        role: None,
         attached,
         hooks,
         warm: None,
@@ -71,8 +72,37 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         strategy: None,
         group,
     };
+    proof(o, resolved, status, &mut state).await?;
     closer(o, resolved, status, &mut state).await?;
     Ok(state)
+}
+
+/// The role and the profile of the derived name with their tags, which the list of all profiles does not tell. They are
+/// asked for where something of that name is there and neither the scaling group nor our own write proves whose it is, or
+/// where the profile lacks the role.
+async fn proof(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStatus, state: &mut State) -> Observed<()> {
+    let name = &resolved.names.role;
+    let refused = || o.memory.collided(&resolved.wanted.id.key());
+    let found = state.profile.is_some() || !state.attached.is_empty() || refused();
+    if !resolved.own_role || !found {
+        return Ok(());
+    }
+    let holds = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|role| role.name == *name);
+    if state.profile.as_ref().is_some_and(holds) && whose::stranger(resolved, state, status).is_none() {
+        return Ok(());
+    }
+    let iam = &o.inventory.aws().iam;
+    state.role = iam.get_role(name).await.map_err(ObserveError::Aws)?;
+    if state.profile.is_none() {
+        return Ok(());
+    }
+    state.profile = iam.get_profile(name).await.map_err(ObserveError::Aws)?;
+    let Some(profile) = &mut state.profile else { return Ok(()) };
+    if holds(profile) && state.role.is_some() {
+        profile.role.clone_from(&state.role);
+    }
+    o.inventory.made_profile(profile.clone());
+    Ok(())
 }
 
 /// The profile of the group's own role, and which policies are attached to that: of those that are wanted or recorded, or

@@ -10,12 +10,12 @@ use serde_json::json;
 use super::join::{AUTH, authorise, joining};
 use super::resolve::Resolved;
 use super::state::{self, State};
-use super::{adopt, attributes, configuration, create, purchase, rotate, standing, versions};
+use super::{adopt, attributes, configuration, create, purchase, rotate, standing, versions, whose};
 use crate::api::{InstanceGroupStatus, ManagedAttributes, StrategyType};
 use crate::auth::access_entries::Joined;
 use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
 use crate::plan::{Draft, Drift, Facts, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, waiting};
-use crate::provisioner::ownership::owned;
+use crate::provisioner::ownership::unproven;
 use crate::timing::Timing;
 
 /// Everything that a plan depends on.
@@ -42,19 +42,34 @@ pub fn plan(input: &Input) -> Plan {
     if !input.resolved.wanted.id.finalizer {
         draft.step(ObjectStep::AddFinalizer);
     }
-    match &input.state.group {
-        None => create::group(input, &mut draft),
-        Some(group) if owned(&group.tags, &input.resolved.ownership) => existing(input, group, &mut draft),
-        Some(group) => draft.decide(Outcome::Blocked {
-            reason: Reason::NotOurs,
-            message: format!("the scaling group {} is there and does not carry this group's three tags; rename the InstanceGroup, or remove the other group", group.name),
-            deleting: false,
-        }),
+    match (not_ours(input), &input.state.group) {
+        (Some(message), _) => {
+            // Its nodes keep the role that they have.
+            draft.facts.status.remove("nodesInstanceRoleArn");
+            draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: false });
+        }
+        (None, None) => create::group(input, &mut draft),
+        (None, Some(group)) => existing(input, group, &mut draft),
     }
     draft.notes.retain(|n| n.condition != AUTH);
     let wanted = &input.resolved.wanted;
     let rotate = wanted.strategy.rotate_at.filter(|at| *at > input.now);
     draft.finish(&wanted.id, rotate.into_iter().chain(joining(input).decide().wake).min())
+}
+
+/// Something bears a name of the group's, and nothing proves it to be the group's own: it is neither used nor changed.
+fn not_ours(input: &Input) -> Option<String> {
+    let r = input.resolved;
+    let group = input.state.group.as_ref();
+    if let Some(what) = group.and_then(|g| unproven(&g.name, &g.tags, &r.ownership)) {
+        let remedy =
+            "if it is this group's, put its tags back, else rename the InstanceGroup, or remove the other group";
+        return Some(format!("{what}; {remedy}"));
+    }
+    let what = whose::stranger(r, input.state, input.status)?;
+    Some(format!(
+        "{what} is there and does not carry this group's three tags; give the group a role by spec.eks.configuration.roleName, or rename the InstanceGroup, or remove what bears its name"
+    ))
 }
 
 fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {

@@ -8,7 +8,7 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
 use crate::observe::{ObserveError, Observed, Observer, drains};
-use crate::provisioner::ownership::{owned, ownership, taken_over};
+use crate::provisioner::ownership::{owned, ownership, proven};
 use crate::provisioner::{GroupId, join};
 use crate::upgrade::{Drains, Member};
 
@@ -101,7 +101,7 @@ pub async fn remains(
     remains.profile = iam.get_profile(&names.role).await.map_err(aws)?;
     remains.role = iam.get_role(&names.role).await.map_err(aws)?;
     let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
-    let ours = |r: &Role| owned(&r.tags, ownership) || taken_over(&r.id, &r.tags, adopted, ownership);
+    let ours = |r: &Role| proven(&r.id, &r.tags, adopted, ownership);
     if remains.role.as_ref().is_some_and(ours) {
         remains.attached = iam.attached_policies(&names.role).await.map_err(aws)?;
         remains.inline = iam.inline_policies(&names.role).await.map_err(aws)?;

@@ -11,11 +11,10 @@ use super::strategy::StrategyView;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Found;
 use crate::aws::{
-    InstanceProfile, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplateData, TemplatePin,
+    InstanceProfile, LaunchTemplate, LifecycleHook, Role, ScalingActivity, ScalingGroup, TemplateData, TemplatePin,
     WarmInstance,
 };
 use crate::plan::Drift;
-use crate::provisioner::ownership::foreign;
 use crate::upgrade::{Drains, Fleet, Member, NodeView};
 
 /// A launch template version, as far as it could be read.
@@ -40,8 +39,10 @@ pub struct State {
     pub configuration: Option<TemplateData>,
     /// Versions by number: those that are referred to, or all when something changed.
     pub versions: BTreeMap<i64, Version>,
-    /// Our own instance profile.
+    /// The instance profile of the derived name; without its tags where the group itself proves that it is ours.
     pub profile: Option<InstanceProfile>,
+    /// The role of the derived name, tags included; `None` as well when nobody had a reason to look.
+    pub role: Option<Role>,
     /// Which of the wanted and recorded policies are attached to our own role.
     pub attached: Vec<String>,
     /// Lifecycle hooks; `None` when nobody had a reason to look.
@@ -70,19 +71,6 @@ pub struct State {
     pub drains: Drains,
     /// The resources of the crd strategy; `None` when nobody had a reason to look.
     pub strategy: Option<StrategyView>,
-}
-
-/// Whether the derived names belong to another group, whose names read the same: its scaling group, or before that is
-/// made, its profile or template.
-pub fn taken(state: &State, ownership: &[Tag]) -> bool {
-    match &state.group {
-        Some(group) => foreign(&group.tags, ownership),
-        None => {
-            let profile = state.profile.as_ref().map(|p| &p.tags);
-            let template = state.template.as_ref().map(|t| &t.tags);
-            profile.into_iter().chain(template).any(|tags| foreign(tags, ownership))
-        }
-    }
 }
 
 /// How the pinned version relates to the wanted one.
@@ -253,6 +241,7 @@ pub fn launched(state: &State) -> Option<&TemplateData> {
     }
 }
 
-fn pinned_number(state: &State) -> Option<i64> {
+/// The number of the version that the group is pinned to.
+pub fn pinned_number(state: &State) -> Option<i64> {
     state.group.as_ref()?.template.as_ref().and_then(|pin| number(pin, state.template.as_ref()))
 }
