@@ -130,7 +130,8 @@ impl Corridor {
             Err(problems) => return Ok(Walked::refused(id, problems, &effective.refused)),
         };
         let status = group.status.clone().unwrap_or_default();
-        if let Some(problem) = switched(&status, kind(&effective.spec)) {
+        let problem = switched(&status, kind(&effective.spec)).or_else(|| moved(id, &status, effective, provisioner));
+        if let Some(problem) = problem {
             return Ok(Walked::refused(id, vec![problem], &effective.refused));
         }
         let order = Order {
@@ -250,12 +251,31 @@ fn made_by(status: &InstanceGroupStatus) -> Option<ProvisionerKind> {
 /// What one provisioner made, another does not know: it would run on beside what that makes, and nobody would remove it.
 fn switched(status: &InstanceGroupStatus, wanted: Option<ProvisionerKind>) -> Option<Problem> {
     let (made_by, wanted) = (made_by(status)?, wanted?);
-    let made = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty());
+    // What EKS has not finished making, or failed to, has no scaling group yet.
+    let made = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
+        || status.managed.as_ref().is_some_and(|managed| !managed.nodegroups.is_empty())
+        || status.fargate.as_ref().is_some_and(|fargate| !fargate.profiles.is_empty());
     (made && made_by != wanted).then(|| {
         let rule = format!("is another provisioner than {made_by}, which made what this group has");
         let remedy = format!("put {made_by} back, or delete the group and make another");
         Problem::invalid("spec.provisioner", wanted, rule, remedy)
     })
+}
+
+/// A group stays in its cluster: names are derived from that, so that another one would leave behind what there is, and
+/// with it nodes that nobody looks after.
+fn moved(
+    id: &GroupId,
+    status: &InstanceGroupStatus,
+    effective: &Effective,
+    provisioner: &dyn Provisioner,
+) -> Option<Problem> {
+    let path = provisioner.cluster_field();
+    let wanted = path.split('.').skip(1).fold(&effective.spec, |value, key| &value[key]).as_str()?;
+    let recorded = provisioner.cluster_on_record(id, status).filter(|recorded| recorded != wanted)?;
+    let rule = format!("is another cluster than {recorded}, where this group has what its status records");
+    let remedy = format!("put {recorded} back, or delete the group and make another");
+    (!wanted.is_empty()).then(|| Problem::invalid(path, wanted, rule, remedy))
 }
 
 /// A group that cannot even be looked at.
@@ -289,6 +309,7 @@ pub fn effective(group: &InstanceGroup, id: &GroupId, around: &Surroundings) -> 
 mod tests {
     use super::*;
     use crate::plan::Outcome;
+    use crate::provisioner::eks::names::GroupNames;
 
     #[test]
     fn a_required_field_that_the_tenant_gave_and_may_not_give_is_asked_of_the_admin() {
@@ -306,5 +327,60 @@ mod tests {
         let (role, cluster) = message.split_once(". ").expect("two sentences");
         assert_eq!(role, "spec.a.role is required, and restricted; ask your cluster admin for a default of it");
         assert!(cluster.starts_with("spec.a.cluster is required; set it in the InstanceGroup"), "{cluster}");
+    }
+
+    fn with_status(status: serde_json::Value) -> InstanceGroupStatus {
+        serde_json::from_value(status).expect("a status")
+    }
+
+    #[test]
+    fn what_another_provisioner_has_begun_to_make_is_not_left_behind() {
+        use ProvisionerKind::{Eks, EksFargate, EksManaged};
+        let begun = |kind: ProvisionerKind, made: serde_json::Value| {
+            let mut status = json!({ "provisioner": kind.as_str() });
+            api::merge_patch(&mut status, &made);
+            with_status(status)
+        };
+        let creating = begun(EksManaged, json!({ "managed": { "nodegroups": ["demo/team-web"] } }));
+        let profile = begun(EksFargate, json!({ "fargate": { "cluster": "demo", "profiles": ["fargate-demo-1"] } }));
+        for (status, made_by) in [(&creating, EksManaged), (&profile, EksFargate)] {
+            let problem = switched(status, Some(Eks)).expect("it is refused");
+            assert!(problem.to_string().contains(&format!("put {made_by} back")), "{problem}");
+            assert_eq!(switched(status, Some(made_by)), None);
+        }
+        assert_eq!(switched(&begun(EksManaged, json!({})), Some(Eks)), None, "nothing was made");
+    }
+
+    #[test]
+    fn a_group_stays_in_the_cluster_where_something_of_it_is_on_record() {
+        let id =
+            GroupId { namespace: "team".into(), ..identity(&InstanceGroup::new("web", InstanceGroupSpec::default())) };
+        let spec = json!({
+            "eks": { "configuration": { "clusterName": "other" } },
+            "eks-managed": { "configuration": { "clusterName": "other" } },
+            "eks-fargate": { "clusterName": "other" },
+        });
+        let raw = json!({ "metadata": {}, "spec": spec });
+        let effective = merge(&Boundaries::default(), &raw, true).expect("it is merged");
+        let refused = |kind, status| moved(&id, &with_status(status), &effective, registry::of(kind));
+        let distinct = GroupNames::new("demo", "team", "web").distinct("demo-team-web");
+        for (kind, status, field) in [
+            (ProvisionerKind::Eks, json!({ "activeScalingGroupName": "demo-team-web" }), "spec.eks.configuration"),
+            (ProvisionerKind::Eks, json!({ "activeScalingGroupName": distinct }), "spec.eks.configuration"),
+            (
+                ProvisionerKind::EksManaged,
+                json!({ "managed": { "nodegroups": ["demo/team-web"] } }),
+                "spec.eks-managed.configuration",
+            ),
+            (ProvisionerKind::EksFargate, json!({ "fargate": { "cluster": "demo" } }), "spec.eks-fargate"),
+        ] {
+            let problem = refused(kind, status).expect("it is refused").to_string();
+            assert!(
+                problem.starts_with(&format!("{field}.clusterName `other` is another cluster than demo")),
+                "{problem}"
+            );
+            assert_eq!(refused(kind, json!({})), None, "nothing is on record");
+        }
+        assert_eq!(refused(ProvisionerKind::Eks, json!({ "activeScalingGroupName": "other-team-web" })), None);
     }
 }

@@ -102,6 +102,10 @@ pub trait Provisioner: Sync {
     async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict>;
     /// Plans one pass of taking a group down.
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan>;
+    /// Dotted path of the field that names the cluster.
+    fn cluster_field(&self) -> &'static str;
+    /// The cluster in which the status has something on record for a group, made or about to be.
+    fn cluster_on_record(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String>;
 }
 
 /// A cluster other than the one that `--cluster-name` pins.

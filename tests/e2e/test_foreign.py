@@ -2,7 +2,7 @@
 
 import textwrap
 
-from e2e.harness import AWS_AUTH, tags_of
+from e2e.harness import AWS_AUTH, OWNERSHIP, tags_of
 
 FOREIGN_ROLES = """\
 # The platform team's own roles; ask before you change anything here.
@@ -129,3 +129,48 @@ def test_hooks_processes_and_metrics_are_there_before_the_first_instance(tenant)
     group.annotate(touched="1")
     group.wait_ready()
     assert group.writes(after=mark) == [], "`all` and hooks of any case must not look like drift"
+
+
+def scaling_groups(tenant):
+    """The names of all scaling groups of the tenant's."""
+    return [name for name in tenant.cloud.snapshot()["groups"] if tenant.unique in name]
+
+
+def test_a_scaling_group_whose_tags_someone_edited_is_not_left_behind_for_a_second_one(tenant):
+    """Its nodes would run on beside those of the new one, and nobody would look after them nor ever delete them."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    autoscaling, arn = tenant.cloud.boto("autoscaling"), group.status()["nodesInstanceRoleArn"]
+    tag = {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": OWNERSHIP + "InstanceGroup"}
+    autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "edited", "PropagateAtLaunch": True}])
+    group.patch_spec(eks={"maxSize": 3})
+    stalled = group.wait_condition("Stalled", reason="NotOurs")
+    assert tag["Key"] + " says edited and not web" in stalled["message"] and "put its tags back" in stalled["message"]
+    assert group.status()["activeScalingGroupName"] == group.scaling_group and scaling_groups(tenant) == [group.scaling_group]
+    autoscaling.delete_tags(Tags=[tag])
+    group.delete()
+    group.wait(lambda g: tag["Key"] + "=web is missing" in (g.is_("Stalled", reason="NotOurs") or {}).get("message", ""), what="why it stays")
+    assert len(group.ready_nodes()) == 1 and arn in tenant.cloud.map_roles()
+    assert group.scaling_group in tenant.cloud.snapshot()["roles"]
+    autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "web", "PropagateAtLaunch": True}])
+    group.wait_gone()
+    assert scaling_groups(tenant) == [] and group.undrained() == {} and arn not in tenant.cloud.map_roles()
+
+
+def test_a_group_that_is_sent_to_another_cluster_stays_where_it_is(tenant, unique):
+    """One edit of the defaults would make every group anew elsewhere, and leave all nodes behind."""
+    cloud = tenant.cloud
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    before, eks = cloud.snapshot()["groups"][group.scaling_group], cloud.boto("eks")
+    network = {"subnetIds": cloud["subnets"], "securityGroupIds": [cloud["security_group"]]}
+    eks.create_cluster(name=unique, roleArn=cloud.make_role(unique), resourcesVpcConfig=network)
+    try:
+        tenant.defaults(clusterName=unique)
+        stalled = group.wait_condition("Stalled", reason="InvalidSpec")
+        for word in ("spec.eks.configuration.clusterName", unique, "put demo back"):
+            assert word in stalled["message"]
+        assert scaling_groups(tenant) == [group.scaling_group]
+        assert cloud.snapshot()["groups"][group.scaling_group] == before
+        tenant.stanza(None)
+        group.wait_ready(nodes=1)
+    finally:
+        eks.delete_cluster(name=unique)

@@ -48,6 +48,24 @@ def test_two_tenants_whose_names_collide_both_get_nodes(make_tenant, unique):
     assert not [name for things in second.cloud.snapshot().values() for name in things if unique in name]
 
 
+def test_a_role_that_bears_the_derived_name_gives_a_tenant_nothing(tenant):
+    """Whoever may choose a group's name would else choose the power of its nodes, past every policy on roles."""
+    cloud, name = tenant.cloud, f"{tenant.cloud['cluster_name']}-{tenant.namespace}-web"
+    theirs = cloud.make_role(name)
+    before = {kind: cloud.snapshot()[kind][name] for kind in ("roles", "profiles")}
+    group = tenant.group("web", size=(1, 1))
+    status = group.wait(lambda g: g.state() == "Ready" and g.status(), what="nodes with a role of its own")
+    assert status["activeScalingGroupName"] != name and status["nodesInstanceRoleArn"] != theirs
+    roles = cloud.map_roles().splitlines()
+    assert not any(line.endswith(theirs) for line in roles)
+    assert any(line.endswith(status["nodesInstanceRoleArn"]) for line in roles)
+    assert {kind: cloud.snapshot()[kind][name] for kind in before} == before
+    group.delete()
+    group.wait_gone()
+    assert {kind: cloud.snapshot()[kind][name] for kind in before} == before
+    assert [name for kind, things in cloud.snapshot().items() for name in things if tenant.unique in name] == [name, name]
+
+
 def test_an_excluded_namespace_skips_the_boundaries(make_tenant, shared):
     """The platform team's own groups say everything themselves; the tenants' defaults must not reach them."""
     tenant = make_tenant(annotations={PREFIX + "config-excluded": "TRUE"})

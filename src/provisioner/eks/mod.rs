@@ -93,7 +93,7 @@ impl Provisioner for Eks {
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
         let Farewell { id, status, settings, .. } = farewell;
-        let Some(remains::Traces { names, ownership }) = remains::traces(id, status) else {
+        let Some(remains::Traces { names, ownership, .. }) = remains::traces(id, status) else {
             return Ok(nothing_made(id));
         };
         let role_arn = status.nodes_instance_role_arn.as_deref();
@@ -125,6 +125,14 @@ impl Provisioner for Eks {
             now: o.now,
         }))
     }
+
+    fn cluster_field(&self) -> &'static str {
+        resolve::CLUSTER
+    }
+
+    fn cluster_on_record(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
+        remains::traces(id, status).map(|traces| traces.cluster)
+    }
 }
 
 /// Everything that can be wrong with the merged spec itself.
@@ -142,7 +150,7 @@ fn wanted(order: &mut Order) -> Result<wanted::Wanted, Vec<Problem>> {
         crd.allowed = Allowed { policy, config_namespace: settings.config_namespace.clone() };
     }
     wanted.asks_for_endpoint = settings.windows_asks_for_endpoint && wanted.family == OsFamily::Windows;
-    match elsewhere(settings, "spec.eks.configuration.clusterName", &wanted.cluster) {
+    match elsewhere(settings, resolve::CLUSTER, &wanted.cluster) {
         Some(problem) => Err(vec![problem]),
         None => Ok(wanted),
     }

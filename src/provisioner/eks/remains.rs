@@ -14,6 +14,8 @@ use crate::upgrade::{Drains, Member};
 
 /// What a group left behind, by the names in its status.
 pub struct Traces {
+    /// The cluster, as the scaling group's name tells it.
+    pub cluster: String,
     /// Derived, or as the status has them.
     pub names: Names,
     /// The tags that prove that something is ours.
@@ -38,7 +40,7 @@ pub fn traces(id: &GroupId, status: &InstanceGroupStatus) -> Option<Traces> {
         template: template.unwrap_or_else(|| of(derived.launch_template(id.created))),
         group,
     };
-    Some(Traces { names, ownership: ownership(&cluster, id) })
+    Some(Traces { names, ownership: ownership(&cluster, id), cluster })
 }
 
 /// What there is of a group that is to go.

@@ -203,7 +203,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
 }
 
 /// The field that names the cluster.
-const CLUSTER: &str = "spec.eks.configuration.clusterName";
+pub const CLUSTER: &str = "spec.eks.configuration.clusterName";
 
 fn unknown_cluster(wanted: &Wanted) -> Problem {
     let (rule, remedy) = ("is no cluster in this account and region", "correct it, or check the controller's region");

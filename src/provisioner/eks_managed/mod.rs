@@ -17,12 +17,16 @@ pub mod wanted;
 use async_trait::async_trait;
 
 use super::ownership::ownership;
-use super::{Farewell, Onward, Order, Provisioner, Verdict, elsewhere, never_accepted};
+use super::{Farewell, GroupId, Onward, Order, Provisioner, Verdict, elsewhere, never_accepted};
+use crate::api::InstanceGroupStatus;
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use state::Whose;
-use wanted::{CONFIGURATION, Wanted};
+use wanted::Wanted;
+
+/// The field that names the cluster.
+const CLUSTER: &str = "spec.eks-managed.configuration.clusterName";
 
 /// The provisioner `eks-managed`.
 pub struct EksManaged;
@@ -54,7 +58,7 @@ impl Provisioner for EksManaged {
         let spec = farewell.spec.as_ref().filter(|_| names.is_empty());
         let wanted = spec.and_then(|spec| wanted::parse(id, &id.annotations, spec).ok());
         if let Some(wanted) = wanted.as_ref().filter(|_| !delete::told(status)) {
-            let problems = farewell.refused(&format!("{CONFIGURATION}.clusterName"), &wanted.cluster);
+            let problems = farewell.refused(CLUSTER, &wanted.cluster);
             if !problems.is_empty() {
                 return Ok(never_accepted(id, &problems));
             }
@@ -86,12 +90,20 @@ impl Provisioner for EksManaged {
             tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),
         }))
     }
+
+    fn cluster_field(&self) -> &'static str {
+        CLUSTER
+    }
+
+    fn cluster_on_record(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
+        observe::recorded(status).next().map(|name| name.cluster)
+    }
 }
 
 /// Everything that can be wrong with the merged spec itself.
 fn wanted(order: &Order) -> Result<Wanted, Vec<Problem>> {
     let wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
-    match elsewhere(order.settings, &format!("{CONFIGURATION}.clusterName"), &wanted.cluster) {
+    match elsewhere(order.settings, CLUSTER, &wanted.cluster) {
         Some(problem) => Err(vec![problem]),
         None => Ok(wanted),
     }

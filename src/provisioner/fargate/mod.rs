@@ -20,11 +20,15 @@ pub mod wanted;
 use async_trait::async_trait;
 
 use super::ownership::ownership;
-use super::{Farewell, Order, Provisioner, Verdict, elsewhere, never_accepted};
+use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere, never_accepted};
+use crate::api::InstanceGroupStatus;
 use crate::observe::{Observed, Observer};
 use crate::plan::{Plan, Reason};
 use names::ProfileNames;
-use wanted::{SETTINGS, Wanted};
+use wanted::Wanted;
+
+/// The field that names the cluster.
+const CLUSTER: &str = "spec.eks-fargate.clusterName";
 
 /// The provisioner `eks-fargate`.
 pub struct Fargate;
@@ -37,7 +41,7 @@ impl Provisioner for Fargate {
             Ok(wanted) => Wanted { join_auth: settings.join_auth, ..wanted },
             Err(problems) => return Ok(Verdict::Refused(problems)),
         };
-        if let Some(problem) = elsewhere(settings, &format!("{SETTINGS}.clusterName"), &wanted.cluster) {
+        if let Some(problem) = elsewhere(settings, CLUSTER, &wanted.cluster) {
             return Ok(Verdict::Refused(vec![problem]));
         }
         let environment = observe::environment(o, &wanted).await?;
@@ -79,11 +83,11 @@ impl Provisioner for Fargate {
                 return Ok(delete::nothing(id));
             }
             let message = format!(
-                "{SETTINGS}.clusterName does not say where the Fargate profile is; set it, or remove the finalizer when there is none"
+                "{CLUSTER} does not say where the Fargate profile is; set it, or remove the finalizer when there is none"
             );
             return Ok(crate::plan::blocked(id, Reason::InvalidSpec, message));
         };
-        let problems = farewell.refused(&format!("{SETTINGS}.clusterName"), &cluster);
+        let problems = farewell.refused(CLUSTER, &cluster);
         if !made && !problems.is_empty() {
             return Ok(never_accepted(id, &problems));
         }
@@ -107,5 +111,13 @@ impl Provisioner for Fargate {
             timing: &settings.timing,
             now: o.now,
         }))
+    }
+
+    fn cluster_field(&self) -> &'static str {
+        CLUSTER
+    }
+
+    fn cluster_on_record(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
+        status.fargate.as_ref()?.cluster.clone().filter(|name| !name.is_empty())
     }
 }
