@@ -57,7 +57,7 @@ pub struct Applied {
     /// Evictions that a budget refused.
     pub refusals: Vec<Refusal>,
     /// Rights that are missing to tag what was taken over, which stops nothing.
-    pub untagged: Vec<String>,
+    pub untagged: Vec<Untagged>,
     /// The resourceVersion that our last write to the InstanceGroup gave.
     pub resource_version: Option<String>,
 }
@@ -83,6 +83,15 @@ pub enum Stopped {
     /// The lease is gone.
     #[error("another instance of the controller leads now")]
     NotLeading,
+}
+
+/// A step that AWS refused, because a right to change tags is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untagged {
+    /// Its number among the plan's steps.
+    pub step: usize,
+    /// The right.
+    pub right: String,
 }
 
 /// An eviction that a budget refused.
@@ -141,7 +150,7 @@ pub async fn apply(
             Ok(Done::Refused(refusal)) => applied.refusals.push(refusal),
             Ok(Done::Untagged(right)) => {
                 a.memory.untagged(&id.key(), a.now);
-                applied.untagged.push(right);
+                applied.untagged.push(Untagged { step: index, right });
             }
             Ok(Done::Version(version)) => {
                 run.rv.clone_from(&version);

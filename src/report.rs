@@ -47,8 +47,9 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     // A new role gets its policies with it; that is one event.
     let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
     let part_of_it = |p: &Planned| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
-    let done = plan.steps[..applied.done].iter().filter(|p| !refused(&p.step, applied) && !part_of_it(p));
-    let mut acts = done.flat_map(step_event).collect::<Vec<_>>();
+    let done = plan.steps[..applied.done].iter().enumerate();
+    let done = done.filter(|(at, p)| !refused(*at, &p.step, applied) && !part_of_it(p));
+    let mut acts = done.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
     if applied.stopped.is_none() {
         acts.extend(plan.events.iter().cloned());
     }
@@ -113,16 +114,22 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
 /// What was taken over and may not be tagged is told where the takeover is.
 fn untagged(mut note: Note, applied: &Applied) -> Note {
     if note.condition == condition::ADOPTED && !applied.untagged.is_empty() {
-        let rights = applied.untagged.join(" and ");
+        let rights = rights(applied);
         note.message += &format!("{}: the controller may not {rights}", ownership::UNTAGGED);
         note.reason = condition::NOT_TAGGED.into();
     }
     note
 }
 
-/// An eviction that a budget refused has taken nothing away.
-fn refused(step: &Step, applied: &Applied) -> bool {
-    matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.refusals.iter().any(|r| r.pod == *pod))
+/// Those that are missing to change tags.
+fn rights(applied: &Applied) -> String {
+    applied.untagged.iter().map(|untagged| untagged.right.as_str()).collect::<Vec<_>>().join(" and ")
+}
+
+/// An eviction that a budget refused has taken nothing away, and tags that AWS refused are as they were.
+fn refused(at: usize, step: &Step, applied: &Applied) -> bool {
+    applied.untagged.iter().any(|untagged| untagged.step == at)
+        || matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.refusals.iter().any(|r| r.pod == *pod))
 }
 
 /// The plan's outcome, or what stopped it.
@@ -136,7 +143,7 @@ fn outcome(applied: &Applied) -> Outcome {
     );
     let Some(stopped) = &applied.stopped else {
         return if tags_alone(applied) {
-            let message = ownership::may_not_tag(&applied.untagged.join(" and "));
+            let message = ownership::may_not_tag(&rights(applied));
             Outcome::Blocked { reason: Reason::MissingPermission, message, deleting }
         } else {
             plan.outcome.clone()

@@ -4,7 +4,7 @@ use instance_manager::provisioner::fargate::step::FargateStep;
 use std::collections::BTreeMap;
 
 use instance_manager::api::InstanceGroupStatus;
-use instance_manager::apply::{Applied, Stopped};
+use instance_manager::apply::{Applied, Stopped, Untagged};
 use instance_manager::aws::NewRole;
 use instance_manager::plan::{Facts, IamStep, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step};
 use instance_manager::report::{Report, report, stamp};
@@ -161,7 +161,7 @@ fn missing_tags_are_told_until_they_are_there() {
     let note = Note { condition: "Adopted", status: true, reason: "TakenOver".into(), message: "as it was".into() };
     let taken_over = |old: &InstanceGroupStatus, untagged: &[&str], stopped| {
         let plan = Plan { notes: vec![note.clone()], ..plan(Outcome::Converged) };
-        let untagged = untagged.iter().map(|right| (*right).to_owned()).collect();
+        let untagged = untagged.iter().map(|right| Untagged { step: 0, right: (*right).to_owned() }).collect();
         report(old, &Applied { untagged, ..applied(plan, stopped) }, None, NOW)
     };
     let refused = taken_over(&InstanceGroupStatus::default(), &["iam:TagRole"], None);
@@ -181,12 +181,12 @@ fn missing_tags_are_told_until_they_are_there() {
 /// The next pass is planned from what this one tells: told as progress, a refusal would be asked for again at once.
 #[test]
 fn a_pass_of_nothing_but_tags_that_were_refused_is_blocked() {
-    let told = |steps: &[Step], outcome: Outcome| {
+    let reported = |steps: &[Step], outcome: Outcome, untagged: Vec<Untagged>| {
         let plan = Plan { steps: steps.iter().cloned().map(Planned::from).collect(), ..plan(outcome) };
-        let untagged = vec!["eks:TagResource".to_owned()];
-        let old = InstanceGroupStatus::default();
-        report(&old, &Applied { untagged, ..applied(plan, None) }, None, NOW).outcome.expect("an outcome")
+        report(&InstanceGroupStatus::default(), &Applied { untagged, ..applied(plan, None) }, None, NOW)
     };
+    let refused = || vec![Untagged { step: 0, right: "eks:TagResource".to_owned() }];
+    let told = |steps: &[Step], outcome: Outcome| reported(steps, outcome, refused()).outcome.expect("an outcome");
     let tag =
         FargateStep::TagFargateProfile { cluster: "demo".into(), profile: "p".into(), arn: "arn".into(), tags: vec![] }
             .into();
@@ -198,6 +198,11 @@ fn a_pass_of_nothing_but_tags_that_were_refused_is_blocked() {
         assert_eq!((reason, deleting), (Reason::MissingPermission, wanted));
         assert!(message.contains("eks:TagResource"), "{message}");
     }
+    let changed = |untagged| {
+        let acts = reported(std::slice::from_ref(&tag), soon.clone(), untagged).acts;
+        acts.iter().any(|act| act.message.contains("changed the tags"))
+    };
+    assert_eq!((changed(vec![]), changed(refused())), (true, false), "what was refused is no event");
     let more = [tag, IamStep::DeleteRole { role: "r".into() }.into()];
     assert_eq!(told(&more, soon.clone()), soon, "what else was done is looked at first");
 }

@@ -287,6 +287,7 @@ def test_tags_that_may_not_be_changed_are_told_and_the_rest_goes_on(own_cloud, s
         group.wait(lambda g: g.status()["observedGeneration"] == g.get()["metadata"]["generation"], what="the last pass")
         assert group.wait_condition("Stalled", reason="MissingPermission")["message"] == told
         assert sorted(asked()) == ["TagResource", "UntagResource"]
+        assert group.event("NodeGroupUpdated", "changed the tags") is None, "nothing was changed"
     controller.kill()
     start_controller(cloud, *rarely)
     group.wait_ready(nodes=1)
