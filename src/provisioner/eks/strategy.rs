@@ -67,7 +67,6 @@ pub fn request(
         spec: crd.spec.expose(),
         image: &resolved.data.image_id,
         status: &status,
-        template: text,
     });
     let rendered = template::render(text, root, weight)?;
     let id = id(state, group);

@@ -16,14 +16,12 @@ pub struct Source<'a> {
     pub id: &'a GroupId,
     /// The group's labels, and its annotations after the merge.
     pub metadata: &'a Value,
-    /// The merged spec.
+    /// The merged spec; the data of its user data and its bootstrap arguments are not shown.
     pub spec: &'a Value,
     /// The image that it resolves to.
     pub image: &'a str,
     /// What the status tells.
     pub status: &'a InstanceGroupStatus,
-    /// The template itself: what it does not mention need not be copied.
-    pub template: &'a str,
 }
 
 /// The root and how many bytes it was made from.
@@ -31,8 +29,10 @@ pub fn root(source: &Source) -> (Go, usize) {
     let mut spec = source.spec.clone();
     spec["eks"]["configuration"]["image"] = json!(source.image);
     spec["strategy"]["crd"]["spec"] = json!("");
-    if !source.template.contains("UserData") {
-        spec["eks"]["configuration"]["userData"] = json!([]);
+    // What is rendered stands in the tenant's namespace, and the merged spec has the admin's own user data in it.
+    spec["eks"]["configuration"]["bootstrapArguments"] = json!("");
+    for stage in spec["eks"]["configuration"]["userData"].as_array_mut().into_iter().flatten() {
+        stage["data"] = json!("");
     }
     let status = json!(source.status);
     let weight = [&spec, &status, source.metadata].iter().map(|part| 4 * part.to_string().len()).sum();

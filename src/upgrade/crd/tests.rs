@@ -36,20 +36,21 @@ fn status() -> InstanceGroupStatus {
     }
 }
 
-fn root_for(text: &str) -> (Go, usize) {
+fn a_root() -> (Go, usize) {
     let spec = json!({"provisioner": "eks", "strategy": {"type": "crd", "crd": {"crdName": "rollingupgrades", "spec": "secret"}},
         "eks": {"minSize": 1, "maxSize": 3, "configuration": {
             "clusterName": "demo", "image": "latest", "securityGroups": ["sg-1", "sg-2"], "labels": {"team": "search"},
-            "tags": [{"key": "cost", "value": "42"}], "roleName": "nodes", "userData": [{"name": "a", "data": "secret"}],
+            "tags": [{"key": "cost", "value": "42"}], "roleName": "nodes", "bootstrapArguments": "secret",
+            "userData": [{"name": "a", "data": "secret"}],
             "volumes": [{"name": "/dev/xvda", "snapshotId": "snap-1"}]}}});
     let metadata = json!({"labels": {"env": "test"}, "annotations": {"a.b/c": "d"}});
     let (id, status) = (group(), status());
-    let source = Source { id: &id, metadata: &metadata, spec: &spec, image: "ami-7", status: &status, template: text };
+    let source = Source { id: &id, metadata: &metadata, spec: &spec, image: "ami-7", status: &status };
     root(&source)
 }
 
 fn render(text: &str) -> Result<String, Problem> {
-    let (root, weight) = root_for(text);
+    let (root, weight) = a_root();
     template::render(text, root, weight)
 }
 
@@ -85,11 +86,15 @@ fn templates_see_the_group_by_the_names_of_go() {
 }
 
 #[test]
-fn what_a_template_does_not_name_of_user_data_is_not_there_for_it_to_print() {
+fn a_template_cannot_print_user_data_which_the_admin_may_have_brought() {
     let all = render("{{ .InstanceGroup }}").unwrap_or_default();
     assert!(all.contains("ami-7") && !all.contains("secret"), "{all}");
-    let asked = "{{ range .InstanceGroup.Spec.EKSSpec.EKSConfiguration.UserData }}{{ .Data }}{{ end }}";
-    assert_eq!(render(asked).as_deref(), Ok("secret"));
+    let configuration = ".InstanceGroup.Spec.EKSSpec.EKSConfiguration";
+    let data = format!(
+        "{{{{ range {configuration}.UserData }}}}{{{{ .Name }}}}:{{{{ .Data }}}}{{{{ .GetData }}}};{{{{ end }}}}"
+    );
+    assert_eq!(render(&data).as_deref(), Ok("a:;"));
+    assert_eq!(render(&format!("{{{{ {configuration}.BootstrapArguments }}}}")).as_deref(), Ok(""));
 }
 
 #[test]
