@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::core::{DeserializeGuard, ObjectMeta};
+use kube::core::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 
+pub use crate::api::Stored;
 use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupStatus, identity};
 use crate::apply::{Applied, Applier, Joining, Stopped, apply};
@@ -29,9 +30,6 @@ use crate::others::Others;
 use crate::plan::{Outcome, Planned, Reason, Told};
 use crate::report::{Report, report, stamp};
 use stores::Stores;
-
-/// A stored object, decoded or not.
-pub type Stored = DeserializeGuard<InstanceGroup>;
 
 /// What all reconciles share.
 pub struct Shared {
@@ -286,8 +284,9 @@ async fn undecodable(stored: &Stored, shared: &Shared) -> Result<Action, Failure
     let patch = serde_json::json!({ "currentState": "Error", "conditions": conditions, "observedGeneration": stored.meta().generation });
     let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
     let version = stored.resource_version().unwrap_or_default();
-    if shared.stores.first_sight(&key, stored.meta().generation) {
+    if !shared.stores.answered(&key, stored.meta().generation) {
         shared.corridor.cluster.patch_status(&namespace, &name, &version, patch).await.map_err(Failure::Status)?;
+        shared.stores.set_answered(&key, stored.meta().generation);
     }
     Ok(Action::await_change())
 }

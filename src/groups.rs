@@ -8,17 +8,13 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::core::DeserializeGuard;
 
 use crate::api::names::condition;
-use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, identity};
+use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, Stored, identity};
 use crate::auth::aws_auth::without_path;
 
 use line::Line;
 pub use line::Queue;
-
-/// A stored object, decoded or not.
-type Stored = DeserializeGuard<InstanceGroup>;
 
 /// Which groups share something, by what they share.
 #[derive(Default)]
@@ -36,6 +32,8 @@ struct Inner {
     types: Relation,
     lines: HashMap<String, Line>,
     new_ones: BTreeMap<String, GroupId>,
+    /// Groups of which nobody knows what they share.
+    unknown: BTreeSet<String>,
 }
 
 /// What of one group stands in the index; it is taken out by it again.
@@ -49,6 +47,22 @@ struct Entry {
     waits: Option<(String, String)>,
     namespace: String,
     types: BTreeSet<String>,
+}
+
+impl Entry {
+    fn of(namespace: String, status: Option<&InstanceGroupStatus>) -> Self {
+        let mut entry = Entry { namespace, ..Entry::default() };
+        let Some(status) = status else { return entry };
+        entry.auth = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
+        entry.role = status.nodes_instance_role_arn.clone();
+        // EKS itself lets the nodes of a managed node group join.
+        let managed = status.provisioner.as_deref().and_then(ProvisionerKind::parse);
+        entry.without_entry = managed != Some(ProvisionerKind::EksManaged)
+            && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
+        entry.scaling_group = status.active_scaling_group_name.clone();
+        entry.waits = waits(status);
+        entry
+    }
 }
 
 /// Keys of groups (`namespace/name`) by what they share.
@@ -83,31 +97,29 @@ impl GroupIndex {
         self.0.write().expect("nobody panics holding it")
     }
 
-    /// The watch showed a group. One that cannot be decoded keeps only its namespace.
+    /// The watch showed a group. Of one that cannot be decoded what was known before stays, and at first what its status
+    /// says counts; where nobody can read that either, it may share anything.
     pub fn put(&self, stored: &Stored) {
         let namespace = stored.namespace().unwrap_or_default();
         let key = format!("{namespace}/{}", stored.name_any());
         let mut inner = self.write();
-        inner.take_out(&key);
-        let mut entry = Entry { namespace, ..Entry::default() };
-        if let Ok(group) = &stored.0 {
-            entry.types = types(&group.spec);
-            match &group.status {
-                Some(status) => {
-                    entry.auth = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
-                    entry.role = status.nodes_instance_role_arn.clone();
-                    // EKS itself lets the nodes of a managed node group join.
-                    let managed = status.provisioner.as_deref().and_then(ProvisionerKind::parse);
-                    entry.without_entry = managed != Some(ProvisionerKind::EksManaged)
-                        && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
-                    entry.scaling_group = status.active_scaling_group_name.clone();
-                    entry.waits = waits(status);
-                }
-                None => {
+        let guessed = inner.unknown.contains(&key);
+        let entry = match (&stored.0, inner.take_out(&key)) {
+            (Ok(group), _) => {
+                if group.status.is_none() {
                     inner.new_ones.insert(key.clone(), identity(group));
                 }
+                Entry { types: types(&group.spec), ..Entry::of(namespace, group.status.as_ref()) }
             }
-        }
+            // It cannot go on, and lets the others pass.
+            (Err(_), Some(known)) if !guessed => Entry { waits: None, ..known },
+            (Err(broken), _) => {
+                if broken.status.is_none() {
+                    inner.unknown.insert(key.clone());
+                }
+                Entry { waits: None, ..Entry::of(namespace, broken.status.as_ref()) }
+            }
+        };
         inner.put_in(key, entry);
     }
 
@@ -120,7 +132,7 @@ impl GroupIndex {
     pub fn retain(&self, listed: &BTreeSet<String>) -> Vec<String> {
         let mut inner = self.write();
         let gone: Vec<_> = inner.entries.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-        gone.iter().for_each(|key| inner.take_out(key));
+        gone.iter().for_each(|key| _ = inner.take_out(key));
         gone
     }
 
@@ -134,14 +146,18 @@ impl GroupIndex {
         self.read().auth.0.keys().map(|role| without_path(role).to_lowercase()).collect()
     }
 
-    /// Whether a group other than `key` uses a role.
+    /// Whether a group other than `key` uses a role, or may use it for all that is known.
     pub fn shares_role(&self, role_arn: &str, key: &str) -> bool {
-        self.read().roles.0.get(role_arn).is_some_and(|keys| keys.iter().any(|other| other != key))
+        let inner = self.read();
+        let mut users = inner.roles.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
+        users.any(|other| other != key)
     }
 
     /// Whether every group other than `key` that uses a role has seen its access entry.
     pub fn others_have_entry(&self, role_arn: &str, key: &str) -> bool {
-        self.read().without_entry.0.get(role_arn).is_none_or(|keys| keys.iter().all(|other| other == key))
+        let inner = self.read();
+        let mut without = inner.without_entry.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
+        without.all(|other| other == key)
     }
 
     /// How many roles the groups use, and those of them of which some group has not seen an access entry.
@@ -194,20 +210,23 @@ impl Inner {
         self.entries.insert(key, entry);
     }
 
-    fn take_out(&mut self, key: &str) {
+    fn take_out(&mut self, key: &str) -> Option<Entry> {
         self.new_ones.remove(key);
-        let Some(entry) = self.entries.remove(key) else { return };
+        self.unknown.remove(key);
+        let entry = self.entries.remove(key)?;
         entry.auth.iter().for_each(|role| self.auth.remove(role, key));
         entry.role.iter().for_each(|role| self.roles.remove(role, key));
         entry.role.iter().for_each(|role| self.without_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.remove(name, key));
         self.namespaces.remove(&entry.namespace, key);
         entry.types.iter().for_each(|name| self.types.remove(name, key));
-        let Some((cluster, since)) = entry.waits else { return };
-        let place = (since, key.to_owned());
-        if self.lines.get_mut(&cluster).is_some_and(|line| line.leave(&place)) {
-            self.lines.remove(&cluster);
+        if let Some((cluster, since)) = &entry.waits {
+            let place = (since.clone(), key.to_owned());
+            if self.lines.get_mut(cluster).is_some_and(|line| line.leave(&place)) {
+                self.lines.remove(cluster);
+            }
         }
+        Some(entry)
     }
 }
 
@@ -239,7 +258,19 @@ mod tests {
             "metadata": { "namespace": "team", "name": name },
             "spec": {}, "status": status,
         });
-        DeserializeGuard(serde_json::from_value(object).map_err(|error| panic!("{error}")))
+        serde_json::from_value(object).expect("an object")
+    }
+
+    /// One whose spec does not decode.
+    fn broken(name: &str, status: Value) -> Stored {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": { "namespace": "team", "name": name },
+            "spec": { "eks": "no object" }, "status": status,
+        });
+        let stored: Stored = serde_json::from_value(object).expect("an object");
+        assert!(stored.0.is_err());
+        stored
     }
 
     fn made(name: &str, role: &str, auth: &[&str]) -> Stored {
@@ -264,6 +295,33 @@ mod tests {
         assert!(!index.shares_role("arn:r", "team/a"));
         index.remove("team/a");
         assert!(!index.authorised("arn:r"));
+    }
+
+    #[test]
+    fn what_a_group_shares_is_not_forgotten_when_it_cannot_be_decoded_any_more() {
+        let index = GroupIndex::default();
+        index.put(&made("a", "arn:r", &["arn:r"]));
+        index.put(&broken("a", json!({ "nodesInstanceRoleArn": "arn:forged" })));
+        assert!(index.shares_role("arn:r", "team/b") && index.authorised("arn:r"));
+        assert!(!index.others_have_entry("arn:r", "team/b"));
+        assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
+        index.put(&made("a", "arn:other", &[]));
+        assert!(!index.shares_role("arn:r", "team/b"), "decoded again, it says what it uses");
+    }
+
+    #[test]
+    fn of_a_group_that_never_decoded_its_status_counts_and_where_that_is_unknown_it_may_share_anything() {
+        let index = GroupIndex::default();
+        index.put(&broken("a", json!({ "nodesInstanceRoleArn": "arn:r", "activeScalingGroupName": "c-team-a" })));
+        assert!(index.shares_role("arn:r", "team/b") && !index.shares_role("arn:other", "team/b"));
+        assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
+        index.put(&broken("new", Value::Null));
+        assert!(!index.shares_role("arn:other", "team/b"), "without a status nothing was made");
+        index.put(&broken("odd", json!("no object")));
+        assert!(index.shares_role("arn:other", "team/b") && !index.others_have_entry("arn:other", "team/b"));
+        assert!(!index.shares_role("arn:other", "team/odd"), "itself is no other");
+        index.remove("team/odd");
+        assert!(!index.shares_role("arn:other", "team/b"));
     }
 
     #[test]
@@ -300,7 +358,7 @@ mod tests {
         let names = |group: &str, spec: Value| {
             let mut object = serde_json::to_value(stored(group, Value::Null).0.unwrap()).unwrap();
             object["spec"] = spec;
-            index.put(&DeserializeGuard(Ok(serde_json::from_value(object).unwrap())));
+            index.put(&serde_json::from_value(object).unwrap());
         };
         let mixed = json!({ "instanceType": "m5.large", "mixedInstancesPolicy": { "instanceTypes": [{ "type": "m5a.large" }] } });
         names("a", json!({ "eks": { "configuration": mixed } }));
@@ -342,6 +400,10 @@ mod tests {
         assert_eq!((ahead(early, "team/b"), ahead(late, "team/a"), ahead(late, "team/z")), (0, 1, 2));
         assert_eq!(index.queue("c", None, "team/z", now).ahead, 2, "who comes now is last");
         assert_eq!(index.queue("other", Some(late), "team/z", now), Queue::default());
+        index.put(&broken("b", json!({ "fargate": { "cluster": "c", "waitingSince": early } })));
+        assert_eq!(ahead(late, "team/a"), 0, "it cannot go on");
+        index.put(&waits("b", early, false));
+        assert_eq!(ahead(late, "team/a"), 1);
         index.put(&stored("b", json!({ "fargate": { "cluster": "c" } })));
         assert_eq!(ahead(late, "team/a"), 0, "it has had its turn");
         index.remove("team/a");

@@ -3,8 +3,8 @@
 //! Every field of the spec is optional, because a tenant writes a fragment and the cluster's ConfigMap supplies the rest; what
 //! an effective spec must hold is judged after the merge. The same types decode both.
 //!
-//! Watch `DeserializeGuard<InstanceGroup>`: a stored object that does not decode then stays one object that does not decode,
-//! and its metadata is still there to answer with a condition. A status never fails to decode (see [`status`]).
+//! Watch [`Stored`]: a stored object that does not decode then stays one object that does not decode, and its metadata is
+//! still there to answer with a condition. A status never fails to decode (see [`status`]).
 
 pub mod conditions;
 pub mod enums;
@@ -19,6 +19,7 @@ pub mod spec_eks;
 pub mod spec_other;
 pub mod status;
 pub mod status_fargate;
+pub mod stored;
 pub mod validate;
 
 pub use conditions::{Condition, set_condition};
@@ -45,6 +46,7 @@ pub use status::{
     StrategyProgress, TemplateStatus,
 };
 pub use status_fargate::FargateStatus;
+pub use stored::{Stored, Undecodable};
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;

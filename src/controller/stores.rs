@@ -50,8 +50,8 @@ pub struct Stores {
     pub waiting: Mutex<HashSet<String>>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
-    /// The generation of objects that cannot be decoded.
-    seen: Mutex<HashMap<String, Option<i64>>>,
+    /// The generation of objects that cannot be decoded, once their status says so.
+    answered: Mutex<HashMap<String, Option<i64>>>,
 }
 
 impl Stores {
@@ -70,7 +70,7 @@ impl Stores {
             unlabelled: Mutex::default(),
             waiting: Mutex::default(),
             recommendations: Arc::default(),
-            seen: Mutex::default(),
+            answered: Mutex::default(),
         }
     }
 
@@ -81,9 +81,14 @@ impl Stores {
         metrics.queue_depth(waiting.len());
     }
 
-    /// Whether this generation of an object has not been answered yet.
-    pub fn first_sight(&self, key: &str, generation: Option<i64>) -> bool {
-        self.seen.lock().expect("nobody panics holding it").insert(key.into(), generation) != Some(generation)
+    /// Whether this generation of an object has been answered.
+    pub fn answered(&self, key: &str, generation: Option<i64>) -> bool {
+        self.answered.lock().expect("nobody panics holding it").get(key) == Some(&generation)
+    }
+
+    /// This generation of an object has been answered: its status is written.
+    pub fn set_answered(&self, key: &str, generation: Option<i64>) {
+        self.answered.lock().expect("nobody panics holding it").insert(key.into(), generation);
     }
 
     /// Whether a group's namespace has been seen; a watch may be a moment behind the other.
