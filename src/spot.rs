@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use crate::api::SpotRecommendation;
@@ -21,6 +21,8 @@ pub struct Recommendation {
     pub given: Timestamp,
 }
 
+/// How much another clock may be ahead of this one. What is dated later would stand against every later recommendation.
+const AHEAD: SignedDuration = SignedDuration::from_mins(5);
 /// A longer message is no recommendation.
 const LONGEST: usize = 1024;
 /// Scaling groups that are remembered: anybody may write events about names that nobody has.
@@ -41,8 +43,16 @@ pub fn is_price(text: &str) -> bool {
     digits && text.len() <= 16 && text.parse::<f64>().is_ok_and(|price| price > 0.0)
 }
 
-/// Reads an event's message; an error says what is wrong with it, without quoting it.
-pub fn read(message: &str, given: Timestamp) -> Result<Recommendation, &'static str> {
+/// Whether a moment is later than any clock may be.
+fn to_come(given: Timestamp, now: Timestamp) -> bool {
+    given.duration_since(now) > AHEAD
+}
+
+/// Reads an event's message; an error says what is wrong with the event, without quoting it.
+pub fn read(message: &str, given: Timestamp, now: Timestamp) -> Result<Recommendation, &'static str> {
+    if to_come(given, now) {
+        return Err("it is dated more than 5 minutes in the future");
+    }
     if message.len() > LONGEST {
         return Err("the message is longer than 1,024 bytes");
     }
@@ -107,13 +117,14 @@ impl Recommendations {
 }
 
 /// The recommendation in force: one that is newer than the remembered one, or the remembered one until somebody changes the
-/// spec's own price. `None` leaves it to the spec.
+/// spec's own price. A remembered one from the future is older than any. `None` leaves it to the spec.
 pub fn in_force(
     own: &str,
     remembered: Option<&SpotRecommendation>,
     heard: Option<&Recommendation>,
+    now: Timestamp,
 ) -> Option<SpotRecommendation> {
-    let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok();
+    let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !to_come(*given, now));
     let newer = heard.filter(|h| remembered.and_then(given).is_none_or(|given| h.given > given));
     let stands = remembered.filter(|r| r.over == own);
     let Some(newer) = newer else { return stands.cloned() };
@@ -153,9 +164,12 @@ mod tests {
     #[test]
     fn what_is_no_recommendation_is_named_and_not_quoted() {
         let good = r#"{"apiVersion":"v1alpha1","spotPrice":"0.0067","useSpot":true}"#;
-        assert_eq!(read(good, at(1)), Ok(use_spot("0.0067", 1)));
+        assert_eq!(read(good, at(1), at(1)), Ok(use_spot("0.0067", 1)));
         let clears = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
-        assert_eq!(read(clears, at(1)), Ok(Recommendation { use_spot: false, price: String::new(), given: at(1) }));
+        assert_eq!(
+            read(clears, at(1), at(1)),
+            Ok(Recommendation { use_spot: false, price: String::new(), given: at(1) })
+        );
         let long = format!(r#"{{"apiVersion":"v1alpha1","useSpot":false,"x":"{}"}}"#, "y".repeat(LONGEST));
         for (message, word) in [
             ("secret", "no JSON"),
@@ -166,7 +180,7 @@ mod tests {
             (r#"{"apiVersion":"v1alpha1","useSpot":true}"#, "no price"),
             (long.as_str(), "longer"),
         ] {
-            let error = read(message, at(1)).expect_err(message);
+            let error = read(message, at(1), at(1)).expect_err(message);
             assert!(error.contains(word) && !error.contains("secret"), "{message}: {error}");
         }
     }
@@ -200,6 +214,9 @@ mod tests {
 
     #[test]
     fn a_recommendation_stands_after_its_event_is_gone_until_another_one_or_a_change_of_the_own_price() {
+        let in_force = |own: &str, remembered: Option<&SpotRecommendation>, heard: Option<&Recommendation>| {
+            super::in_force(own, remembered, heard, at(60))
+        };
         let first = in_force("", None, Some(&use_spot("0.1", 10))).expect("it is followed");
         assert_eq!(first, remembered("0.1", 10, ""));
         assert_eq!(in_force("", Some(&first), None), Some(first.clone()), "the event is gone");
@@ -215,5 +232,16 @@ mod tests {
         );
         assert_eq!(in_force("0.3", Some(&first), Some(&use_spot("0.1", 11))), Some(remembered("0.1", 11, "0.3")));
         assert_eq!(in_force("0.3", None, None), None);
+    }
+
+    #[test]
+    fn what_is_dated_in_the_future_is_no_recommendation_and_stands_against_none() {
+        let good = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
+        let (now, late) = (at(1_000), 1_000 + 5 * 60);
+        assert!(read(good, at(late), now).is_ok() && read(good, at(late + 1), now).is_err());
+        let from_before = remembered("0.1", late + 1, "");
+        let on_demand = Recommendation { use_spot: false, price: String::new(), given: at(999) };
+        assert_eq!(in_force("", Some(&from_before), None, now), Some(from_before.clone()));
+        assert_eq!(in_force("", Some(&from_before), Some(&on_demand), now), Some(remembered("", 999, "")));
     }
 }

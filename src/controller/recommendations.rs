@@ -43,8 +43,8 @@ pub async fn recommendations(client: Client, bell: Bell, limit: Duration) {
 }
 
 /// Takes one event in; answers whether it is heard, or what is wrong with it.
-pub fn take(event: &Event, all: &Recommendations) -> Result<bool, &'static str> {
-    let recommendation = spot::read(event.message.as_deref().unwrap_or_default(), given(event))?;
+pub fn take(event: &Event, all: &Recommendations, now: Timestamp) -> Result<bool, &'static str> {
+    let recommendation = spot::read(event.message.as_deref().unwrap_or_default(), given(event), now)?;
     Ok(all.hear(name(event), &event.uid().unwrap_or_default(), recommendation))
 }
 
@@ -61,9 +61,10 @@ fn given(event: &Event) -> Timestamp {
 }
 
 async fn heard(event: &Event, all: &Recommendations, bell: &Bell, limit: Duration) {
-    let age = Timestamp::now().duration_since(given(event)).as_secs();
+    let now = Timestamp::now();
+    let age = now.duration_since(given(event)).as_secs();
     let young = u64::try_from(age).unwrap_or(0) <= limit.as_secs();
-    let taken = take(event, all);
+    let taken = take(event, all, now);
     let groups = bell.shared().stores.index.with_scaling_group(name(event));
     match taken {
         Ok(true) if young => bell.keys(groups),
@@ -113,6 +114,21 @@ mod tests {
         serde_json::from_value(whole).expect("an event")
     }
 
+    fn now() -> Timestamp {
+        "2026-01-03T00:00:00Z".parse().expect("a time")
+    }
+
+    #[test]
+    fn an_event_from_the_future_is_not_heard_and_a_present_one_after_it_is() {
+        let all = Recommendations::default();
+        assert!(take(&event(&json!({ "lastTimestamp": "2099-01-01T00:00:00Z" })), &all, now()).is_err());
+        let message = r#"{"apiVersion":"v1alpha1","useSpot":false}"#;
+        let present =
+            json!({ "metadata": { "uid": "v" }, "message": message, "lastTimestamp": "2026-01-03T00:00:00Z" });
+        assert_eq!(take(&event(&present), &all, now()), Ok(true));
+        assert_eq!(all.newest("asg").map(|r| r.use_spot), Some(false));
+    }
+
     #[test]
     fn an_event_of_either_kind_is_as_old_as_its_last_occurrence() {
         for (more, time) in [
@@ -125,7 +141,7 @@ mod tests {
             ),
         ] {
             let all = Recommendations::default();
-            assert_eq!(take(&event(&more), &all), Ok(true), "{more}");
+            assert_eq!(take(&event(&more), &all, now()), Ok(true), "{more}");
             let given = all.newest("asg").expect("heard").given;
             assert_eq!(given, time.parse().expect("a time"), "{more}");
         }
@@ -134,9 +150,9 @@ mod tests {
     #[test]
     fn what_is_no_recommendation_does_not_replace_one() {
         let all = Recommendations::default();
-        assert_eq!(take(&event(&json!({})), &all), Ok(true));
+        assert_eq!(take(&event(&json!({})), &all, now()), Ok(true));
         let later = json!({ "message": "nonsense", "lastTimestamp": "2026-01-02T00:00:00Z" });
-        assert!(take(&event(&later), &all).is_err());
+        assert!(take(&event(&later), &all, now()).is_err());
         assert_eq!(all.newest("asg").map(|r| r.price), Some("0.1".into()));
     }
 }

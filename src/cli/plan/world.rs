@@ -85,7 +85,7 @@ impl World {
         let world = World { corridor, region: connected.region, stores: Stores::new(groups, namespaces) };
         world.stores.groups.state().iter().for_each(|stored| world.stores.index.put(stored));
         for event in &recommended {
-            let _ = recommendations::take(event, &world.stores.recommendations);
+            let _ = recommendations::take(event, &world.stores.recommendations, Timestamp::now());
         }
         let roles = map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
         *world.stores.map_roles.write().expect("nobody panics holding it") = Some(roles);

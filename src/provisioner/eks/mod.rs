@@ -32,6 +32,7 @@ pub mod warm;
 pub mod whose;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 
 use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere};
 use crate::api::InstanceGroupStatus;
@@ -49,7 +50,7 @@ pub struct Eks;
 #[async_trait]
 impl Provisioner for Eks {
     async fn walk(&self, o: &Observer<'_>, mut order: Order<'_>) -> Observed<Verdict> {
-        let wanted = match wanted(&mut order) {
+        let wanted = match wanted(&mut order, o.now) {
             Ok(wanted) => wanted,
             Err(problems) => return Ok(Verdict::Refused(problems)),
         };
@@ -136,12 +137,12 @@ impl Provisioner for Eks {
 }
 
 /// Everything that can be wrong with the merged spec itself.
-fn wanted(order: &mut Order) -> Result<wanted::Wanted, Vec<Problem>> {
+fn wanted(order: &mut Order, now: Timestamp) -> Result<wanted::Wanted, Vec<Problem>> {
     let settings = order.settings;
     if let Some(eks) = order.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
         eks.r#type = Some(settings.default_kind.as_str().into());
     }
-    let recommended = recommended(&mut order.spec, order.status, order.recommendations);
+    let recommended = recommended(&mut order.spec, order.status, order.recommendations, now);
     let mut wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
     wanted.recommended = recommended;
     wanted.join_auth = settings.join_auth;

@@ -1,5 +1,7 @@
 //! Recommendations about spot instances, where they may take the place of a price.
 
+use jiff::Timestamp;
+
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus, SpotRecommendation};
 use crate::spot::{self, Recommendations};
 
@@ -8,6 +10,7 @@ pub fn recommended(
     spec: &mut InstanceGroupSpec,
     status: &InstanceGroupStatus,
     all: &Recommendations,
+    now: Timestamp,
 ) -> Option<SpotRecommendation> {
     let heard = status.active_scaling_group_name.as_ref().and_then(|name| all.newest(name));
     let eks = spec.eks.as_mut()?;
@@ -19,7 +22,7 @@ pub fn recommended(
         return None;
     }
     let own = configuration.spot_price.clone().unwrap_or_default();
-    let found = spot::in_force(&own, status.spot_recommendation.as_ref(), heard.as_ref())?;
+    let found = spot::in_force(&own, status.spot_recommendation.as_ref(), heard.as_ref(), now)?;
     configuration.spot_price = found.use_spot.then(|| found.spot_price.clone());
     Some(found)
 }
