@@ -1,6 +1,6 @@
 //! The cluster's nodes by instance, kept by one watch and never listed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
 use jiff::{SignedDuration, Timestamp};
@@ -22,10 +22,50 @@ pub struct NodeIndex {
 
 #[derive(Default)]
 struct Inner {
-    by_instance: HashMap<String, NodeView>,
+    claims: Claims,
     /// Built during a relist; swapped in when it is complete, so that nobody sees a part.
-    next: Option<HashMap<String, NodeView>>,
+    next: Option<Claims>,
     synced: bool,
+}
+
+/// The nodes that say they are an instance, the oldest first. A kubelet chooses what it says, and only its name is held
+/// to the truth: there may be two.
+#[derive(Default)]
+struct Claims(HashMap<String, Vec<NodeView>>);
+
+impl Claims {
+    fn find(&self, instance: &str, node: &str) -> Option<&NodeView> {
+        self.0.get(instance)?.iter().find(|n| n.name == node)
+    }
+
+    fn put(&mut self, instance: &str, node: NodeView) {
+        let Some(nodes) = self.0.get_mut(instance) else {
+            self.0.insert(instance.to_owned(), vec![node]);
+            return;
+        };
+        nodes.retain(|n| n.name != node.name);
+        nodes.push(node);
+        nodes.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+    }
+
+    /// A node takes away its own claim; answers whether it had one.
+    fn remove(&mut self, instance: &str, node: &str) -> bool {
+        let Some(nodes) = self.0.get_mut(instance) else { return false };
+        let before = nodes.len();
+        nodes.retain(|n| n.name != node);
+        let removed = nodes.len() < before;
+        if nodes.is_empty() {
+            self.0.remove(instance);
+        }
+        removed
+    }
+
+    fn same(&self, other: &Self, instance: &str) -> bool {
+        match (self.0.get(instance), other.0.get(instance)) {
+            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && same(a, b)),
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
 }
 
 impl NodeIndex {
@@ -34,42 +74,45 @@ impl NodeIndex {
         let mut inner = self.inner.lock().expect("nobody panics holding it");
         match event {
             Event::Init => {
-                inner.next = Some(HashMap::new());
+                inner.next = Some(Claims::default());
                 Vec::new()
             }
             Event::InitApply(node) => {
-                let view = instance(node).map(|id| (id, view(node)));
-                inner.next.get_or_insert_default().extend(view);
+                if let Some(id) = instance(node) {
+                    let mut new = view(node);
+                    let old = inner.claims.find(&id, &new.name);
+                    recall(&mut new, old);
+                    inner.next.get_or_insert_default().put(&id, new);
+                }
                 Vec::new()
             }
             Event::InitDone => {
-                let mut next = inner.next.take().unwrap_or_default();
-                next.iter_mut().for_each(|(id, new)| recall(new, inner.by_instance.get(id)));
-                let old = std::mem::replace(&mut inner.by_instance, next);
+                let next = inner.next.take().unwrap_or_default();
+                let old = std::mem::replace(&mut inner.claims, next);
                 inner.synced = true;
-                let changed = |(id, view): (&String, &NodeView)| !old.get(id).is_some_and(|o| same(o, view));
-                let mut ids: Vec<_> =
-                    inner.by_instance.iter().filter(|e| changed(*e)).map(|(id, _)| id.clone()).collect();
-                ids.extend(old.keys().filter(|id| !inner.by_instance.contains_key(*id)).cloned());
-                ids
+                let known: BTreeSet<_> = inner.claims.0.keys().chain(old.0.keys()).collect();
+                known.into_iter().filter(|id| !inner.claims.same(&old, id)).cloned().collect()
             }
             Event::Apply(node) => {
                 let Some(id) = instance(node) else { return Vec::new() };
                 let mut new = view(node);
-                recall(&mut new, inner.by_instance.get(&id));
-                let unchanged = inner.by_instance.get(&id).is_some_and(|old| same(old, &new));
-                inner.by_instance.insert(id.clone(), new);
+                let old = inner.claims.find(&id, &new.name);
+                recall(&mut new, old);
+                let unchanged = old.is_some_and(|old| same(old, &new));
+                inner.claims.put(&id, new);
                 if unchanged { Vec::new() } else { vec![id] }
             }
             Event::Delete(node) => {
-                instance(node).filter(|id| inner.by_instance.remove(id).is_some()).into_iter().collect()
+                instance(node).filter(|id| inner.claims.remove(id, &node.name_any())).into_iter().collect()
             }
         }
     }
 
-    /// The node of an instance.
+    /// The node of an instance: the oldest that says it is, which knows the others.
     pub fn get(&self, instance: &str) -> Option<NodeView> {
-        self.inner.lock().expect("nobody panics holding it").by_instance.get(instance).cloned()
+        let inner = self.inner.lock().expect("nobody panics holding it");
+        let (node, rivals) = inner.claims.0.get(instance)?.split_first()?;
+        Some(NodeView { rivals: rivals.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
     }
 
     /// Whether the first list is complete.
@@ -80,7 +123,8 @@ impl NodeIndex {
     /// How many nodes there are, and how many of them are not Ready any more.
     pub fn fleet(&self) -> Fleet {
         let inner = self.inner.lock().expect("nobody panics holding it");
-        Fleet { known: inner.by_instance.len(), not_ready: inner.by_instance.values().filter(|n| n.lost()).count() }
+        let nodes = || inner.claims.0.values().flatten();
+        Fleet { known: nodes().count(), not_ready: nodes().filter(|n| n.lost()).count() }
     }
 }
 
@@ -115,6 +159,7 @@ fn view(node: &Node) -> NodeView {
         disruption: record::<Disruption>(node, annotation::DISRUPTION),
         surge: record::<Surge>(node, annotation::SURGE),
         created,
+        rivals: Vec::new(),
     }
 }
 
@@ -185,5 +230,42 @@ mod tests {
         assert!(index.get("i-b").is_some(), "half a list must not make nodes disappear");
         assert_eq!(index.apply(&Event::InitDone), ["i-b"]);
         assert!(index.get("i-b").is_none());
+    }
+
+    fn claims(name: &str, instance: &str, created: &str) -> Node {
+        let mut node = node(name, true);
+        node.metadata.creation_timestamp = serde_json::from_value(serde_json::json!(created)).expect("a time");
+        node.spec.as_mut().expect("a spec").provider_id = Some(format!("aws:///us-west-2a/{instance}"));
+        node
+    }
+
+    fn told(index: &NodeIndex) -> Option<(String, Vec<String>)> {
+        index.get("i-1").map(|n| (n.name, n.rivals))
+    }
+
+    #[test]
+    fn a_node_that_says_it_is_another_ones_instance_never_stands_in_for_it() {
+        let (real, liar) =
+            (claims("real", "i-1", "2026-01-01T00:00:00Z"), claims("liar", "i-1", "2026-01-02T00:00:00Z"));
+        let (both, alone) = (("real".to_owned(), vec!["liar".to_owned()]), ("real".to_owned(), Vec::new()));
+        for nodes in [[&real, &liar], [&liar, &real]].map(|nodes| nodes.map(Clone::clone)) {
+            let index = NodeIndex::default();
+            for node in &nodes {
+                assert_eq!(index.apply(&Event::Apply(node.clone())), ["i-1"], "a further claim decides something");
+            }
+            assert_eq!((told(&index), index.fleet().known), (Some(both.clone()), 2));
+            let relist = |nodes: &[Node]| {
+                index.apply(&Event::Init);
+                nodes.iter().for_each(|node| _ = index.apply(&Event::InitApply(node.clone())));
+                index.apply(&Event::InitDone)
+            };
+            assert!(relist(&nodes).is_empty() && told(&index) == Some(both.clone()));
+            assert_eq!(index.apply(&Event::Delete(liar.clone())), ["i-1"]);
+            assert_eq!(told(&index), Some(alone.clone()), "the liar takes away its own claim only");
+            assert!(index.apply(&Event::Delete(liar.clone())).is_empty());
+            assert_eq!(relist(&nodes), ["i-1"]);
+            assert_eq!(relist(&[real.clone()]), ["i-1"]);
+            assert_eq!(told(&index), Some(alone.clone()));
+        }
     }
 }

@@ -223,6 +223,7 @@ fn node(instance: &str) -> NodeView {
         disruption: None,
         surge: None,
         created: at(LONG_AGO),
+        rivals: vec![],
     }
 }
 

@@ -56,6 +56,8 @@ pub struct NodeView {
     pub surge: Option<Surge>,
     /// When it joined.
     pub created: Timestamp,
+    /// Younger nodes that say they are the same instance.
+    pub rivals: Vec<String>,
 }
 
 impl NodeView {
@@ -105,6 +107,13 @@ impl Member {
     /// Whether it stands by because this group told it to: its pods run on, and AWS launches another in its place.
     pub fn standing_by(&self, group_uid: &str) -> bool {
         self.instance.state == InstanceState::Standby && self.surged(group_uid)
+    }
+
+    /// Who else says that it is this instance, in words; while anybody does, nobody knows whose pods run on it.
+    pub fn contested(&self) -> Option<String> {
+        let node = self.node.as_ref().filter(|n| !n.rivals.is_empty())?;
+        let names = [&[node.name.clone()], node.rivals.as_slice()].concat().join(", ");
+        Some(format!("one Node alone to have the providerID of {}, which {names} have", self.instance.id))
     }
 
     /// How long its node has been Ready.

@@ -80,6 +80,8 @@ pub struct Decision {
     pub given_up: Vec<(String, Vec<PodRef>)>,
     /// Pods that a deletion did not wait for.
     pub abandoned: Vec<PodRef>,
+    /// What victims that several nodes say they are wait for, in words.
+    pub contested: Vec<String>,
 }
 
 /// Where a rotation stands.
@@ -107,8 +109,15 @@ const BLINK: SignedDuration = SignedDuration::from_secs(30);
 
 /// Decides the next steps.
 pub fn decide(input: &Input) -> Decision {
-    let victims = victims(input);
+    let mut victims = victims(input);
     let mut decision = Decision { steps: undo(input, &victims), ..Decision::default() };
+    let contested: Vec<_> = victims.extract_if(.., |m| m.contested().is_some()).collect();
+    if !contested.is_empty() {
+        decision.steps.extend(unmark(contested.iter().copied(), input.uid, "another node has the same providerID"));
+        decision.contested = contested.iter().filter_map(|m| m.contested()).collect();
+        decision.waiting = decision.contested.clone();
+        decision.stand = Stand::Going;
+    }
     if victims.is_empty() {
         return decision;
     }

@@ -31,6 +31,7 @@ pub(super) fn member(name: &str) -> Member {
         disruption: None,
         surge: None,
         created: ago(7_060),
+        rivals: Vec::new(),
     };
     let instance = Instance {
         id: name.into(),
@@ -419,6 +420,26 @@ fn a_rest_keeps_no_node_that_is_not_to_go() {
     let until = Some(now() + SignedDuration::from_secs(9));
     let rests = Drains::from([("node-a".into(), DrainView { resting_until: until, ..DrainView::default() })]);
     assert_eq!(taken(&decide(&input(&[member("a").old(), member("b").marked()], &rests, 1))), ["free node-b"]);
+}
+
+#[test]
+fn an_instance_that_two_nodes_say_they_are_is_left_alone_and_told() {
+    let rival = |m: Member| m.node(|n| n.rivals = vec!["node-liar".into()]);
+    let names = "one Node alone to have the providerID of a, which node-a, node-liar have";
+    let empty = Drains::from([("node-a".into(), DrainView::default())]);
+    for victims in [Victims::Outdated, Victims::Surplus(1), Victims::All] {
+        for a in [member("a").old(), member("a").old().node(|n| n.ready = false)] {
+            let decision = decide(&Input { victims, max_surge: 1, ..input(&[rival(a)], &empty, 2) });
+            assert_eq!(
+                (taken(&decision), decision.stand, decision.contested),
+                (vec![], Stand::Going, vec![names.to_owned()])
+            );
+        }
+        let members = [rival(member("a").old().marked())];
+        assert_eq!(taken(&decide(&Input { victims, ..input(&members, &empty, 2) })), ["free node-a"]);
+    }
+    let members = [rival(member("a").old()), member("b").old()];
+    assert_eq!(taken(&rotate(&members, 2)), ["mark b"], "others go on");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::configuration;
-use super::rotate::named;
+use super::rotate::{contested, named};
 use crate::api::AdoptedResources;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
@@ -136,6 +136,7 @@ fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         return draft.decide(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
     }
     let decision = drain(input, group);
+    draft.notes.extend(contested(&decision));
     if !decision.abandoned.is_empty() {
         let message = format!(
             "the drain took longer than 15 minutes and goes on without waiting for {}",

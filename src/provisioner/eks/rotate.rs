@@ -144,6 +144,7 @@ pub fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut 
         };
         members.iter().find(|m| m.instance.id == *id).map(|m| m.outdated.clone()).unwrap_or_default()
     };
+    draft.notes.extend(contested(&decision));
     let acts = !decision.steps.is_empty();
     draft.steps.extend(decision.steps.into_iter().map(|step| {
         let because = because(&step);
@@ -195,6 +196,16 @@ pub fn tell(members: &[Member], decision: Decision, surplus: usize, draft: &mut 
         Stand::Unhealthy(message) => draft.decide(blocked(Reason::ClusterUnhealthy, message)),
         Stand::Resting(message) => draft.decide(blocked(Reason::DrainBlocked, message)),
     }
+}
+
+/// Instances that are left alone because several nodes say they are them.
+pub fn contested(decision: &Decision) -> Option<Note> {
+    let message = format!(
+        "waiting for {}; none of their pods is evicted and none of these instances is terminated: delete the Nodes that are others (their kubelets were given a false --provider-id)",
+        decision.contested.join("; ")
+    );
+    let note = Note { condition: condition::DRAIN_BLOCKED, status: true, reason: "ClaimedTwice".into(), message };
+    (!decision.contested.is_empty()).then_some(note)
 }
 
 /// Whether the rotation is halted.
