@@ -59,7 +59,7 @@ pub struct Input<'a> {
 pub enum Victims {
     /// Those that are outdated, to be replaced.
     Outdated,
-    /// So many units of weight, for good.
+    /// So many units of weight, for good; and who stands by, whose replacement was asked for before.
     Surplus(usize),
     /// All, for good.
     All,
@@ -145,7 +145,11 @@ fn victims<'a>(input: &'a Input) -> Vec<&'a Member> {
     match input.victims {
         Victims::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
         Victims::Outdated => ordered(input.members.iter().filter(leaving).collect()),
-        Victims::Surplus(n) => surplus(ordered(input.members.iter().filter(going).collect()), n, input.uid),
+        Victims::Surplus(n) => {
+            let standing_by = input.members.iter().filter(|m| m.standing_by(input.uid));
+            let going = ordered(input.members.iter().filter(going).collect());
+            surplus(going, n, input.uid).into_iter().chain(standing_by).collect()
+        }
     }
 }
 
@@ -371,8 +375,9 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
         terminating.chain(marked).fold((0, 0), |(nodes, units), m| (nodes + 1, units + m.weight()));
     let all = input.victims == Victims::All;
     let replaced = input.victims == Victims::Outdated;
-    let mut surge = if replaced { super::surge::go_on(input, victims, unavailable, decision) } else { 0 };
-    for member in victims.iter().filter(|m| m.mark(input.uid).is_none() && !(replaced && surged(m))) {
+    let mut surge = if all { 0 } else { super::surge::go_on(input, victims, unavailable, decision) };
+    let waits = |m: &Member| !all && (m.standing_by(input.uid) || (replaced && surged(m)));
+    for member in victims.iter().filter(|m| m.mark(input.uid).is_none() && !waits(m)) {
         let healthy = member.available();
         if healthy && replaced && input.max_surge > 0 {
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());

@@ -8,7 +8,7 @@
 mod tests;
 
 use super::members::Member;
-use super::rolling_update::{Decision, Input, told};
+use super::rolling_update::{Decision, Input, Victims, told};
 use crate::aws::InstanceState;
 use crate::plan::NodeStep;
 
@@ -21,7 +21,7 @@ pub(super) fn go_on(input: &Input, victims: &[&Member], unavailable: usize, deci
     let mut taken = 0;
     for member in victims.iter().filter(|m| m.surged(input.uid)) {
         if !member.standing_by(input.uid) {
-            if member.available() {
+            if member.available() && input.victims == Victims::Outdated {
                 taken += 1;
                 decision.steps.push(stand_by(input, member));
             }

@@ -66,7 +66,13 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
             message: c.message.clone().unwrap_or_default(),
         }));
     }
-    tell(&members, decision, surplus, draft);
+    // What a replacement that does not come waits for may be the resource itself.
+    let waits = decision.stand == Stand::Going && decision.steps.is_empty() && decision.contested.is_empty();
+    let stood_by = |m: &Member| m.standing_by(&input.resolved.wanted.id.uid);
+    let others = members.iter().any(|m| !m.outdated.is_empty() && !stood_by(m));
+    if !(victims == Victims::Surplus(0) && waits && others) {
+        tell(&members, decision, surplus, draft);
+    }
     if let Some(left) = left {
         draft.decide(left);
     }

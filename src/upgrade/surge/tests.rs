@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::tests::{UID, With, ago, input, member, taken};
 use super::super::{DrainView, Drains, Member, Surge};
 use super::*;
-use crate::upgrade::rolling_update::decide;
+use crate::upgrade::rolling_update::{Victims, decide};
 use jiff::SignedDuration;
 
 fn surged(member: Member) -> Member {
@@ -68,6 +68,19 @@ fn healthy_nodes_stand_by_and_broken_ones_go_at_once() {
 }
 
 #[test]
+fn who_stands_by_when_a_resource_takes_over_goes_as_soon_as_its_replacement_serves() {
+    let (none, young) = (Drains::new(), member("n").since(5).never_joined());
+    let of = |members: &[Member]| {
+        taken(&decide(&Input { desired: 1, victims: Victims::Surplus(0), ..input(members, &none, 1) }))
+    };
+    assert!(of(&[standing("a"), young.clone()]).is_empty());
+    assert_eq!(of(&[standing("a"), member("n")]), ["mark a"]);
+    assert_eq!(of(&[surged(member("a")).state(InstanceState::Standby), member("n")]), ["mark a"], "after a revert too");
+    assert_eq!(of(&[surged(member("a").old())]), ["forget node-a"]);
+    assert!(of(&[member("a").old().state(InstanceState::Standby), member("n")]).is_empty(), "a person's is a person's");
+}
+
+#[test]
 fn a_brake_leaves_who_stands_by_in_service_of_its_pods() {
     let members = [standing("a").marked(), member("n")];
     let decision =
@@ -118,7 +131,8 @@ impl World {
 proptest! {
     #[test]
     fn a_surge_never_takes_a_node_before_its_replacement_serves_and_leaves_nobody_standing_by(
-        size in 1usize..6, surge in 1usize..4, luck in prop::collection::vec(any::<u8>(), 600), revert in prop::option::of(0usize..40), crash in 0u8..4,
+        size in 1usize..6, surge in 1usize..4, luck in prop::collection::vec(any::<u8>(), 600), revert in prop::option::of(0usize..40),
+        switch in prop::option::of(0usize..40), crash in 0u8..4,
     ) {
         let mut world = World { members: Vec::new(), version: BTreeMap::new(), made: 0 };
         for _ in 0..size {
@@ -129,7 +143,11 @@ proptest! {
         for (turn, event) in luck.into_iter().enumerate() {
             wanted ^= revert == Some(turn);
             world.judge(wanted);
-            if world.done() && revert.is_none_or(|r| r < turn) {
+            // From then on a resource of the strategy crd replaces what is outdated.
+            let switched = switch.is_some_and(|at| at <= turn);
+            let victims = if switched { Victims::Surplus(0) } else { Victims::Outdated };
+            let done = if switched { world.members.iter().all(|m| m.available() && !m.surged(UID)) } else { world.done() };
+            if done && revert.into_iter().chain(switch).all(|at| at < turn) {
                 return Ok(());
             }
             let views: Drains = (world.members.iter())
@@ -137,7 +155,7 @@ proptest! {
                 .map(|m| (format!("node-{}", m.instance.id), DrainView::default()))
                 .collect();
             let (members, settle) = (world.members.clone(), SignedDuration::ZERO);
-            let steps = decide(&Input { desired: size, max_surge: surge, settle, ..input(&members, &views, 1) }).steps;
+            let steps = decide(&Input { desired: size, max_surge: surge, settle, victims, ..input(&members, &views, 1) }).steps;
             // A crash between any two steps.
             let cut = if event % 4 < crash { usize::from(event / 4) % (steps.len() + 1) } else { steps.len() };
             for step in steps.into_iter().take(cut) {
