@@ -578,6 +578,7 @@ fn scenarios() -> Vec<(&'static str, World)> {
             weighted()
                 .group(|g| {
                     (g.max, g.desired) = (4, 4);
+                    g.instances.truncate(2);
                     g.instances.iter_mut().for_each(|i| i.weight = 2);
                 })
                 .with(|w| w.resolved.wanted.max = 3),
@@ -745,6 +746,60 @@ fn deletions_are_what_the_golden_files_hold() {
             Step::Iam(IamStep::DeleteProfile { .. }) | Step::Iam(IamStep::TagProfile { .. })
         ))
     );
+}
+
+/// What one pass sends as the largest size, if anything.
+fn largest(world: &World) -> Option<i32> {
+    world.plan().steps.iter().find_map(|planned| match &planned.step {
+        Step::Own(Own::Eks(EksStep::UpdateGroup { change, .. })) => change.max,
+        _ => None,
+    })
+}
+
+#[test]
+fn a_smaller_maximum_never_leaves_so_much_beyond_desired_as_a_node_weighs() {
+    let of = |weights: &[u32], desired: i32, max: i32, wanted: i32| {
+        weighted()
+            .group(|g| {
+                let one = g.instances[0].clone();
+                g.instances = (weights.iter().enumerate())
+                    .map(|(n, weight)| Instance { id: format!("i-{n}"), weight: *weight, ..one.clone() })
+                    .collect();
+                (g.min, g.max, g.desired) = (1, max, desired);
+            })
+            .with(|w| (w.resolved.wanted.min, w.resolved.wanted.max) = (1, wanted))
+    };
+    let ends = |world: World| world.plan().steps.iter().filter(|p| p.step.disrupts()).count();
+    assert_eq!(largest(&of(&[4, 4, 4], 10, 12, 8)), Some(9), "twelve units are there, though ten are desired");
+    assert_eq!((largest(&of(&[4, 4, 4], 9, 9, 8)), ends(of(&[4, 4, 4], 9, 9, 8))), (None, 1));
+    assert_eq!(largest(&of(&[4, 4], 8, 9, 8)), Some(8));
+    assert_eq!(largest(&of(&[4, 4, 4], 10, 12, 9)), Some(9), "three units are less than any node");
+    assert_eq!(largest(&of(&[4, 4, 2], 10, 12, 8)), Some(9));
+    assert_eq!(largest(&of(&[4, 4], 10, 12, 8)), Some(10), "a third one is on its way");
+    let failing = of(&[4, 4], 10, 12, 8).with(|w| w.state.short_for = SignedDuration::from_mins(5));
+    assert_eq!(largest(&failing), Some(8), "and never came");
+    assert_eq!(
+        ends(of(&[1, 1, 1, 1, 1], 4, 4, 4)),
+        0,
+        "the fifth was launched to balance zones: Auto Scaling takes one"
+    );
+}
+
+#[test]
+fn an_instance_that_two_nodes_say_they_are_is_neither_drained_nor_terminated() {
+    let claimed = |w: &mut World| w.state.nodes.values_mut().for_each(|n| n.rivals = vec!["node-liar".into()]);
+    let second = |w: &mut World| {
+        let wanted = Version { fingerprint: Some(w.resolved.fingerprint.clone()), data: Some(w.resolved.data.clone()) };
+        w.state.versions.insert(2, wanted);
+        w.state.template.as_mut().expect("a template").latest_version = 2;
+    };
+    let repinned = |g: &mut ScalingGroup| g.template.as_mut().expect("a pin").version = "2".into();
+    let outdated = || plain().wants(NEW_IMAGE).with(second).group(repinned);
+    assert!(outdated().plan().steps.iter().any(|p| p.step.disrupts()), "alone they would go");
+    let plan = outdated().with(claimed).plan();
+    assert!(!plan.steps.iter().any(|p| p.step.disrupts()), "{:?}", plan.steps);
+    let told = plan.notes.iter().find(|n| n.condition == "DrainBlocked" && n.status).expect("a condition");
+    assert!(told.message.contains("node-i-1, node-liar"), "{}", told.message);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 """Sizes: changed in place, and a smaller group loses only nodes that were drained."""
 
+from e2e import rotation
 from e2e.harness import PREFIX
 
 
@@ -61,3 +62,23 @@ def test_a_smaller_maximum_drains_the_nodes_that_go(tenant):
         if event["kind"] == "call" and "MaxSize" in event["params"]:
             assert int(event["params"]["MaxSize"]) >= running, "the maximum went below what was running"
         running -= event in ended
+
+
+def test_a_smaller_maximum_drains_heavy_nodes_too(tenant):
+    """Three nodes of four units are twelve, whatever desired says: lowered with the maximum at once, it costs a node undrained."""
+    kinds = [{"type": "m5.large", "weight": 4}, {"type": "m5.xlarge", "weight": 4}]
+    policy = {"spotRatio": 0, "instanceTypes": kinds}
+    labels = rotation.pool(tenant)
+    group = tenant.group(size=(10, 12), labels=labels, mixedInstancesPolicy=policy).wait_ready(nodes=3)
+    tenant.deployment("app", 6, labels, {"maxUnavailable": 2})
+    tenant.running(6)
+    old = set(group.instances())
+    group.patch_spec(eks={"minSize": 8, "maxSize": 8})
+    group.wait(lambda g: size_of(g) == (8, 8, 8), what="the new sizes")
+    group.wait_ready(nodes=2)
+    tenant.running(6)
+    states = [e for e in group.events_in_aws() if e["kind"] == "state" and e["object"] == "instance"]
+    ended = {e["id"] for e in states if e["state"] == "Terminating"}
+    assert group.undrained() == {} and sent_desired(group) == []
+    assert ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
+    assert len(ended) == 1 and ended < old, "no node is made and taken again"

@@ -21,6 +21,7 @@ pub mod recommended;
 pub mod remains;
 pub mod resolve;
 pub mod rotate;
+pub mod scale_in;
 pub mod standing;
 pub mod state;
 pub mod step;

@@ -10,10 +10,10 @@ use serde_json::json;
 use super::join::{AUTH, authorise, joining};
 use super::resolve::Resolved;
 use super::state::{self, State};
-use super::{adopt, attributes, configuration, create, purchase, rotate, standing, versions, whose};
+use super::{adopt, attributes, configuration, create, purchase, rotate, scale_in, standing, versions, whose};
 use crate::api::{InstanceGroupStatus, ManagedAttributes, StrategyType};
 use crate::auth::access_entries::Joined;
-use crate::aws::{Instance, ScalingGroup, ScalingGroupChange, Tag};
+use crate::aws::{ScalingGroup, ScalingGroupChange, Tag};
 use crate::plan::{Draft, Drift, Facts, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, waiting};
 use crate::provisioner::ownership::unproven;
 use crate::timing::Timing;
@@ -104,6 +104,7 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         adopt::tag_again(input, group, draft);
         rotate::nodes(input, group, draft);
         standing::nodes(input, group, draft);
+        scale_in::wait(input, group, draft);
     }
 }
 
@@ -209,12 +210,7 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
         change.min = Some(w.min);
         because.push(Drift::new("minSize", group.min, w.min));
     }
-    // Below desired AWS would kill nodes undrained: first no further growth, and the rest is drained away.
-    let surplus = group.desired - w.max;
-    let heavy = |i: &Instance| i64::from(i.weight) > i64::from(surplus);
-    // What is less than any node weighs takes no node away.
-    let none = !group.instances.is_empty() && group.instances.iter().all(heavy);
-    let max = if none { w.max } else { w.max.max(group.desired.min(group.max)) };
+    let max = scale_in::max(input, group);
     if group.max != max {
         change.max = Some(max);
         because.push(Drift::new("maxSize", group.max, max));

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::plan::Input;
-use super::{state, strategy, warm};
+use super::{scale_in, state, strategy, warm};
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Draft, NodeStep, Note, Outcome, Phase, Planned, Reason, Recheck, Told};
@@ -21,7 +21,7 @@ pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
         return;
     }
     let rolling = &input.resolved.wanted.strategy;
-    let surplus = usize::try_from(group.desired - input.resolved.wanted.max).unwrap_or(0);
+    let surplus = scale_in::surplus(input, group);
     let crd = input.resolved.wanted.crd.as_ref();
     let left = if crd.is_some() { None } else { strategy::left(input, &members, draft) };
     // What is outdated is then the resource's to replace; what is surplus stays ours, and so does giving nodes back.
