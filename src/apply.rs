@@ -251,6 +251,25 @@ impl Run<'_> {
         }
     }
 
+    /// What EKS says of a role that it does not know. One of the group's own was made a moment ago; any other, and one that
+    /// it has refused for [`Applier::rest`], is refused until a person acts.
+    pub(crate) fn refused_role(&self, error: AwsError, own_role: bool, field: &str) -> Stopped {
+        if error.kind != AwsErrorKind::InvalidProfile {
+            return Stopped::Aws(error);
+        }
+        let Applier { memory, rest, now, .. } = self.a;
+        if own_role && memory.role_refused(&self.id.key(), true, *now) < *rest {
+            return Stopped::Aws(error);
+        }
+        let remedy = match own_role {
+            true => {
+                "the role is the group's own: mend what was changed of it by hand, its trust policy above all".into()
+            }
+            false => format!("mend the role, or name another in {field}"),
+        };
+        Stopped::Aws(AwsError { kind: AwsErrorKind::Invalid, message: format!("{}; {remedy}", error.message), ..error })
+    }
+
     /// What refused a create is ours, or someone else's. A read that does not show it lags behind: nobody knows yet.
     pub fn ours(&self, name: &str, refusal: AwsError, found: Option<Vec<Tag>>, tags: &[Tag]) -> Stepped {
         match found {

@@ -25,6 +25,8 @@ struct GroupMemory {
     short_since: Option<Timestamp>,
     /// Since when instances of the warm pool have been waited for.
     pool_since: Option<Timestamp>,
+    /// Since when EKS has refused the group's own role.
+    role_refused_since: Option<Timestamp>,
     /// Failures in a row.
     failures: u32,
     /// The resourceVersion that our own last write gave.
@@ -71,6 +73,14 @@ impl Memory {
         self.group(group, |g| {
             g.short_since = if short { g.short_since.or(Some(now)) } else { None };
             g.short_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+        })
+    }
+
+    /// How long EKS has refused the group's own role.
+    pub fn role_refused(&self, group: &str, refused: bool, now: Timestamp) -> SignedDuration {
+        self.group(group, |g| {
+            g.role_refused_since = if refused { g.role_refused_since.or(Some(now)) } else { None };
+            g.role_refused_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
         })
     }
 

@@ -1,7 +1,7 @@
 //! What lets nodes join: entries of kube-system/aws-auth, and access entries.
 
 use super::{Apply, Done, Edit, Run, Stepped, Stopped};
-use crate::aws::{AccessEntry, AwsErrorKind, NewAccessEntry};
+use crate::aws::{AccessEntry, AccessKind, AwsErrorKind, NewAccessEntry};
 use crate::plan::JoinStep;
 use crate::provisioner::eks::create::token;
 
@@ -23,13 +23,14 @@ impl Run<'_> {
 
     /// One that is there already is adopted when such nodes join by it; what it is else, the next pass tells.
     async fn put_access_entry(&self, input: &NewAccessEntry) -> Stepped {
-        let NewAccessEntry { cluster, principal, kind, tags } = input;
+        let NewAccessEntry { cluster, principal, kind, own_role, tags } = input;
         let inventory = self.a.inventory;
         // The same until the status tells what came of it: a repeated call asks for the same entry, and one for an entry
         // that was deleted since asks for another.
         let token = token(&[cluster, principal, kind.as_str(), &self.id.uid, &self.rv]);
         match inventory.aws().eks.create_access_entry(input, &token).await {
             Ok(()) => {
+                self.a.memory.role_refused(&self.id.key(), false, self.a.now);
                 inventory.made_access_entry(
                     cluster,
                     AccessEntry {
@@ -55,7 +56,11 @@ impl Run<'_> {
             }
             Err(error) => {
                 inventory.wrote_access_entry(cluster, principal);
-                Err(Stopped::Aws(error))
+                let field = match kind {
+                    AccessKind::FargateLinux => "spec.eks-fargate.podExecutionRoleArn",
+                    AccessKind::Ec2Linux | AccessKind::Ec2Windows => "spec.eks.configuration.roleName",
+                };
+                Err(self.refused_role(error, *own_role, field))
             }
         }
     }

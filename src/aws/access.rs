@@ -59,6 +59,9 @@ pub struct NewAccessEntry {
     /// What the role's nodes are.
     #[serde(rename = "type")]
     pub kind: AccessKind,
+    /// The role is the group's own: when EKS refuses it, it does not know the role yet.
+    #[serde(rename = "ownRole")]
+    pub own_role: bool,
     /// The tags that say whose it is.
     pub tags: Vec<Tag>,
 }

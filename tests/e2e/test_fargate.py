@@ -232,6 +232,33 @@ def test_a_profile_of_the_other_controller_is_taken_over_as_it_is(fargate, uniqu
     assert name not in cloud.snapshot()["fargate"] and f"{name}-role" not in cloud.snapshot()["roles"]
 
 
+def test_a_role_that_is_in_use_all_the_same_stays(fargate):
+    """Named by its ARN in the group's own spec or in another one's, it must not go: new pods of both could not start."""
+    cloud = fargate.cloud
+    one = fargate.apply(manifest(fargate, "one")).wait_ready()
+    arn, role = one.status()["nodesInstanceRoleArn"], role_of(one)
+    attached = lambda: cloud.snapshot()["roles"].get(role, {}).get("policies")  # noqa: E731
+    policies = attached()
+    change(one, podExecutionRoleArn=arn)
+    one.wait_ready()
+    assert attached() == policies != []
+    two = fargate.apply(manifest(fargate, "two", podExecutionRoleArn=arn, selectors=[{"namespace": f"{fargate.namespace}-two"}])).wait_ready()
+    change(one, podExecutionRoleArn=None)
+    one.wait_ready()
+    one.delete()
+    one.wait_gone()
+    assert attached() == policies and the_profile(two)["podExecutionRoleArn"] == arn
+    assert role in one.event("RoleKept")["note"] and role in cloud.map_roles()
+    three = fargate.apply(manifest(fargate, "three")).wait_ready()
+    change(three, podExecutionRoleArn=three.status()["nodesInstanceRoleArn"])
+    three.wait_ready()
+    own = role_of(three)
+    for group in (two, three):
+        group.delete()
+        group.wait_gone()
+    assert own not in cloud.snapshot()["roles"] and attached() == policies
+
+
 SOON = ("--resync-period", "5s")
 ALONE = ("--enable-leader-election=false", *SOON)
 
@@ -327,6 +354,38 @@ def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud
     group.delete()
     group.wait_gone()
     assert arn not in cloud.boto("eks").list_access_entries(clusterName="demo")["accessEntries"]
+
+
+@pytest.mark.private
+def test_a_role_that_is_not_there_stops_its_own_group_and_no_other(own_cloud, start_controller):
+    """EKS makes one profile at a time: a group that can never have its turn must not stand before the others for ever."""
+    cloud = own_cloud("--authentication-mode", "API")
+    tenant = alone(cloud, start_controller(cloud, *SOON))
+    arn = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
+    one = tenant.apply(manifest(tenant, "one", podExecutionRoleArn=arn))
+    told = one.wait_condition("Stalled", reason="RefusedByAws")["message"]
+    assert "spec.eks-fargate.podExecutionRoleArn" in told and "invalid principal" in told
+    two = tenant.apply(manifest(tenant, "two", selectors=[{"namespace": f"{tenant.namespace}-two"}])).wait_ready()
+    two.delete()
+    two.wait_gone()
+    change(one, podExecutionRoleArn=None)
+    one.wait_ready()
+
+
+@pytest.mark.private
+def test_an_own_role_that_somebody_changed_is_told_after_a_while(own_cloud, start_controller):
+    """At first EKS may not know a new role; one that it refuses for minutes needs a person, who must be told of it."""
+    cloud = own_cloud()
+    tenant = alone(cloud, start_controller(cloud, *SOON))
+    group = tenant.apply(manifest(tenant)).wait_ready()
+    iam, name = cloud.boto("iam"), role_of(group)
+    before = json.dumps(iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"])
+    iam.update_assume_role_policy(RoleName=name, PolicyDocument=before.replace("eks-fargate-pods", "ec2"))
+    change(group, selectors=[{"namespace": f"{tenant.namespace}-other"}])
+    told = group.wait_condition("Stalled", reason="RefusedByAws", timeout=4 * WAIT)["message"]
+    assert "trust policy" in told and "the group's own" in told
+    iam.update_assume_role_policy(RoleName=name, PolicyDocument=before)
+    group.wait_ready()
 
 
 @pytest.mark.private

@@ -188,6 +188,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
             cluster: cluster.name.clone(),
             principal: role_arn.clone(),
             kind: if windows { AccessKind::Ec2Windows } else { AccessKind::Ec2Linux },
+            own_role: wanted.given_role.is_none(),
             tags: ownership.clone(),
         },
         trust: trust(account.region),

@@ -2,8 +2,8 @@
 
 use super::step::FargateStep;
 use crate::apply::{Apply, Done, Run, Stepped, Stopped, gone, tagged};
+use crate::aws::AwsErrorKind;
 use crate::aws::fargate::NewFargateProfile;
-use crate::aws::{AwsError, AwsErrorKind};
 use crate::provisioner::ownership::KEYS;
 
 impl Apply for FargateStep {
@@ -36,15 +36,14 @@ async fn create(run: &Run<'_>, input: &NewFargateProfile) -> Stepped {
     let inventory = run.a.inventory;
     let eks = &inventory.aws().fargate;
     match eks.create_fargate_profile(input).await {
-        Ok(profile) => inventory.made_fargate_profile(&input.cluster, profile),
+        Ok(profile) => {
+            run.a.memory.role_refused(&run.id.key(), false, run.a.now);
+            inventory.made_fargate_profile(&input.cluster, profile);
+        }
         Err(error) => {
             inventory.wrote_fargate_profile(&input.cluster, &input.name);
-            match error.kind {
-                AwsErrorKind::AlreadyExists => {}
-                AwsErrorKind::InvalidProfile if !input.own_role => {
-                    return Err(Stopped::Aws(AwsError { kind: AwsErrorKind::Invalid, ..error }));
-                }
-                _ => return Err(Stopped::Aws(error)),
+            if error.kind != AwsErrorKind::AlreadyExists {
+                return Err(run.refused_role(error, input.own_role, "spec.eks-fargate.podExecutionRoleArn"));
             }
             let found = eks.describe_fargate_profile(&input.cluster, &input.name).await.map_err(Stopped::Aws)?;
             let ownership: Vec<_> = input.tags.iter().filter(|t| KEYS.contains(&t.key.as_str())).cloned().collect();

@@ -104,6 +104,7 @@ pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Reso
             cluster: cluster.name.clone(),
             principal: role_arn.clone(),
             kind: AccessKind::FargateLinux,
+            own_role: wanted.given_role.is_none(),
             tags: ownership.clone(),
         },
         tags: wanted.tags.iter().chain(&ownership).cloned().collect(),
