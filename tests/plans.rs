@@ -127,6 +127,7 @@ fn fresh(resolved: Resolved) -> World {
         join: Found {
             auth: EntryState::Absent,
             auth_is_ours: false,
+            windows: false,
             access: Access::Unasked,
             shared: false,
             others_have_it: true,

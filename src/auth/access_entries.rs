@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::aws_auth::{AuthEntry, EntryState};
 use crate::api::JoinStatus;
 use crate::api::names::tag;
-use crate::aws::{AccessEntry, NewAccessEntry, Tag, tag_map};
+use crate::aws::{AccessEntry, AccessKind, NewAccessEntry, Tag, tag_map};
 use crate::plan::{Drift, JoinStep, Planned, Step};
 
 /// How nodes get the right to join the cluster: `--join-auth`.
@@ -147,6 +147,11 @@ pub fn ours(tags: &[Tag], cluster: &str) -> bool {
         && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
 }
 
+/// Whether an entry of this type lets in whoever joined by the one before it, and more.
+fn widens(found: &str, kind: AccessKind) -> bool {
+    found == AccessKind::Ec2Linux.as_str() && kind == AccessKind::Ec2Windows
+}
+
 /// What was seen of a role's entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -154,6 +159,8 @@ pub struct Found {
     pub auth: EntryState,
     /// A group of ours has recorded that it put that entry there.
     pub auth_is_ours: bool,
+    /// Windows nodes join by that entry too.
+    pub windows: bool,
     /// Its access entry.
     pub access: Access,
     /// Another group uses the role.
@@ -262,11 +269,19 @@ impl Joining<'_> {
         }
     }
 
+    /// The type that lets in all nodes of the role: an access entry counts at once, and more than the entry in aws-auth.
+    fn kind(&self) -> AccessKind {
+        match self.wanted.kind {
+            AccessKind::Ec2Linux if self.found.windows => AccessKind::Ec2Windows,
+            kind => kind,
+        }
+    }
+
     fn put_access_entry(&self, joined: &mut Joined) {
-        let NewAccessEntry { cluster, principal, kind, .. } = self.wanted;
+        let (NewAccessEntry { cluster, principal, kind: needed, .. }, kind) = (self.wanted, self.kind());
         let to = format!("{} {principal}", kind.as_str());
         let put = |from: &str| {
-            let mut entry = self.wanted.clone();
+            let mut entry = NewAccessEntry { kind, ..self.wanted.clone() };
             let id = self.found.role_id.iter().map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() });
             entry.tags.extend(id);
             Planned::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
@@ -280,16 +295,18 @@ impl Joining<'_> {
             {
                 joined.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
             }
-            Access::Present { kind: found, .. } if kind.admits(found) => {}
-            // Its type cannot be changed, and nobody else's nodes join by it.
-            Access::Present { kind: found, ours: true, .. } if self.settled && !self.found.shared => {
+            // Its type cannot be changed. Where others' nodes join by it as well, the next one lets them in too.
+            Access::Present { kind: found, ours: true, .. }
+                if self.settled && !kind.admits(found) && (!self.found.shared || widens(found, kind)) =>
+            {
                 joined.steps.extend([self.remove_access_entry().into(), put(found)]);
             }
+            Access::Present { kind: found, .. } if needed.admits(found) => {}
             Access::Present { kind: found, .. } => {
                 joined.conflict = Some(format!(
                     "the access entry of {principal} in the cluster {cluster} has the type {found}, and these nodes need {}; delete \
                      it, and one of the right type is made, or give the group another role",
-                    kind.as_str()
+                    needed.as_str()
                 ));
             }
         }
@@ -348,7 +365,8 @@ impl Joining<'_> {
             (Access::Unasked, None) => return None,
             (Access::Unasked, Some(old)) => old.access_entry.clone(),
             (Access::Absent, _) => None,
-            (Access::Present { kind, .. }, _) => Some(kind.clone()),
+            // By one of another type its nodes do not join.
+            (Access::Present { kind, .. }, _) => Some(kind.clone()).filter(|kind| self.wanted.kind.admits(kind)),
         };
         // A later look must not take an entry of the role before this one for an entry of this one.
         let replaced = matches!(&self.found.access, Access::Present { role_id: Some(id), .. }

@@ -66,6 +66,14 @@ pub fn state(map_roles: Option<&str>, want: &AuthEntry) -> EntryState {
     }
 }
 
+/// Whether Windows nodes join by a role's entry.
+pub fn admits_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
+    let (document, key) = (read(map_roles.unwrap_or_default()), arn_key(role_arn));
+    let of_role = |value: &&Value| text_of(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
+    let mut values = document.iter().flat_map(|document| &document.values).filter(of_role);
+    values.any(|value| groups_of(value).is_some_and(|groups| groups.contains(WINDOWS_GROUP)))
+}
+
 /// The roles of all entries, in their order; none where the text is not understood.
 pub fn roles(map_roles: Option<&str>) -> Vec<String> {
     let document = read(map_roles.unwrap_or_default());

@@ -6,7 +6,7 @@ use super::Problem;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::{self, Access, Found, JoinAuth, Way};
 use crate::auth::aws_auth::{self, AuthEntry};
-use crate::aws::{AccessEntry, Cluster, NewAccessEntry};
+use crate::aws::{AccessEntry, AccessKind, Cluster, NewAccessEntry};
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::Reason;
 
@@ -47,7 +47,9 @@ pub async fn look(o: &Observer<'_>, asked: Asked<'_>, status: &InstanceGroupStat
     let known = remembered.and_then(|join| join.access_entry.clone()).filter(|found| kind.admits(found));
     let fresh = way.needs_fresh(&auth, auth_is_ours || own_role);
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
-    let access = if !way.looks(&auth, auth_is_ours, recorded) {
+    let looks = way.looks(&auth, auth_is_ours, recorded);
+    let windows = looks && *kind == AccessKind::Ec2Linux && aws_auth::admits_windows(o.map_roles, principal);
+    let access = if !looks {
         Access::Unasked
     } else if let (Some(kind), false, true) = (known, fresh, same_role) {
         // What it is was read once and never changes; one listing for all groups says whether it is still there.
@@ -62,6 +64,7 @@ pub async fn look(o: &Observer<'_>, asked: Asked<'_>, status: &InstanceGroupStat
     Ok(Found {
         auth,
         auth_is_ours,
+        windows,
         access,
         shared: o.groups.shares_role(principal, key),
         others_have_it: o.groups.others_have_entry(principal, key),

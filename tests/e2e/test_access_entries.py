@@ -337,3 +337,42 @@ def test_the_admin_reads_on_the_config_map_when_the_next_step_may_be_taken(movin
     moving.start("access-entries")
     eventually(lambda: any("role/admins" in note for note in told("AwsAuthEntriesLeft")), harness.WAIT, "what is left in aws-auth")
     assert role_of(group).rsplit("/", 1)[-1] not in cloud.map_roles() and FOREIGN in cloud.map_roles()
+
+
+def test_windows_nodes_that_share_their_role_with_linux_nodes_move_over_with_them(moving, make_tenant, unique):
+    """An access entry counts before aws-auth: one for Linux alone would turn the Windows nodes of the role away at once."""
+    cloud = moving.cloud
+    arn = cloud.make_role(f"{unique}-given")
+    moving.start("aws-auth")
+    windows, linux = moving.tenants = [make_tenant(cloud=cloud, controller=moving.controller) for _ in range(2)]
+    family = {harness.PREFIX + "os-family": "windows"}
+    windows.defaults(annotations=family, image=cloud["amis"]["windows"][0], roleName=f"{unique}-given", instanceProfileName=f"{unique}-given")
+    linux.defaults(roleName=f"{unique}-given", instanceProfileName=f"{unique}-given")
+    groups = [windows.group("b", size=(1, 1), annotations=family).wait_ready(nodes=1)]
+    groups.append(linux.group("a", size=(1, 1)).wait_ready(nodes=1))
+    assert "eks:kube-proxy-windows" in cloud.map_roles()
+    for way, wanted in (("both", (True, "EC2_WINDOWS")), ("access-entries", (False, "EC2_WINDOWS"))):
+        moving.stop()
+        moving.start(way)
+        for group in groups:
+            group.wait(lambda g: (lambda j: (j.get("awsAuth"), j.get("accessEntry")) == wanted)(g.status().get("join", {})), what=f"{way} in status.join")
+            group.wait_ready(nodes=1)
+        assert entries(cloud)[arn]["type"] == "EC2_WINDOWS" and silenced(cloud) == []
+    assert arn not in cloud.map_roles()
+
+
+def test_a_windows_group_that_comes_to_a_role_of_linux_nodes_gets_its_way_in(api, make_tenant, unique):
+    """The entry of the Linux nodes does not let it in, and the one that replaces it must let in both."""
+    cloud, controller = api
+    arn = cloud.make_role(unique)
+    windows, linux = [make_tenant(cloud=cloud, controller=controller) for _ in range(2)]
+    family = {harness.PREFIX + "os-family": "windows"}
+    windows.defaults(annotations=family, image=cloud["amis"]["windows"][0], roleName=unique, instanceProfileName=unique)
+    linux.defaults(roleName=unique, instanceProfileName=unique)
+    first = linux.group(size=(1, 1)).wait_ready(nodes=1)
+    assert entries(cloud)[arn]["type"] == "EC2_LINUX"
+    windows.group(size=(1, 1), annotations=family).wait_ready(nodes=1)
+    assert entries(cloud)[arn]["type"] == "EC2_WINDOWS"
+    first.annotate(touched="1")
+    first.wait_ready(nodes=1)
+    assert entries(cloud)[arn]["type"] == "EC2_WINDOWS"

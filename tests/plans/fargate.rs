@@ -181,6 +181,7 @@ fn fresh(extra: &str) -> World {
         join: Found {
             auth: EntryState::Absent,
             auth_is_ours: false,
+            windows: false,
             access: Access::Unasked,
             shared: false,
             others_have_it: true,

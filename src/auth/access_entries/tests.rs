@@ -32,7 +32,8 @@ fn conflict() -> EntryState {
 /// A given role that another group does not use, its entry in aws-auth recorded as ours where it is there.
 fn found(auth: EntryState, access: Access) -> Found {
     let auth_is_ours = auth == EntryState::Present;
-    Found { auth_is_ours, auth, access, shared: false, others_have_it: true, role_id: Some("AROA2".into()) }
+    let (shared, others_have_it, role_id) = (false, true, Some("AROA2".into()));
+    Found { auth_is_ours, auth, windows: false, access, shared, others_have_it, role_id }
 }
 
 fn decided(way: Way, found: &Found, change: impl FnOnce(&mut Joining)) -> (Vec<&'static str>, Option<String>) {
@@ -134,6 +135,60 @@ fn an_entry_of_a_wrong_type_is_a_conflict_unless_it_is_ours_alone() {
     assert!(decided(access, &shared, |_| ()).1.is_some());
     assert_eq!(decided(access, &of("EC2_WINDOWS", false), |_| ()), (vec![], None), "it admits Linux nodes too");
     assert!(!AccessKind::Ec2Windows.admits("EC2_LINUX"));
+}
+
+/// What a group of nodes of a kind does for its role, the type that it puts, and which entry it tells that it has.
+fn of_kind(kind: AccessKind, found: &Found) -> (Joined, Option<AccessKind>, Option<String>) {
+    let entry = AuthEntry::for_nodes(ROLE, kind == AccessKind::Ec2Windows);
+    let (cluster, principal) = ("demo".into(), ROLE.into());
+    let wanted = NewAccessEntry { cluster, principal, kind, own_role: false, tags: vec![] };
+    let joining = Joining {
+        way: Way::Both,
+        entry: &entry,
+        wanted: &wanted,
+        found,
+        own_role: false,
+        settled: true,
+        handover: SignedDuration::ZERO,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let joined = joining.decide();
+    let put = joined.steps.iter().find_map(|p| match &p.step {
+        Step::Join(JoinStep::PutAccessEntry(entry)) => Some(entry.kind),
+        _ => None,
+    });
+    let told = joining.told(None).and_then(|join| join.access_entry);
+    (joined, put, told)
+}
+
+/// An access entry overrides the entry in aws-auth at once: Windows nodes would be turned away.
+#[test]
+fn windows_nodes_that_share_their_role_with_linux_nodes_keep_their_way_in() {
+    use AccessKind::{Ec2Linux, Ec2Windows};
+    let role =
+        |windows, access| Found { windows, shared: true, others_have_it: false, ..found(EntryState::Present, access) };
+    let put = |kind, windows, access| of_kind(kind, &role(windows, access)).1;
+    assert_eq!(put(Ec2Linux, true, Access::Absent), Some(Ec2Windows), "aws-auth says that Windows nodes join by it");
+    assert_eq!(put(Ec2Linux, false, Access::Absent), Some(Ec2Linux));
+    let linux = |ours| present("EC2_LINUX", ours);
+    assert_eq!(put(Ec2Windows, false, linux(true)), Some(Ec2Windows), "it lets in Linux nodes too");
+    assert_eq!(put(Ec2Linux, true, linux(true)), Some(Ec2Windows));
+    assert_eq!(put(Ec2Linux, false, present("EC2_WINDOWS", true)), None);
+    let foreign = role(true, linux(false));
+    let (joined, put, told) = of_kind(Ec2Linux, &foreign);
+    assert_eq!((joined.steps.len(), joined.conflict, put, told), (0, None, None, Some("EC2_LINUX".into())));
+    let (joined, put, told) = of_kind(Ec2Windows, &foreign);
+    assert!(joined.steps.is_empty() && joined.conflict.is_some(), "nobody may take what others made");
+    assert_eq!((put, told), (None, None));
+}
+
+/// Else the entry in aws-auth, by which alone the nodes join, would be taken for one that nobody needs.
+#[test]
+fn an_entry_by_which_no_node_of_the_group_joins_does_not_count() {
+    let told = |kind, found: &str| of_kind(kind, &self::found(EntryState::Present, present(found, false))).2;
+    assert_eq!(told(AccessKind::Ec2Linux, "STANDARD"), None);
+    assert_eq!(told(AccessKind::Ec2Windows, "EC2_LINUX"), None);
+    assert_eq!(told(AccessKind::Ec2Linux, "EC2_WINDOWS"), Some("EC2_WINDOWS".into()));
 }
 
 #[test]
