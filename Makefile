@@ -24,11 +24,12 @@ build: ## the controller, as the tests and the demo use it
 	@tools/need build
 	cargo build --locked
 
-bench: ## measure calls, time and memory of 20 groups on the local cloud, then with one more for each feature
+bench: ## measure calls, time and memory of 20 groups on the local cloud, with one for each feature, and of what EKS runs
 	@tools/need build local
 	cargo build --locked --release
 	@BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
 	@BENCH=features BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
+	@BENCH=others BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
 
 golden: ## write the generated files anew: the CRD, its reference, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet
