@@ -18,7 +18,8 @@ use instance_manager::aws::{
     NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step};
-use instance_manager::provisioner::eks::plan::{Input, plan};
+use instance_manager::provisioner::eks::input::Input;
+use instance_manager::provisioner::eks::plan::plan;
 use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
 use instance_manager::provisioner::eks::state::{State, Version};
 use instance_manager::provisioner::eks::{delete, wanted};

@@ -7,6 +7,7 @@
 pub mod eks;
 pub mod eks_managed;
 pub mod fargate;
+pub mod input;
 pub mod join;
 pub mod ownership;
 pub mod registry;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 
 pub use crate::api::{GroupId, identity};
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
@@ -28,7 +30,8 @@ pub use crate::problem::Problem;
 use crate::problem::{self, sentence};
 use crate::spot::Recommendations;
 use crate::timing::Timing;
-pub use seen::{Foreseen, Handback, Leaving, Onward, Seen};
+pub use input::Given;
+pub use seen::{Foreseen, Handback, Leaving, Seen};
 
 /// What this process was started with, as far as a plan depends on it.
 #[derive(Clone, Debug)]
@@ -71,6 +74,13 @@ pub struct Order<'a> {
     pub policy: Option<&'a Policy>,
     /// What this process was started with.
     pub settings: &'a Settings,
+}
+
+impl<'a> Order<'a> {
+    /// What a plan for it depends on, beside what is wanted and what was seen.
+    pub fn given(&self, now: Timestamp) -> Given<'a> {
+        Given { status: self.status, lock: self.lock, settings: self.settings, now }
+    }
 }
 
 /// A group that is to go.

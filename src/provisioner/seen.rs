@@ -1,9 +1,8 @@
 //! What a plan was made from, for whoever asks what comes after it.
 
-use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Settings;
+use super::Given;
 use crate::api::InstanceGroupStatus;
 use crate::aws::LaunchTemplate;
 use crate::aws::MixedPolicy;
@@ -63,25 +62,12 @@ pub enum Handback {
     },
 }
 
-/// What going on from a plan depends on, beside what was seen.
-#[derive(Clone, Copy)]
-pub struct Onward<'a> {
-    /// What the status remembers.
-    pub status: &'a InstanceGroupStatus,
-    /// Who holds the brake, in words.
-    pub lock: Option<&'a str>,
-    /// What this process was started with.
-    pub settings: &'a Settings,
-    /// The moment.
-    pub now: Timestamp,
-}
-
-/// What is wanted and what there is, as a provisioner keeps it.
+/// What is wanted and what there is of one group, whichever provisioner keeps it.
 pub trait Seen: Send + Sync {
     /// The cluster that the group is of.
     fn cluster(&self) -> &str;
     /// What the passes after a first plan would do.
-    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen;
+    fn foresee(&self, first: &Plan, given: &Given) -> Foreseen;
     /// The launch template of its own that the group has, if it has any.
     fn template(&self) -> Option<&LaunchTemplate> {
         None

@@ -3,7 +3,8 @@
 use instance_manager::api::FargateStatus;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
 use instance_manager::groups::Queue;
-use instance_manager::provisioner::fargate::plan::{Input, plan};
+use instance_manager::provisioner::fargate::input::Input;
+use instance_manager::provisioner::fargate::plan::plan;
 use instance_manager::provisioner::fargate::resolve::{self, Environment, Resolved, public, resolve};
 use instance_manager::provisioner::fargate::state::{FormerRole, State, remembered_role, taken};
 use instance_manager::provisioner::fargate::step::FargateStep;
@@ -73,7 +74,7 @@ struct World {
 impl World {
     fn plan(&self) -> Plan {
         let World { resolved, state, status, lock, now } = self;
-        plan(&Input { resolved, state, status, lock: *lock, timing: &Timing::default(), now: *now })
+        plan(&Input { resolved, state, status, lock: *lock, retention: 2, timing: &Timing::default(), now: *now })
     }
 
     fn with(mut self, edit: impl FnOnce(&mut Self)) -> Self {
@@ -696,8 +697,8 @@ fn a_status_keeps_what_guards_an_act() {
 fn the_command_plan_tells_that_the_older_profile_goes_and_whether_a_lock_holds_it() {
     use instance_manager::api::ScalingConfigurationKind;
     use instance_manager::auth::JoinAuth;
-    use instance_manager::provisioner::fargate::foresee::World as Seen;
-    use instance_manager::provisioner::{Onward, Seen as _, Settings};
+    use instance_manager::provisioner::fargate::input::World as Seen;
+    use instance_manager::provisioner::{Given, Seen as _, Settings};
     let world = plain().wants(OTHER);
     let settings = Settings {
         timing: Timing::default(),
@@ -711,8 +712,8 @@ fn the_command_plan_tells_that_the_older_profile_goes_and_whether_a_lock_holds_i
     };
     let foreseen = |lock| {
         let seen = Seen { resolved: world.resolved.clone(), state: world.state.clone() };
-        let onward = Onward { status: &world.status, lock, settings: &settings, now: world.now };
-        let told = seen.foresee(&world.plan(), &onward);
+        let given = Given { status: &world.status, lock, settings: &settings, now: world.now };
+        let told = seen.foresee(&world.plan(), &given);
         let names: Vec<_> = told.steps.iter().map(|p| p.step.name()).filter(|n| *n != "Record").collect();
         (names, told.outcome)
     };
@@ -725,7 +726,7 @@ fn the_command_plan_tells_that_the_older_profile_goes_and_whether_a_lock_holds_i
 fn handback_tells_of_a_profile_that_the_original_does_not_look_for() {
     use instance_manager::provisioner::Handback;
     use instance_manager::provisioner::Seen as _;
-    use instance_manager::provisioner::fargate::foresee::World as Seen;
+    use instance_manager::provisioner::fargate::input::World as Seen;
     let told = |world: &World| {
         let seen = Seen { resolved: world.resolved.clone(), state: world.state.clone() };
         match seen.handback(&world.status) {

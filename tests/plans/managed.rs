@@ -7,7 +7,7 @@ use instance_manager::plan::{NodeStep, ObjectStep, Reason, Recheck, Step};
 use instance_manager::problem::Problem;
 use instance_manager::provisioner::eks_managed::state::{Group, State};
 use instance_manager::provisioner::eks_managed::step::EksManagedStep;
-use instance_manager::provisioner::eks_managed::{delete, plan, resolve, state, wanted};
+use instance_manager::provisioner::eks_managed::{delete, input, plan, resolve, state, wanted};
 use instance_manager::provisioner::ownership;
 use instance_manager::provisioner::registry::Own;
 use instance_manager::upgrade::{DrainView, PodView};
@@ -137,11 +137,12 @@ impl Cloud {
             let because = state::differences(&self.wish, &group.nodegroup);
             group.members.iter_mut().for_each(|m| m.outdated.clone_from(&because));
         }
-        plan::plan(&plan::Input {
+        plan::plan(&input::Input {
             resolved: &self.wish,
             state: &state,
             status: &self.status,
             lock: self.lock,
+            retention: 2,
             timing: &Timing::default(),
             now: at(NOW),
         })

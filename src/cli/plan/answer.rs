@@ -7,7 +7,7 @@ use crate::api::{CurrentState, InstanceGroup};
 use crate::config::{InForce, Source};
 use crate::corridor::{Corridor, ObserveError, Walked};
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, Planned, Step};
-use crate::provisioner::{Foreseen, Leaving, Onward};
+use crate::provisioner::{Foreseen, Given, Leaving};
 
 /// The kind of change that a group is in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,8 +77,8 @@ impl Answer {
         let mut answer = Answer { refused, ..Self::of(walked.plan.group.clone()) };
         let mut outcome = walked.plan.outcome.clone();
         if let Some(seen) = &walked.seen {
-            let onward = Onward { status: &status, lock: lock.as_deref(), settings: &corridor.settings, now };
-            let foreseen = seen.foresee(&walked.plan, &onward);
+            let given = Given { status: &status, lock: lock.as_deref(), settings: &corridor.settings, now };
+            let foreseen = seen.foresee(&walked.plan, &given);
             outcome = foreseen.outcome.clone();
             answer.nodes(lock, foreseen);
         } else if group.metadata.deletion_timestamp.is_some() {

@@ -3,7 +3,7 @@
 use super::step::EksStep;
 use serde_json::json;
 
-use super::plan::Input;
+use super::input::Input;
 use super::{names, state, warm};
 use crate::api::names::condition;
 use crate::api::{AdoptedResources, TemplateStatus};

@@ -3,7 +3,7 @@
 use super::step::EksStep;
 use std::collections::BTreeSet;
 
-use super::plan::Input;
+use super::input::Input;
 use super::warm;
 use crate::api::ManagedAttributes;
 use crate::aws::{ScalingGroup, Tag, tag_map};

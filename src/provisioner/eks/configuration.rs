@@ -7,7 +7,7 @@
 use super::step::{EksStep, Pin};
 use serde_json::json;
 
-use super::plan::Input;
+use super::input::Input;
 use super::resolve::Resolved;
 use super::state::{State, Version};
 use super::{adopt, create, drift};

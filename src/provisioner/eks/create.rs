@@ -5,8 +5,9 @@ use crate::provisioner::registry::Own;
 use sha2::{Digest, Sha256};
 
 use super::configuration;
+use super::input::Input;
 use super::join::{authorise, joining};
-use super::plan::{Input, age, record};
+use super::plan::{age, record};
 use super::purchase;
 use super::resolve::Resolved;
 use crate::auth::access_entries::Joined;

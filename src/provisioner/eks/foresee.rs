@@ -2,7 +2,8 @@
 //! succeed and nothing else change. Only `plan` asks; the controller looks again.
 
 use super::handback::handback;
-use super::plan::{Input, plan};
+use super::input::{Input, World};
+use super::plan::plan;
 use super::resolve::Resolved;
 use super::state::{State, Version, members};
 use super::step::{EksStep, Pin};
@@ -14,18 +15,10 @@ use crate::aws::{
 };
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
 use crate::provisioner::registry::Own;
-use crate::provisioner::{Foreseen, Handback, Leaving, Onward, Seen};
+use crate::provisioner::{Foreseen, Given, Handback, Leaving, Seen};
 
 /// More passes than any group takes before it has to wait.
 const PASSES: usize = 8;
-
-/// What is wanted and what there is.
-pub struct World {
-    /// What is wanted.
-    pub resolved: Resolved,
-    /// What there is.
-    pub state: State,
-}
 
 impl Seen for World {
     fn cluster(&self) -> &str {
@@ -36,17 +29,8 @@ impl Seen for World {
         self.state.template.as_ref()
     }
 
-    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen {
-        let input = Input {
-            resolved: &self.resolved,
-            state: &self.state,
-            status: onward.status,
-            lock: onward.lock,
-            retention: onward.settings.retention,
-            timing: &onward.settings.timing,
-            now: onward.now,
-        };
-        foresee(&input, first)
+    fn foresee(&self, first: &Plan, given: &Given) -> Foreseen {
+        foresee(&self.input(given), first)
     }
 
     fn handback(&self, status: &InstanceGroupStatus) -> Handback {

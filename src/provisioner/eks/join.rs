@@ -1,6 +1,7 @@
 //! How nodes of the group join. What cannot be done here is told and stops nothing else.
 
-use super::plan::{Input, age};
+use super::input::Input;
+use super::plan::age;
 use crate::auth::access_entries::{Joined, Joining};
 use crate::plan::{Draft, Note, Reason};
 

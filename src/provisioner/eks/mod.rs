@@ -12,6 +12,7 @@ pub mod environment;
 pub mod foresee;
 pub mod handback;
 pub mod hash;
+pub mod input;
 pub mod join;
 pub mod names;
 pub mod observe;
@@ -55,7 +56,7 @@ impl Provisioner for Eks {
             Ok(wanted) => wanted,
             Err(problems) => return Ok(Verdict::Refused(problems)),
         };
-        let Order { id, status, settings, .. } = order;
+        let Order { id, status, .. } = order;
         if order.new {
             expect(o, &wanted.cluster, id);
         }
@@ -81,16 +82,9 @@ impl Provisioner for Eks {
                 return Ok(Verdict::Refused(problems));
             }
         }
-        let plan = plan::plan(&plan::Input {
-            resolved: &resolved,
-            state: &state,
-            status,
-            lock: order.lock,
-            retention: settings.retention,
-            timing: &settings.timing,
-            now: o.now,
-        });
-        Ok(Verdict::Planned(Box::new(plan), Box::new(foresee::World { resolved, state })))
+        let world = input::World { resolved, state };
+        let plan = plan::plan(&world.input(&order.given(o.now)));
+        Ok(Verdict::Planned(Box::new(plan), Box::new(world)))
     }
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {

@@ -7,34 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use super::input::Input;
 use super::join::{AUTH, authorise, joining};
-use super::resolve::Resolved;
-use super::state::{self, State};
+use super::state;
 use super::{adopt, attributes, configuration, create, purchase, rotate, scale_in, standing, versions, whose};
-use crate::api::{InstanceGroupStatus, ManagedAttributes, StrategyType};
+use crate::api::{ManagedAttributes, StrategyType};
 use crate::auth::access_entries::Joined;
 use crate::aws::{ScalingGroup, ScalingGroupChange, Tag};
 use crate::plan::{Draft, Drift, Facts, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, waiting};
 use crate::provisioner::ownership::unproven;
-use crate::timing::Timing;
-
-/// Everything that a plan depends on.
-pub struct Input<'a> {
-    /// What is wanted.
-    pub resolved: &'a Resolved,
-    /// What there is.
-    pub state: &'a State,
-    /// What the status remembers.
-    pub status: &'a InstanceGroupStatus,
-    /// Who holds the brake, if anyone.
-    pub lock: Option<&'a str>,
-    /// `--config-retention`: unused versions to keep.
-    pub retention: usize,
-    /// How long things take.
-    pub timing: &'a Timing,
-    /// The moment of the decision.
-    pub now: Timestamp,
-}
 
 /// Plans one pass for a group that is to live.
 pub fn plan(input: &Input) -> Plan {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::plan::Input;
+use super::input::Input;
 use crate::aws::{Distribution, MixedPolicy, Override, ScalingGroup};
 use crate::plan::{Draft, Drift};
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::plan::Input;
+use super::input::Input;
 use super::{scale_in, state, strategy, warm};
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use super::input::Input;
 use super::join::AUTH;
-use super::plan::Input;
 use super::state;
 use crate::api::CurrentState;
 use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};

@@ -7,7 +7,7 @@ mod look;
 use serde_json::json;
 
 use super::configuration;
-use super::plan::Input;
+use super::input::Input;
 use super::resolve::Resolved;
 use super::state::{self, State};
 use crate::api::{InstanceGroupStatus, StrategyProgress};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::plan::Input;
+use super::input::Input;
 use super::state::{self, Pinned};
 use super::{adopt, configuration, create, warm};
 use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, TemplatePin};

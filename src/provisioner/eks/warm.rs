@@ -6,7 +6,7 @@
 use super::step::EksStep;
 use serde_json::json;
 
-use super::plan::Input;
+use super::input::Input;
 use super::resolve::Resolved;
 use super::rotate;
 use super::state::{self, State};

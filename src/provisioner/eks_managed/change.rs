@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::health;
+use super::input::Input;
 use super::names::sha256;
-use super::plan::Input;
 use super::state::{Group, as_taken_over, tags as as_tags, version_differences};
 use crate::api::names::condition;
 use crate::aws::nodegroup::{Nodegroup, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};

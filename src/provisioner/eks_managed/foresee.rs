@@ -1,29 +1,19 @@
 //! What `plan` tells beyond the first pass: which nodes would go.
 
-use super::plan::Input;
-use super::resolve::Resolved;
-use super::state::{Group, State, as_taken_over, differences, split, version_differences};
+use super::input::World;
+use super::state::{Group, as_taken_over, differences, split, version_differences};
 use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::MaxUnavailable;
 use crate::plan::{Drift, Plan};
-use crate::provisioner::Handback;
-use crate::provisioner::{Foreseen, Leaving, Onward, Seen};
-
-/// What is wanted and what there is.
-pub struct World {
-    /// What is wanted.
-    pub resolved: Resolved,
-    /// What there is.
-    pub state: State,
-}
+use crate::provisioner::{Foreseen, Given, Handback, Leaving, Seen};
 
 impl Seen for World {
     fn cluster(&self) -> &str {
         &self.resolved.wanted.cluster
     }
 
-    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen {
-        let halves = split(&self.resolved, &self.state, onward.status);
+    fn foresee(&self, first: &Plan, given: &Given) -> Foreseen {
+        let halves = split(&self.resolved, &self.state, given.status);
         let mut leaving: Vec<_> = halves
             .others
             .iter()
@@ -31,7 +21,7 @@ impl Seen for World {
             .collect();
         if let Some(current) = halves.current.filter(|_| !halves.adopting) {
             let because = version_differences(&self.resolved, &current.nodegroup);
-            if !because.is_empty() && !as_taken_over(&self.resolved, onward.status, &current.nodegroup) {
+            if !because.is_empty() && !as_taken_over(&self.resolved, given.status, &current.nodegroup) {
                 leaving.extend(nodes(current, &because));
             }
         }
@@ -45,7 +35,7 @@ impl Seen for World {
             outcome: first.outcome.clone(),
             at_once: at_once.max(1),
             leaving,
-            remove: self.surplus(onward),
+            remove: self.surplus(given),
         }
     }
 
@@ -62,22 +52,10 @@ impl Seen for World {
 
 impl World {
     /// Nodes beyond the largest size that is wanted.
-    fn surplus(&self, onward: &Onward) -> usize {
-        let halves = split(&self.resolved, &self.state, onward.status);
+    fn surplus(&self, given: &Given) -> usize {
+        let halves = split(&self.resolved, &self.state, given.status);
         let desired = halves.current.map_or(0, Group::desired);
         usize::try_from(desired - self.resolved.wanted.max).unwrap_or(0)
-    }
-
-    /// What a plan depends on.
-    pub fn input<'a>(&'a self, onward: &Onward<'a>) -> Input<'a> {
-        Input {
-            resolved: &self.resolved,
-            state: &self.state,
-            status: onward.status,
-            lock: onward.lock,
-            timing: &onward.settings.timing,
-            now: onward.now,
-        }
     }
 }
 

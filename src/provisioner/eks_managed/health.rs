@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::plan::Input;
+use super::input::Input;
 use super::state::Group;
 use crate::aws::InstanceState;
 use crate::aws::nodegroup::{Issue, NodegroupStatus, NodegroupUpdate, UpdateStatus};

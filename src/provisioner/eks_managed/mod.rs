@@ -5,6 +5,7 @@ pub mod change;
 pub mod delete;
 pub mod foresee;
 pub mod health;
+pub mod input;
 pub mod names;
 pub mod observe;
 pub mod plan;
@@ -17,7 +18,7 @@ pub mod wanted;
 use async_trait::async_trait;
 
 use super::ownership::ownership;
-use super::{Farewell, GroupId, Onward, Order, Provisioner, Verdict, elsewhere, never_accepted};
+use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere, never_accepted};
 use crate::api::InstanceGroupStatus;
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::Plan;
@@ -44,9 +45,8 @@ impl Provisioner for EksManaged {
             Err(problems) => return Ok(Verdict::Refused(problems)),
         };
         let state = observe::state(o, &resolved, order.status, order.lock).await?;
-        let world = foresee::World { resolved, state };
-        let onward = Onward { status: order.status, lock: order.lock, settings: order.settings, now: o.now };
-        let plan = plan::plan(&world.input(&onward));
+        let world = input::World { resolved, state };
+        let plan = plan::plan(&world.input(&order.given(o.now)));
         Ok(Verdict::Planned(Box::new(plan), Box::new(world)))
     }
 

@@ -6,31 +6,14 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::resolve::Resolved;
-use super::state::{Group, Split, State, split};
+use super::input::Input;
+use super::state::{Group, Split, split};
 use super::{change, health, replace};
+use crate::api::ManagedAttributes;
 use crate::api::names::condition;
-use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use crate::plan::{Draft, Drift, Facts, Note, ObjectStep, Outcome, Phase, Plan, Reason, Step, waiting};
 use crate::problem::sentence;
-use crate::timing::Timing;
-
-/// Everything that a plan depends on.
-pub struct Input<'a> {
-    /// What is wanted.
-    pub resolved: &'a Resolved,
-    /// What there is.
-    pub state: &'a State,
-    /// What the status remembers.
-    pub status: &'a InstanceGroupStatus,
-    /// Who holds the brake, if anyone.
-    pub lock: Option<&'a str>,
-    /// How long things take.
-    pub timing: &'a Timing,
-    /// The moment of the decision.
-    pub now: Timestamp,
-}
 
 /// An update that failed is begun again so long after it began: EKS itself tries a node for a quarter of an hour.
 const AGAIN: SignedDuration = SignedDuration::from_hours(1);

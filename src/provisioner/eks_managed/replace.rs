@@ -2,7 +2,8 @@
 //! are drained, and then the others are deleted.
 
 use super::health;
-use super::plan::{Input, create};
+use super::input::Input;
+use super::plan::create;
 use super::state::{Group, differences};
 use super::step::EksManagedStep;
 use crate::api::names::condition;

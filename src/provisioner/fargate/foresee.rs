@@ -1,8 +1,8 @@
 //! Plans on: what the passes after this one would do, should every step succeed and nothing else change.
 
-use super::plan::{Input, plan};
-use super::resolve::Resolved;
-use super::state::{Found, State, serves};
+use super::input::World;
+use super::plan::plan;
+use super::state::{Found, serves};
 use super::step::FargateStep;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Access;
@@ -11,27 +11,18 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
 use crate::provisioner::Handback;
 use crate::provisioner::registry::Own;
-use crate::provisioner::{Foreseen, Onward, Seen};
+use crate::provisioner::{Foreseen, Given, Seen};
 
 /// More passes than any group takes before it has to wait.
 const PASSES: usize = 4;
-
-/// What is wanted and what there is.
-#[derive(Clone)]
-pub struct World {
-    /// What is wanted.
-    pub resolved: Resolved,
-    /// What there is.
-    pub state: State,
-}
 
 impl Seen for World {
     fn cluster(&self) -> &str {
         &self.resolved.wanted.cluster
     }
 
-    fn foresee(&self, first: &Plan, onward: &Onward) -> Foreseen {
-        let (mut world, mut status, mut last) = (self.clone(), onward.status.clone(), first.clone());
+    fn foresee(&self, first: &Plan, given: &Given) -> Foreseen {
+        let (mut world, mut status, mut last) = (self.clone(), given.status.clone(), first.clone());
         let mut steps = Vec::new();
         for _ in 0..PASSES {
             let at_once =
@@ -42,14 +33,7 @@ impl Seen for World {
             if !goes_on || !last.steps.iter().all(|planned| world.take(&planned.step, &mut status)) {
                 break;
             }
-            last = plan(&Input {
-                resolved: &world.resolved,
-                state: &world.state,
-                status: &status,
-                lock: onward.lock,
-                timing: &onward.settings.timing,
-                now: onward.now,
-            });
+            last = plan(&world.input(&Given { status: &status, ..*given }));
             steps.extend(last.steps.iter().cloned());
         }
         Foreseen { steps, outcome: last.outcome, leaving: Vec::new(), at_once: 0, remove: 0 }

@@ -7,6 +7,7 @@ pub mod adopt;
 pub mod apply;
 pub mod delete;
 pub mod foresee;
+pub mod input;
 pub mod names;
 pub mod observe;
 pub mod plan;
@@ -64,10 +65,9 @@ impl Provisioner for Fargate {
         if !problems.is_empty() {
             return Ok(Verdict::Refused(problems));
         }
-        let timing = &settings.timing;
-        let input = plan::Input { resolved: &resolved, state: &state, status, lock: order.lock, timing, now: o.now };
-        let plan = plan::plan(&input);
-        Ok(Verdict::Planned(Box::new(plan), Box::new(foresee::World { resolved, state })))
+        let world = input::World { resolved, state };
+        let plan = plan::plan(&world.input(&order.given(o.now)));
+        Ok(Verdict::Planned(Box::new(plan), Box::new(world)))
     }
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {

@@ -4,8 +4,9 @@ use super::step::FargateStep;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::resolve::{Resolved, differences};
-use super::state::{Found, State, serves};
+use super::input::Input;
+use super::resolve::differences;
+use super::state::{Found, serves};
 use super::turn::{Again, Turn};
 use super::{adopt, role};
 use crate::api::{InstanceGroupStatus, ProvisionerKind, StrategyType};
@@ -15,24 +16,6 @@ use crate::aws::{Tag, tag_map};
 use crate::plan::{Draft, Drift, ObjectStep, Outcome, Phase, Plan, Reason, Recheck, waiting};
 use crate::provisioner::eks::create::token;
 use crate::provisioner::ownership::{owned, untaggable};
-use crate::timing::Timing;
-
-/// Everything that a plan depends on.
-#[derive(Clone, Copy)]
-pub struct Input<'a> {
-    /// What is wanted.
-    pub resolved: &'a Resolved,
-    /// What there is.
-    pub state: &'a State,
-    /// What the status remembers.
-    pub status: &'a InstanceGroupStatus,
-    /// Who holds the brake, if anyone.
-    pub lock: Option<&'a str>,
-    /// How long things take.
-    pub timing: &'a Timing,
-    /// The moment of the decision.
-    pub now: Timestamp,
-}
 
 /// A plan in the making, with what the status shall remember.
 pub struct Making {
