@@ -19,7 +19,7 @@ use kube::{Resource, ResourceExt};
 
 pub use crate::api::Stored;
 use crate::api::names::fail_reason;
-use crate::api::{InstanceGroup, InstanceGroupStatus, identity};
+use crate::api::{InstanceGroup, InstanceGroupStatus, identity, stamp};
 use crate::apply::{Applied, Applier, Joining, Stopped, apply};
 use crate::aws::AwsErrorKind;
 use crate::cluster::{ClusterError, EventKind, EventRecord, Regarding};
@@ -28,7 +28,7 @@ use crate::leader::Leadership;
 use crate::metrics::{Metrics, Reconciled};
 use crate::others::Others;
 use crate::plan::{Outcome, Planned, Reason, Told};
-use crate::report::{Report, report, stamp};
+use crate::report::{Report, report};
 use stores::Stores;
 
 /// What all reconciles share.

@@ -1,7 +1,6 @@
 //! Tells what happened: one status patch with what changed, and events at
 //! transitions. It takes only what was applied, so a status can tell nothing else.
 
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::api::names::{condition, event};
@@ -210,11 +209,6 @@ fn state(outcome: &Outcome) -> CurrentState {
         Outcome::Blocked { deleting: false, .. } => CurrentState::Error,
         Outcome::Deleted => CurrentState::Deleted,
     }
-}
-
-/// RFC 3339 in whole seconds, as Kubernetes writes times.
-pub fn stamp(now: Timestamp) -> String {
-    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
 fn ready_nodes(status: &Value) -> String {

@@ -1,13 +1,13 @@
 //! What a status tells of each outcome, which events a transition gives, and that nothing is written when nothing changed.
 
-use instance_manager::provisioner::fargate::step::FargateStep;
 use std::collections::BTreeMap;
 
-use instance_manager::api::InstanceGroupStatus;
+use instance_manager::api::{InstanceGroupStatus, stamp};
 use instance_manager::apply::{Applied, Stopped, Untagged};
 use instance_manager::aws::NewRole;
 use instance_manager::plan::{Facts, IamStep, Note, Outcome, Phase, Plan, Planned, Reason, Recheck, Step};
-use instance_manager::report::{Report, report, stamp};
+use instance_manager::provisioner::fargate::step::FargateStep;
+use instance_manager::report::{Report, report};
 use serde_json::json;
 
 const NOW: &str = "2026-01-02T00:00:00Z";

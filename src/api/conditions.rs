@@ -1,5 +1,6 @@
 //! Conditions: the answers that people and tools read first.
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,11 @@ pub fn set_condition(list: &mut Vec<Condition>, mut new: Condition, now: &str) -
             changed
         }
     }
+}
+
+/// RFC 3339 in whole seconds, as Kubernetes writes times.
+pub fn stamp(now: Timestamp) -> String {
+    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
 #[cfg(test)]

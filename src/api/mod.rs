@@ -22,7 +22,7 @@ pub mod status_fargate;
 pub mod stored;
 pub mod validate;
 
-pub use conditions::{Condition, set_condition};
+pub use conditions::{Condition, set_condition, stamp};
 pub use enums::{
     CapacityType, ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InstancePool,
     Lifecycle, LifecycleTransition, NodegroupTaintEffect, OnDemandStrategy, OsFamily, ProvisionerKind,

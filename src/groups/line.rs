@@ -45,7 +45,7 @@ impl Line {
     /// Where a group stands that has waited since `since`, or has no place yet.
     pub fn queue(&mut self, since: Option<&str>, key: &str, now: Timestamp) -> Queue {
         self.pass_over(now);
-        let stamp = crate::report::stamp(now);
+        let stamp = crate::api::stamp(now);
         let place = |since: &str| (since.to_owned(), key.to_owned());
         let passed = since.is_some_and(|since| self.passed.contains(&place(since)));
         let me = place(since.filter(|_| !passed).unwrap_or(&stamp));

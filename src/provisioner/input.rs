@@ -60,3 +60,10 @@ pub struct Input<'a, Resolved, State> {
     /// The moment of the decision.
     pub now: Timestamp,
 }
+
+impl<Resolved, State> Input<'_, Resolved, State> {
+    /// Whether IAM may not know everywhere yet what was made then; what has no moment is old.
+    pub fn is_young(&self, created: Option<Timestamp>) -> bool {
+        created.is_some_and(|created| self.now.duration_since(created) < self.timing.propagation)
+    }
+}

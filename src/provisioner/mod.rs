@@ -12,6 +12,7 @@ pub mod join;
 pub mod ownership;
 pub mod registry;
 pub mod rolling_update;
+pub mod rotation;
 pub mod seen;
 
 use std::collections::BTreeMap;
@@ -26,8 +27,7 @@ use crate::auth::JoinAuth;
 use crate::boundaries::Policy;
 use crate::observe::{Observed, Observer};
 use crate::plan::{Draft, ObjectStep, Outcome, Plan, Reason, Told};
-pub use crate::problem::Problem;
-use crate::problem::{self, sentence};
+use crate::problem::{self, Problem, sentence};
 use crate::spot::Recommendations;
 use crate::timing::Timing;
 pub use input::Given;

@@ -2,7 +2,8 @@
 
 use instance_manager::api::Condition;
 use instance_manager::plan::{Step, StrategyStep};
-use instance_manager::provisioner::eks::strategy::{StrategyView, asked, request};
+use instance_manager::provisioner::eks::state::StrategyView;
+use instance_manager::provisioner::eks::strategy::{asked, request};
 use instance_manager::upgrade::crd::decide::{Phase, Resource};
 use instance_manager::upgrade::crd::{Request, ResourceKind};
 

@@ -1,8 +1,13 @@
 //! The provisioner `eks-fargate`: profiles, their role, and the line before EKS.
 
 use instance_manager::api::FargateStatus;
+use instance_manager::api::{InstanceGroupStatus, decode_spec};
+use instance_manager::auth::access_entries::{Access, Found, Way};
+use instance_manager::auth::aws_auth::EntryState;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
+use instance_manager::aws::{NetworkObject, Role, Tag};
 use instance_manager::groups::Queue;
+use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Step};
 use instance_manager::provisioner::fargate::input::Input;
 use instance_manager::provisioner::fargate::plan::plan;
 use instance_manager::provisioner::fargate::resolve::{self, Environment, Resolved, public, resolve};
@@ -10,17 +15,12 @@ use instance_manager::provisioner::fargate::state::{FormerRole, State, remembere
 use instance_manager::provisioner::fargate::step::FargateStep;
 use instance_manager::provisioner::fargate::{delete, wanted};
 use instance_manager::provisioner::registry::Own;
-
-use super::{NOW, at, common, hold, overlay};
-use instance_manager::api::{InstanceGroupStatus, decode_spec};
-use instance_manager::auth::access_entries::{Access, Found, Way};
-use instance_manager::auth::aws_auth::EntryState;
-use instance_manager::aws::{NetworkObject, Role, Tag};
-use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Step};
 use instance_manager::timing::Timing;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::Value;
+
+use super::{NOW, at, common, hold, overlay};
 
 const OTHER: &str = "eks-fargate: {selectors: [{namespace: team}, {namespace: prod-*}]}";
 

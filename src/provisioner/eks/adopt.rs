@@ -1,9 +1,9 @@
 //! First sight of a group that another controller made: what it is taken over with.
 
-use super::step::EksStep;
 use serde_json::json;
 
 use super::input::Input;
+use super::step::EksStep;
 use super::{names, state, warm};
 use crate::api::names::condition;
 use crate::api::{AdoptedResources, TemplateStatus};

@@ -1,9 +1,9 @@
 //! What a scaling group has beside its sizes and its template, changed in place.
 
-use super::step::EksStep;
 use std::collections::BTreeSet;
 
 use super::input::Input;
+use super::step::EksStep;
 use super::warm;
 use crate::api::ManagedAttributes;
 use crate::aws::{ScalingGroup, Tag, tag_map};

@@ -4,8 +4,9 @@
 //! image may have been deregistered since.
 
 use super::configuration;
+use super::outdated::{self, Pinned};
 use super::resolve::{Resolved, unknown_type};
-use super::state::{self, Pinned, State};
+use super::state::State;
 use super::user_data::OsFamily;
 use crate::api::InstanceGroupStatus;
 use crate::aws::{BlockDevice, Image, InstanceType};
@@ -27,7 +28,7 @@ pub struct Looked {
 pub fn due(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> bool {
     let Some(group) = &state.group else { return true };
     match (&group.template, configuration::of(group)) {
-        (Some(pin), _) => !matches!(state::pinned(resolved, state, status, pin), Pinned::Current { .. }),
+        (Some(pin), _) => !matches!(outdated::pinned(resolved, state, status, pin), Pinned::Current { .. }),
         (None, Some(name)) => !configuration::differences(resolved, state, status, name).is_empty(),
         (None, None) => false,
     }

@@ -1,19 +1,19 @@
 //! Making a group: role, way to join, template, then the scaling group.
 
-use super::step::{EksStep, Pin};
-use crate::provisioner::registry::Own;
 use sha2::{Digest, Sha256};
 
-use super::configuration;
 use super::input::Input;
 use super::join::{authorise, joining};
-use super::plan::{age, record};
 use super::purchase;
+use super::record::record;
 use super::resolve::Resolved;
+use super::step::{EksStep, Pin};
+use crate::api::ScalingConfigurationKind;
 use crate::auth::access_entries::Joined;
 use crate::aws::{NewRole, NewScalingGroup, NewTemplate, NewVersion, TemplatePin};
 use crate::plan::{Draft, Drift, IamStep, Outcome, Phase, Reason, Recheck, Step, Told, waiting};
 use crate::provisioner::ownership::foreign;
+use crate::provisioner::registry::Own;
 
 /// Everything up to the scaling group, which waits until IAM knows its profile.
 pub fn group(input: &Input, draft: &mut Draft) {
@@ -34,7 +34,7 @@ pub fn group(input: &Input, draft: &mut Draft) {
     let steps = draft.steps.len();
     let Some(pin) = template(input, draft) else { return };
     if draft.steps[steps..].iter().any(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::CreateTemplate(_))))) {
-        draft.events.extend(configuration::refused(r));
+        draft.events.extend(refused(r));
     }
     if fresh {
         let recheck = Recheck::After(input.timing.propagation);
@@ -98,8 +98,7 @@ pub fn role(input: &Input, draft: &mut Draft) -> bool {
         );
     }
     if complete {
-        let created = input.state.profile.as_ref().and_then(|p| p.created);
-        return age(created, input.now).is_some_and(|a| a < input.timing.propagation);
+        return input.is_young(input.state.profile.as_ref().and_then(|p| p.created));
     }
     if input.state.profile.is_none() {
         draft.step(IamStep::CreateProfile { profile: name.clone(), tags: r.ownership.clone() });
@@ -160,4 +159,13 @@ pub fn ignored(resolved: &Resolved) -> Vec<Told> {
         .iter()
         .map(|field| Told { warning: true, reason: "FieldIgnored".into(), message: field.to_string() })
         .collect()
+}
+
+/// Told once, with the template: what a new group asked for is not made any more.
+fn refused(resolved: &Resolved) -> Option<Told> {
+    (resolved.wanted.kind == ScalingConfigurationKind::LaunchConfiguration).then(|| Told {
+        warning: true,
+        reason: "LaunchConfigurationClosed".into(),
+        message: "spec.eks.type LaunchConfiguration: AWS has closed launch configurations; the group is made with a launch template instead, which holds the same; set the type to LaunchTemplate".into(),
+    })
 }

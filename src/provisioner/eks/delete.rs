@@ -3,14 +3,13 @@
 //! It needs no valid spec: names come from the status, which had them before
 //! anything was made.
 
-use super::step::EksStep;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::configuration;
-use super::rotate::{contested, named};
+use super::step::EksStep;
 use crate::api::AdoptedResources;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
@@ -21,6 +20,7 @@ use crate::plan::{
 };
 use crate::provisioner::GroupId;
 use crate::provisioner::ownership::{self, Claim, claim, owned, proven};
+use crate::provisioner::rotation::{contested, named};
 use crate::timing::Timing;
 use crate::upgrade::drain::{AtTimeout, DrainPolicy};
 use crate::upgrade::rolling_update::{self, Victims, decide};

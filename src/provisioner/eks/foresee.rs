@@ -3,9 +3,10 @@
 
 use super::handback::handback;
 use super::input::{Input, World};
+use super::outdated;
 use super::plan::plan;
 use super::resolve::Resolved;
-use super::state::{State, Version, members};
+use super::state::{State, Version};
 use super::step::{EksStep, Pin};
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::Access;
@@ -53,7 +54,7 @@ pub fn foresee(input: &Input, first: &Plan) -> Foreseen {
         last = plan(&Input { resolved, state, status, ..*input });
         steps.extend(last.steps.iter().cloned());
     }
-    let members = members(&then.resolved, &then.state, &then.status);
+    let members = outdated::members(&then.resolved, &then.state, &then.status);
     let outdated = members.into_iter().filter(|m| !m.outdated.is_empty());
     let leaving: Vec<_> = outdated
         .map(|m| Leaving { instance: m.instance.id, node: m.node.map(|n| n.name), because: m.outdated })

@@ -1,7 +1,8 @@
 //! Whether a scaling group can follow `$Latest` again, as the controller before this one left it.
 
+use super::outdated;
 use super::resolve::Resolved;
-use super::state::{self, State};
+use super::state::State;
 use crate::api::InstanceGroupStatus;
 use crate::aws::InstanceState;
 use crate::provisioner::Handback;
@@ -14,7 +15,7 @@ pub fn handback(resolved: &Resolved, state: &State, status: &InstanceGroupStatus
     };
     let Some(pin) = &group.template else { return Handback::Nothing("is not pinned to a launch template") };
     let uid = &resolved.wanted.id.uid;
-    let members = state::members(resolved, state, status);
+    let members = outdated::members(resolved, state, status);
     let busy = members.iter().find(|m| {
         !m.outdated.is_empty() || m.mark(uid).is_some() || m.surged(uid) || m.instance.state == InstanceState::Standby
     });

@@ -1,7 +1,6 @@
 //! How nodes of the group join. What cannot be done here is told and stops nothing else.
 
 use super::input::Input;
-use super::plan::age;
 use crate::auth::access_entries::{Joined, Joining};
 use crate::plan::{Draft, Note, Reason};
 
@@ -25,8 +24,7 @@ fn settled(input: &Input) -> bool {
     let r = input.resolved;
     let profile =
         input.state.profile.as_ref().filter(|p| p.role.as_ref().is_some_and(|role| role.name == r.names.role));
-    let young = |created| age(created, input.now).is_some_and(|age| age < input.timing.propagation);
-    !r.own_role || profile.is_some_and(|profile| !young(profile.created))
+    !r.own_role || profile.is_some_and(|profile| !input.is_young(profile.created))
 }
 
 /// Puts and removes entries.

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::provisioner::ownership;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
+
+use crate::provisioner::ownership;
 
 /// The longest name of an IAM role or instance profile that is used as it is.
 const MAX_IAM_NAME: usize = 63;

@@ -1,14 +1,19 @@
 //! Looks: first what names mean, then what there is. No decision is made here.
 
+pub mod environment;
+pub mod remains;
+mod strategy;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::configuration;
 use super::hash::Fingerprint;
 use super::names;
+use super::outdated;
 use super::resolve::Resolved;
-use super::state::{self, State, Version, number};
-use super::{strategy, whose};
+use super::state::{State, Version, number};
+use super::whose;
 use crate::api::InstanceGroupStatus;
 use crate::aws::{Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
 use crate::observe::{ObserveError, Observed, Observer, drains};
@@ -201,7 +206,7 @@ async fn closer(
     }
     let waits = super::warm::waits(resolved, state, status);
     state.pool_waits = o.memory.pool_waits(&resolved.wanted.id.key(), waits, o.now);
-    let members = state::members(resolved, state, status);
+    let members = outdated::members(resolved, state, status);
     if members.iter().any(|m| !m.outdated.is_empty()) {
         state.refreshing = o.inventory.refresh_active(&group.name).await.map_err(aws)?;
     }

@@ -1,21 +1,20 @@
 //! From what is wanted and what there is to what is to be done. Pure.
 
-use super::step::{EksStep, Pin};
-use crate::provisioner::registry::Own;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::input::Input;
 use super::join::{AUTH, authorise, joining};
+use super::record::record;
 use super::state;
+use super::step::{EksStep, Pin};
 use super::{adopt, attributes, configuration, create, purchase, rotate, scale_in, standing, versions, whose};
-use crate::api::{ManagedAttributes, StrategyType};
-use crate::auth::access_entries::Joined;
-use crate::aws::{ScalingGroup, ScalingGroupChange, Tag};
+use crate::api::StrategyType;
+use crate::aws::{ScalingGroup, ScalingGroupChange};
 use crate::plan::{Draft, Drift, Facts, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, waiting};
 use crate::provisioner::ownership::unproven;
+use crate::provisioner::registry::Own;
 
 /// Plans one pass for a group that is to live.
 pub fn plan(input: &Input) -> Plan {
@@ -70,7 +69,7 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let pin = versions::template(input, group, draft);
     sizes(input, group, pin, draft);
     attributes::attributes(input, group, draft);
-    configuration::retire(input, group, draft);
+    configuration::leave::retire(input, group, draft);
     let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Object(ObjectStep::Record { .. })));
     if changed && draft.outcome.is_none() {
         draft.facts.nodes_ready = None;
@@ -119,46 +118,6 @@ fn facts(input: &Input) -> Facts {
     Facts { status, nodes_ready: None }
 }
 
-/// What we set is recorded before it is set; what is not there any more leaves the record.
-pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
-    let old = input.status.managed.clone().unwrap_or_default();
-    let r = input.resolved;
-    let joining = joining(input);
-    let (tags, processes, metrics) = match &input.state.group {
-        Some(g) => (keys(&g.tags), g.suspended.clone(), g.metrics.clone()),
-        None => Default::default(),
-    };
-    let hooks = input.state.hooks.iter().flatten().map(|h| h.name.clone()).collect();
-    let managed = ManagedAttributes {
-        tags: union(keys(&r.tags), &old.tags, tags),
-        hooks: union(r.wanted.hooks.iter().map(|h| h.name.clone()).collect(), &old.hooks, hooks),
-        processes: union(r.wanted.suspend.iter().cloned().collect(), &old.processes, processes),
-        metrics: union(r.wanted.metrics.iter().cloned().collect(), &old.metrics, metrics),
-        auth_entries: joining.auth_entries(joined, &r.role_arn, &old.auth_entries),
-        access_entries: joining.access_entries(joined, &old.access_entries),
-        policies: union(
-            if r.own_role { r.policies.clone() } else { Vec::new() },
-            &old.policies,
-            input.state.attached.clone(),
-        ),
-        configurations: configuration::recorded(input),
-        warm_pool: r.wanted.warm_pool.is_some()
-            || (old.warm_pool && input.state.group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
-        adopted: old.adopted.clone(),
-        pool: if r.pool.is_some() { old.pool.clone() } else { Vec::new() },
-        ..ManagedAttributes::default()
-    };
-    if managed != old || input.status.managed.is_none() {
-        let mut status = json!({ "managed": managed.over(&old) });
-        if input.status.active_scaling_group_name.as_deref() != Some(&r.names.group) {
-            status["activeScalingGroupName"] = json!(r.names.group);
-            status["activeLaunchTemplateName"] = json!(r.names.template);
-            status["nodesInstanceRoleArn"] = json!(r.role_arn);
-        }
-        draft.step(ObjectStep::Record { status });
-    }
-}
-
 /// A recommendation is remembered before it is followed, because its event goes.
 fn recommended(input: &Input, draft: &mut Draft) {
     let found = &input.resolved.wanted.recommended;
@@ -169,18 +128,6 @@ fn recommended(input: &Input, draft: &mut Draft) {
     if found.is_some() || input.status.using_spot_recommendation.is_some() {
         draft.facts.status.insert("usingSpotRecommendation".into(), json!(found.is_some()));
     }
-}
-
-fn keys(tags: &[Tag]) -> Vec<String> {
-    tags.iter().map(|t| t.key.clone()).collect()
-}
-
-/// Wanted ones, and recorded ones that are still there.
-fn union(wanted: Vec<String>, recorded: &[String], present: Vec<String>) -> Vec<String> {
-    let present: BTreeSet<_> = present.into_iter().collect();
-    let mut all: BTreeSet<_> = wanted.into_iter().collect();
-    all.extend(recorded.iter().filter(|r| present.contains(*r)).cloned());
-    all.into_iter().collect()
 }
 
 fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draft) {
@@ -269,9 +216,4 @@ fn buy(
     change.mixed = policy;
     because.extend(differs);
     pin
-}
-
-/// The age of something that AWS made, as far as it is known.
-pub fn age(created: Option<Timestamp>, now: Timestamp) -> Option<SignedDuration> {
-    created.map(|c| now.duration_since(c))
 }

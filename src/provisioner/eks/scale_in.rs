@@ -1,7 +1,7 @@
 //! A smaller `maxSize`. Sent at once, Auto Scaling would take nodes undrained: desired falls with it, and whoever weighs
 //! no more than what is there beyond desired may go.
 
-use super::plan::Input;
+use super::input::Input;
 use crate::aws::{Instance, InstanceState, ScalingGroup};
 use crate::plan::{Draft, Phase, waiting};
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::input::Input;
 use super::join::AUTH;
-use super::state;
+use super::outdated;
 use crate::api::CurrentState;
 use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Draft, Outcome, Phase, Reason, waiting};
@@ -12,7 +12,7 @@ use crate::upgrade::Member;
 
 /// Judges the nodes; decides the outcome when nothing else has.
 pub fn nodes(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
-    let members = state::members(input.resolved, input.state, input.status);
+    let members = outdated::members(input.resolved, input.state, input.status);
     let desired = usize::try_from(group.desired).unwrap_or(0);
     let ready: usize = members.iter().filter(|m| m.ready()).map(Member::weight).sum();
     let all = ready >= desired;

@@ -2,47 +2,22 @@
 //! resources there are to the next steps. Our own count of outdated nodes has a
 //! word in it: a strategy that says success too early is not believed.
 
-mod look;
-
 use serde_json::json;
 
 use super::configuration;
 use super::input::Input;
 use super::resolve::Resolved;
-use super::state::{self, State};
+use super::state::{self, State, StrategyView};
 use crate::api::{InstanceGroupStatus, StrategyProgress};
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{Draft, ObjectStep, Outcome, Phase, Planned, Reason, Recheck, StrategyStep};
 use crate::problem::Problem;
 use crate::redact::Redacted;
 use crate::upgrade::Member;
-use crate::upgrade::crd::decide::{self, Act, Decision, Resource, Stand, decide};
+use crate::upgrade::crd::decide::{self, Act, Decision, Stand, decide};
 use crate::upgrade::crd::resource::{self, Purpose, Request, ResourceKind};
 use crate::upgrade::crd::root::{Source, root};
 use crate::upgrade::crd::{CrdUpgrade, template};
-pub use look::look;
-
-/// What there is of a strategy's resources.
-#[derive(Clone, Debug)]
-pub enum StrategyView {
-    /// The template, or what it renders to, cannot be worked with.
-    Refused(Problem),
-    /// The API server does not serve the kind.
-    Missing(Request),
-    /// A right is missing; the API server's words.
-    Forbidden(String),
-    /// What is there.
-    Seen {
-        /// What would be submitted.
-        request: Request,
-        /// Its kind as it is served.
-        kind: ResourceKind,
-        /// The one of that name, or without it those of this scaling group; and one that was submitted elsewhere before.
-        resources: Vec<Resource>,
-    },
-    /// Another strategy is wanted now: the one that was submitted last, while it is at work.
-    Left(Option<Resource>),
-}
 
 /// Instances that are to be replaced and are not on their way out already.
 pub fn outdated(members: &[Member]) -> usize {

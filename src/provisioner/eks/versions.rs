@@ -1,12 +1,13 @@
 //! The group's launch template: the version it is pinned to, a new one, and those that nothing uses any more.
 
-use super::step::{EksStep, Pin};
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
 use super::input::Input;
-use super::state::{self, Pinned};
+use super::outdated::{self, Pinned};
+use super::state;
+use super::step::{EksStep, Pin};
 use super::{adopt, configuration, create, warm};
 use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, TemplatePin};
 use crate::plan::{Draft, Drift};
@@ -14,12 +15,12 @@ use crate::plan::{Draft, Drift};
 /// Compares the pinned version with what is wanted, and answers what the group shall be pinned to, if to anything else.
 pub fn template(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> Option<Pin> {
     let r = input.resolved;
-    let Some(pin) = &group.template else { return configuration::template(input, group, draft) };
+    let Some(pin) = &group.template else { return configuration::leave::template(input, group, draft) };
     let id = pin.id.clone();
     if input.state.template.as_ref().is_some_and(|t| !t.id.eq(&id)) || input.state.template.is_none() {
         return replace_template(input, draft);
     }
-    match state::pinned(r, input.state, input.status, pin) {
+    match outdated::pinned(r, input.state, input.status, pin) {
         Pinned::Current { number, floating } => {
             remember(input, &id, number, draft);
             floating.then_some(Pin::Version { template: id, number })

@@ -3,17 +3,18 @@
 //! Instances of a pool are no nodes and carry no pods. A replacement of a node
 //! comes out of the pool, so the pool is brought to a new version first.
 
-use super::step::EksStep;
 use serde_json::json;
 
 use super::input::Input;
+use super::outdated;
 use super::resolve::Resolved;
-use super::rotate;
-use super::state::{self, State};
+use super::state::State;
+use super::step::EksStep;
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use crate::duration;
 use crate::plan::{Draft, Drift, Outcome, Phase, Planned, Reason, Recheck, Step, waiting};
+use crate::provisioner::rotation::halted;
 
 /// What all instances of a pool were last seen to run: the pinned version, and `rotate-at` once it has come.
 pub fn marker(resolved: &Resolved, group: &ScalingGroup, now: jiff::Timestamp) -> Option<String> {
@@ -104,7 +105,7 @@ pub fn rotate(input: &Input, group: &ScalingGroup, draft: &mut Draft) -> bool {
         halt(input, pool, message, draft);
         return true;
     }
-    draft.notes.push(rotate::halted(false, "Rotating", String::new()));
+    draft.notes.push(halted(false, "Rotating", String::new()));
     let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Soon };
     draft.steps.extend(steps.into_iter().map(|(instance, because)| {
         Planned::new(EksStep::ReplaceWarmed { group: group.name.clone(), instance }, because)
@@ -121,7 +122,7 @@ fn halt(input: &Input, pool: &[WarmInstance], message: String, draft: &mut Draft
         duration::text(input.resolved.wanted.strategy.join_timeout),
         held.collect::<Vec<_>>().join(", "),
     );
-    draft.notes.push(rotate::halted(true, "ReplacementsNotReady", message.clone()));
+    draft.notes.push(halted(true, "ReplacementsNotReady", message.clone()));
     draft.decide(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, deleting: false });
 }
 
@@ -140,7 +141,7 @@ fn outdated<'a>(
 ) -> Vec<(&'a WarmInstance, Vec<Drift>)> {
     let stays = |warm: &&WarmInstance| warm.phase != WarmPhase::Leaving && warm.instance.healthy;
     let pool = state.warm.iter().flatten().filter(stays);
-    let because = |warm: &'a WarmInstance| (warm, state::outdated(resolved, state, status, &warm.instance));
+    let because = |warm: &'a WarmInstance| (warm, outdated::outdated(resolved, state, status, &warm.instance));
     pool.map(because).filter(|(_, because)| !because.is_empty()).collect()
 }
 

@@ -1,8 +1,9 @@
 //! Whose the resources are that bear the names which a group derives. Pure.
 
 use super::configuration;
+use super::outdated::{launched, pinned_number, version_hash};
 use super::resolve::Resolved;
-use super::state::{State, launched, pinned_number, version_hash};
+use super::state::State;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::provisioner::ownership::{Claim, claim, foreign, owned, proven};

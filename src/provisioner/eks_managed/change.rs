@@ -1,6 +1,5 @@
 //! What EKS changes in place: tags at once, the rest as one update at a time.
 
-use super::step::EksManagedStep;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -9,6 +8,7 @@ use super::health;
 use super::input::Input;
 use super::names::sha256;
 use super::state::{Group, as_taken_over, tags as as_tags, version_differences};
+use super::step::EksManagedStep;
 use crate::api::names::condition;
 use crate::aws::nodegroup::{Nodegroup, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::plan::{Draft, Drift, Note, Outcome, Phase, Reason, Recheck, waiting};

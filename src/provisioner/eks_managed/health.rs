@@ -1,5 +1,6 @@
 //! How a node group stands, in EKS's words, with what a person can do.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::input::Input;
@@ -8,6 +9,18 @@ use crate::aws::InstanceState;
 use crate::aws::nodegroup::{Issue, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::plan::{Draft, Outcome, Phase, Reason, waiting};
 use crate::upgrade::Member;
+
+/// An update that failed is begun again so long after it began: EKS itself tries a node for a quarter of an hour.
+const AGAIN: SignedDuration = SignedDuration::from_hours(1);
+
+impl Input<'_> {
+    /// When an update that failed, and was to reach the same, is begun again.
+    pub fn again(&self, of: &str) -> Option<Timestamp> {
+        let update = self.state.update.as_ref().filter(|u| failed(u))?;
+        let at = update.created? + AGAIN;
+        (self.status.update_of.as_deref() == Some(of) && at > self.now).then_some(at)
+    }
+}
 
 fn stalled(reason: Reason, message: String) -> Outcome {
     Outcome::Blocked { reason, message, deleting: false }

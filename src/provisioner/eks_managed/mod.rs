@@ -1,7 +1,9 @@
 //! The provisioner `eks-managed`: node groups that EKS makes, updates and drains.
 
+pub mod adopt;
 pub mod apply;
 pub mod change;
+pub mod create;
 pub mod delete;
 pub mod foresee;
 pub mod health;
@@ -9,8 +11,9 @@ pub mod input;
 pub mod names;
 pub mod observe;
 pub mod plan;
-pub mod replace;
+pub mod record;
 pub mod resolve;
+pub mod rotate;
 pub mod state;
 pub mod step;
 pub mod wanted;

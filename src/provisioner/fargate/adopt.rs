@@ -1,7 +1,7 @@
 //! First sight of a profile that another controller made: it is taken over as it is.
 
 use super::input::Input;
-use super::plan::Making;
+use super::making::Making;
 use super::resolve::differences;
 use super::state::Found;
 use super::step::FargateStep;

@@ -1,13 +1,13 @@
 //! Taking a group down: its profiles one after the other, then the way to join, then the role, and nothing that is not
 //! ours. Pure.
 
-use super::step::FargateStep;
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::plan::failed;
 use super::role;
 use super::state::FormerRole;
+use super::step::FargateStep;
 use super::turn::{Again, Turn};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;

@@ -5,12 +5,16 @@
 
 pub mod adopt;
 pub mod apply;
+pub mod create;
 pub mod delete;
 pub mod foresee;
 pub mod input;
+pub mod join;
+pub mod making;
 pub mod names;
 pub mod observe;
 pub mod plan;
+pub mod record;
 pub mod resolve;
 pub mod role;
 pub mod state;

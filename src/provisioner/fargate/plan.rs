@@ -1,33 +1,21 @@
 //! From what is wanted and what there is to what is to be done. Pure.
 
-use super::step::FargateStep;
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::input::Input;
+use super::join::joining;
+use super::making::Making;
+use super::record::record;
 use super::resolve::differences;
 use super::state::{Found, serves};
+use super::step::FargateStep;
 use super::turn::{Again, Turn};
-use super::{adopt, role};
-use crate::api::{InstanceGroupStatus, ProvisionerKind, StrategyType};
-use crate::auth::access_entries::{Joined, Joining};
-use crate::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus};
+use super::{adopt, create, role};
+use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
 use crate::plan::{Draft, Drift, ObjectStep, Outcome, Phase, Plan, Reason, Recheck, waiting};
-use crate::provisioner::eks::create::token;
 use crate::provisioner::ownership::{owned, untaggable};
-
-/// A plan in the making, with what the status shall remember.
-pub struct Making {
-    /// The plan.
-    pub draft: Draft,
-    /// Its place among the groups that wait for EKS.
-    pub turn: Turn,
-    /// The status when all is done.
-    pub next: InstanceGroupStatus,
-    /// When there is more to do.
-    pub wake: Option<Timestamp>,
-}
 
 /// Plans one pass for a group that is to live.
 pub fn plan(input: &Input) -> Plan {
@@ -83,50 +71,8 @@ fn own(input: &Input, found: &Found, making: &mut Making) {
     }
     match found.current(input.resolved, adopted.as_ref()) {
         Some(current) => standing(input, found, current, conflict, making),
-        None => create(input, found, conflict, making),
+        None => create::profile(input, found, conflict, making),
     }
-}
-
-/// Everything up to the new profile, which waits until IAM knows its role, and until it is the group's turn.
-fn create(input: &Input, found: &Found, conflict: Option<&str>, making: &mut Making) {
-    let r = input.resolved;
-    let phase = if found.own.is_empty() { Phase::Creating } else { Phase::Modifying };
-    if let Some(detail) = conflict {
-        let message = format!("{detail}; the Fargate profile is not made, because its pods could not start");
-        return making.draft.decide(Outcome::Blocked { reason: Reason::AuthConflict, message, deleting: false });
-    }
-    if r.own_role && !input.state.role_ready {
-        return role::make(input, phase, making);
-    }
-    if let Some(profile) = found.in_status(ProfileStatus::Deleting) {
-        making.turn.hold();
-        let message = format!("the Fargate profile {} is being deleted; another is made when it is gone", profile.name);
-        return making.draft.decide(waiting(phase, message));
-    }
-    if let Err(outcome) = making.turn.ask(phase) {
-        return making.draft.decide(outcome);
-    }
-    let name = if found.own.is_empty() { r.names.first.clone() } else { r.names.generation(&r.hash) };
-    let outdated = found.own.iter().find(|p| p.status == ProfileStatus::Active);
-    let input = NewFargateProfile {
-        cluster: r.wanted.cluster.clone(),
-        token: token(&[&name, &r.wanted.id.uid, &r.hash, making.turn.since()]),
-        role_arn: r.role_arn.clone(),
-        own_role: r.own_role,
-        subnets: r.subnets.clone(),
-        selectors: r.wanted.selectors.clone(),
-        tags: r.tags.clone(),
-        replaces: outdated.map(|old| old.name.clone()),
-        name: name.clone(),
-    };
-    if !making.turn.status.profiles.contains(&name) {
-        making.turn.status.profiles.push(name.clone());
-    }
-    making.next.active_scaling_group_name = Some(name.clone());
-    making
-        .draft
-        .because(FargateStep::CreateFargateProfile(input), outdated.map(|old| differences(r, old)).unwrap_or_default());
-    making.draft.decide(waiting(phase, format!("EKS makes the Fargate profile {name}")));
 }
 
 /// The wanted profile is there: what can be changed in place, then what is left of the others.
@@ -224,7 +170,7 @@ pub(super) fn failed(profile: &FargateProfile, again: Timestamp, deleting: bool)
     let message = format!(
         "EKS could not {what} the Fargate profile {}: {why}; mend that, and it is tried again after {}",
         profile.name,
-        crate::report::stamp(again)
+        crate::api::stamp(again)
     );
     Outcome::Blocked { reason: Reason::ProfileFailed, message, deleting }
 }
@@ -267,53 +213,6 @@ fn tags(input: &Input, current: &FargateProfile, making: &mut Making) -> Option<
         making.draft.because(FargateStep::UntagFargateProfile { cluster, profile, arn, keys: gone }, because);
     }
     None
-}
-
-/// What we set is recorded before it is set; what is not there any more leaves the record.
-fn record(input: &Input, found: &Found, joined: &Joined, making: &mut Making) {
-    let r = input.resolved;
-    let next = &mut making.next;
-    next.provisioner = Some(ProvisionerKind::EksFargate.as_str().into());
-    next.strategy = Some(StrategyType::Managed.as_str().into());
-    next.nodes_instance_role_arn = Some(r.role_arn.clone());
-    if next.active_scaling_group_name.is_none() {
-        next.active_scaling_group_name = Some(r.names.first.clone());
-    }
-    let managed = next.managed.get_or_insert_default();
-    let there = |key: &String| found.own.iter().any(|p| p.tags.iter().any(|t| t.key == *key));
-    managed.tags.retain(there);
-    managed.tags.extend(r.tags.iter().map(|t| t.key.clone()));
-    managed.tags.sort();
-    managed.tags.dedup();
-    // What a role that was in use before has is dropped from the record once it is gone.
-    let split =
-        |all: &[String]| -> (Vec<String>, Vec<String>) { all.iter().cloned().partition(|arn| *arn == r.role_arn) };
-    let ((auth, former_auth), (access, former_access)) = (split(&managed.auth_entries), split(&managed.access_entries));
-    let joining = joining(input);
-    managed.auth_entries = joining.auth_entries(joined, &r.role_arn, &auth);
-    managed.auth_entries.extend(former_auth);
-    managed.access_entries = joining.access_entries(joined, &access);
-    managed.access_entries.extend(former_access);
-    if r.own_role {
-        managed.policies = vec![r.policy.clone()];
-    }
-    making.turn.status.cluster = Some(r.wanted.cluster.clone());
-    making.turn.status.profiles = found.own.iter().map(|p| p.name.clone()).collect();
-}
-
-/// The role with everything that its entries depend on.
-fn joining<'a>(input: &Input<'a>) -> Joining<'a> {
-    let r = input.resolved;
-    Joining {
-        way: r.way,
-        entry: &r.auth,
-        wanted: &r.access,
-        found: &input.state.join,
-        own_role: r.own_role,
-        settled: !r.own_role || input.state.role_ready,
-        handover: input.timing.handover,
-        now: input.now,
-    }
 }
 
 fn finish(input: &Input, found: &Found, making: Making) -> Plan {

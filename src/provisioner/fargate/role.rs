@@ -1,7 +1,7 @@
 //! The role of the pods, when it is ours to make.
 
 use super::input::Input;
-use super::plan::Making;
+use super::making::Making;
 use super::resolve::POLICY;
 use super::state::FormerRole;
 use crate::aws::{AccessEntry, NewRole};

@@ -44,7 +44,7 @@ impl Turn {
     /// # Errors
     /// The outcome of waiting, when others come first.
     pub fn ask(&mut self, phase: Phase) -> Result<(), Outcome> {
-        let since = self.since.get_or_insert_with(|| crate::report::stamp(self.now)).clone();
+        let since = self.since.get_or_insert_with(|| crate::api::stamp(self.now)).clone();
         self.status.waiting_since = Some(since);
         let Queue { ahead, passed } = self.queue;
         if ahead == 0 {

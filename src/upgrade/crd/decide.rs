@@ -309,7 +309,7 @@ fn failed(input: &Input, resource: &Resource, memory: Option<&StrategyProgress>,
     if input.outdated > 0 && input.may_retry() {
         let most = input.max_retries.map(|most| format!(" of {most}")).unwrap_or_default();
         if let Some(until) = input.rests(resource) {
-            let until = crate::report::stamp(until);
+            let until = crate::api::stamp(until);
             let message =
                 format!("{until}, when {named}, which failed, is submitted again; retry {}{most}", retries + 1);
             return seen(input, waiting(message), state::SUBMITTED, resource);

@@ -8,7 +8,7 @@ use super::{Allowed, CRD_NAME, TEMPLATE};
 use crate::api::names::annotation;
 use crate::boundaries::yaml;
 use crate::plan::Reason;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 use crate::redact::Redacted;
 
 /// Where a resource goes that does not say it.

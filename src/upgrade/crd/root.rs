@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use gtmpl_ng::Value as Go;
 use serde_json::{Value, json};
 
+use crate::api::GroupId;
 use crate::api::{InstanceGroupStatus, schema};
-use crate::provisioner::GroupId;
 
 /// What a root is made from.
 pub struct Source<'a> {

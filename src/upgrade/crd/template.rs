@@ -7,7 +7,7 @@ use std::time::Duration;
 use gtmpl_ng::{Context, ExecError, Limits, ParseError, Template, Value};
 
 use super::TEMPLATE;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 
 /// Longest template in bytes.
 pub const MOST_TEXT: usize = 64 << 10;

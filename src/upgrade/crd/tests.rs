@@ -11,7 +11,7 @@ use super::root::{Source, root};
 use super::template;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::plan::Reason;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 
 fn group() -> GroupId {
     GroupId {

@@ -1,15 +1,15 @@
 //! What `maxSurge` promises: no healthy node goes before its replacement serves, and none stands by for ever.
 
-use crate::plan::NodeStep;
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::super::tests::{UID, With, ago, input, member, taken};
 use super::super::{DrainView, Drains, Member, Surge};
 use super::*;
+use crate::plan::NodeStep;
 use crate::upgrade::rolling_update::{Victims, decide};
-use jiff::SignedDuration;
 
 fn surged(member: Member) -> Member {
     member.node(|n| n.surge = Some(Surge { group: UID.into(), template_version: "2".into(), since: ago(20) }))

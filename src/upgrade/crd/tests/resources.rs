@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::render;
 use crate::boundaries::{Boundaries, Policy};
 use crate::plan::Reason;
-use crate::provisioner::Problem;
+use crate::problem::Problem;
 use crate::upgrade::crd::decide::Phase;
 use crate::upgrade::crd::resource::{Purpose, Request, Served, fits, request};
 use crate::upgrade::crd::{Allowed, StatusPath, Words};

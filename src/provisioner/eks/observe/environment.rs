@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
 
-use super::check::{self, Looked};
-use super::resolve::{Environment, Resolved};
-use super::state::{self, State};
-use super::user_data::OsFamily;
-use super::wanted::{Image, Wanted};
 use crate::api::InstanceGroupStatus;
 use crate::aws::{AwsError, AwsErrorKind, InstanceType, NetworkObject};
 use crate::observe::{ObserveError, Observed, Observer};
+use crate::provisioner::eks::check::{self, Looked};
+use crate::provisioner::eks::outdated;
+use crate::provisioner::eks::resolve::{Environment, Resolved};
+use crate::provisioner::eks::state::State;
+use crate::provisioner::eks::user_data::OsFamily;
+use crate::provisioner::eks::wanted::{Image, Wanted};
 
 /// What names mean: cluster, network, image, a given role's profile.
 pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environment> {
@@ -116,7 +117,7 @@ pub async fn looked(
     }
     let (image, instance_type) =
         tokio::join!(o.inventory.ami(&resolved.data.image_id), o.inventory.instance_type(&resolved.data.instance_type));
-    let launched = state::launched(state).is_some_and(|data| data.image_id == resolved.data.image_id);
+    let launched = outdated::launched(state).is_some_and(|data| data.image_id == resolved.data.image_id);
     Ok(Some(Looked { image: told(image)?, instance_type: told(instance_type)?, launched }))
 }
 

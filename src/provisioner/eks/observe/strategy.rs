@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{StrategyView, asked, outdated, request};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::annotation;
 use crate::cluster::ClusterError;
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::provisioner::eks::resolve::Resolved;
-use crate::provisioner::eks::state::State;
+use crate::provisioner::eks::state::{State, StrategyView};
+use crate::provisioner::eks::strategy::{asked, outdated, request};
 use crate::upgrade::Member;
 use crate::upgrade::crd::decide::{Elsewhere, Phase, Resource, elsewhere, last};
 use crate::upgrade::crd::resource::{Request, ResourceKind, fits};

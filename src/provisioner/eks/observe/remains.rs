@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::names::GroupNames;
-use super::resolve::Names;
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
 use crate::observe::{ObserveError, Observed, Observer, drains};
+use crate::provisioner::eks::names::GroupNames;
+use crate::provisioner::eks::resolve::Names;
 use crate::provisioner::ownership::{owned, ownership, proven};
 use crate::provisioner::{GroupId, join};
 use crate::upgrade::{Drains, Member};

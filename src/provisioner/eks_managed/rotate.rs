@@ -1,16 +1,15 @@
 //! Blue and green: what EKS cannot change in place is had from a second node group. Its nodes become Ready, the others'
 //! are drained, and then the others are deleted.
 
-use super::health;
 use super::input::Input;
-use super::plan::create;
 use super::state::{Group, differences};
 use super::step::EksManagedStep;
+use super::{create, health};
 use crate::api::names::condition;
 use crate::aws::InstanceState;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupStatus};
 use crate::plan::{Draft, NodeStep, Note, Outcome, Phase, Reason, waiting};
-use crate::provisioner::eks::rotate;
+use crate::provisioner::rotation::tell;
 use crate::upgrade::Member;
 use crate::upgrade::drain::{self, AtTimeout, DrainPolicy, Next};
 use crate::upgrade::rolling_update::{self, Stand, Victims, decide};
@@ -20,7 +19,7 @@ pub fn begin(input: &Input, others: &[&Group], draft: &mut Draft) {
     let Some(last) = others.last() else { return };
     let because = differences(input.resolved, &last.nodegroup);
     if others.iter().all(|group| group.nodegroup.status == NodegroupStatus::Deleting) {
-        return create(input, None, draft);
+        return create::nodegroup(input, None, draft);
     }
     let told: Vec<_> = because.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock {
@@ -37,7 +36,7 @@ pub fn begin(input: &Input, others: &[&Group], draft: &mut Draft) {
     }
     let stands = |group: &&&Group| group.nodegroup.status != NodegroupStatus::Deleting;
     let desired = others.iter().filter(stands).map(|group| group.desired()).max().unwrap_or_default();
-    create(input, Some((desired, because)), draft);
+    create::nodegroup(input, Some((desired, because)), draft);
 }
 
 /// The second node group could not be made, or its nodes do not come: the old ones stay.
@@ -63,7 +62,7 @@ pub fn go_on(input: &Input, current: &Group, others: &[&Group], draft: &mut Draf
     let old = members.len() - current.members.len();
     let mut decision = decide(&decision(input, current, &members, old));
     if others.is_empty() {
-        return rotate::tell(&members, decision, 0, draft);
+        return tell(&members, decision, 0, draft);
     }
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let begun = !decision.steps.is_empty() || marked(input, &members[current.members.len()..]);
@@ -75,7 +74,7 @@ pub fn go_on(input: &Input, current: &Group, others: &[&Group], draft: &mut Draf
         return health::standing(input, current, draft);
     }
     if old > 0 || !decision.steps.is_empty() {
-        return rotate::tell(&members, decision, 0, draft);
+        return tell(&members, decision, 0, draft);
     }
     delete(input, current, others, draft);
 }
