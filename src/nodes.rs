@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(told(&index), Some(alone.clone()), "the liar takes away its own claim only");
             assert!(index.apply(&Event::Delete(liar.clone())).is_empty());
             assert_eq!(relist(&nodes), ["i-1"]);
-            assert_eq!(relist(&[real.clone()]), ["i-1"]);
+            assert_eq!(relist(std::slice::from_ref(&real)), ["i-1"]);
             assert_eq!(told(&index), Some(alone.clone()));
         }
     }

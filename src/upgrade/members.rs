@@ -112,7 +112,7 @@ impl Member {
     /// Who else says that it is this instance, in words; while anybody does, nobody knows whose pods run on it.
     pub fn contested(&self) -> Option<String> {
         let node = self.node.as_ref().filter(|n| !n.rivals.is_empty())?;
-        let names = [&[node.name.clone()], node.rivals.as_slice()].concat().join(", ");
+        let names = [std::slice::from_ref(&node.name), &node.rivals].concat().join(", ");
         Some(format!("one Node alone to have the providerID of {}, which {names} have", self.instance.id))
     }
 

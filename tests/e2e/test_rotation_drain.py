@@ -1,5 +1,7 @@
 """A drain asks, waits, says what it waits for, and does only what its timeout allows."""
 
+import json
+
 from e2e import rotation
 
 
@@ -77,3 +79,24 @@ def test_pods_that_find_no_room_are_named_with_the_remedy(tenant):
     rotation.wait_rotated(group, old, 2, new_image)
     assert group.undrained() == {} and not group.is_("DrainBlocked")
     tenant.running(2)
+
+
+def test_a_node_that_claims_another_ones_instance_is_told_and_costs_that_one_nothing(tenant):
+    """Without this, what one tenant tells its kubelet would let another tenant's node go with its pods on it."""
+    new_image = rotation.images(tenant.cloud)[1]
+    group = rotation.start(tenant, 1)
+    tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 1})
+    tenant.running(1)
+    old, (real,), liar = group.instances(), group.nodes(), f"{tenant.unique}-liar"
+    spec = {"providerID": real["spec"]["providerID"], "unschedulable": True}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": liar}, "spec": spec}
+    tenant.cloud.kubectl("apply", "-f", "-", text=json.dumps(node))
+    try:
+        tenant.defaults(image=new_image)
+        found = group.wait_condition("DrainBlocked", reason="ClaimedTwice")
+        assert liar in found["message"] and real["metadata"]["name"] in found["message"]
+        assert rotation.terminated(group) == [] and rotation.evictions(tenant) == [] and rotation.marked(group) == []
+    finally:
+        tenant.cloud.kubectl("delete", "node", liar)
+    rotation.wait_rotated(group, old, 1, new_image)
+    assert group.undrained() == {} and rotation.terminated(group) == old
