@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
 use crate::plan::Reason;
 use crate::upgrade::crd::resource::ResourceKind;
+pub use crate::upgrade::crd::words::Phase;
 use crate::upgrade::crd::words::Words;
 
 /// A resource that is there.
@@ -31,19 +32,6 @@ pub struct Resource {
     pub deleting: bool,
     /// What it says of itself.
     pub phase: Phase,
-}
-
-/// What a resource says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Neither success nor failure; with its own word, if it has one yet.
-    Active(String),
-    /// Success.
-    Succeeded,
-    /// Failure.
-    Failed,
-    /// Where its status should be is something that is no text.
-    Unreadable(&'static str),
 }
 
 /// Everything that a decision depends on.
@@ -338,13 +326,6 @@ fn nothing_wanted(input: &Input) -> Decision {
 /// Resources of other names for the same scaling group that have not ended.
 fn active<'a>(input: &'a Input) -> impl Iterator<Item = &'a Resource> {
     input.resources.iter().filter(|r| !input.is_wanted(r) && r.at_work())
-}
-
-impl Phase {
-    /// Whether it is over.
-    pub fn ended(&self) -> bool {
-        matches!(self, Phase::Succeeded | Phase::Failed)
-    }
 }
 
 impl Resource {

@@ -3,8 +3,27 @@
 use serde_json::Value;
 
 use super::StatusPath;
-use super::decide::Phase;
 use crate::api::StrategyProgress;
+
+/// What a resource says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Neither success nor failure; with its own word, if it has one yet.
+    Active(String),
+    /// Success.
+    Succeeded,
+    /// Failure.
+    Failed,
+    /// Where its status should be is something that is no text.
+    Unreadable(&'static str),
+}
+
+impl Phase {
+    /// Whether it is over.
+    pub fn ended(&self) -> bool {
+        matches!(self, Phase::Succeeded | Phase::Failed)
+    }
+}
 
 /// What a resource is read by.
 #[derive(Clone, Debug, PartialEq, Eq)]
