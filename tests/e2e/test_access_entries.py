@@ -351,6 +351,14 @@ def test_windows_nodes_that_share_their_role_with_linux_nodes_move_over_with_the
     groups = [windows.group("b", size=(1, 1), annotations=family).wait_ready(nodes=1)]
     groups.append(linux.group("a", size=(1, 1)).wait_ready(nodes=1))
     assert "eks:kube-proxy-windows" in cloud.map_roles()
+    # The Linux group is the first to make an entry, for the other one's spec cannot be worked with at this time.
+    groups[0].patch_spec(eks={"minSize": 3})
+    groups[0].wait_condition("Stalled", reason="InvalidSpec")
+    moving.stop()
+    moving.start("both")
+    groups[1].wait(lambda g: g.status().get("join", {}).get("accessEntry"), what="an access entry")
+    assert entries(cloud)[arn]["type"] == "EC2_WINDOWS"
+    groups[0].patch_spec(eks={"minSize": 1})
     for way, wanted in (("both", (True, "EC2_WINDOWS")), ("access-entries", (False, "EC2_WINDOWS"))):
         moving.stop()
         moving.start(way)

@@ -17,6 +17,7 @@ data:
     roles: ['*-tenants']
 """
 WAIT = 400
+TOLD = "nothing is deleted in AWS, because nothing was made for this group"
 
 
 def deletes(cloud, after):
@@ -31,7 +32,7 @@ def refused_and_deleted(tenant, manifest, path):
     assert path in group.wait_condition("Stalled", reason="PolicyViolation")["message"]
     group.delete()
     group.wait_gone(WAIT)
-    assert group.event("PolicyViolation", "nothing is deleted in AWS, because nothing was made for this group")
+    return group
 
 
 @pytest.mark.private
@@ -52,9 +53,10 @@ def test_a_manifest_of_another_cluster_takes_nothing_of_that_cluster_along(own_c
         group.wait_gone()
     tenant.controller = start_controller(cloud, *ALONE, "--cluster-name", "staging")
     mark = cloud.now()
-    refused_and_deleted(tenant, nodes, "spec.eks-managed.configuration.clusterName")
-    refused_and_deleted(tenant, pods, "spec.eks-fargate.clusterName")
+    groups = [refused_and_deleted(tenant, nodes, "spec.eks-managed.configuration.clusterName")]
+    groups.append(refused_and_deleted(tenant, pods, "spec.eks-fargate.clusterName"))
     assert deletes(cloud, mark) == []
+    assert all(group.event("PolicyViolation", TOLD) for group in groups)
     (name,) = managed.names_in_eks(cloud)
     there = cloud.boto("eks").describe_nodegroup(clusterName="demo", nodegroupName=name)["nodegroup"]
     assert there["status"] == "ACTIVE" and there["tags"][OWNERSHIP + "Namespace"] == tenant.namespace
@@ -75,5 +77,6 @@ def test_a_name_and_a_role_that_the_policy_forbids_take_no_node_group_along(own_
     described = lambda: eks.describe_nodegroup(clusterName="demo", nodegroupName="system")["nodegroup"]
     support.eventually(lambda: described()["status"] == "ACTIVE", WAIT, "the admin's node group")
     mark = cloud.now()
-    refused_and_deleted(tenant, manifest, "spec.eks-managed.configuration.nodeRole")
+    group = refused_and_deleted(tenant, manifest, "spec.eks-managed.configuration.nodeRole")
     assert deletes(cloud, mark) == [] and described()["status"] == "ACTIVE" and not described()["tags"]
+    assert group.event("PolicyViolation", TOLD)
