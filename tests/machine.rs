@@ -149,6 +149,26 @@ fn windows_nodes_join_as_windows_and_tell_the_autoscaler_so() {
     assert!(!linux.auth.groups.iter().any(|g| g.contains("windows")));
 }
 
+/// AWS would refuse the scaling group, once everything before it is made.
+#[test]
+fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
+    let on = [("cluster-autoscaler-enabled", "true")];
+    let key = format!("example.com/{}", "k".repeat(78));
+    let long = format!("{{labels: {{{key}: v}}}}");
+    assert!(wanted(&long, &[]).is_ok(), "without the autoscaler it is no tag");
+    let message = sentence(&wanted(&long, &on).unwrap_err());
+    let told = format!("spec.eks.configuration.labels `{key}` makes a tag for the cluster autoscaler");
+    assert!(message.starts_with(&told) && message.contains("136 characters"), "{message}");
+    assert!(wanted(&format!("{{labels: {{{}: v}}}}", &key[..82]), &on).is_ok());
+    let tainted = wanted(&format!("{{taints: [{{key: {key}, effect: NoSchedule}}]}}"), &on);
+    assert!(sentence(&tainted.unwrap_err()).starts_with("spec.eks.configuration.taints[0].key"));
+    let many: Vec<_> = (0..40).map(|n| format!("{{key: t{n}, value: v}}")).collect();
+    let many = format!("{{tags: [{}]}}", many.join(", "));
+    assert!(wanted(&many, &[]).is_ok());
+    let message = sentence(&wanted(&many, &on).unwrap_err());
+    assert!(message.contains("spec.eks.configuration.tags `45` are, with those of labels"), "{message}");
+}
+
 #[test]
 fn windows_nodes_ask_for_the_endpoint_when_the_flag_says_so() {
     let mut group = wanted("{}", &[("os-family", "windows")]).expect("a group");

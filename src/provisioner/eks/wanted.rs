@@ -250,7 +250,8 @@ pub fn parse(
         placement: placement(&mut problems, c),
         licenses: list(&c.license_specifications),
     };
-    problems.done(with_autoscaler_tags(wanted))
+    let wanted = with_autoscaler_tags(&mut problems, wanted);
+    problems.done(wanted)
 }
 
 fn flag(annotations: &BTreeMap<String, String>, name: &str) -> bool {

@@ -220,25 +220,46 @@ fn target(arn: &str) -> Option<&str> {
     (whole && partition.starts_with("aws")).then_some(service)
 }
 
-pub(super) fn with_autoscaler_tags(mut wanted: Wanted) -> Wanted {
+/// Adds what the cluster autoscaler reads of a group without nodes, and judges all tags by the limits of AWS (Amazon EC2
+/// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
+pub(super) fn with_autoscaler_tags(problems: &mut Problems, mut wanted: Wanted) -> Wanted {
     if !wanted.autoscaled {
         return wanted;
     }
     let windows = wanted.family == OsFamily::Windows;
     let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
-    let mut add =
-        |key: String, value: &str| wanted.tags.push(Tag { key: format!("{prefix}{key}"), value: value.into() });
-    add(wanted.cluster.clone(), "owned");
-    add("enabled".into(), "true");
-    add("node-template/label/kubernetes.io/os".into(), if windows { "windows" } else { "linux" });
+    let mut add = |field: &str, key: String, value: &str| {
+        let tag = Tag { key: format!("{prefix}{key}"), value: value.into() };
+        let length = tag.key.chars().count();
+        if length > 128 {
+            let given = key.splitn(3, '/').last().unwrap_or_default();
+            let rule =
+                format!("makes a tag for the cluster autoscaler whose key has {length} characters, and AWS takes 128");
+            problems.push(field, given, rule, "shorten it, or remove the annotation cluster-autoscaler-enabled");
+        }
+        wanted.tags.push(tag);
+    };
+    add("clusterName", wanted.cluster.clone(), "owned");
+    add("clusterName", "enabled".into(), "true");
+    add("labels", "node-template/label/kubernetes.io/os".into(), if windows { "windows" } else { "linux" });
     if windows {
-        add("node-template/label/kubernetes.io/arch".into(), "amd64");
+        add("labels", "node-template/label/kubernetes.io/arch".into(), "amd64");
     }
     for (key, value) in &wanted.labels {
-        add(format!("node-template/label/{key}"), value);
+        add("labels", format!("node-template/label/{key}"), value);
     }
-    for taint in &wanted.taints {
-        add(format!("node-template/taint/{}", taint.key), &format!("{}:{}", taint.value, taint.effect));
+    for (i, taint) in wanted.taints.iter().enumerate() {
+        let value = format!("{}:{}", taint.value, taint.effect);
+        add(&format!("taints[{i}].key"), format!("node-template/taint/{}", taint.key), &value);
+    }
+    // Six are the controller's own, with what it tells of Windows nodes.
+    let keys: BTreeSet<_> = wanted.tags.iter().map(|t| &t.key).collect();
+    if keys.len() > 44 {
+        let rule =
+            "are, with those of labels and taints for the cluster autoscaler, more tags than a scaling group can hold";
+        let remedy =
+            "use at most 44 tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled";
+        problems.push("tags", keys.len(), rule, remedy);
     }
     wanted
 }
