@@ -24,6 +24,7 @@ pub struct GroupIndex(RwLock<Inner>);
 struct Inner {
     entries: HashMap<String, Entry>,
     auth: Relation,
+    access: Relation,
     roles: Relation,
     /// Groups without an access entry by role.
     without_entry: Relation,
@@ -40,6 +41,7 @@ struct Inner {
 #[derive(Default)]
 struct Entry {
     auth: Vec<String>,
+    access: Vec<String>,
     role: Option<String>,
     without_entry: bool,
     scaling_group: Option<String>,
@@ -54,6 +56,7 @@ impl Entry {
         let mut entry = Entry { namespace, ..Entry::default() };
         let Some(status) = status else { return entry };
         entry.auth = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
+        entry.access = status.managed.iter().flat_map(|m| m.access_entries.clone()).collect();
         entry.role = status.nodes_instance_role_arn.clone();
         // EKS itself lets the nodes of a managed node group join.
         let managed = status.provisioner.as_deref().and_then(ProvisionerKind::parse);
@@ -141,6 +144,16 @@ impl GroupIndex {
         self.read().auth.0.contains_key(role_arn)
     }
 
+    /// The groups other than `key` that have recorded so.
+    pub fn authorised_by(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
+        self.read().auth.of(role_arn).into_iter().filter(|other| other != key).collect()
+    }
+
+    /// The groups other than `key` that have recorded that the controller made the role's access entry.
+    pub fn admitted_by(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
+        self.read().access.of(role_arn).into_iter().filter(|other| other != key).collect()
+    }
+
     /// Those roles as aws-auth compares them: without path and case.
     pub fn authorised_roles(&self) -> BTreeSet<String> {
         self.read().auth.0.keys().map(|role| without_path(role).to_lowercase()).collect()
@@ -199,6 +212,7 @@ impl GroupIndex {
 impl Inner {
     fn put_in(&mut self, key: String, entry: Entry) {
         entry.auth.iter().for_each(|role| self.auth.insert(role, &key));
+        entry.access.iter().for_each(|role| self.access.insert(role, &key));
         entry.role.iter().for_each(|role| self.roles.insert(role, &key));
         entry.role.iter().filter(|_| entry.without_entry).for_each(|role| self.without_entry.insert(role, &key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.insert(name, &key));
@@ -215,6 +229,7 @@ impl Inner {
         self.unknown.remove(key);
         let entry = self.entries.remove(key)?;
         entry.auth.iter().for_each(|role| self.auth.remove(role, key));
+        entry.access.iter().for_each(|role| self.access.remove(role, key));
         entry.role.iter().for_each(|role| self.roles.remove(role, key));
         entry.role.iter().for_each(|role| self.without_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.scaling_groups.remove(name, key));

@@ -134,6 +134,7 @@ fn fresh(resolved: Resolved) -> World {
             others_have_it: true,
             role_id: None,
         },
+        former: Default::default(),
         nodes: BTreeMap::new(),
         fleet: Fleet { known: 10, not_ready: 0 },
         drains: Drains::new(),
@@ -691,8 +692,8 @@ fn deletions_are_what_the_golden_files_hold() {
         inline: &[],
         profile: Some(&profile),
         adopted: &adopted,
-        auth: Some(&r.auth),
-        access: None,
+        auth: std::slice::from_ref(&r.auth),
+        access: &[],
         timing: &timing,
         now: at(NOW),
     };

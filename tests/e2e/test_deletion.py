@@ -102,6 +102,32 @@ def test_an_entry_that_was_there_before_us_stays(tenant, unique):
     assert traces(cloud, unique) == {("roles", unique), ("profiles", unique)}
 
 
+def test_after_another_role_only_our_own_entry_goes(tenant, unique):
+    """An admin's default sends groups to a role that everyone's nodes use: its entry is not ours to take with a group."""
+    cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    own, shared = group.status()["nodesInstanceRoleArn"], cloud.make_role(unique)
+    entry = (
+        f"- rolearn: {shared}\n  username: system:node:{{{{EC2PrivateDNSName}}}}\n  groups:\n  - system:bootstrappers\n  - system:nodes\n"
+    )
+    cloud.edit_map_roles(lambda text: text + entry)
+    (first,) = group.instances()
+    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    group.wait(lambda g: g.status()["nodesInstanceRoleArn"] == shared, what="the other role")
+
+    def rotated(g):
+        there = first in g.instances(None)
+        assert own in cloud.map_roles() or first not in g.instances(), "a node lost its way in"
+        return not there and own not in cloud.map_roles()
+
+    group.wait(rotated, what="the end of the former role's entry")
+    group.wait_ready(nodes=1)
+    assert entry in cloud.map_roles()
+    group.delete()
+    group.wait_gone()
+    assert entry in cloud.map_roles() and own not in cloud.map_roles()
+    assert traces(cloud, tenant.unique) == set()
+
+
 def test_a_shared_roles_entry_is_there_as_long_as_someone_uses_it(tenant, unique):
     """Removed with the first group, the nodes of the second would go silent."""
     arn = tenant.cloud.make_role(unique)

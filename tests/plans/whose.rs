@@ -156,3 +156,24 @@ fn a_scaling_group_whose_tags_were_damaged_keeps_its_name_and_says_which() {
         .into();
     assert!(falls_back(&collides), "team/web has it");
 }
+
+/// Else the nodes of the role before could not come back after a restart, or its entry would let in whoever makes a role
+/// of that name.
+#[test]
+fn an_entry_of_a_former_role_stays_on_record_until_nothing_needs_it() {
+    let old = "arn:aws:iam::1:role/before".to_owned();
+    let recorded = |w: &World| w.status.managed.clone().expect("a record").auth_entries;
+    let moved = plain().with(|w| {
+        w.status.managed.as_mut().expect("a record").auth_entries.push(old.clone());
+        w.state.former.auth = vec![old.clone()];
+    });
+    assert_eq!(recorded(&moved), [moved.resolved.role_arn.clone(), old.clone()]);
+    assert_eq!(names(&moved.plan()), Vec::<&str>::new(), "a node runs by it still");
+    let entry = instance_manager::auth::aws_auth::AuthEntry::for_nodes(&old, false);
+    let due = moved.clone().with(|w| w.state.former.auth_gone = vec![entry]);
+    assert_eq!(names(&due.plan()), ["RemoveAuthEntry"]);
+    let busy = due.wants(NEW_IMAGE);
+    assert!(!names(&busy.plan()).contains(&"RemoveAuthEntry"), "one thing after the other");
+    let gone = moved.with(|w| w.state.former.auth.clear());
+    assert_eq!(names(&gone.plan()), ["Record"]);
+}

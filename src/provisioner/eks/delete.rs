@@ -54,10 +54,10 @@ pub struct Input<'a> {
     pub profile: Option<&'a InstanceProfile>,
     /// What was taken over, and may lack tags.
     pub adopted: &'a AdoptedResources,
-    /// Our entry in aws-auth that nothing else uses.
-    pub auth: Option<&'a AuthEntry>,
-    /// Our access entry that nothing else uses.
-    pub access: Option<&'a AccessEntry>,
+    /// Our entries in aws-auth that nothing else uses.
+    pub auth: &'a [AuthEntry],
+    /// Our access entries that nothing else uses.
+    pub access: &'a [AccessEntry],
     /// How many nodes may go at once is everyone; how long things take.
     pub timing: &'a Timing,
     /// The moment of the decision.
@@ -192,10 +192,10 @@ fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
 
 /// With the scaling group gone: the way to join, the template, the profile, the role, the finalizer.
 fn rest(input: &Input, draft: &mut Draft) {
-    if let Some(entry) = input.auth {
+    for entry in input.auth {
         draft.step(JoinStep::RemoveAuthEntry(entry.clone()));
     }
-    if let Some(entry) = input.access {
+    for entry in input.access {
         let cluster = input.ownership[0].value.clone();
         draft.step(JoinStep::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
     }

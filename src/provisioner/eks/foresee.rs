@@ -127,6 +127,12 @@ impl Then {
         let join = &mut self.state.join;
         match step {
             JoinStep::PutAuthEntry(_) => (join.auth, join.auth_is_ours) = (EntryState::Present, true),
+            JoinStep::RemoveAuthEntry(entry) if entry.role_arn != self.resolved.role_arn => {
+                self.state.former.auth_gone.retain(|former| former != entry);
+            }
+            JoinStep::RemoveAccessEntry { principal, .. } if *principal != self.resolved.role_arn => {
+                self.state.former.access_gone.retain(|former| former.principal != *principal);
+            }
             JoinStep::RemoveAuthEntry(_) => (join.auth, join.auth_is_ours) = (EntryState::Absent, false),
             JoinStep::PutAccessEntry(entry) => {
                 let kind = entry.kind.as_str().into();

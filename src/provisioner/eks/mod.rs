@@ -9,6 +9,7 @@ pub mod create;
 pub mod delete;
 pub mod drift;
 pub mod foresee;
+pub mod former;
 pub mod handback;
 pub mod hash;
 pub mod input;
@@ -93,13 +94,8 @@ impl Provisioner for Eks {
         let Some(remains::Traces { names, ownership, .. }) = remains::traces(id, status) else {
             return Ok(nothing_made(id));
         };
-        let role_arn = status.nodes_instance_role_arn.as_deref();
-        let mut left = remains::remains(o, id, &names, &ownership, status).await?;
+        let left = remains::remains(o, id, &names, &ownership, status).await?;
         let managed = status.managed.clone().unwrap_or_default();
-        let shared = role_arn.is_some_and(|arn| o.groups.shares_role(arn, &id.key()));
-        let own = left.role.is_some() || role_arn.is_some_and(|arn| arn.ends_with(&format!("role/{}", names.role)));
-        let ours = own || role_arn.is_some_and(|arn| managed.auth_entries.iter().any(|e| e == arn));
-        left.auth = left.auth.filter(|_| ours && !shared);
         let our_policies: Vec<_> =
             left.attached.iter().filter(|p| delete::standard(p) || managed.policies.contains(p)).cloned().collect();
         Ok(delete::plan(&delete::Input {
@@ -116,8 +112,8 @@ impl Provisioner for Eks {
             inline: &left.inline,
             profile: left.profile.as_ref(),
             adopted: &managed.adopted.clone().unwrap_or_default(),
-            auth: left.auth.as_ref(),
-            access: left.access.as_ref(),
+            auth: &left.auth,
+            access: &left.access,
             timing: &settings.timing,
             now: o.now,
         }))

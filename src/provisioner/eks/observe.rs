@@ -1,6 +1,7 @@
 //! Looks: first what names mean, then what there is. No decision is made here.
 
 pub mod environment;
+mod former;
 pub mod remains;
 mod strategy;
 
@@ -71,6 +72,7 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
         tagging_rests: o.memory.tagging_rests(&resolved.wanted.id.key(), o.resync, o.now),
         launched: BTreeMap::new(),
         join,
+        former: Default::default(),
         nodes: nodes(o, group.as_ref()),
         fleet: o.nodes.fleet(),
         drains: Drains::new(),
@@ -210,6 +212,7 @@ async fn closer(
     if members.iter().any(|m| !m.outdated.is_empty()) {
         state.refreshing = o.inventory.refresh_active(&group.name).await.map_err(aws)?;
     }
+    state.former = former::look(o, resolved, state, status).await?;
     state.drains = drains(o, &members, &resolved.wanted.id.uid).await?;
     state.strategy = strategy::look(o, resolved, status, state, &members).await?;
     Ok(())

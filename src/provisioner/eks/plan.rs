@@ -9,7 +9,7 @@ use super::join::{AUTH, authorise, joining};
 use super::record::record;
 use super::state;
 use super::step::{EksStep, Pin};
-use super::{adopt, attributes, configuration, create, purchase, rotate, scale_in, standing, versions, whose};
+use super::{adopt, attributes, configuration, create, former, purchase, rotate, scale_in, standing, versions, whose};
 use crate::api::StrategyType;
 use crate::aws::{ScalingGroup, ScalingGroupChange};
 use crate::plan::{Draft, Drift, Facts, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, waiting};
@@ -70,6 +70,7 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     sizes(input, group, pin, draft);
     attributes::attributes(input, group, draft);
     configuration::leave::retire(input, group, draft);
+    former::retire(input, draft);
     let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Object(ObjectStep::Record { .. })));
     if changed && draft.outcome.is_none() {
         draft.facts.nodes_ready = None;

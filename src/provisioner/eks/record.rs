@@ -22,13 +22,22 @@ pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
         None => Default::default(),
     };
     let hooks = input.state.hooks.iter().flatten().map(|h| h.name.clone()).collect();
+    let present = |all: &[String]| all.iter().filter(|arn| **arn == r.role_arn).cloned().collect::<Vec<_>>();
     let managed = ManagedAttributes {
         tags: union(keys(&r.tags), &old.tags, tags),
         hooks: union(r.wanted.hooks.iter().map(|h| h.name.clone()).collect(), &old.hooks, hooks),
         processes: union(r.wanted.suspend.iter().cloned().collect(), &old.processes, processes),
         metrics: union(r.wanted.metrics.iter().cloned().collect(), &old.metrics, metrics),
-        auth_entries: joining.auth_entries(joined, &r.role_arn, &old.auth_entries),
-        access_entries: joining.access_entries(joined, &old.access_entries),
+        auth_entries: [
+            joining.auth_entries(joined, &r.role_arn, &present(&old.auth_entries)),
+            input.state.former.auth.clone(),
+        ]
+        .concat(),
+        access_entries: [
+            joining.access_entries(joined, &present(&old.access_entries)),
+            input.state.former.access.clone(),
+        ]
+        .concat(),
         policies: union(
             if r.own_role { r.policies.clone() } else { Vec::new() },
             &old.policies,

@@ -6,9 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::hash::Fingerprint;
 use crate::auth::access_entries::Found;
+use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
-    InstanceProfile, LaunchTemplate, LifecycleHook, Role, ScalingActivity, ScalingGroup, TemplateData, TemplatePin,
-    WarmInstance,
+    AccessEntry, InstanceProfile, LaunchTemplate, LifecycleHook, Role, ScalingActivity, ScalingGroup, TemplateData,
+    TemplatePin, WarmInstance,
 };
 use crate::problem::Problem;
 use crate::upgrade::crd::decide::Resource;
@@ -22,6 +23,19 @@ pub struct Version {
     pub fingerprint: Option<Fingerprint>,
     /// What it holds; `None` when only the status remembers it.
     pub data: Option<TemplateData>,
+}
+
+/// What becomes of the entries that are recorded as the controller's for former roles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Former {
+    /// Roles whose entry in aws-auth stays on record.
+    pub auth: Vec<String>,
+    /// The same of access entries.
+    pub access: Vec<String>,
+    /// Entries in aws-auth that nobody needs.
+    pub auth_gone: Vec<AuthEntry>,
+    /// The same of access entries.
+    pub access_gone: Vec<AccessEntry>,
 }
 
 /// Observed state of one group.
@@ -61,6 +75,8 @@ pub struct State {
     pub launched: BTreeMap<String, Timestamp>,
     /// The role's entry in aws-auth and its access entry.
     pub join: Found,
+    /// What roles that were in use before have left.
+    pub former: Former,
     /// Nodes by instance id.
     pub nodes: BTreeMap<String, NodeView>,
     /// All nodes of the cluster.

@@ -1,9 +1,11 @@
 //! Looks at what is left of a group that is to go.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::former;
 use crate::api::InstanceGroupStatus;
-use crate::auth::aws_auth::{self, AuthEntry};
+use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
 use crate::observe::{ObserveError, Observed, Observer, drains};
 use crate::provisioner::eks::names::GroupNames;
@@ -61,10 +63,10 @@ pub struct Remains {
     pub inline: Vec<String>,
     /// The profile of the derived name.
     pub profile: Option<InstanceProfile>,
-    /// Our entry in aws-auth, when it is there.
-    pub auth: Option<AuthEntry>,
-    /// Our access entry, when it is there and no other group uses the role.
-    pub access: Option<AccessEntry>,
+    /// Our entries in aws-auth that no other group needs.
+    pub auth: Vec<AuthEntry>,
+    /// The same of access entries.
+    pub access: Vec<AccessEntry>,
 }
 
 /// Looks at what is left of a group.
@@ -91,8 +93,8 @@ pub async fn remains(
         attached: vec![],
         inline: vec![],
         profile: None,
-        auth: None,
-        access: None,
+        auth: vec![],
+        access: vec![],
         group,
     };
     if remains.group.as_ref().is_some_and(|g| owned(&g.tags, ownership)) {
@@ -108,12 +110,15 @@ pub async fn remains(
         remains.attached = iam.attached_policies(&names.role).await.map_err(aws)?;
         remains.inline = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
-    let role_arn = status.nodes_instance_role_arn.as_deref();
-    // A group that is to go may have no spec that could tell which of the two it was.
-    let entries = role_arn.into_iter().flat_map(|arn| [false, true].map(|windows| AuthEntry::for_nodes(arn, windows)));
-    remains.auth = entries.into_iter().find(|e| aws_auth::state(o.map_roles, e) == aws_auth::EntryState::Present);
-    if let Some(role_arn) = role_arn {
-        remains.access = join::left(o, &id.key(), &ownership[0].value, role_arn, status).await?;
+    // The entry of a role that goes, goes along, whoever wrote it; that of any other only when it is recorded as ours.
+    let own = remains.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
+    let managed = status.managed.iter();
+    let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
+    let key = id.key();
+    let alone = |arn: &&String| !o.groups.shares_role(arn, &key) && o.groups.authorised_by(arn, &key).is_empty();
+    remains.auth = roles.into_iter().filter(alone).filter_map(|arn| former::entry(o, arn)).collect();
+    for arn in managed.flat_map(|m| &m.access_entries).filter(|arn| o.groups.admitted_by(arn, &key).is_empty()) {
+        remains.access.extend(join::left(o, &key, &ownership[0].value, arn, status).await?);
     }
     Ok(remains)
 }

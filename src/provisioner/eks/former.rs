@@ -1,0 +1,78 @@
+//! Roles that the group's nodes joined by before. Their entries go when no node needs them any more: one that stayed would
+//! let in whoever makes a role of that name. Pure.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::input::Input;
+use super::outdated::{Pinned, members, pinned};
+use super::resolve::Resolved;
+use super::state::State;
+use super::warm;
+use crate::api::InstanceGroupStatus;
+use crate::aws::AccessEntry;
+use crate::plan::{Draft, Drift, JoinStep};
+
+/// What becomes of one entry.
+#[derive(Debug, PartialEq)]
+pub enum Fate {
+    /// Somebody may need it.
+    Stays,
+    /// Nobody does.
+    Goes,
+    /// Another group has it on record, and takes it out.
+    Handed,
+}
+
+/// Of groups that all left a role, the last by name takes its entry out, once the others need it no more.
+pub fn fate(needed: bool, others: &BTreeSet<String>, key: &str) -> Fate {
+    match others.last() {
+        _ if needed => Fate::Stays,
+        Some(last) if last.as_str() > key => Fate::Handed,
+        Some(_) => Fate::Stays,
+        None => Fate::Goes,
+    }
+}
+
+/// Whether everything that the group runs or launches has the role that is wanted now.
+pub fn settled(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, now: Timestamp) -> bool {
+    let Some(group) = &state.group else { return false };
+    let Some(pin) = &group.template else { return false };
+    let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
+    let pool = group.warm_pool.is_none() || warm::marker(resolved, group, now) == warmed;
+    pool && matches!(pinned(resolved, state, status, pin), Pinned::Current { .. })
+        && members(resolved, state, status).iter().all(|m| m.outdated.is_empty())
+}
+
+/// Takes out what nobody needs, once nothing else is to be done.
+pub fn retire(input: &Input, draft: &mut Draft) {
+    if draft.outcome.is_some() || draft.steps.iter().any(|planned| !planned.step.records()) {
+        return;
+    }
+    let r = input.resolved;
+    let because = |from: &str| vec![Drift::new("role", from, &r.role_arn)];
+    for entry in &input.state.former.auth_gone {
+        draft.because(JoinStep::RemoveAuthEntry(entry.clone()), because(&entry.role_arn));
+    }
+    for AccessEntry { principal, .. } in &input.state.former.access_gone {
+        let step = JoinStep::RemoveAccessEntry { cluster: r.wanted.cluster.clone(), principal: principal.clone() };
+        draft.because(step, because(principal));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With two of them at once, neither may leave it to the other.
+    #[test]
+    fn of_groups_that_left_a_role_exactly_one_takes_its_entry_out() {
+        let others = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
+        assert_eq!(fate(false, &others(&[]), "team/b"), Fate::Goes);
+        assert_eq!(fate(true, &others(&[]), "team/b"), Fate::Stays);
+        assert_eq!(fate(true, &others(&["team/c"]), "team/b"), Fate::Stays);
+        assert_eq!(fate(false, &others(&["team/a"]), "team/b"), Fate::Stays, "team/a may need it");
+        assert_eq!(fate(false, &others(&["team/a", "team/c"]), "team/b"), Fate::Handed);
+    }
+}
