@@ -46,6 +46,11 @@ impl fmt::Display for Path {
     }
 }
 
+/// The name of a list's item, in lower case; `None` without one.
+pub(super) fn index_of(item: &Value, key: &str) -> Option<String> {
+    item.get(key)?.as_str().filter(|name| !name.is_empty()).map(str::to_lowercase)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,9 +70,4 @@ mod tests {
         }
         assert_eq!(Path::parse("spec.eks-managed.configuration.tags").unwrap().index_key(), None);
     }
-}
-
-/// The name of a list's item, in lower case; `None` without one.
-pub(super) fn index_of(item: &Value, key: &str) -> Option<String> {
-    item.get(key)?.as_str().filter(|name| !name.is_empty()).map(str::to_lowercase)
 }

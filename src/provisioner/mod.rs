@@ -1,5 +1,6 @@
 //! What makes nodes. Each provisioner has a folder with the same rooms:
-//! `wanted` (the merged spec, parsed once), `observe`, `resolve`, `plan`, `delete`,
+//! `wanted` (the merged spec, parsed once), `observe`, `resolve`, `state`, `input`,
+//! `plan` (beside it `create`, `record`, `adopt`, `rotate` and `join`), `delete`,
 //! `step` (what only it does, and how it is told) and `apply`. The corridor knows
 //! them by [`Provisioner`], plans by `registry`'s steps: one more is a folder, a
 //! kind, and a line in `registry`.

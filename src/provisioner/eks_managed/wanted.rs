@@ -200,7 +200,7 @@ fn tags(problems: &mut Problems, c: &EksManagedConfiguration, cluster: &str) -> 
         if key.is_empty() {
             problems.push(&format!("tags[{i}].key"), "", "is required", "give the tag a key");
         } else if let Some(why) = reserved_tag(&key, cluster).filter(|_| key != "Name") {
-            problems.push(&format!("tags[{i}].key"), &key, &format!("may not be set: {why}"), "remove it");
+            problems.push(&format!("tags[{i}].key"), &key, format!("may not be set: {why}"), "remove it");
         }
         tags.insert(key, tag.value.clone().unwrap_or_default());
     }

@@ -57,7 +57,7 @@ pub(super) fn tags(problems: &mut Problems, cluster: &str, field: &str, given: &
             problems.push(&path, &key, "is no key of a tag", "use 1 to 128 characters");
         }
         if let Some(why) = reserved_tag(&key, cluster) {
-            problems.push(&path, &key, &format!("is a reserved tag: {why}"), "use another key");
+            problems.push(&path, &key, format!("is a reserved tag: {why}"), "use another key");
         }
         if value.chars().count() > 256 {
             problems.push(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
@@ -110,7 +110,7 @@ pub(super) fn names(
                 field,
                 name,
                 "is not known to Auto Scaling",
-                &format!("use all, or some of {}", known.join(", ")),
+                format!("use all, or some of {}", known.join(", ")),
             );
         }
     }

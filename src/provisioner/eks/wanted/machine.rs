@@ -103,7 +103,7 @@ pub(super) fn device(problems: &mut Problems, i: usize, v: &Volume) -> BlockDevi
 pub(super) fn word(problems: &mut Problems, field: &str, value: &Option<String>, allowed: &[&str]) -> Option<String> {
     let text = set(value)?.to_ascii_lowercase();
     if !allowed.contains(&text.as_str()) {
-        problems.push(field, &text, "is not allowed here", &format!("use {}", allowed.join(" or ")));
+        problems.push(field, &text, "is not allowed here", format!("use {}", allowed.join(" or ")));
     }
     Some(text)
 }

@@ -106,7 +106,7 @@ fn distribution(problems: &mut Problems, policy: &MixedInstancesPolicy) -> Distr
             &path("strategy"),
             policy.strategy.clone().unwrap_or_default(),
             "is no strategy",
-            &format!("use one of {words}"),
+            format!("use one of {words}"),
         );
     }
     let spot = spot.unwrap_or(default);
