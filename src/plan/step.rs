@@ -21,6 +21,7 @@ pub use strategy::StrategyStep;
 /// One write, by its topic. It is serialised as the topic's step is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
+#[expect(clippy::large_enum_variant, reason = "a plan has a few steps, and its largest are what it is for")]
 pub enum Step {
     /// On the InstanceGroup itself.
     Object(ObjectStep),
