@@ -63,7 +63,9 @@ pub fn next(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Sh
         Some(Outcome::Progressing { recheck: Recheck::After(time), .. }) => {
             (true, Action::requeue(time.unsigned_abs()))
         }
-        Some(Outcome::Blocked { reason, .. }) if recovers(*reason) => (true, Action::requeue(poll(shared))),
+        Some(Outcome::Blocked { reason, deleting, .. }) if recovers(*reason, *deleting) => {
+            (true, Action::requeue(poll(shared)))
+        }
         Some(Outcome::Blocked { .. }) => (false, resync()),
     };
     memory.set_in_flux(key, flux);
@@ -83,8 +85,8 @@ fn poll(shared: &Shared) -> Duration {
     period - Duration::from_nanos(u64::try_from(passed).unwrap_or(0)) + Duration::from_millis(5)
 }
 
-/// Whether the group may get out of it without anyone touching Kubernetes.
-fn recovers(reason: Reason) -> bool {
+/// Whether the group may get out of it soon without anyone touching Kubernetes.
+fn recovers(reason: Reason, deleting: bool) -> bool {
     match reason {
         Reason::ReplacementsNotReady
         | Reason::ClusterUnhealthy
@@ -96,8 +98,9 @@ fn recovers(reason: Reason) -> bool {
         | Reason::LaunchFailed
         | Reason::NodesNotReady
         | Reason::StrategyFailed
-        | Reason::Degraded
-        | Reason::NotOurs => true,
+        | Reason::Degraded => true,
+        // What bears a living group's name is likely to stay, and is not read from what many groups share.
+        Reason::NotOurs => deleting,
         Reason::InvalidSpec
         | Reason::MissingPermission
         | Reason::RefusedByAws
@@ -124,6 +127,13 @@ mod tests {
         assert!(quiet(resync, None, now) >= Duration::from_secs(240));
         assert!(quiet(resync, Some(now + SignedDuration::from_secs(9)), now) <= Duration::from_secs(10));
         assert!(quiet(resync, Some(now - SignedDuration::from_secs(9)), now) <= Duration::from_secs(1));
+    }
+
+    /// Each look at a stranger's role and profile is two calls to IAM: for ever, at the pace of nodes that are on their way.
+    #[test]
+    fn a_stranger_of_the_groups_name_is_looked_at_with_the_resync_and_a_deletion_goes_on_soon() {
+        assert!(!recovers(Reason::NotOurs, false) && recovers(Reason::NotOurs, true));
+        assert!(recovers(Reason::InsufficientCapacity, false) && !recovers(Reason::PolicyViolation, true));
     }
 
     #[test]
