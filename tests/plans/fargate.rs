@@ -8,11 +8,13 @@ use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileS
 use instance_manager::aws::{NetworkObject, Role, Tag};
 use instance_manager::groups::Queue;
 use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Step};
+use instance_manager::problem::Problem;
 use instance_manager::provisioner::fargate::input::Input;
 use instance_manager::provisioner::fargate::plan::plan;
 use instance_manager::provisioner::fargate::resolve::{self, Environment, Resolved, public, resolve};
 use instance_manager::provisioner::fargate::state::{FormerRole, State, remembered_role, taken};
 use instance_manager::provisioner::fargate::step::FargateStep;
+use instance_manager::provisioner::fargate::whose::{Evidence, Left};
 use instance_manager::provisioner::fargate::{delete, wanted};
 use instance_manager::provisioner::registry::Own;
 use instance_manager::timing::Timing;
@@ -586,14 +588,33 @@ fn farewell(world: &World, left: &[FargateProfile], role: Option<&FormerRole>) -
 }
 
 fn delete_with(world: &World, left: &[FargateProfile], role: Option<&FormerRole>, role_in_use: Option<&str>) -> Plan {
+    let evidence = Evidence::of(world.resolved.wanted.given_role.as_deref(), false, &world.status);
+    delete_by(world, left, &evidence, &[], (role, role_in_use))
+}
+
+/// The deletion of a group whose spec the admin's policy refuses.
+fn delete_refused(world: &World, left: &[FargateProfile]) -> Plan {
+    let rule = "is not among the namespaces that policy.fargateNamespaces allows";
+    let problem = Problem::invalid("spec.eks-fargate.selectors[0].namespace", "team", rule, "name another");
+    let evidence = Evidence::of(world.resolved.wanted.given_role.as_deref(), true, &world.status);
+    delete_by(world, left, &evidence, &[problem.because(Reason::PolicyViolation)], (None, None))
+}
+
+fn delete_by(
+    world: &World,
+    left: &[FargateProfile],
+    evidence: &Evidence,
+    forbidden: &[Problem],
+    (role, role_in_use): (Option<&FormerRole>, Option<&str>),
+) -> Plan {
     let r = &world.resolved;
     let auth = [r.auth.clone()];
     delete::plan(&delete::Input {
         id: &r.wanted.id,
         cluster: "demo",
         ownership: &r.ownership,
-        profiles: left,
-        untagged: left.iter().find(|p| p.tags.is_empty()),
+        forbidden,
+        profiles: &Left::of(left.to_vec(), &r.names, &r.ownership, evidence),
         untagged_role: None,
         tagging_rests: world.state.tagging_rests,
         role,
@@ -605,6 +626,78 @@ fn delete_with(world: &World, left: &[FargateProfile], role: Option<&FormerRole>
         timing: &Timing::default(),
         now: world.now,
     })
+}
+
+/// A group as the original left it, which is to go after its spec was refused.
+fn originals_refused(extra: &str) -> World {
+    originals().wants(extra).with(|w| {
+        w.resolved.wanted.id.finalizer = true;
+        w.status = serde_json::from_value(serde_json::json!({ "currentState": "Error" })).expect("a status");
+        w.state.profiles[0].role_arn = w.resolved.role_arn.clone();
+    })
+}
+
+fn step_names(plan: &Plan) -> Vec<&'static str> {
+    plan.steps.iter().map(|p| p.step.name()).collect()
+}
+
+/// The refusal overwrites the only word of the original's that it made something: the pods' profile would serve for ever.
+#[test]
+fn what_the_original_made_goes_though_the_spec_was_refused_since() {
+    let mut world = originals_refused("{}");
+    let mut left = world.state.profiles.clone();
+    let plan = delete_refused(&world, &left);
+    assert_eq!(step_names(&plan), ["Record", "TagFargateProfile"], "{plan:?}");
+    let Step::Object(ObjectStep::Record { status }) = &plan.steps[0].step else { panic!("{plan:?}") };
+    world.status = serde_json::from_value(status.clone()).expect("a status");
+    left[0].tags = world.resolved.ownership.clone();
+    let plan = delete_refused(&world, &left);
+    assert_eq!(step_names(&plan), ["DeleteFargateProfile"], "killed after the tags, it goes on: {plan:?}");
+    assert_eq!(step_names(&delete_refused(&world, &[])), ["RemoveAuthEntry", "RemoveFinalizer"]);
+}
+
+#[test]
+fn a_spec_that_is_refused_proves_nothing_by_the_role_that_it_names() {
+    let named = "{eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/pods'}}";
+    for state in ["Error", "Ready"] {
+        let world = originals_refused(named).with(|w| w.status.current_state = Some(state.into()));
+        let left = world.state.profiles.clone();
+        let plan = delete_refused(&world, &left);
+        let (reason, message) = blocked(&plan);
+        assert!(reason == Reason::PolicyViolation && plan.steps.is_empty(), "{plan:?}");
+        assert!(message.contains(&left[0].name) && message.contains("policy.fargateNamespaces"), "{message}");
+        assert_eq!(
+            step_names(&farewell(&world, &left, None)),
+            ["Record", "TagFargateProfile"],
+            "allowed, it is believed"
+        );
+    }
+    let world = originals_refused(named);
+    let strangers = FargateProfile { role_arn: "arn:aws:iam::1:role/admin".into(), ..world.state.profiles[0].clone() };
+    let tagged = FargateProfile { tags: world.resolved.ownership.clone(), ..world.state.profiles[0].clone() };
+    for left in [vec![], vec![strangers], vec![tagged]] {
+        let plan = delete_refused(&world, &left);
+        assert_eq!(step_names(&plan), ["RemoveFinalizer"], "{plan:?}");
+        assert!(plan.events.iter().any(|told| told.message.contains("nothing was made for this group")));
+    }
+}
+
+/// Its tags were refused, then its spec: what we have on record is true all the same.
+#[test]
+fn what_was_taken_over_waits_for_its_tags_though_the_spec_was_refused_since() {
+    let role = "arn:aws:iam::1:role/pods";
+    let named = format!("{{eks-fargate: {{podExecutionRoleArn: '{role}'}}}}");
+    let recorded = serde_json::json!({ "nodesInstanceRoleArn": role, "fargate": { "cluster": "demo" } });
+    let adopted = serde_json::json!({ "nodesInstanceRoleArn": "arn:aws:iam::1:role/next", "fargate": { "cluster": "demo", "adoptedHash": "1" } });
+    for status in [recorded, adopted] {
+        let mut world = originals_refused(&named);
+        world.status = serde_json::from_value(status).expect("a status");
+        let left = world.state.profiles.clone();
+        assert_eq!(step_names(&delete_refused(&world, &left)), ["TagFargateProfile"]);
+        world.state.tagging_rests = true;
+        let plan = delete_refused(&world, &left);
+        assert!(blocked(&plan).0 == Reason::MissingPermission && plan.steps.is_empty(), "{plan:?}");
+    }
 }
 
 #[test]

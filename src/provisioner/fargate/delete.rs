@@ -9,14 +9,16 @@ use super::role;
 use super::state::FormerRole;
 use super::step::FargateStep;
 use super::turn::{Again, Turn};
+use super::whose::{self, Left};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Tag};
 use crate::groups::Queue;
 use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Told, waiting};
-use crate::provisioner::GroupId;
+use crate::problem::{self, Problem, sentence};
 use crate::provisioner::ownership::untaggable;
+use crate::provisioner::{GroupId, never_accepted};
 use crate::timing::Timing;
 
 /// Everything that the plan of a deletion depends on.
@@ -27,11 +29,11 @@ pub struct Input<'a> {
     pub cluster: &'a str,
     /// The tags that prove that something is ours.
     pub ownership: &'a [Tag],
-    /// Profiles that carry this group's tags.
-    pub profiles: &'a [FargateProfile],
-    /// A profile without them that another controller made for this group.
-    pub untagged: Option<&'a FargateProfile>,
-    /// The role of that profile, when it was derived for this group and carries nobody's tags.
+    /// What the admin's policy forbids of the spec.
+    pub forbidden: &'a [Problem],
+    /// The profiles.
+    pub profiles: &'a Left,
+    /// The role of the one that another controller made, when it was derived for this group and carries nobody's tags.
     pub untagged_role: Option<&'a str>,
     /// Our own role; looked at once the profiles are gone.
     pub role: Option<&'a FormerRole>,
@@ -41,7 +43,7 @@ pub struct Input<'a> {
     pub auth: &'a [AuthEntry],
     /// Our access entries that nothing else uses.
     pub access: &'a [AccessEntry],
-    /// AWS refused to tag that profile, less than a resync period ago.
+    /// AWS refused to tag the profile that another controller made, less than a resync period ago.
     pub tagging_rests: bool,
     /// Where it stands among the groups of the cluster that wait for EKS.
     pub queue: Queue,
@@ -58,20 +60,42 @@ pub fn plan(input: &Input) -> Plan {
     let mut draft = Draft::default();
     let mut turn = Turn::new(input.status.fargate.as_ref(), input.queue, input.timing, input.now);
     let mut wake = None;
-    match (input.untagged, input.profiles) {
-        (Some(profile), _) => claim(input, profile, &mut draft),
-        (None, []) => rest(input, &mut draft),
-        (None, profiles) => wake = next(input, profiles, &mut turn, &mut draft),
+    let Left { own, untagged, unproven } = input.profiles;
+    match (untagged, unproven, own.as_slice()) {
+        (Some(profile), ..) => claim(input, profile, &mut draft),
+        (None, Some(profile), _) => {
+            draft.decide(unbelieved(profile, input.forbidden));
+            return draft.finish(input.id, None);
+        }
+        _ if !whose::made(input.status) && !input.forbidden.is_empty() => {
+            return never_accepted(input.id, input.forbidden);
+        }
+        (None, None, []) => rest(input, &mut draft),
+        (None, None, own) => wake = next(input, own, &mut turn, &mut draft),
     }
     turn.status.cluster = Some(input.cluster.to_owned());
     draft.facts.status.insert("fargate".into(), json!(turn.status));
     draft.finish(input.id, wake)
 }
 
+/// A spec that is refused may name anybody's role: what it says proves nothing, and may be true.
+fn unbelieved(profile: &FargateProfile, forbidden: &[Problem]) -> Outcome {
+    let message = format!(
+        "the Fargate profile {} has the name that is derived for this group and the role that its spec names, and nothing else says whose it is while that spec is refused: {}. Mend that, or delete the profile, and the deletion goes on",
+        profile.name,
+        sentence(forbidden)
+    );
+    Outcome::Blocked { reason: problem::reason(forbidden), message, deleting: true }
+}
+
 /// What another controller made is tagged before it is deleted, so that it stays provable whose it and its role were.
 fn claim(input: &Input, profile: &FargateProfile, draft: &mut Draft) {
     if input.tagging_rests {
         return draft.decide(untaggable(true, false, true));
+    }
+    // A spec that is refused finds what is tagged by the record alone.
+    if whose::recorded(input.status).is_none() {
+        draft.step(ObjectStep::Record { status: json!({ "fargate": { "cluster": input.cluster } }) });
     }
     draft.step(FargateStep::TagFargateProfile {
         cluster: input.cluster.to_owned(),

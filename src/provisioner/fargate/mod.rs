@@ -21,6 +21,7 @@ pub mod state;
 pub mod step;
 pub mod turn;
 pub mod wanted;
+pub mod whose;
 
 use async_trait::async_trait;
 
@@ -31,6 +32,7 @@ use crate::observe::{Observed, Observer};
 use crate::plan::{Plan, Reason};
 use names::ProfileNames;
 use wanted::Wanted;
+use whose::Evidence;
 
 /// The field that names the cluster.
 const CLUSTER: &str = "spec.eks-fargate.clusterName";
@@ -77,13 +79,9 @@ impl Provisioner for Fargate {
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
         let Farewell { id, status, settings, .. } = farewell;
         let spec = farewell.spec.as_ref().and_then(|spec| spec.eks_fargate.clone()).unwrap_or_default();
-        let recorded = status.fargate.as_ref().and_then(|f| f.cluster.clone()).filter(|name| !name.is_empty());
-        // Before anything is made here, the cluster is recorded; another controller records that the group is ready.
-        let ready =
-            status.current_state.as_deref().is_some_and(|state| ["Ready", "ReconcileModified"].contains(&state));
-        let made = recorded.is_some() || ready;
-        let Some(cluster) = recorded.or(spec.cluster_name).filter(|name| !name.is_empty()) else {
-            if !ready {
+        let Some(cluster) = whose::recorded(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty())
+        else {
+            if !whose::made(status) {
                 return Ok(delete::nothing(id));
             }
             let message = format!(
@@ -91,19 +89,19 @@ impl Provisioner for Fargate {
             );
             return Ok(crate::plan::blocked(id, Reason::InvalidSpec, message));
         };
-        let problems = farewell.refused(CLUSTER, &cluster);
-        if !made && !problems.is_empty() {
-            return Ok(never_accepted(id, &problems));
+        if !whose::made(status) && elsewhere(settings, CLUSTER, &cluster).is_some() {
+            return Ok(never_accepted(id, &farewell.refused(CLUSTER, &cluster)));
         }
         let ownership = ownership(&cluster, id);
-        let given = spec.pod_execution_role_arn.filter(|arn| !arn.is_empty() && farewell.forbidden.is_empty());
-        let left = observe::remains(o, id, &cluster, given.as_deref(), &ownership, status).await?;
+        let refused = !farewell.forbidden.is_empty();
+        let evidence = Evidence::of(spec.pod_execution_role_arn.as_deref(), refused, status);
+        let left = observe::remains(o, id, &cluster, &evidence, &ownership, status).await?;
         Ok(delete::plan(&delete::Input {
             id,
             cluster: &cluster,
             ownership: &ownership,
+            forbidden: &farewell.forbidden,
             profiles: &left.profiles,
-            untagged: left.untagged.as_ref(),
             untagged_role: left.untagged_role.as_deref(),
             role: left.role.as_ref(),
             role_in_use: left.role_in_use.as_deref(),
@@ -122,6 +120,6 @@ impl Provisioner for Fargate {
     }
 
     fn cluster_on_record(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        status.fargate.as_ref()?.cluster.clone().filter(|name| !name.is_empty())
+        whose::recorded(status).cloned()
     }
 }

@@ -7,8 +7,9 @@ use futures::future::try_join_all;
 
 use super::names::ProfileNames;
 use super::resolve::{Environment, Resolved};
-use super::state::{FormerRole, Found, State, fits, remembered_role};
+use super::state::{FormerRole, Found, State, remembered_role};
 use super::wanted::Wanted;
+use super::whose::{Evidence, Left};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
@@ -191,11 +192,9 @@ async fn role(
 
 /// What is left of a group that is to go.
 pub struct Remains {
-    /// Profiles that carry its tags.
-    pub profiles: Vec<FargateProfile>,
-    /// A profile without them that another controller made for it.
-    pub untagged: Option<FargateProfile>,
-    /// That profile's role, when it was derived for the group and carries nobody's tags.
+    /// Its profiles.
+    pub profiles: Left,
+    /// The role of the one that another controller made, when it was derived for the group and carries nobody's tags.
     pub untagged_role: Option<String>,
     /// Its own role, once the profiles are gone.
     pub role: Option<FormerRole>,
@@ -214,7 +213,7 @@ pub async fn remains(
     o: &Observer<'_>,
     id: &GroupId,
     cluster: &str,
-    given_role: Option<&str>,
+    evidence: &Evidence<'_>,
     ownership: &[Tag],
     status: &InstanceGroupStatus,
 ) -> Observed<Remains> {
@@ -225,25 +224,23 @@ pub async fn remains(
     for names in &both {
         found.extend(profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
     }
-    let untagged = found.iter().find(|p| fits(p, &both[0], given_role, ownership)).cloned();
     let mut remains = Remains {
-        profiles: found.into_iter().filter(|p| owned(&p.tags, ownership)).collect(),
+        profiles: Left::of(found, &both[0], ownership, evidence),
         untagged_role: None,
         role: None,
         role_in_use: None,
         auth: Vec::new(),
         access: Vec::new(),
         queue: queue(o, id, cluster, status),
-        untagged,
     };
-    if let Some(profile) = &remains.untagged {
+    if let Some(profile) = &remains.profiles.untagged {
         let derived = profile.role_arn.ends_with(&format!("/{}", both[0].role));
         let role = if derived { o.inventory.aws().iam.get_role(&both[0].role).await.map_err(aws)? } else { None };
         let unclaimed = role.filter(|r| !owned(&r.tags, ownership) && !foreign(&r.tags, ownership));
         remains.untagged_role = unclaimed.map(|role| role.name);
         return Ok(remains);
     }
-    if !remains.profiles.is_empty() {
+    if !remains.profiles.own.is_empty() || remains.profiles.unproven.is_some() {
         return Ok(remains);
     }
     for names in &both {
