@@ -162,11 +162,21 @@ fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
     assert!(wanted(&format!("{{labels: {{{}: v}}}}", &key[..82]), &on).is_ok());
     let tainted = wanted(&format!("{{taints: [{{key: {key}, effect: NoSchedule}}]}}"), &on);
     assert!(sentence(&tainted.unwrap_err()).starts_with("spec.eks.configuration.taints[0].key"));
-    let many: Vec<_> = (0..40).map(|n| format!("{{key: t{n}, value: v}}")).collect();
-    let many = format!("{{tags: [{}]}}", many.join(", "));
-    assert!(wanted(&many, &[]).is_ok());
-    let message = sentence(&wanted(&many, &on).unwrap_err());
-    assert!(message.contains("spec.eks.configuration.tags `45` are, with those of labels"), "{message}");
+    let tags = |n: usize| (0..n).map(|n| format!("{{key: t{n}, value: v}}")).collect::<Vec<_>>().join(", ");
+    let labels = |n: usize| (0..n).map(|n| format!("l{n}: v")).collect::<Vec<_>>().join(", ");
+    let many = |n: usize| format!("{{tags: [{}], labels: {{{}}}}}", tags(n - 5), labels(5));
+    assert!(wanted(&many(45), &[]).is_ok());
+    let windows = [on[0], ("os-family", "windows")];
+    for (annotations, most) in [(&on[..], 40), (&windows[..], 38)] {
+        let room = resolved(&many(most), annotations);
+        assert_eq!(room.tags.len(), 50, "{annotations:?}");
+        let message = sentence(&wanted(&many(most + 1), annotations).unwrap_err());
+        assert!(
+            message.starts_with(&format!("spec.eks.configuration.tags `{}` are, with labels", most + 1)),
+            "{message}"
+        );
+        assert!(message.contains(&format!("use at most {most} tags, labels and taints together")), "{message}");
+    }
 }
 
 #[test]

@@ -250,7 +250,7 @@ pub fn parse(
         placement: placement(&mut problems, c),
         licenses: list(&c.license_specifications),
     };
-    let wanted = with_autoscaler_tags(&mut problems, wanted);
+    let wanted = with_autoscaler_tags(&mut problems, wanted, c);
     problems.done(wanted)
 }
 

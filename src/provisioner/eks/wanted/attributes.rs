@@ -222,7 +222,7 @@ fn target(arn: &str) -> Option<&str> {
 
 /// Adds what the cluster autoscaler reads of a group without nodes, and judges all tags by the limits of AWS (Amazon EC2
 /// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
-pub(super) fn with_autoscaler_tags(problems: &mut Problems, mut wanted: Wanted) -> Wanted {
+pub(super) fn with_autoscaler_tags(problems: &mut Problems, mut wanted: Wanted, c: &EksConfiguration) -> Wanted {
     if !wanted.autoscaled {
         return wanted;
     }
@@ -252,14 +252,18 @@ pub(super) fn with_autoscaler_tags(problems: &mut Problems, mut wanted: Wanted) 
         let value = format!("{}:{}", taint.value, taint.effect);
         add(&format!("taints[{i}].key"), format!("node-template/taint/{}", taint.key), &value);
     }
-    // Six are the controller's own, with what it tells of Windows nodes.
+    // Of the 50, others are whose it is, its cluster and its name, and how many addresses a Windows node has.
+    let (most, own) = if windows { (44, 4) } else { (45, 3) };
     let keys: BTreeSet<_> = wanted.tags.iter().map(|t| &t.key).collect();
-    if keys.len() > 44 {
-        let rule =
-            "are, with those of labels and taints for the cluster autoscaler, more tags than a scaling group can hold";
-        let remedy =
-            "use at most 44 tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled";
-        problems.push("tags", keys.len(), rule, remedy);
+    if keys.len() > most {
+        let given = |key: &&String| c.labels.as_ref().is_some_and(|labels| labels.contains_key(*key));
+        let own = own + wanted.labels.keys().filter(|key| !given(key)).count();
+        let rule = "are, with labels and taints, which the cluster autoscaler reads as tags, more than a scaling group can hold beside the controller's";
+        let left = most.saturating_sub(own);
+        let remedy = format!(
+            "use at most {left} tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled"
+        );
+        problems.push("tags", keys.len().saturating_sub(own), rule, remedy);
     }
     wanted
 }
