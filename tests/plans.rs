@@ -97,6 +97,14 @@ fn catalogue() -> Catalogue {
     Catalogue::new(&names.map(of), offers)
 }
 
+/// Why nothing is done with what is not the group's.
+fn blocked(plan: &Plan) -> &str {
+    match &plan.outcome {
+        Outcome::Blocked { reason: Reason::NotOurs, message, .. } => message,
+        other => panic!("it is blocked: {other:?}"),
+    }
+}
+
 /// A group, what there is of it, and what its status remembers.
 #[derive(Clone, Debug)]
 struct World {
@@ -717,8 +725,12 @@ fn deletions_are_what_the_golden_files_hold() {
     hold("delete-blocked-by-damaged-tags", &delete::plan(&rest(Some(&damaged), &members, policies)));
     let stripped = ScalingGroup { tags: vec![], ..standing() };
     let plan = delete::plan(&rest(Some(&stripped), &members, policies));
-    assert!(plan.steps.is_empty() && matches!(plan.outcome, Outcome::Blocked { .. }), "{plan:?}");
+    let remedy = "to keep it, take the finalizer finalizer.instancegroups.keikoproj.io off";
+    assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "no tag is left to take off: {plan:?}");
     let pin = TemplatePin { id: "lt-of-somebody".into(), version: "1".into() };
+    let half = ScalingGroup { template: Some(pin.clone()), ..damaged.clone() };
+    let plan = delete::plan(&rest(Some(&half), &[], policies));
+    assert!(plan.steps.is_empty() && blocked(&plan).contains("else take those tags off"), "{plan:?}");
     let somebodys = ScalingGroup { template: Some(pin), ..stripped.clone() };
     let plan = delete::plan(&rest(Some(&somebodys), &[], policies));
     assert_eq!(plan.outcome, Outcome::Deleted, "a name alone keeps no finalizer");

@@ -11,13 +11,6 @@ fn names(plan: &Plan) -> Vec<&'static str> {
     plan.steps.iter().map(|planned| planned.step.name()).collect()
 }
 
-fn blocked(plan: &Plan) -> &str {
-    match &plan.outcome {
-        Outcome::Blocked { reason: Reason::NotOurs, message, .. } => message,
-        other => panic!("it is blocked: {other:?}"),
-    }
-}
-
 /// A role and a profile that a person made under the name which the group derives, and the group that finds them.
 fn found_by_name(extra: &str) -> World {
     let mut made = plain();

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::configuration;
 use super::step::EksStep;
 use crate::api::AdoptedResources;
+use crate::api::names::FINALIZER;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     AccessEntry, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag,
@@ -94,13 +95,19 @@ pub fn plan(input: &Input) -> Plan {
 /// Nothing goes from under the nodes of a scaling group that may be this group's.
 fn unproven(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let what = ownership::unproven(&group.name, &group.tags, input.ownership).unwrap_or_default();
-    let message = format!(
-        "{what}; if it is this group's, put its tags back, and the deletion goes on, else take those tags off that it has"
-    );
+    let remedy = if launches_ours(input, group) {
+        format!(
+            "it launches from what is this group's: to delete it, put its tags back, and the deletion goes on; to keep it, take the finalizer {FINALIZER} off the InstanceGroup"
+        )
+    } else {
+        "if it is this group's, put its tags back, and the deletion goes on, else take those tags off that it has"
+            .into()
+    };
+    let message = format!("{what}; {remedy}");
     draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: true });
 }
 
-/// Whether a scaling group without tags launches from what is this group's.
+/// Whether a scaling group without its tags launches from what is this group's.
 fn launches_ours(input: &Input, group: &ScalingGroup) -> bool {
     let recorded = input.adopted.template.as_ref();
     let template = input.template.filter(|t| proven(&t.id, &t.tags, recorded, input.ownership));
