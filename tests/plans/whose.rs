@@ -1,6 +1,7 @@
 //! Whose the resources are that bear a group's names: what is not provably its own is neither used, changed nor deleted.
 
 use instance_manager::plan::IamStep;
+use instance_manager::provisioner::eks::observe::remains;
 use instance_manager::provisioner::eks::whose::taken;
 
 use super::*;
@@ -95,6 +96,20 @@ fn a_scaling_group_of_ours_proves_the_profile_that_it_launches_with() {
     assert!(blocked(&plan).contains("roleName"), "{:?}", plan.outcome);
     assert_eq!(names(&plan), Vec::<&str>::new());
     assert!(!plan.facts.status.contains_key("nodesInstanceRoleArn"), "its nodes run by the one that was given");
+}
+
+/// Else a wrong clusterName could not be corrected, and the deletion would wait for tags that a tenant may not set.
+#[test]
+fn a_scaling_group_that_is_not_provably_ours_is_no_record_of_what_was_made() {
+    let on_record = |plan: &Plan| {
+        let status = serde_json::from_value(json!(plan.facts.status)).expect("a status");
+        remains::traces(&plain().resolved.wanted.id, &status).map(|traces| traces.cluster)
+    };
+    let new = |w: &mut World| w.status = InstanceGroupStatus::default();
+    assert_eq!(on_record(&plain().with(new).plan()).as_deref(), Some("demo"));
+    let half = plain().with(new).group(|g| g.tags.retain(|t| t.key != format!("{PREFIX}Namespace")));
+    assert!(blocked(&half.plan()).contains("is missing"));
+    assert_eq!(on_record(&half.plan()), None);
 }
 
 /// Its tags were denied at the takeover, and somebody deleted the profile: CreateRole would find the name taken.

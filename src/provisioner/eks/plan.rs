@@ -24,8 +24,10 @@ pub fn plan(input: &Input) -> Plan {
     }
     match (not_ours(input), &input.state.group) {
         (Some(message), _) => {
-            // Its nodes keep the role that they have.
+            // Its nodes keep the role that they have. What nothing of ours has been made for is no record: it would
+            // bind the group to a cluster, and a deletion to what is there.
             draft.facts.status.remove("nodesInstanceRoleArn");
+            draft.facts.status.remove("activeScalingGroupName");
             draft.decide(Outcome::Blocked { reason: Reason::NotOurs, message, deleting: false });
         }
         (None, None) => create::group(input, &mut draft),
