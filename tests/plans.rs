@@ -405,7 +405,13 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ("tag-repaired", plain().group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),
         ("attributes-added", plain().with(|w| w.state.hooks = Some(vec![])).wants(ATTRIBUTES)),
         ("role-repaired", plain().with(|w| _ = w.state.attached.pop())),
-        ("profile-repaired", plain().with(|w| w.state.profile.as_mut().expect("a profile").role = None)),
+        (
+            "profile-repaired",
+            plain().with(|w| {
+                let (ours, profile) = (w.resolved.ownership.clone(), w.state.profile.as_mut().expect("a profile"));
+                (profile.role, profile.tags) = (None, ours);
+            }),
+        ),
         ("auth-repaired", plain().with(|w| w.state.join.auth = EntryState::Absent)),
         ("new-version", plain().wants(NEW_IMAGE)),
         ("repin-a-retained-version", plain().with(second).wants(NEW_IMAGE)),

@@ -98,6 +98,33 @@ fn a_scaling_group_of_ours_proves_the_profile_that_it_launches_with() {
     assert!(!plan.facts.status.contains_key("nodesInstanceRoleArn"), "its nodes run by the one that was given");
 }
 
+/// Else everything else that runs by a profile which a person made would run by the group's role from then on.
+#[test]
+fn a_profile_that_the_spec_had_given_does_not_become_the_groups_own() {
+    let holds_another = plain().with(|w| {
+        let profile = w.state.profile.as_mut().expect("a profile");
+        profile.role.as_mut().expect("a role").name = "made-by-a-person".into();
+    });
+    let holds_that_name = plain().with(|w| {
+        w.state.attached.clear();
+        w.status.managed.as_mut().expect("a record").policies.clear();
+    });
+    for world in [&holds_another, &holds_that_name] {
+        assert!(!falls_back(world), "the scaling group keeps its name");
+        let plan = world.plan();
+        assert!(blocked(&plan).contains("the instance profile demo-team-web"), "{:?}", plan.outcome);
+        assert_eq!(names(&plan), Vec::<&str>::new());
+    }
+    let tagged = holds_that_name.with(|w| {
+        let (ours, profile) = (w.resolved.ownership.clone(), w.state.profile.as_mut().expect("a profile"));
+        profile.role.as_mut().expect("a role").tags.clone_from(&ours);
+        profile.tags = ours;
+    });
+    assert!(names(&tagged.plan()).contains(&"AttachPolicy"));
+    let found = plain().with(|w| w.status.managed = None);
+    assert_eq!(names(&found.plan()), ["Record"], "the other controller left no record");
+}
+
 /// Else a wrong clusterName could not be corrected, and the deletion would wait for tags that a tenant may not set.
 #[test]
 fn a_scaling_group_that_is_not_provably_ours_is_no_record_of_what_was_made() {

@@ -25,7 +25,7 @@ pub fn taken(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -
 /// What bears the name that the group derives for its own role and profile, and is not provably its own, in words.
 ///
 /// A name proves nothing: whoever can be given a role by it gets that role's rights. The three tags prove it, and the id
-/// that was recorded at the takeover, and a scaling group of ours that launches with the profile.
+/// that was recorded at the takeover, and a scaling group of ours that launches with a profile which holds the role.
 pub fn stranger(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> Option<String> {
     if !resolved.own_role {
         return None;
@@ -33,19 +33,25 @@ pub fn stranger(resolved: &Resolved, state: &State, status: &InstanceGroupStatus
     let adopted = status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default();
     let ours =
         |id: &str, tags: &[Tag], recorded: &Option<String>| proven(id, tags, recorded.as_ref(), &resolved.ownership);
-    let (name, referred) = (&resolved.names.role, referred(resolved, state, status));
-    let profile = state.profile.as_ref();
-    if profile.is_some_and(|p| !referred && !ours(&p.id, &p.tags, &adopted.profile)) {
+    let (name, profile) = (&resolved.names.role, state.profile.as_ref());
+    let held = profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == *name);
+    if held.is_some() && referred(resolved, state, status) {
+        return None;
+    }
+    if profile.is_some_and(|p| !ours(&p.id, &p.tags, &adopted.profile)) {
         return Some(format!("the instance profile {name}"));
     }
-    let held = profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == *name);
-    let role = state.role.as_ref().or(held).filter(|_| !(referred && held.is_some()));
+    let role = state.role.as_ref().or(held);
     role.filter(|r| !ours(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
 }
 
-/// Whether a scaling group of ours launches with the profile of the derived name.
+/// Whether a scaling group of ours launches with the profile of the derived name, and not because the spec gave it: with
+/// a role that was given, no policies of ours are on record.
 fn referred(resolved: &Resolved, state: &State, status: &InstanceGroupStatus) -> bool {
     let Some(group) = state.group.as_ref().filter(|g| owned(&g.tags, &resolved.ownership)) else { return false };
+    if status.managed.as_ref().is_some_and(|managed| managed.policies.is_empty()) {
+        return false;
+    }
     let arn = state.profile.as_ref().map_or(&resolved.data.profile_arn, |p| &p.arn);
     if let Some(data) = launched(state) {
         return data.profile_arn == *arn;
