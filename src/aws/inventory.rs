@@ -15,7 +15,7 @@ mod listing;
 mod nodegroups;
 mod reads;
 #[cfg(test)]
-mod stub;
+pub(crate) mod stub;
 #[cfg(test)]
 mod tests;
 mod writes;

@@ -1,4 +1,4 @@
-//! AWS as the inventory's tests need it: it counts reads, holds them back and fails them.
+//! AWS as tests of looking need it: it counts reads, holds them back and fails them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -11,16 +11,17 @@ use crate::aws::nodegroup::*;
 use crate::aws::*;
 
 #[derive(Default)]
-pub(super) struct Stub {
+pub(crate) struct Stub {
     pub data: Mutex<Data>,
 }
 
 #[derive(Default)]
-pub(super) struct Data {
+pub(crate) struct Data {
     pub groups: BTreeMap<String, ScalingGroup>,
     pub templates: BTreeMap<String, LaunchTemplate>,
     pub versions: Vec<TemplateVersion>,
     pub profiles: BTreeMap<String, InstanceProfile>,
+    pub roles: BTreeMap<String, Role>,
     pub policies: HashMap<String, Vec<String>>,
     pub parameters: HashMap<String, String>,
     pub nodegroups: HashMap<String, Nodegroup>,
@@ -240,11 +241,11 @@ impl Iam for Stub {
     async fn roles_with_policy(&self, arn: &str) -> AwsResult<Vec<String>> {
         self.read("policies", &[], |d| d.policies.get(arn).cloned().unwrap_or_default()).await
     }
-    async fn get_role(&self, _: &str) -> AwsResult<Option<Role>> {
-        unimplemented!()
+    async fn get_role(&self, name: &str) -> AwsResult<Option<Role>> {
+        self.read("role", &[], |d| d.roles.get(name).cloned()).await
     }
-    async fn get_profile(&self, _: &str) -> AwsResult<Option<InstanceProfile>> {
-        unimplemented!()
+    async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>> {
+        self.read("profile", &[], |d| d.profiles.get(name).cloned()).await
     }
     async fn attached_policies(&self, _: &str) -> AwsResult<Vec<String>> {
         unimplemented!()

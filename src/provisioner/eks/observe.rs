@@ -4,6 +4,8 @@ pub mod environment;
 mod former;
 pub mod remains;
 mod strategy;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +18,9 @@ use super::resolve::Resolved;
 use super::state::{State, Version, number};
 use super::whose;
 use crate::api::InstanceGroupStatus;
-use crate::aws::{Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin};
+use crate::aws::{
+    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
+};
 use crate::observe::{ObserveError, Observed, Observer, drains};
 use crate::provisioner::join;
 use crate::provisioner::ownership::{not_tagged, owned};
@@ -105,11 +109,18 @@ async fn proof(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroupStat
     }
     state.profile = iam.get_profile(name).await.map_err(ObserveError::Aws)?;
     let Some(profile) = &mut state.profile else { return Ok(()) };
-    if holds(profile) && state.role.is_some() {
-        profile.role.clone_from(&state.role);
+    if holds(profile) {
+        // IAM deletes no role that a profile holds: this answer lags, and whose the role is nobody knows yet.
+        let role = state.role.clone().ok_or_else(|| lagging(name))?;
+        profile.role = Some(role);
     }
     o.inventory.made_profile(profile.clone());
     Ok(())
+}
+
+fn lagging(role: &str) -> ObserveError {
+    let message = format!("the instance profile {role} holds a role that IAM does not tell of yet");
+    ObserveError::Aws(AwsError::unanswered("IAM", "GetRole", "NoSuchEntity", &message))
 }
 
 /// The profile of the group's own role, and which policies are attached to that: of those that are wanted or recorded, or

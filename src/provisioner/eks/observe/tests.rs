@@ -1,0 +1,94 @@
+//! What is seen of a group, and when nobody knows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::state;
+use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, identity};
+use crate::aws::inventory::stub::Stub;
+use crate::aws::inventory::{Ages, Inventory};
+use crate::aws::{AwsErrorKind, Cluster, InstanceProfile, NetworkObject, Role};
+use crate::cluster::{KubeCluster, fake};
+use crate::groups::GroupIndex;
+use crate::memory::Memory;
+use crate::nodes::NodeIndex;
+use crate::observe::{ObserveError, Observed, Observer};
+use crate::provisioner::eks::resolve::{Environment, Resolved, resolve};
+use crate::provisioner::eks::state::State;
+use crate::provisioner::eks::{wanted, whose};
+
+/// The group `team/web` in the cluster `demo`, with a role of its own.
+fn resolved() -> Resolved {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    let spec = json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": {
+        "clusterName": "demo", "image": "ami-00000001", "instanceType": "m5.large",
+        "subnets": ["subnet-1"], "securityGroups": ["sg-1"],
+    }}});
+    let spec = decode_spec(&spec).expect("a spec");
+    let network = |id: &str| {
+        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
+    };
+    let cluster = Cluster {
+        name: "demo".into(),
+        arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
+        version: "1.33".into(),
+        endpoint: "https://demo".into(),
+        ca: "Y2E=".into(),
+        service_cidr: "10.100.0.0/16".into(),
+        vpc: "vpc-1".into(),
+        authentication_mode: "CONFIG_MAP".into(),
+    };
+    let environment = Environment {
+        cluster: Some(cluster),
+        subnets: network("subnet-1"),
+        security_groups: network("sg-1"),
+        ..Environment::default()
+    };
+    let wanted = wanted::parse(&identity(&group), &BTreeMap::new(), &spec).expect("a group");
+    resolve(wanted, &environment, false).expect("it resolves")
+}
+
+async fn look(stub: &Arc<Stub>, map_roles: &str, status: &InstanceGroupStatus) -> Observed<State> {
+    let ages = Ages { idle: Duration::from_millis(1), fill: Duration::ZERO, ..Ages::default() };
+    let observer = Observer {
+        inventory: &Inventory::with_ages(stub.aws(), ages),
+        cluster: &KubeCluster::new(fake::client(|call| panic!("nobody asks: {call:?}")), "test"),
+        nodes: &NodeIndex::default(),
+        memory: &Memory::default(),
+        map_roles: Some(map_roles),
+        groups: &GroupIndex::default(),
+        max_age: Duration::ZERO,
+        resync: Duration::ZERO,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    state(&observer, &resolved(), status).await
+}
+
+/// GetInstanceProfile tells no tags of the role. Taken for a stranger's, the group would go by other names for good, and
+/// its first role and profile would be nobody's.
+#[tokio::test]
+async fn a_role_that_our_profile_holds_and_iam_does_not_tell_of_yet_is_nobodys_knowledge() {
+    let (stub, resolved) = (Arc::new(Stub::default()), resolved());
+    let name = resolved.names.role.clone();
+    let held = Role { id: "AROA-1".into(), name: name.clone(), arn: resolved.role_arn.clone(), tags: vec![] };
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: name.clone(),
+        arn: resolved.data.profile_arn.clone(),
+        created: None,
+        role: Some(held.clone()),
+        tags: resolved.ownership.clone(),
+    };
+    stub.edit(|d| _ = d.profiles.insert(name.clone(), profile));
+    let status = InstanceGroupStatus::default();
+    let Err(ObserveError::Aws(error)) = look(&stub, "", &status).await else { panic!("nobody knows yet") };
+    assert!(error.kind == AwsErrorKind::Unavailable && error.message.contains(&name), "{error}");
+    stub.edit(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership.clone(), ..held }));
+    let seen = look(&stub, "", &status).await.expect("it is known");
+    assert!(!whose::taken(&resolved, &seen, &status));
+}
