@@ -85,6 +85,8 @@ pub async fn state(o: &Observer<'_>, resolved: &Resolved, status: &InstanceGroup
     };
     proof(o, resolved, status, &mut state).await?;
     closer(o, resolved, status, &mut state).await?;
+    // Without a scaling group as well, or what is on record of former roles would be forgotten when it is made again.
+    state.former = former::look(o, resolved, &state, status).await?;
     Ok(state)
 }
 
@@ -223,7 +225,6 @@ async fn closer(
     if members.iter().any(|m| !m.outdated.is_empty()) {
         state.refreshing = o.inventory.refresh_active(&group.name).await.map_err(aws)?;
     }
-    state.former = former::look(o, resolved, state, status).await?;
     state.drains = drains(o, &members, &resolved.wanted.id.uid).await?;
     state.strategy = strategy::look(o, resolved, status, state, &members).await?;
     Ok(())

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::state;
 use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, identity};
+use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::stub::Stub;
 use crate::aws::inventory::{Ages, Inventory};
 use crate::aws::{AwsErrorKind, Cluster, InstanceProfile, NetworkObject, Role};
@@ -91,4 +92,17 @@ async fn a_role_that_our_profile_holds_and_iam_does_not_tell_of_yet_is_nobodys_k
     stub.edit(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership.clone(), ..held }));
     let seen = look(&stub, "", &status).await.expect("it is known");
     assert!(!whose::taken(&resolved, &seen, &status));
+}
+
+/// Else the entry of a former role would stay for ever, once somebody has deleted the scaling group.
+#[tokio::test]
+async fn entries_of_former_roles_stay_on_record_while_there_is_no_scaling_group() {
+    let (old, admitted) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/admitted");
+    let status = json!({"managed": {"authEntries": [resolved().role_arn, old], "accessEntries": [admitted]}});
+    let status = serde_json::from_value(status).expect("a status");
+    let map_roles = aws_auth::put(None, &[AuthEntry::for_nodes(old, false)]).expect("an entry").expect("a text");
+    let seen = look(&Arc::new(Stub::default()), &map_roles, &status).await.expect("it is seen");
+    assert!(seen.group.is_none());
+    assert_eq!((seen.former.auth, seen.former.access), (vec![old.to_owned()], vec![admitted.to_owned()]));
+    assert!(seen.former.auth_gone.is_empty() && seen.former.access_gone.is_empty(), "its nodes may come back");
 }
