@@ -1,6 +1,7 @@
 //! What one reconcile asks about all groups, kept up by the watch of the groups:
 //! the answer costs the same for ten groups and for ten thousand.
 
+mod legacy;
 mod line;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,9 +11,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::api::names::condition;
-use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, Stored, identity};
+use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, Stored, identity};
 use crate::auth::aws_auth::without_path;
 
+pub use legacy::{Legacy, bequeathed};
 use line::Line;
 pub use line::Queue;
 
@@ -49,6 +51,8 @@ struct Entry {
     waits: Option<(String, String)>,
     namespace: String,
     types: BTreeSet<String>,
+    /// It is being deleted, and nothing is known that would hold it.
+    leaving: bool,
 }
 
 impl Entry {
@@ -112,10 +116,11 @@ impl GroupIndex {
                 if group.status.is_none() {
                     inner.new_ones.insert(key.clone(), identity(group));
                 }
-                Entry { types: types(&group.spec), ..Entry::of(namespace, group.status.as_ref()) }
+                let entry = Entry::of(namespace, group.status.as_ref());
+                Entry { types: types(&group.spec), leaving: leaving(group), ..entry }
             }
             // It cannot go on, and lets the others pass.
-            (Err(_), Some(known)) if !guessed => Entry { waits: None, ..known },
+            (Err(_), Some(known)) if !guessed => Entry { waits: None, leaving: false, ..known },
             (Err(broken), _) => {
                 if broken.status.is_none() {
                     inner.unknown.insert(key.clone());
@@ -254,11 +259,19 @@ fn types(spec: &InstanceGroupSpec) -> BTreeSet<String> {
     named.cloned().collect()
 }
 
+fn leaving(group: &InstanceGroup) -> bool {
+    let id = identity(group);
+    id.deleting && id.finalizer && !group.status.as_ref().is_some_and(stalled)
+}
+
+fn stalled(status: &InstanceGroupStatus) -> bool {
+    status.conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true())
+}
+
 /// A group that cannot go on lets the others pass.
 fn waits(status: &InstanceGroupStatus) -> Option<(String, String)> {
     let fargate = status.fargate.as_ref()?;
-    let stalled = status.conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true());
-    if stalled { None } else { Some((fargate.cluster.clone()?, fargate.waiting_since.clone()?)) }
+    if stalled(status) { None } else { Some((fargate.cluster.clone()?, fargate.waiting_since.clone()?)) }
 }
 
 #[cfg(test)]

@@ -708,6 +708,7 @@ fn deletions_are_what_the_golden_files_hold() {
         adopted: &adopted,
         auth: std::slice::from_ref(&r.auth),
         access: &[],
+        after: None,
         timing: &timing,
         now: at(NOW),
     };
@@ -723,6 +724,12 @@ fn deletions_are_what_the_golden_files_hold() {
     hold("delete-waits-for-aws", &delete::plan(&rest(Some(&going), &[], policies)));
     hold("delete-the-rest", &delete::plan(&rest(None, &[], policies)));
     hold("delete-blocked-by-a-policy", &delete::plan(&rest(None, &[], &added)));
+    let plan = delete::plan(&delete::Input { after: Some("team/db"), ..rest(None, &[], policies) });
+    assert!(
+        plan.steps.is_empty()
+            && matches!(&plan.outcome, Outcome::Progressing { message, .. } if message.contains("team/db")),
+        "{plan:?}"
+    );
     // Its tags were damaged, or taken off: its nodes run by the role, and by the entry that lets them join.
     let standing = || world.state.group.clone().expect("a group");
     let mut tags = standing().tags;

@@ -8,7 +8,7 @@ use crate::auth::access_entries::{self, Access, Found, JoinAuth, Way};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::{AccessEntry, AccessKind, Cluster, NewAccessEntry};
 use crate::observe::{ObserveError, Observed, Observer};
-use crate::plan::Reason;
+use crate::plan::{Outcome, Phase, Reason, waiting};
 
 /// Which kinds of entry the roles of a cluster are to have.
 ///
@@ -70,6 +70,14 @@ pub async fn look(o: &Observer<'_>, asked: Asked<'_>, status: &InstanceGroupStat
         others_have_it: o.groups.others_have_entry(principal, key),
         role_id: role_id.map(str::to_owned),
     })
+}
+
+/// How a deletion stands whose entry another group that goes as well may still need.
+pub fn goes_after(other: &str) -> Outcome {
+    let message = format!(
+        "the entry of the nodes' role goes with the last group that uses it, and {other}, which does or did, is not gone yet"
+    );
+    waiting(Phase::Deleting, message)
 }
 
 /// The access entry that a group leaves behind, when it is recorded as ours, its tags prove it and no other group uses

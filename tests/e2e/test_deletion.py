@@ -147,3 +147,18 @@ def test_a_shared_roles_entry_is_there_as_long_as_someone_uses_it(tenant, unique
     second.wait_gone()
     assert arn not in tenant.cloud.map_roles()
     assert unique in tenant.cloud.snapshot()["roles"]
+
+
+def test_groups_that_go_together_take_the_entry_of_their_role_along(tenant, unique):
+    """A namespace takes all its groups at once: an entry that stayed would let in whoever makes a role of that name."""
+    arn = tenant.cloud.make_role(unique)
+    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    groups = [tenant.group(name, size=(0, 1)).wait_ready() for name in ("first", "second", "third")]
+    for group in groups:
+        group.wait(lambda g: arn in g.status()["managed"].get("authEntries", []), what="the entry on record")
+    assert tenant.cloud.map_roles().count(arn) == 1
+    for group in groups:
+        group.delete()
+    for group in groups:
+        group.wait_gone()
+    assert arn not in tenant.cloud.map_roles()

@@ -6,6 +6,7 @@ import support
 from e2e import harness, judge, managed
 from e2e.harness import FINALIZER, OWNERSHIP
 from e2e.test_fargate import manifest as fargate_manifest
+from e2e.test_fargate import originals
 
 ALONE = ("--enable-leader-election=false", "--resync-period", "5s")
 POLICY = """
@@ -15,6 +16,7 @@ metadata: {name: instance-manager, namespace: instance-manager}
 data:
   policy: |
     roles: ['*-tenants']
+    fargateNamespaces: [shared]
 """
 WAIT = 400
 TOLD = "nothing is deleted in AWS, because nothing was made for this group"
@@ -80,3 +82,15 @@ def test_a_name_and_a_role_that_the_policy_forbids_take_no_node_group_along(own_
     group = refused_and_deleted(tenant, manifest, "spec.eks-managed.configuration.nodeRole")
     assert deletes(cloud, mark) == [] and described()["status"] == "ACTIVE" and not described()["tags"]
     assert group.event("PolicyViolation", TOLD)
+
+
+@pytest.mark.private
+def test_what_the_other_controller_made_goes_though_its_spec_is_refused_by_now(own_cloud, start_controller):
+    """The refusal takes the place of the status that told of the profile: it would go on taking pods, and nobody would know."""
+    cloud = own_cloud(config=POLICY)
+    tenant = harness.Tenant(cloud, start_controller(cloud, *ALONE))
+    name = originals(tenant)
+    selectors = [{"namespace": tenant.namespace}, {"namespace": "kube-system"}]
+    group = refused_and_deleted(tenant, fargate_manifest(tenant, "web", selectors=selectors), "spec.eks-fargate.selectors[1].namespace")
+    assert name not in cloud.snapshot()["fargate"] and f"{name}-role" not in cloud.snapshot()["roles"]
+    assert not group.event("PolicyViolation", TOLD)

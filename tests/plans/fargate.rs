@@ -70,12 +70,13 @@ struct World {
     state: State,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
+    after: Option<&'static str>,
     now: jiff::Timestamp,
 }
 
 impl World {
     fn plan(&self) -> Plan {
-        let World { resolved, state, status, lock, now } = self;
+        let World { resolved, state, status, lock, now, .. } = self;
         plan(&Input { resolved, state, status, lock: *lock, retention: 2, timing: &Timing::default(), now: *now })
     }
 
@@ -197,7 +198,8 @@ fn fresh(extra: &str) -> World {
         tagging_rests: false,
         queue: Queue::default(),
     };
-    World { resolved: resolved(extra), state, status: InstanceGroupStatus::default(), lock: None, now: at(NOW) }
+    let status = InstanceGroupStatus::default();
+    World { resolved: resolved(extra), state, status, lock: None, after: None, now: at(NOW) }
 }
 
 /// A converged group.
@@ -621,6 +623,7 @@ fn delete_by(
         role_in_use,
         auth: &auth,
         access: &[],
+        after: world.after,
         queue: Queue::default(),
         status: &world.status,
         timing: &Timing::default(),
@@ -719,6 +722,8 @@ fn a_deletion_takes_one_profile_after_the_other_and_then_the_rest() {
     let names: Vec<_> = kept.steps.iter().map(|p| p.step.name()).collect();
     assert_eq!(names, ["RemoveAuthEntry", "RemoveFinalizer"]);
     assert!(kept.events.iter().any(|told| told.warning && told.message.contains("fargate-role stays")), "{kept:?}");
+    let plan = farewell(&world.clone().with(|w| w.after = Some("team/db")), &[], Some(&role));
+    assert!(plan.steps.is_empty() && matches!(plan.outcome, Outcome::Progressing { phase: Phase::Deleting, .. }));
     let theirs = FormerRole { inline: vec!["theirs".into()], ..role };
     let plan = farewell(&world, &[], Some(&theirs));
     assert_eq!(blocked(&plan).0, Reason::NotOurs);

@@ -20,6 +20,7 @@ use crate::plan::{
     Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Told, waiting,
 };
 use crate::provisioner::GroupId;
+use crate::provisioner::join::goes_after;
 use crate::provisioner::ownership::{self, Claim, claim, owned, proven};
 use crate::provisioner::rotation::{contested, named};
 use crate::timing::Timing;
@@ -59,6 +60,8 @@ pub struct Input<'a> {
     pub auth: &'a [AuthEntry],
     /// Our access entries that nothing else uses.
     pub access: &'a [AccessEntry],
+    /// A group that has to be gone before an entry that both need may go.
+    pub after: Option<&'a str>,
     /// How many nodes may go at once is everyone; how long things take.
     pub timing: &'a Timing,
     /// The moment of the decision.
@@ -199,6 +202,9 @@ fn drain(input: &Input, group: &ScalingGroup) -> rolling_update::Decision {
 
 /// With the scaling group gone: the way to join, the template, the profile, the role, the finalizer.
 fn rest(input: &Input, draft: &mut Draft) {
+    if let Some(other) = input.after {
+        return draft.decide(goes_after(other));
+    }
     for entry in input.auth {
         draft.step(JoinStep::RemoveAuthEntry(entry.clone()));
     }

@@ -114,6 +114,7 @@ impl Provisioner for Eks {
             adopted: &managed.adopted.clone().unwrap_or_default(),
             auth: &left.auth,
             access: &left.access,
+            after: left.after.as_deref(),
             timing: &settings.timing,
             now: o.now,
         }))

@@ -17,6 +17,7 @@ use crate::aws::{AccessEntry, Tag};
 use crate::groups::Queue;
 use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Told, waiting};
 use crate::problem::{self, Problem, sentence};
+use crate::provisioner::join::goes_after;
 use crate::provisioner::ownership::untaggable;
 use crate::provisioner::{GroupId, never_accepted};
 use crate::timing::Timing;
@@ -43,6 +44,8 @@ pub struct Input<'a> {
     pub auth: &'a [AuthEntry],
     /// Our access entries that nothing else uses.
     pub access: &'a [AccessEntry],
+    /// A group that has to be gone before an entry that both need may go.
+    pub after: Option<&'a str>,
     /// AWS refused to tag the profile that another controller made, less than a resync period ago.
     pub tagging_rests: bool,
     /// Where it stands among the groups of the cluster that wait for EKS.
@@ -160,6 +163,9 @@ pub fn nothing(id: &GroupId) -> Plan {
 
 /// With the profiles gone: the way to join, the role, the finalizer.
 fn rest(input: &Input, draft: &mut Draft) {
+    if let Some(other) = input.after {
+        return draft.decide(goes_after(other));
+    }
     for entry in input.auth {
         draft.step(JoinStep::RemoveAuthEntry(entry.clone()));
     }

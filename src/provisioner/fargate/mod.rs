@@ -107,6 +107,7 @@ impl Provisioner for Fargate {
             role_in_use: left.role_in_use.as_deref(),
             auth: &left.auth,
             access: &left.access,
+            after: left.after.as_deref(),
             tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),
             queue: left.queue,
             status,

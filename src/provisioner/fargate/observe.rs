@@ -14,7 +14,7 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
-use crate::groups::Queue;
+use crate::groups::{Queue, bequeathed};
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::provisioner::ownership::{foreign, owned, taken_over};
 use crate::provisioner::{GroupId, join};
@@ -72,7 +72,7 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         role_ready,
         role: found,
         join: join::look(o, asked, status).await?,
-        former_access: former_access(o, &r.wanted.id, &r.wanted.cluster, Some(&r.role_arn), status).await?,
+        former_access: former_access(o, r, status).await?,
         former_auth: former_auth(o, &r.wanted.id, recorded.filter(|arn| **arn != r.role_arn)),
         former_role: None,
         derived_role_shared: o.groups.shares_role(&r.derived_role_arn, &key),
@@ -151,20 +151,18 @@ async fn profiles(
 /// Entries of ours for roles that the group no longer uses, nor any other.
 fn former_auth<'r>(o: &Observer<'_>, id: &GroupId, roles: impl Iterator<Item = &'r String>) -> Vec<AuthEntry> {
     let roles: BTreeSet<_> = roles.filter(|arn| !o.groups.shares_role(arn, &id.key())).collect();
-    let entries = roles.into_iter().map(|arn| AuthEntry::for_pods(arn));
-    entries.filter(|entry| aws_auth::state(o.map_roles, entry) == EntryState::Present).collect()
+    roles.into_iter().filter_map(|arn| entry(o, arn)).collect()
 }
 
-async fn former_access(
-    o: &Observer<'_>,
-    id: &GroupId,
-    cluster: &str,
-    present: Option<&String>,
-    status: &InstanceGroupStatus,
-) -> Observed<Vec<AccessEntry>> {
-    let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| Some(*arn) != present);
-    let key = id.key();
-    let left = recorded.map(|principal| join::left(o, &key, cluster, principal, status));
+/// A role's entry in aws-auth, when it says what the controller writes.
+fn entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
+    Some(AuthEntry::for_pods(role_arn)).filter(|entry| aws_auth::state(o.map_roles, entry) == EntryState::Present)
+}
+
+async fn former_access(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus) -> Observed<Vec<AccessEntry>> {
+    let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| **arn != r.role_arn);
+    let key = r.wanted.id.key();
+    let left = recorded.map(|principal| join::left(o, &key, &r.wanted.cluster, principal, status));
     Ok(try_join_all(left).await?.into_iter().flatten().collect())
 }
 
@@ -204,6 +202,8 @@ pub struct Remains {
     pub auth: Vec<AuthEntry>,
     /// The same of access entries.
     pub access: Vec<AccessEntry>,
+    /// A group that has to be gone before.
+    pub after: Option<String>,
     /// Where it stands among the groups of the cluster that wait for EKS.
     pub queue: Queue,
 }
@@ -231,6 +231,7 @@ pub async fn remains(
         role_in_use: None,
         auth: Vec::new(),
         access: Vec::new(),
+        after: None,
         queue: queue(o, id, cluster, status),
     };
     if let Some(profile) = &remains.profiles.untagged {
@@ -253,8 +254,16 @@ pub async fn remains(
     // The entry of a role that goes, goes along, whoever wrote it.
     let own = |arn: &&String| both.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
-    let recorded = status.managed.iter().flat_map(|m| &m.auth_entries);
-    remains.auth = former_auth(o, id, recorded.chain(own));
-    remains.access = former_access(o, id, cluster, None, status).await?;
+    let (groups, key, managed) = (o.groups, id.key(), status.managed.iter());
+    let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
+    let there = roles.into_iter().filter(|arn| entry(o, arn).is_some());
+    let (auth, before) = bequeathed(there, |arn| groups.legacy(arn, &groups.authorised_by(arn, &key), &key));
+    remains.auth = auth.into_iter().filter_map(|arn| entry(o, arn)).collect();
+    let recorded = managed.flat_map(|m| &m.access_entries);
+    let (access, after) = bequeathed(recorded, |arn| groups.legacy(arn, &groups.admitted_by(arn, &key), &key));
+    for arn in access {
+        remains.access.extend(join::left(o, &key, cluster, arn, status).await?);
+    }
+    remains.after = before.or(after);
     Ok(remains)
 }

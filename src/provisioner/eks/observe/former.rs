@@ -1,5 +1,7 @@
 //! Looks at what roles that were in use before have left.
 
+use std::collections::BTreeSet;
+
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
 use crate::observe::{Observed, Observer};
@@ -17,13 +19,16 @@ pub async fn look(
 ) -> Observed<Former> {
     let managed = status.managed.clone().unwrap_or_default();
     let (key, mut found) = (resolved.wanted.id.key(), Former::default());
-    let needed = |arn: &str| o.groups.shares_role(arn, &key) || !settled(resolved, state, status, o.now);
+    let needed = |arn: &str, others: &BTreeSet<String>| {
+        o.groups.shares_role(arn, &key) || o.groups.any_leaving(others) || !settled(resolved, state, status, o.now)
+    };
     for arn in managed.auth_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
         let entry = entry(o, &arn);
         if entry.is_none() && aws_auth::state(o.map_roles, &AuthEntry::for_nodes(&arn, false)) == EntryState::Absent {
             continue;
         }
-        match fate(needed(&arn), &o.groups.authorised_by(&arn, &key), &key) {
+        let others = o.groups.authorised_by(&arn, &key);
+        match fate(needed(&arn, &others), &others, &key) {
             Fate::Handed => continue,
             Fate::Stays => {}
             Fate::Goes => found.auth_gone.extend(entry),
@@ -31,7 +36,8 @@ pub async fn look(
         found.auth.push(arn);
     }
     for arn in managed.access_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
-        match fate(needed(&arn), &o.groups.admitted_by(&arn, &key), &key) {
+        let others = o.groups.admitted_by(&arn, &key);
+        match fate(needed(&arn, &others), &others, &key) {
             Fate::Handed => continue,
             Fate::Stays => {}
             Fate::Goes => match join::left(o, &key, &resolved.wanted.cluster, &arn, status).await? {

@@ -7,6 +7,7 @@ use super::former;
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
+use crate::groups::bequeathed;
 use crate::observe::{ObserveError, Observed, Observer, drains};
 use crate::provisioner::eks::names::GroupNames;
 use crate::provisioner::eks::resolve::Names;
@@ -67,6 +68,8 @@ pub struct Remains {
     pub auth: Vec<AuthEntry>,
     /// The same of access entries.
     pub access: Vec<AccessEntry>,
+    /// A group that has to be gone before.
+    pub after: Option<String>,
 }
 
 /// Looks at what is left of a group.
@@ -95,6 +98,7 @@ pub async fn remains(
         profile: None,
         auth: vec![],
         access: vec![],
+        after: None,
         group,
     };
     if remains.group.as_ref().is_some_and(|g| owned(&g.tags, ownership)) {
@@ -114,11 +118,15 @@ pub async fn remains(
     let own = remains.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
     let managed = status.managed.iter();
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
-    let key = id.key();
-    let alone = |arn: &&String| !o.groups.shares_role(arn, &key) && o.groups.authorised_by(arn, &key).is_empty();
-    remains.auth = roles.into_iter().filter(alone).filter_map(|arn| former::entry(o, arn)).collect();
-    for arn in managed.flat_map(|m| &m.access_entries).filter(|arn| o.groups.admitted_by(arn, &key).is_empty()) {
+    let (groups, key) = (o.groups, id.key());
+    let there = roles.into_iter().filter(|arn| former::entry(o, arn).is_some());
+    let (auth, before) = bequeathed(there, |arn| groups.legacy(arn, &groups.authorised_by(arn, &key), &key));
+    remains.auth = auth.into_iter().filter_map(|arn| former::entry(o, arn)).collect();
+    let recorded = managed.flat_map(|m| &m.access_entries);
+    let (access, after) = bequeathed(recorded, |arn| groups.legacy(arn, &groups.admitted_by(arn, &key), &key));
+    for arn in access {
         remains.access.extend(join::left(o, &key, &ownership[0].value, arn, status).await?);
     }
+    remains.after = before.or(after);
     Ok(remains)
 }
