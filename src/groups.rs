@@ -14,7 +14,7 @@ use crate::api::names::condition;
 use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, Stored, identity};
 use crate::auth::aws_auth::without_path;
 
-pub use legacy::{Legacy, bequeathed};
+pub use legacy::{Fate, Legacy, bequeathed, fate};
 use line::Line;
 pub use line::Queue;
 

@@ -4,6 +4,27 @@ use std::collections::BTreeSet;
 
 use super::GroupIndex;
 
+/// What becomes of the entry of a role that a living group used before.
+#[derive(Debug, PartialEq)]
+pub enum Fate {
+    /// Somebody may need it.
+    Stays,
+    /// Nobody does.
+    Goes,
+    /// Another group has it on record, and takes it out.
+    Handed,
+}
+
+/// Of groups that all left a role, the last by name takes its entry out, once the others need it no more.
+pub fn fate(needed: bool, others: &BTreeSet<String>, key: &str) -> Fate {
+    match others.last() {
+        _ if needed => Fate::Stays,
+        Some(last) if last.as_str() > key => Fate::Handed,
+        Some(_) => Fate::Stays,
+        None => Fate::Goes,
+    }
+}
+
 /// What becomes of a role's entry when one of its groups goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Legacy {
@@ -87,6 +108,16 @@ mod tests {
         Legacy::After(format!("team/{name}"))
     }
 
+    /// With two of them at once, neither may leave it to the other.
+    #[test]
+    fn of_groups_that_left_a_role_exactly_one_takes_its_entry_out() {
+        let others = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
+        assert_eq!(fate(false, &others(&[]), "team/b"), Fate::Goes);
+        assert_eq!(fate(true, &others(&[]), "team/b"), Fate::Stays);
+        assert_eq!(fate(true, &others(&["team/c"]), "team/b"), Fate::Stays);
+        assert_eq!(fate(false, &others(&["team/a"]), "team/b"), Fate::Stays, "team/a may need it");
+        assert_eq!(fate(false, &others(&["team/a", "team/c"]), "team/b"), Fate::Handed);
+    }
     /// With a namespace all its groups go at once: the entry must not outlast them, nor go from under nodes that drain.
     #[test]
     fn of_groups_that_go_together_the_last_takes_the_entry_out_once_the_others_are_gone() {

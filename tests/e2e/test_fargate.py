@@ -198,15 +198,12 @@ def test_what_eks_would_refuse_is_named_before_it_is_asked(fargate):
 def originals(tenant):
     """The name of the profile that the other controller would have made for the group web; made with its role."""
     cloud = tenant.cloud
-    eks, iam = cloud.boto("eks"), cloud.boto("iam")
+    eks = cloud.boto("eks")
     number = 0xCBF29CE484222325
     for byte in f"demo-{tenant.namespace}-web".encode():
         number = ((number ^ byte) * 0x100000001B3) % 2**64
     name = f"fargate-demo-{number}"
-    trust = {"Effect": "Allow", "Principal": {"Service": "eks-fargate-pods.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-    arn = iam.create_role(RoleName=f"{name}-role", AssumeRolePolicyDocument=document)["Role"]["Arn"]
-    iam.attach_role_policy(RoleName=f"{name}-role", PolicyArn="arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy")
+    arn = execution_role(cloud, f"{name}-role")
     subnets = [s["SubnetId"] for s in cloud.boto("ec2").describe_subnets(Filters=[{"Name": "tag:Name", "Values": SUBNETS}])["Subnets"] if s["VpcId"]]
     mine = set(eks.describe_cluster(name="demo")["cluster"]["resourcesVpcConfig"]["subnetIds"])
     call = {
@@ -263,6 +260,37 @@ def test_a_role_that_is_in_use_all_the_same_stays(fargate):
         group.delete()
         group.wait_gone()
     assert own not in cloud.snapshot()["roles"] and attached() == policies
+
+
+def execution_role(cloud, name):
+    """The ARN of a role that pods may start by."""
+    trust = {"Effect": "Allow", "Principal": {"Service": "eks-fargate-pods.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    iam = cloud.boto("iam")
+    arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+    iam.attach_role_policy(RoleName=name, PolicyArn="arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy")
+    return arn
+
+
+def test_a_role_that_all_groups_leave_lets_their_pods_in_until_the_last_has_left(fargate):
+    """Another default for the role is one line of the admin's: pods of groups that wait must not lose the cluster meanwhile."""
+    cloud = fargate.cloud
+    old, new = (execution_role(cloud, f"{fargate.namespace}-{name}") for name in ("old", "new"))
+    one, two = (
+        fargate.apply(manifest(fargate, name, podExecutionRoleArn=old, selectors=[{"namespace": f"{fargate.namespace}-{name}"}]))
+        for name in ("one", "two")
+    )
+    for group in (one, two):
+        group.wait_ready()
+    two.annotate(lock_upgrades="true")
+    for group in (one, two):
+        change(group, podExecutionRoleArn=new)
+    two.wait_state("Locked")
+    one.wait(lambda g: g.state() == "Ready" and the_profile(g)["podExecutionRoleArn"] == new, what="its new profile alone")
+    assert len(profiles(two)) == 2 and old in cloud.map_roles()
+    two.annotate(lock_upgrades=None)
+    two.wait(lambda _: old not in cloud.map_roles(), what="the entry of the role that nobody has")
+    assert the_profile(two)["podExecutionRoleArn"] == new and new in cloud.map_roles()
 
 
 SOON = ("--resync-period", "5s")

@@ -192,6 +192,8 @@ fn fresh(extra: &str) -> World {
             role_id: None,
         },
         former_auth: vec![],
+        kept_auth: vec![],
+        kept_access: vec![],
         former_access: vec![],
         former_role: None,
         derived_role_shared: false,
@@ -514,6 +516,36 @@ fn a_role_that_is_named_takes_the_place_of_ours_which_then_goes() {
     });
     world.state.former_auth = vec![r.auth];
     assert_eq!(world.names(), ["RemoveAuthEntry", "DetachPolicy", "DeleteRole"]);
+}
+
+/// When all groups leave a role at once, the profiles of those that wait for their turn serve pods by it still: a record
+/// that was dropped now would leave the entry for good.
+#[test]
+fn entries_of_a_former_role_that_other_groups_may_need_stay_on_record() {
+    let old = "arn:aws:iam::1:role/old".to_owned();
+    let recorded = |world: &World| {
+        let managed = world.status.managed.clone().expect("a record");
+        (managed.auth_entries.contains(&old), managed.access_entries.contains(&old))
+    };
+    let mut world = plain().wants("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/given'}");
+    for _ in 0..4 {
+        let plan = world.plan();
+        world.apply(&plan);
+        world.time_passes();
+    }
+    let managed = world.status.managed.as_mut().expect("a record");
+    managed.auth_entries.push(old.clone());
+    managed.access_entries.push(old.clone());
+    (world.state.kept_auth, world.state.kept_access) = (vec![old.clone()], vec![old.clone()]);
+    assert_eq!(world.names(), Vec::<&str>::new());
+    (world.state.kept_auth, world.state.kept_access) = (vec![old.clone()], vec![]);
+    let plan = world.plan();
+    world.apply(&plan);
+    assert_eq!(recorded(&world), (true, false));
+    world.state.kept_auth = vec![];
+    let plan = world.plan();
+    world.apply(&plan);
+    assert_eq!(recorded(&world), (false, false), "nobody needs it any more");
 }
 
 /// Its pods could start no longer.

@@ -1,8 +1,6 @@
 //! Roles that the group's nodes joined by before. Their entries go when no node needs them any more: one that stayed would
 //! let in whoever makes a role of that name. Pure.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 
 use super::input::Input;
@@ -13,27 +11,6 @@ use super::warm;
 use crate::api::InstanceGroupStatus;
 use crate::aws::AccessEntry;
 use crate::plan::{Draft, Drift, JoinStep};
-
-/// What becomes of one entry.
-#[derive(Debug, PartialEq)]
-pub enum Fate {
-    /// Somebody may need it.
-    Stays,
-    /// Nobody does.
-    Goes,
-    /// Another group has it on record, and takes it out.
-    Handed,
-}
-
-/// Of groups that all left a role, the last by name takes its entry out, once the others need it no more.
-pub fn fate(needed: bool, others: &BTreeSet<String>, key: &str) -> Fate {
-    match others.last() {
-        _ if needed => Fate::Stays,
-        Some(last) if last.as_str() > key => Fate::Handed,
-        Some(_) => Fate::Stays,
-        None => Fate::Goes,
-    }
-}
 
 /// Whether everything that the group runs or launches has the role that is wanted now.
 pub fn settled(resolved: &Resolved, state: &State, status: &InstanceGroupStatus, now: Timestamp) -> bool {
@@ -58,21 +35,5 @@ pub fn retire(input: &Input, draft: &mut Draft) {
     for AccessEntry { principal, .. } in &input.state.former.access_gone {
         let step = JoinStep::RemoveAccessEntry { cluster: r.wanted.cluster.clone(), principal: principal.clone() };
         draft.because(step, because(principal));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// With two of them at once, neither may leave it to the other.
-    #[test]
-    fn of_groups_that_left_a_role_exactly_one_takes_its_entry_out() {
-        let others = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
-        assert_eq!(fate(false, &others(&[]), "team/b"), Fate::Goes);
-        assert_eq!(fate(true, &others(&[]), "team/b"), Fate::Stays);
-        assert_eq!(fate(true, &others(&["team/c"]), "team/b"), Fate::Stays);
-        assert_eq!(fate(false, &others(&["team/a"]), "team/b"), Fate::Stays, "team/a may need it");
-        assert_eq!(fate(false, &others(&["team/a", "team/c"]), "team/b"), Fate::Handed);
     }
 }

@@ -14,7 +14,7 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
-use crate::groups::{Queue, bequeathed};
+use crate::groups::{Fate, Queue, bequeathed, fate};
 use crate::observe::{ObserveError, Observed, Observer};
 use crate::provisioner::ownership::{foreign, owned, taken_over};
 use crate::provisioner::{GroupId, join};
@@ -67,15 +67,22 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
         own_role: r.own_role,
         role_id: role_id.as_deref(),
     };
+    let before = recorded.filter(|arn| **arn != r.role_arn);
+    let (going, kept_auth) = former(o, &r.wanted.id, before, |arn, key| o.groups.authorised_by(arn, key));
+    let (former_access, kept_access) = former_access(o, r, status).await?;
     let mut state = State {
         profiles,
         role_ready,
         role: found,
         join: join::look(o, asked, status).await?,
-        former_access: former_access(o, r, status).await?,
-        former_auth: former_auth(o, &r.wanted.id, recorded.filter(|arn| **arn != r.role_arn)),
+        former_access,
+        former_auth: going.into_iter().filter_map(|arn| entry(o, arn)).collect(),
+        kept_auth,
+        kept_access,
         former_role: None,
-        derived_role_shared: o.groups.shares_role(&r.derived_role_arn, &key),
+        derived_role_shared: o.groups.shares_role(&r.derived_role_arn, &key)
+            || !o.groups.authorised_by(&r.derived_role_arn, &key).is_empty()
+            || !o.groups.admitted_by(&r.derived_role_arn, &key).is_empty(),
         tagging_rests: o.memory.tagging_rests(&r.wanted.id.key(), o.resync, o.now),
         queue: queue(o, &r.wanted.id, &r.wanted.cluster, status),
     };
@@ -148,10 +155,25 @@ async fn profiles(
     Ok(try_join_all(found).await.map_err(aws)?.into_iter().flatten().collect())
 }
 
-/// Entries of ours for roles that the group no longer uses, nor any other.
-fn former_auth<'r>(o: &Observer<'_>, id: &GroupId, roles: impl Iterator<Item = &'r String>) -> Vec<AuthEntry> {
-    let roles: BTreeSet<_> = roles.filter(|arn| !o.groups.shares_role(arn, &id.key())).collect();
-    roles.into_iter().filter_map(|arn| entry(o, arn)).collect()
+/// Of former roles those whose entry goes, and those whose entry stays, and on record: other groups that left the role as
+/// well may have pods by it still.
+fn former<'r>(
+    o: &Observer<'_>,
+    id: &GroupId,
+    roles: impl Iterator<Item = &'r String>,
+    recorded: impl Fn(&str, &str) -> BTreeSet<String>,
+) -> (Vec<&'r String>, Vec<String>) {
+    let (key, mut going, mut kept) = (id.key(), Vec::new(), Vec::new());
+    for arn in roles.collect::<BTreeSet<_>>() {
+        let others = recorded(arn, &key);
+        let needed = o.groups.shares_role(arn, &key) || o.groups.any_leaving(&others);
+        match fate(needed, &others, &key) {
+            Fate::Goes => going.push(arn),
+            Fate::Stays => kept.push(arn.clone()),
+            Fate::Handed => {}
+        }
+    }
+    (going, kept)
 }
 
 /// A role's entry in aws-auth, when it says what the controller writes.
@@ -159,11 +181,16 @@ fn entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
     Some(AuthEntry::for_pods(role_arn)).filter(|entry| aws_auth::state(o.map_roles, entry) == EntryState::Present)
 }
 
-async fn former_access(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus) -> Observed<Vec<AccessEntry>> {
+async fn former_access(
+    o: &Observer<'_>,
+    r: &Resolved,
+    status: &InstanceGroupStatus,
+) -> Observed<(Vec<AccessEntry>, Vec<String>)> {
     let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| **arn != r.role_arn);
+    let (going, kept) = former(o, &r.wanted.id, recorded, |arn, key| o.groups.admitted_by(arn, key));
     let key = r.wanted.id.key();
-    let left = recorded.map(|principal| join::left(o, &key, &r.wanted.cluster, principal, status));
-    Ok(try_join_all(left).await?.into_iter().flatten().collect())
+    let left = going.into_iter().map(|principal| join::left(o, &key, &r.wanted.cluster, principal, status));
+    Ok((try_join_all(left).await?.into_iter().flatten().collect(), kept))
 }
 
 fn queue(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> Queue {

@@ -56,10 +56,12 @@ pub fn retire(input: &Input, making: &mut Making) {
     }
     let Some(managed) = making.next.managed.as_mut() else { return };
     if input.state.former_auth.is_empty() {
-        managed.auth_entries.retain(|arn| *arn == input.resolved.role_arn);
+        let kept = &input.state.kept_auth;
+        managed.auth_entries.retain(|arn| *arn == input.resolved.role_arn || kept.contains(arn));
     }
     if input.state.former_access.is_empty() {
-        managed.access_entries.retain(|arn| *arn == input.resolved.role_arn);
+        let kept = &input.state.kept_access;
+        managed.access_entries.retain(|arn| *arn == input.resolved.role_arn || kept.contains(arn));
     }
     if input.resolved.uses_derived_role() || input.state.derived_role_shared {
         return;

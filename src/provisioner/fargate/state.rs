@@ -25,6 +25,10 @@ pub struct State {
     pub former_auth: Vec<AuthEntry>,
     /// The same of access entries.
     pub former_access: Vec<AccessEntry>,
+    /// Former roles whose entry in aws-auth stays, and on record: other groups may need it.
+    pub kept_auth: Vec<String>,
+    /// Former roles whose access entry stays likewise.
+    pub kept_access: Vec<String>,
     /// The role of our own that was in use before the spec named another one.
     pub former_role: Option<FormerRole>,
     /// Another group uses the role that was derived for this one.

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
+use crate::groups::{Fate, fate};
 use crate::observe::{Observed, Observer};
-use crate::provisioner::eks::former::{Fate, fate, settled};
+use crate::provisioner::eks::former::settled;
 use crate::provisioner::eks::resolve::Resolved;
 use crate::provisioner::eks::state::{Former, State};
 use crate::provisioner::join;
