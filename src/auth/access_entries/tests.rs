@@ -36,15 +36,19 @@ fn found(auth: EntryState, access: Access) -> Found {
     Found { auth_is_ours, auth, windows: false, access, shared, others_have_it, role_id }
 }
 
-fn decided(way: Way, found: &Found, change: impl FnOnce(&mut Joining)) -> (Vec<&'static str>, Option<String>) {
-    let entry = AuthEntry::for_nodes(ROLE, false);
-    let wanted = NewAccessEntry {
+fn linux() -> NewAccessEntry {
+    NewAccessEntry {
         cluster: "demo".into(),
         principal: ROLE.into(),
         kind: AccessKind::Ec2Linux,
         own_role: true,
         tags: vec![],
-    };
+    }
+}
+
+fn decided(way: Way, found: &Found, change: impl FnOnce(&mut Joining)) -> (Vec<&'static str>, Option<String>) {
+    let entry = AuthEntry::for_nodes(ROLE, false);
+    let wanted = linux();
     let mut joining = Joining {
         way,
         entry: &entry,
@@ -214,13 +218,7 @@ fn a_role_that_iam_does_not_know_yet_waits() {
 #[test]
 fn the_role_is_remembered_once_its_own_entry_was_seen() {
     let entry = AuthEntry::for_nodes(ROLE, false);
-    let wanted = NewAccessEntry {
-        cluster: "demo".into(),
-        principal: ROLE.into(),
-        kind: AccessKind::Ec2Linux,
-        own_role: true,
-        tags: vec![],
-    };
+    let wanted = linux();
     let told = |of: Option<&str>| {
         let access =
             Access::Present { kind: "EC2_LINUX".into(), ours: true, created: None, role_id: of.map(str::to_owned) };
