@@ -1,11 +1,13 @@
 """What tests use to start a local cloud, to talk to it and to wait for it."""
 
+import functools
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -15,6 +17,15 @@ from localcloud import procs
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 START_TIMEOUT = 900  # a first start builds the control plane
+_thread = threading.local()
+
+
+def session():
+    """This thread's HTTP session. It keeps connections open: a TLS handshake costs more than most requests."""
+    if not hasattr(_thread, "session"):
+        _thread.session = requests.Session()
+        _thread.session.trust_env = False
+    return _thread.session
 
 
 def eventually(check, timeout=60, message=None):
@@ -52,10 +63,14 @@ class Cloud:
 
     def api(self, method, path, body=None, token=None, content_type="application/json"):
         """One request to the API server, as the administrator unless another `token` is given."""
-        ca = json.loads(pathlib.Path(self["kubeconfig"]).read_text())["clusters"][0]["cluster"]["certificate-authority"]
         headers = {"Authorization": f"Bearer {token or self['admin_token']}", "Content-Type": content_type}
         data = None if body is None else json.dumps(body)
-        return requests.request(method, self["apiserver"] + path, headers=headers, data=data, verify=ca, timeout=30)
+        return session().request(method, self["apiserver"] + path, headers=headers, data=data, verify=self.certificate_authority, timeout=30)
+
+    @functools.cached_property
+    def certificate_authority(self):
+        """The path of the certificate that the API server shows."""
+        return json.loads(pathlib.Path(self["kubeconfig"]).read_text())["clusters"][0]["cluster"]["certificate-authority"]
 
     def get(self, path):
         """The object at `path`, or None when there is none."""

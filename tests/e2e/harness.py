@@ -4,7 +4,9 @@ The judges read the simulator's log and the API server's audit log, never what t
 """
 
 import base64
+import bisect
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -57,13 +59,11 @@ class Cloud(support.Cloud):
 
     def boto(self, service, key="person"):
         """A client of one AWS service, as a person's, or with another access key."""
-        endpoint = {"endpoint_url": self["aws_endpoint"], "region_name": self["region"]}
-        keys = {"aws_access_key_id": key, "aws_secret_access_key": "local"}
-        return boto3.client(service, **endpoint, **keys, config=Config(retries={"max_attempts": 2}))
+        return aws_client(service, self["aws_endpoint"], self["region"], key)
 
     def control(self, method, name, **body):
         """Asks the simulator's control endpoint, see deploy/local/aws/control.py."""
-        answer = requests.request(method, f"{self['control']}/{name}", json=body, timeout=60)
+        answer = support.session().request(method, f"{self['control']}/{name}", json=body, timeout=60)
         assert answer.ok, answer.text
         return answer.json()
 
@@ -82,7 +82,8 @@ class Cloud(support.Cloud):
 
     def aws_events(self, after=0):
         """The simulator's log from the line after `after` on, in order; see deploy/local/aws/log.py."""
-        return [line for line in judge.lines(self["aws_log"]) if line["seq"] > after]
+        lines = judge.lines(self["aws_log"])
+        return lines[bisect.bisect_right(lines, after, key=lambda line: line["seq"]) :]
 
     def now(self):
         """The number of the last line in the simulator's log, for `aws_events(after=...)`."""
@@ -102,6 +103,14 @@ class Cloud(support.Cloud):
             if answer.status_code != 409:
                 assert answer.ok, answer.text
                 return answer.json()
+
+    def server_side_apply(self, document):
+        """Does to a namespaced object what `kubectl apply --server-side --force-conflicts` does, without its start."""
+        version, metadata = document["apiVersion"], document["metadata"]
+        collection = f"/{'apis' if '/' in version else 'api'}/{version}/namespaces/{metadata['namespace']}/{document['kind'].lower()}s"
+        query = "fieldManager=kubectl&fieldValidation=Strict&force=true"
+        answer = self.api("PATCH", f"{collection}/{metadata['name']}?{query}", document, content_type="application/apply-patch+yaml")
+        assert answer.ok, answer.text
 
     def install(self, config=BASIC):
         """Applies the boundaries that tests begin with: a file, or text."""
@@ -136,6 +145,13 @@ class Cloud(support.Cloud):
         """The text of mapRoles in kube-system/aws-auth, empty without it."""
         found = self.get(AWS_AUTH)
         return (found or {}).get("data", {}).get("mapRoles", "")
+
+
+@functools.cache
+def aws_client(service, endpoint, region, key):
+    """A client of one AWS service. Clients are kept: making one reads the whole model of the service."""
+    keys = {"aws_access_key_id": key, "aws_secret_access_key": "local"}
+    return boto3.client(service, endpoint_url=endpoint, region_name=region, **keys, config=Config(retries={"max_attempts": 2}))
 
 
 # --- the controller -------------------------------------------------------------------------------
@@ -261,8 +277,7 @@ class Tenant:
         documents = [manifest] if isinstance(manifest, dict) else [d for d in yaml.safe_load_all(manifest) if d]
         for document in documents:
             document.setdefault("metadata", {})["namespace"] = self.namespace
-        text = "\n---\n".join(json.dumps(document) for document in documents)
-        self.cloud.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+            self.cloud.server_side_apply(document)
         found = [Group(self, d["metadata"]["name"]) for d in documents if d["kind"] == "InstanceGroup"]
         return found[0] if len(found) == 1 else found or None
 

@@ -1,16 +1,49 @@
 """Judgements from the simulator's log and the API server's audit log alone."""
 
+import functools
 import json
-import pathlib
+import threading
 
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
 ENDED = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "gone")
 
 
+class Line(dict):
+    """One line of a log."""
+
+    @functools.cached_property
+    def params_text(self):
+        """The parameters of an AWS call as JSON, for a search for names."""
+        return json.dumps(self.get("params", {}))
+
+
+class Log:
+    """A log file whose lines are JSON objects. It grows, and each of its lines is read once."""
+
+    def __init__(self, path):
+        self._path = path
+        self._position = 0
+        self._lines = []
+        self._lock = threading.Lock()
+
+    def lines(self):
+        """All complete lines. A line that is still being written is left for later."""
+        with self._lock, open(self._path, "rb") as file:
+            file.seek(self._position)
+            complete = file.read().rpartition(b"\n")[0]
+            if complete:
+                self._position += len(complete) + 1
+                self._lines += [Line(json.loads(line)) for line in complete.split(b"\n")]
+            return self._lines[:]
+
+
+log = functools.cache(Log)
+"""The log at a path, one for this process."""
+
+
 def lines(path):
-    """The complete lines of a log, each a JSON object; a line that is still being written is left for later."""
-    text = pathlib.Path(path).read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    """The complete lines of the log at `path`."""
+    return log(path).lines()
 
 
 def of_group(events, group):
@@ -22,8 +55,7 @@ def of_group(events, group):
                 mine.append(event)
                 parts.add(event["id"])
         elif event["kind"] == "call":
-            params = event.get("params", {})
-            text = json.dumps(params)
+            params, text = event.get("params", {}), event.params_text
             # A launch template is named after its group and a year; instances and templates have ids.
             named = f'"{group}"' in text or f'"{group}-2' in text
             if named or any(f'"{part}"' in text for part in parts):
