@@ -1,15 +1,14 @@
 """What simulated nodes make of user data; pure, without a simulator."""
 
-from pathlib import Path
-
 import pytest
 
 from localcloud.aws.nodes import authenticator as auth
 from localcloud.aws.nodes.powershell import Script
 from localcloud.aws.nodes.user_data import parse, waits_in_warm_pool
 from localcloud.aws.nodes.user_data_error import Unusable
+from localcloud.tests.aws.support import REPOSITORY
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "user_data"
+GOLDEN = REPOSITORY / "tests" / "golden" / "user_data"
 FAMILIES = {"al2": "amazonlinux2", "al2023": "amazonlinux2023", "bottlerocket": "bottlerocket", "windows": "windows"}
 CALL = "#!/bin/bash\n/etc/eks/bootstrap.sh "
 START = "& 'C:\\Program Files\\Amazon\\EKS\\Start-EKSBootstrap.ps1' "
