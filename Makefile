@@ -18,7 +18,7 @@ lint: fmt clippy drift deny ## formatting, clippy, generated files, dependencies
 
 local: ## start the local cloud for yourself, until Ctrl-C
 	@tools/need local
-	@deploy/local/up
+	@localcloud/up
 
 build: ## the controller, as the tests and the demo use it
 	@tools/need build
@@ -27,9 +27,9 @@ build: ## the controller, as the tests and the demo use it
 bench: ## measure calls, time and memory of 20 groups on the local cloud, with one for each feature, and of what EKS runs
 	@tools/need build local
 	cargo build --locked --release
-	@BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
-	@BENCH=features BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
-	@BENCH=others BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
+	@BENCH_PROFILE=release localcloud/up -- python bench/bench.py
+	@BENCH=features BENCH_PROFILE=release localcloud/up -- python bench/bench.py
+	@BENCH=others BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 
 golden: ## write the generated files anew: the CRD, its reference, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet

@@ -15,14 +15,14 @@ import sys
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "deploy" / "local")]
+sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY)]
 
 import requests  # noqa: E402
 import yaml  # noqa: E402
 
-import support  # noqa: E402
+from localcloud.tests import support  # noqa: E402
 from e2e import harness  # noqa: E402
-from localcloud import procs  # noqa: E402
+from localcloud.controlplane import processes  # noqa: E402
 
 GROUPS = int(os.environ.get("BENCH_GROUPS", "20"))
 QUIET_SECONDS = int(os.environ.get("BENCH_QUIET_SECONDS", "300"))
@@ -55,7 +55,7 @@ class Controller:
     """The controller under its own account, ended with this process."""
 
     def __init__(self, cloud):
-        self.port = procs.free_port()
+        self.port = processes.free_port()
         self.log = pathlib.Path(cloud["state"]) / "logs" / "controller.log"
         parent = os.getpid()
         command = [binary(), "--kubeconfig", cloud["controller_kubeconfig"], "--metrics-addr", f"127.0.0.1:{self.port}"]
@@ -63,7 +63,7 @@ class Controller:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [str(part) for part in command], env=cloud.environment, stdout=log, stderr=log,
-                preexec_fn=lambda: procs.die_with_parent(parent),
+                preexec_fn=lambda: processes.die_with_parent(parent),
             )  # fmt: skip
 
     def ready(self):

@@ -10,7 +10,7 @@ import time
 import boto3
 import requests
 
-from localcloud import procs
+from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1/instancegroups"
 BINARY = pathlib.Path(os.environ["INSTANCE_MANAGER_BIN"])
@@ -108,7 +108,7 @@ class Controller:
     """The controller, under the rights that deploy/rbac.yaml gives it; it ends with this process."""
 
     def __init__(self, cloud):
-        address = f"127.0.0.1:{procs.free_port()}"
+        address = f"127.0.0.1:{processes.free_port()}"
         self.url = f"http://{address}"
         self.log = pathlib.Path(cloud.facts["logs"]) / "controller.log"
         command = [BINARY, "--kubeconfig", cloud.facts["controller_kubeconfig"], "--metrics-addr", address, "--time-scale", TIME_SCALE]
@@ -116,7 +116,7 @@ class Controller:
         parent = os.getpid()
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True,
-                                             preexec_fn=lambda: procs.die_with_parent(parent))
+                                             preexec_fn=lambda: processes.die_with_parent(parent))
 
     def wait_ready(self, timeout=60):
         """Returns when the controller leads and has seen everything it watches."""

@@ -23,9 +23,9 @@ import requests
 import yaml
 from botocore.config import Config
 
-import support
+from localcloud.tests import support
 from e2e import judge
-from localcloud import procs
+from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
 PREFIX = "instancemgr.keikoproj.io/"
@@ -62,7 +62,7 @@ class Cloud(support.Cloud):
         return aws_client(service, self["aws_endpoint"], self["region"], key)
 
     def control(self, method, name, **body):
-        """Asks the simulator's control endpoint, see deploy/local/aws/control.py."""
+        """Asks the simulator's control endpoint, see localcloud/aws/control.py."""
         answer = support.session().request(method, f"{self['control']}/{name}", json=body, timeout=60)
         assert answer.ok, answer.text
         return answer.json()
@@ -81,7 +81,7 @@ class Cloud(support.Cloud):
         return self.control("GET", "snapshot")
 
     def aws_events(self, after=0):
-        """The simulator's log from the line after `after` on, in order; see deploy/local/aws/log.py."""
+        """The simulator's log from the line after `after` on, in order; see localcloud/aws/event_log.py."""
         lines = judge.lines(self["aws_log"])
         return lines[bisect.bisect_right(lines, after, key=lambda line: line["seq"]) :]
 
@@ -166,7 +166,7 @@ class Controller:
         self.kubeconfig = kubeconfig or cloud["controller_kubeconfig"]
         self.env = env or {}
         self.process = None
-        self.port = procs.free_port() if described is None else described["port"]
+        self.port = processes.free_port() if described is None else described["port"]
         self.log = pathlib.Path(described["log"]) if described else pathlib.Path(log or tempfile.mkstemp(prefix="controller-", suffix=".log")[1])
 
     def describe(self):
@@ -187,7 +187,7 @@ class Controller:
         environment.pop("KUBECONFIG", None)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: procs.die_with_parent(parent)
+                self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: processes.die_with_parent(parent)
             )
         if wait:
             support.eventually(lambda: self.ready() or self.process.poll() is not None, WAIT, f"the controller ({self.log})")

@@ -33,7 +33,7 @@ import threading
 import yaml
 from botocore.exceptions import ClientError
 
-import support
+from localcloud.tests import support
 from e2e import harness
 from e2e.takeover import Loaded, differences
 

@@ -1,6 +1,6 @@
 """Runs a command with one controller at work in the local cloud that LOCAL_CLOUD names.
 
-`deploy/local/up -- python -m e2e.session -- python -m pytest ...`, with tests/ on PYTHONPATH: the command finds the
+`localcloud/up -- python -m e2e.session -- python -m pytest ...`, with tests/ on PYTHONPATH: the command finds the
 controller through E2E_CONTROLLER. The exit code is the command's.
 """
 
@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "deploy" / "local"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from e2e import harness  # noqa: E402
 

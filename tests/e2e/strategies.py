@@ -10,7 +10,7 @@ import os
 import pathlib
 
 from e2e import harness, judge
-from localcloud import tools
+from localcloud.controlplane import tools
 
 ROLLING_UPGRADE = ("upgrademgr.keikoproj.io", "RollingUpgrade", "rollingupgrades")
 WORKFLOW = ("argoproj.io", "Workflow", "workflows")

@@ -10,7 +10,7 @@ import pytest
 from e2e import harness, judge
 from e2e.proxy import Proxy
 from e2e.test_crash_points import ALONE, AwsPoint, KubePoint
-from support import eventually
+from localcloud.tests.support import eventually
 
 pytestmark = pytest.mark.private
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-import support
+from localcloud.tests import support
 from e2e import strategies
 from e2e.strategies import ROLLING_UPGRADE, WORKFLOW, StandIn
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-import support
+from localcloud.tests import support
 from e2e.harness import OWNERSHIP, PREFIX, tags_of
 
 EXAMPLES = support.REPOSITORY / "examples"

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-import support
+from localcloud.tests import support
 from e2e.harness import OWNERSHIP, PREFIX, WAIT, Tenant
-from support import eventually
+from localcloud.tests.support import eventually
 
 EXCLUDED = {PREFIX + "config-excluded": "true"}
 SUBNETS = ["demo-private-a", "demo-private-b"]

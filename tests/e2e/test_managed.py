@@ -5,7 +5,7 @@ import time
 import pytest
 import yaml
 
-import support
+from localcloud.tests import support
 from e2e import harness, judge, managed
 from e2e.harness import OWNERSHIP
 from e2e.managed import LABEL, RELEASES, UPDATES

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from e2e import harness
-from support import eventually
+from localcloud.tests.support import eventually
 
 TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-import support
+from localcloud.tests import support
 from e2e import harness, judge, managed
 from e2e.harness import FINALIZER, OWNERSHIP
 from e2e.test_fargate import manifest as fargate_manifest

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from e2e import harness, judge
-from support import eventually
+from localcloud.tests.support import eventually
 
 
 def write_status(group, **status):

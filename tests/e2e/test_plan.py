@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-import support
+from localcloud.tests import support
 from e2e import harness, rotation
 
 NOTHING, ERROR, SOMETHING = 0, 1, 2

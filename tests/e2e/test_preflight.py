@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-import support
+from localcloud.tests import support
 from e2e import harness, original, rotation, worlds
 
 DONE, REFUSED, SOMETHING = 0, 1, 2

@@ -6,7 +6,7 @@ import json
 import pytest
 import requests
 
-import support
+from localcloud.tests import support
 from e2e import rotation
 from e2e.harness import PREFIX, SHARED_FLAGS, Tenant
 

@@ -9,7 +9,7 @@ import yaml
 from e2e import harness, judge, rotation
 from e2e.harness import AWS_AUTH, CONFIG, WAIT
 from e2e.proxy import Proxy
-from support import eventually
+from localcloud.tests.support import eventually
 
 pytestmark = pytest.mark.private
 

@@ -9,7 +9,7 @@ import contextlib
 import pytest
 import yaml
 
-import support
+from localcloud.tests import support
 from e2e import harness, original, worlds
 
 pytestmark = pytest.mark.private

@@ -5,7 +5,7 @@ The recordings are tested where their folder exists (see original.py), worlds of
 
 import pytest
 
-import support
+from localcloud.tests import support
 from e2e import harness, original, worlds
 
 pytestmark = pytest.mark.private

@@ -1,0 +1,97 @@
+"""What a mixed instances policy makes a group launch: how much On-Demand, how much Spot, and of which types.
+
+Pure: it only reads groups. Follows the Amazon EC2 Auto Scaling User Guide: "Auto Scaling groups with multiple instance
+types and purchase options", "Allocation strategies" and "Configure an Auto Scaling group to use instance weights".
+Where AWS looks at prices and spare capacity, a type's price is its vCPUs and memory, and capacity is where fewest of the group run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from localcloud.aws.autoscaling.model import Group, Member
+
+GIB = 1024
+MEMORY_SHARE = 0.1
+"""A GiB of memory costs as much as this share of a vCPU."""
+
+
+def kinds(group: Group) -> list[str]:
+    """The instance types of the policy's overrides, without repetition; none means the template's own."""
+    return list(dict.fromkeys(o["InstanceType"] for o in group.overrides if o.get("InstanceType")))
+
+
+def weights(group: Group) -> dict[str, int]:
+    """The weight of each type, empty when instances are counted."""
+    return {o["InstanceType"]: int(o["WeightedCapacity"]) for o in group.overrides if o.get("WeightedCapacity")}
+
+
+def weight_of(group: Group, member: Member) -> int:
+    """What a member counts: by the policy, else what it counted last, as long as there are weights at all."""
+    known = weights(group)
+    return known.get(member.instance_type, member.weight or 1) if known else 1
+
+
+def capacity(group: Group, members: Iterable[Member]) -> int:
+    """What these members count together."""
+    return sum(weight_of(group, member) for member in members)
+
+
+def on_demand_target(group: Group) -> int:
+    """How much of the desired capacity has to be On-Demand: the base, and a share of the rest that is rounded up."""
+    base = min(group.desired, group.distribution["OnDemandBaseCapacity"])
+    return base + -(-(group.desired - base) * group.distribution["OnDemandPercentageAboveBaseCapacity"] // 100)
+
+
+def on_demand(group: Group, members: Iterable[Member]) -> int:
+    """How much On-Demand capacity these members are."""
+    return capacity(group, [member for member in members if not member.spot])
+
+
+def next_is_spot(group: Group) -> bool:
+    """Whether the next instance of a mixed group is to be a Spot Instance: the On-Demand part comes first."""
+    return on_demand(group, group.counted()) >= on_demand_target(group)
+
+
+def leaves_first(group: Group, members: list[Member]) -> bool | None:
+    """Whether Spot Instances are to leave first, or On-Demand ones; None when the group does not care."""
+    if group.policy is None:
+        return None
+    target, have = on_demand_target(group), on_demand(group, members)
+    return have < target or not any(not m.spot and have - weight_of(group, m) >= target for m in members)
+
+
+def unfit(group: Group) -> bool:
+    """Whether a member has a purchase option that the policy wants less of."""
+    members = group.counted()
+    if group.policy is None or not members:
+        return False
+    if on_demand(group, members) < on_demand_target(group):
+        return any(member.spot for member in members)
+    return not leaves_first(group, members)
+
+
+def price(kind: str) -> float:
+    """A price that grows with the type's size."""
+    facts = INSTANCE_TYPES.get(kind)
+    return facts["VCpuInfo"]["DefaultVCpus"] + MEMORY_SHARE * facts["MemoryInfo"]["SizeInMiB"] / GIB if facts else float("inf")
+
+
+def choices(group: Group, spot: bool, zone: str) -> list[str]:
+    """The types to try in a zone, the preferred one first."""
+    listed, known = kinds(group), weights(group)
+    strategy = group.distribution["SpotAllocationStrategy" if spot else "OnDemandAllocationStrategy"]
+    if strategy in ("prioritized", "capacity-optimized-prioritized"):
+        return listed
+    cheap = sorted(listed, key=lambda kind: (price(kind) / known.get(kind, 1), kind))
+    if not spot:
+        return cheap
+    running = Counter(m.instance_type for m in group.counted() if m.spot and m.zone == zone)
+    if strategy == "lowest-price":
+        pools = group.distribution["SpotInstancePools"]
+        return sorted(cheap[:pools], key=lambda kind: running[kind]) + cheap[pools:]
+    order = cheap if strategy == "price-capacity-optimized" else listed
+    return sorted(order, key=lambda kind: running[kind])

@@ -1,0 +1,90 @@
+"""EC2's dry runs: whether whoever asks may do something, without doing it.
+
+Follows the Amazon EC2 API Reference, "Common query parameters", DryRun, and the Amazon EC2 User Guide, "Grant permission to
+tag Amazon EC2 resources during creation". A caller with the credentials of an assumed role may do what that role's policies
+allow; everyone else may do all. Calls that are no dry runs are not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from moto.ec2.exceptions import DryRunClientError
+from moto.ec2.responses._base_response import EC2BaseResponse
+from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.security_groups import SecurityGroups
+from moto.iam.models import iam_backends
+from moto.sts.models import sts_backends
+
+from localcloud.aws.ec2.operations import plain, tags_of
+from localcloud.aws.iam.policy_simulation import judge, role, statements_of
+from localcloud.aws.request import CREDENTIAL
+from localcloud.aws.settings import ACCOUNT
+
+UNASKED = {
+    InstanceResponse: ("describe_instance_types", "describe_instance_type_offerings"),
+    SecurityGroups: ("describe_security_groups",),
+}
+"""Actions that moto performs even in a dry run."""
+
+
+class Unauthorized(DryRunClientError):
+    """The caller lacks a right."""
+
+    code = "UnauthorizedOperation"
+    message = "You are not authorized to perform this operation."
+
+
+def mend(_world: Any) -> None:
+    """Judge dry runs, also of actions that moto performs all the same."""
+
+    def error_on_dryrun(self: Any) -> None:
+        if not self._get_param("DryRun", False):
+            return
+        for action, resource, context in asked(self):
+            statements = statements_of_caller(self)
+            if statements is not None and judge(statements, f"ec2:{action}", resource, context).decision != "allowed":
+                raise Unauthorized
+        raise DryRunClientError
+
+    EC2BaseResponse.error_on_dryrun = error_on_dryrun
+    for responses, names in UNASKED.items():
+        for name in names:
+            setattr(responses, name, judged_first(getattr(responses, name)))
+
+
+def judged_first(action: Any) -> Any:
+    """The action, once it is no dry run."""
+
+    def judged(self: Any) -> Any:
+        self.error_on_dryrun()
+        return action(self)
+
+    return judged
+
+
+def statements_of_caller(response: Any) -> list[dict[str, Any]] | None:
+    """What the policies of the caller's role say; None for a caller without a role."""
+    key = CREDENTIAL.search(response.headers.get("Authorization", ""))
+    assumed = sts_backends[ACCOUNT]["global"].get_assumed_role_from_access_key(key[1] if key else "")
+    return None if assumed is None else list(statements_of(role(iam_backends[ACCOUNT]["aws"], assumed.role_arn)))
+
+
+def asked(response: Any) -> Iterator[tuple[str, str, dict[str, list[str]]]]:
+    """Each action that the call needs, the resource that it is about, and what conditions can look at."""
+    params, action = plain(response._get_params()), response._get_action()
+    templates = response.ec2_backend.local_templates
+    names = [*params.get("Resources", []), params.get("LaunchTemplateId"), params.get("LaunchTemplateName")]
+    template = next((t for t in templates.by_id.values() if {t.id, t.name} & set(names)), None)
+    if action.startswith("Describe"):
+        yield action, "*", {}
+        return
+    specified = [tag for s in params.get("TagSpecifications", []) for tag in s.get("Tags", [])]
+    context = {f"aws:requesttag/{tag['Key'].lower()}": [tag["Value"]] for tag in [*specified, *params.get("Tags", [])]}
+    if template and action != "CreateLaunchTemplate":
+        context |= {f"aws:resourcetag/{key.lower()}": [value] for key, value in tags_of(response, template).items()}
+    resource = f"arn:aws:ec2:{response.region}:{ACCOUNT}:launch-template/{template.id if template else '*'}"
+    yield action, resource, context
+    if specified:
+        yield "CreateTags", resource, context | {"ec2:createaction": [action]}

@@ -1,0 +1,137 @@
+"""Access entries, which moto lacks, and how the cluster comes to have them.
+
+Follows the Amazon EKS API Reference (the operations, and data type AccessEntry) and the User Guide, "Create access
+entries", "Change authentication mode to use access entries" and "Migrating existing aws-auth ConfigMap entries".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from localcloud.aws.nodes import authenticator as auth
+from localcloud.aws.eks.access_entry_validation import ARN
+
+NODES = ["system:nodes"]
+IDENTITIES = {
+    "EC2_LINUX": (auth.USERNAME, NODES),
+    "EC2_WINDOWS": (auth.USERNAME, [auth.WINDOWS_GROUP, *NODES]),
+    "FARGATE_LINUX": (auth.FARGATE_USERNAME, ["system:node-proxier", *NODES]),
+    "HYBRID_LINUX": (auth.FARGATE_USERNAME, NODES),
+    "EC2": (auth.USERNAME, NODES),
+    "HYPERPOD_LINUX": (auth.FARGATE_USERNAME, NODES),
+}
+"""The user name and the groups that EKS itself gives to each type but STANDARD."""
+
+
+@dataclass
+class Entry:
+    """One access entry. `principal_id` is that of the role or user at the time; one made anew is somebody else."""
+
+    arn: str
+    cluster: str
+    principal: str
+    principal_id: str
+    type: str
+    username: str
+    groups: list[str]
+    tags: dict[str, str]
+    request: dict[str, Any] = field(default_factory=dict)
+    policies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    modified: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def describe(self) -> dict[str, Any]:
+        """The entry as DescribeAccessEntry shows it."""
+        return {
+            "clusterName": self.cluster,
+            "principalArn": self.principal,
+            "kubernetesGroups": self.groups,
+            "accessEntryArn": self.arn,
+            "createdAt": self.created,
+            "modifiedAt": self.modified,
+            "tags": self.tags,
+            "username": self.username,
+            "type": self.type,
+        }
+
+
+class Access:
+    """The access entries of the cluster by principal, and those that its API server knows by now."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.entries: dict[str, Entry] = {}
+        self.effective: dict[str, Entry] = {}
+        self.owners: list[Callable[[], Iterable[tuple[Any, str]]]] = []
+        """Who has roles that EKS lets in by itself: each gives its roles, with the type of their entries."""
+
+    def own_roles(self) -> list[tuple[Any, str]]:
+        """The roles of managed node groups and Fargate profiles."""
+        return [pair for owner in self.owners for pair in owner()]
+
+    def add(self, principal: str, principal_id: str, kind: str, request: dict[str, Any]) -> Entry:
+        """Make an entry; what the call does not say EKS sets itself."""
+        settings = self.world.settings
+        _, what, name = ARN.fullmatch(principal).groups()
+        username, groups = IDENTITIES.get(kind) or (default_username(principal, what, name), [])
+        entry = Entry(
+            arn=f"arn:aws:eks:{settings.region}:{settings.account}:access-entry/{settings.cluster_name}/"
+            f"{what}/{settings.account}/{name}/{uuid4()}",
+            cluster=settings.cluster_name,
+            principal=principal,
+            principal_id=principal_id,
+            type=kind,
+            username=request.get("username") or username,
+            groups=list(request.get("kubernetesGroups") or groups),
+            tags=dict(request.get("tags") or {}),
+            request=request,
+        )
+        self.entries[principal] = entry
+        self.changed(principal)
+        return entry
+
+    def remove(self, principal: str) -> None:
+        """Forget an entry."""
+        del self.entries[principal]
+        self.changed(principal)
+
+    def changed(self, principal: str) -> None:
+        """Log an entry's change, and let the API server know of it a while later."""
+        entry = self.entries.get(principal)
+        self.world.log.state("access-entry", principal, state="present" if entry else "gone", type=entry.type if entry else None)
+        self.world.timers.after(self.world.settings.delays.access, lambda: self.take_effect(principal))
+
+    def take_effect(self, principal: str) -> None:
+        """The API server learns what the entry of a principal is now."""
+        entry = self.entries.get(principal)
+        if entry:
+            self.effective[principal] = entry
+        else:
+            self.effective.pop(principal, None)
+        self.world.kubelets.judge()
+
+    def of_role(self, role: Any) -> Entry | None:
+        """The entry by which the API server knows this very role."""
+        entry = self.effective.get(role.arn)
+        return entry if entry and entry.principal_id == role.id else None
+
+    def admit(self, role: Any, kind: str) -> None:
+        """What EKS does by itself for a role of a managed node group or a Fargate profile: an entry of that type, or one in aws-auth."""
+        if self.world.authentication_mode != "CONFIG_MAP":
+            if role.arn not in self.entries:
+                self.add(role.arn, role.id, kind, {})
+        elif self.world.kubelets.kube:
+            kubelets, entry = self.world.kubelets, auth.entry(role.arn, kind)
+            kubelets.worker.after(0, lambda: kubelets.kube.add_to_auth(entry))
+
+
+def default_username(principal: str, what: str, name: str) -> str:
+    """The user name that EKS gives to a principal of type STANDARD: of a role that of its sessions, without its path."""
+    if what == "user":
+        return principal
+    prefix = principal.partition(":role/")[0].replace(":iam:", ":sts:")
+    return f"{prefix}:assumed-role/{name}/{{{{SessionName}}}}"

@@ -1,0 +1,115 @@
+"""The EKS cluster that stands for the local API server.
+
+Follows the Amazon EKS API Reference, DescribeCluster, data type Cluster, and UpdateClusterConfig; of an update only the
+authentication mode has its rules and its time, the rest is moto's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.eks.models import eks_backends
+from moto.eks.responses import EKSResponse
+
+from localcloud.aws.eks.access_entry_validation import check_change
+from localcloud.aws.eks.operations import cluster_of, parameters, repeated
+from localcloud.aws.errors import Refused
+
+
+def create_cluster(world: Any, subnets: list[str], security_group: str) -> None:
+    """Make the cluster in moto; its endpoint and CA are those of the real API server."""
+    settings = world.settings
+    backend = eks_backends[settings.account][settings.region]
+    backend.create_cluster(
+        name=settings.cluster_name,
+        version=settings.cluster_version,
+        role_arn=f"arn:aws:iam::{settings.account}:role/eks-cluster",
+        resources_vpc_config={"subnetIds": subnets, "securityGroupIds": [security_group]},
+        kubernetes_network_config={"serviceIpv4Cidr": settings.service_cidr, "ipFamily": "ipv4"},
+    )
+
+
+def describe(world: Any, cluster: Any) -> dict[str, Any]:
+    """The cluster as AWS shows it, with what moto leaves out."""
+    config = cluster.resources_vpc_config
+    subnets = config.get("subnetIds", [])
+    return {
+        "name": cluster.name,
+        "arn": cluster.arn,
+        "createdAt": cluster.created_at,
+        "version": cluster.version,
+        "endpoint": world.endpoint,
+        "roleArn": cluster.role_arn,
+        "resourcesVpcConfig": {
+            "subnetIds": subnets,
+            "securityGroupIds": config.get("securityGroupIds", []),
+            "clusterSecurityGroupId": (config.get("securityGroupIds") or [""])[0],
+            "vpcId": world.ec2.get_subnet(subnets[0]).vpc_id if subnets else "",
+            "endpointPublicAccess": True,
+            "endpointPrivateAccess": True,
+            "publicAccessCidrs": ["0.0.0.0/0"],
+        },
+        "kubernetesNetworkConfig": cluster.kubernetes_network_config,
+        "logging": cluster.logging,
+        "identity": cluster.identity,
+        "status": cluster.status,
+        "certificateAuthority": {"data": world.ca_data},
+        "platformVersion": "eks.1",
+        "tags": cluster.tags,
+        "accessConfig": {"authenticationMode": world.authentication_mode},
+        "health": {"issues": []},
+        "upgradePolicy": {"supportType": "STANDARD"},
+    }
+
+
+def change_mode(world: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Begin to change the authentication mode; the update."""
+    mode = params["accessConfig"]["authenticationMode"]
+    if world.updates.running():
+        raise in_use(f"Cannot update cluster {cluster.name}", cluster)
+    check_change(world.authentication_mode, mode)
+    update = world.updates.begin("AccessConfigUpdate", {"AuthenticationMode": mode}, params)
+    cluster.status = "UPDATING"
+
+    def done() -> None:
+        cluster.status = "ACTIVE"
+        set_mode(world, mode)
+        world.updates.end(update)
+
+    world.timers.after(world.settings.delays.update, done)
+    return update.describe()
+
+
+def set_mode(world: Any, mode: str) -> None:
+    """The cluster authenticates so from now on; EKS makes access entries for the roles that it had put into aws-auth itself."""
+    had_entries, world.authentication_mode = world.authentication_mode != "CONFIG_MAP", mode
+    world.log.state("cluster", world.settings.cluster_name, state=mode)
+    if mode != "CONFIG_MAP" and not had_entries:
+        for role, kind in world.access.own_roles():
+            world.access.admit(role, kind)
+    world.kubelets.judge()
+
+
+def in_use(what: str, cluster: Any) -> Refused:
+    """What EKS answers while the cluster changes."""
+    return Refused("ResourceInUseException", f"{what} because cluster {cluster.name} currently has an update in progress")
+
+
+def mend(world: Any) -> None:
+    """Put the mended answers into moto."""
+    update_cluster_config = EKSResponse.update_cluster_config
+
+    def describe_cluster(self: Any) -> ActionResult:
+        cluster = self.eks_backend.describe_cluster(name=self._get_param("name"))
+        return ActionResult({"cluster": describe(world, cluster)})
+
+    def changed_cluster_config(self: Any) -> ActionResult:
+        params = parameters(self)
+        cluster = cluster_of(world, params["name"])
+        if "accessConfig" not in params:
+            return update_cluster_config(self)
+        before = repeated(world.updates.all, params)
+        return ActionResult({"update": before.describe() if before else change_mode(world, cluster, params)})
+
+    EKSResponse.describe_cluster, EKSResponse.update_cluster_config = describe_cluster, changed_cluster_config

@@ -1,0 +1,100 @@
+"""What a managed node group is made of, and how DescribeNodegroup shows it.
+
+Follows the Amazon EKS API Reference, data types Nodegroup, NodegroupResources and Issue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from localcloud.aws.errors import Refused
+from localcloud.aws.autoscaling.model import now
+
+
+def bad(message: str) -> Refused:
+    """EKS's error for a wrong parameter."""
+    return Refused("InvalidParameterException", message)
+
+
+def issue(code: str, message: str, resources: list[str | None]) -> dict[str, Any]:
+    """An issue as DescribeNodegroup shows it."""
+    return {"code": code, "message": message, "resourceIds": [resource for resource in resources if resource]}
+
+
+@dataclass
+class NodeGroup:
+    """A managed node group.
+
+    `request` is the call that made it. Settings are named and shaped as the API has them; `group` is the name of its scaling group.
+    `marks` says of each version of its launch template which Kubernetes version and release it launches; `planned` is what a test
+    wants to go wrong, and `delays` how long it wants things to take.
+    """
+
+    cluster: str
+    name: str
+    arn: str
+    uuid: str
+    request: dict[str, Any]
+    settings: dict[str, Any]
+    version: str
+    release: str
+    status: str = "CREATING"
+    issues: list[dict[str, Any]] = field(default_factory=list)
+    created: datetime = field(default_factory=now)
+    modified: datetime = field(default_factory=now)
+    group: str | None = None
+    template: str | None = None
+    security_group: str | None = None
+    marks: dict[str, tuple[str, str]] = field(default_factory=dict)
+    surge: int = 0
+    planned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    delays: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def resource_name(self) -> str:
+        """The name of its scaling group, launch template and instance profile begins so."""
+        return f"eks-{self.uuid}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its tags, to be changed in place."""
+        return self.settings["tags"]
+
+    @property
+    def windows(self) -> bool:
+        """Whether its nodes run Windows."""
+        return self.settings["amiType"].startswith("WINDOWS")
+
+    @property
+    def entry_type(self) -> str:
+        """The type of the access entry that its role needs."""
+        return "EC2_WINDOWS" if self.windows else "EC2_LINUX"
+
+    def max_unavailable(self, desired: int) -> int:
+        """How many nodes are replaced in parallel: a number, or a share of the desired nodes that is at least one."""
+        wanted = self.settings["updateConfig"]
+        share = wanted.get("maxUnavailablePercentage")
+        return max(1, desired * share // 100) if share else wanted["maxUnavailable"]
+
+    def describe(self) -> dict[str, Any]:
+        """As DescribeNodegroup shows it."""
+        resources: dict[str, Any] = {}
+        if self.group:
+            resources["autoScalingGroups"] = [{"name": self.group}]
+        if self.security_group:
+            resources["remoteAccessSecurityGroup"] = self.security_group
+        return {
+            **self.settings,
+            "nodegroupName": self.name,
+            "nodegroupArn": self.arn,
+            "clusterName": self.cluster,
+            "version": self.version,
+            "releaseVersion": self.release,
+            "createdAt": self.created,
+            "modifiedAt": self.modified,
+            "status": self.status,
+            "resources": resources,
+            "health": {"issues": list(self.issues)},
+        }

@@ -1,0 +1,60 @@
+"""Tags of EKS resources other than the cluster, which moto alone can tag.
+
+Follows the Amazon EKS API Reference, TagResource, UntagResource, ListTagsForResource, and the User Guide, "Organize Amazon
+EKS resources with tags".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moto.core.responses import ActionResult, EmptyResult
+
+from localcloud.aws.eks.operations import parameters, put
+from localcloud.aws.errors import Refused
+
+
+def check(tags: dict[str, str]) -> dict[str, str]:
+    """Tags that EKS takes, at most 50 of them."""
+    for key, value in tags.items():
+        if not 1 <= len(key) <= 128 or len(value) > 256:
+            raise Refused("InvalidParameterException", f"the tag {key!r} is longer than 128 characters, or its value than 256")
+        if key.lower().startswith("aws:"):
+            raise Refused("InvalidParameterException", f"the tag {key!r} begins with the reserved prefix aws:")
+    if len(tags) > 50:
+        raise Refused("InvalidParameterException", "a resource has at most 50 tags")
+    return dict(tags)
+
+
+def tags_of(world: Any, arn: str) -> dict[str, str]:
+    """The tags of the resource of that ARN, to be changed in place."""
+    for things in world.tagged:
+        for thing in things():
+            if thing.arn == arn:
+                return thing.tags
+    raise Refused("NotFoundException", f"Resource was not found: {arn}")
+
+
+def mend(world: Any) -> None:
+    """Put the operations into moto."""
+
+    class Operations:
+        """Methods for moto's response class; `self` is that class's instance."""
+
+        def tag_resource(self) -> EmptyResult:
+            params = parameters(self)
+            tags = tags_of(world, params["resourceArn"])
+            tags |= check(tags | params["tags"])
+            return EmptyResult()
+
+        def untag_resource(self) -> EmptyResult:
+            params = parameters(self)
+            tags = tags_of(world, params["resourceArn"])
+            for key in params["tagKeys"]:
+                tags.pop(key, None)
+            return EmptyResult()
+
+        def list_tags_for_resource(self) -> ActionResult:
+            return ActionResult({"tags": tags_of(world, parameters(self)["resourceArn"])})
+
+    put(Operations)

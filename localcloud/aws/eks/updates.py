@@ -1,0 +1,102 @@
+"""Updates of a cluster and its parts, which take their time.
+
+Follows the Amazon EKS API Reference: Update, DescribeUpdate, ListUpdates.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from moto.core.responses import ActionResult
+
+from localcloud.aws.eks.operations import cluster_of, page, parameters, put
+from localcloud.aws.errors import Refused
+
+
+@dataclass
+class Update:
+    """One update; `nodegroup` is empty for an update of the cluster itself."""
+
+    type: str
+    params: dict[str, Any]
+    request: dict[str, Any]
+    nodegroup: str = ""
+    status: str = "InProgress"
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    id: str = field(default_factory=lambda: str(uuid4()))
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def describe(self) -> dict[str, Any]:
+        """The update as DescribeUpdate shows it."""
+        params = [{"type": key, "value": text(value)} for key, value in self.params.items()]
+        return {
+            "id": self.id,
+            "status": self.status,
+            "type": self.type,
+            "params": params,
+            "createdAt": self.created,
+            "errors": self.errors,
+        }
+
+
+def text(value: Any) -> str:
+    """A parameter's value as it is shown."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class Updates:
+    """All updates of the account's one cluster."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.all: list[Update] = []
+
+    def begin(self, type_: str, params: dict[str, Any], request: dict[str, Any], nodegroup: str = "") -> Update:
+        """Start an update. `params` are those shown, by UpdateParam's types; `request` is the whole call, for its token."""
+        update = Update(type_, params, request, nodegroup)
+        self.all.append(update)
+        self.show(update)
+        return update
+
+    def end(self, update: Update, *errors: dict[str, Any], status: str | None = None) -> None:
+        """Finish an update: Failed with errors (ErrorDetail), Successful without, or as told."""
+        update.errors = list(errors)
+        update.status = status or ("Failed" if errors else "Successful")
+        self.show(update)
+
+    def running(self, nodegroup: str = "") -> Update | None:
+        """The update that is in progress now, of a node group or of the cluster itself."""
+        return next((u for u in self.all if u.status == "InProgress" and u.nodegroup == nodegroup), None)
+
+    def show(self, update: Update) -> None:
+        """Write an update's state into the event log."""
+        more = {"nodegroup": update.nodegroup} if update.nodegroup else {}
+        self.world.log.state("update", update.id, type=update.type, state=update.status, errors=update.errors or None, **more)
+
+
+def mend(world: Any) -> None:
+    """Put the operations into moto, which has neither."""
+
+    class Operations:
+        """Methods for moto's response class; `self` is that class's instance."""
+
+        def describe_update(self) -> ActionResult:
+            params = parameters(self)
+            cluster_of(world, params["name"])
+            found = [u for u in world.updates.all if u.id == params["updateId"] and u.nodegroup == params.get("nodegroupName", "")]
+            if not found:
+                raise Refused("ResourceNotFoundException", f"No update found for ID: {params['updateId']}")
+            return ActionResult({"update": found[0].describe()})
+
+        def list_updates(self) -> ActionResult:
+            params = parameters(self)
+            cluster_of(world, params["name"])
+            mine = [u.id for u in reversed(world.updates.all) if u.nodegroup == params.get("nodegroupName", "")]
+            ids, token = page(mine, params)
+            return ActionResult({"updateIds": ids, "nextToken": token})
+
+    put(Operations)

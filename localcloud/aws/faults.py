@@ -1,0 +1,111 @@
+"""Faults on demand: what shall go wrong, how often, for which calls."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from localcloud.aws.event_log import is_read
+from localcloud.aws.request import Call
+
+ACTIONS = ("throttle", "error5xx", "deny", "error", "delay", "lose", "stale", "hold")
+
+
+@dataclass
+class Fault:
+    """One fault; see :mod:`localcloud.aws.control` for what each field means."""
+
+    id: int
+    action: str
+    service: str = "*"
+    operation: str = "*"
+    kind: str = "any"
+    match: str = ""
+    who: str = ""
+    count: int = 1
+    after: int = 0
+    before: bool = False
+    seconds: float = 0.0
+    code: str = ""
+    message: str = ""
+    status: int = 400
+    frozen: Any = field(default=None, repr=False)
+    hits: int = 0
+
+    def applies(self, call: Call) -> bool:
+        """Whether a call is one of those that this fault is meant for."""
+        return (
+            self.service in ("*", call.service)
+            and self.operation in ("*", call.operation)
+            and self.kind in ("any", "read" if is_read(call.operation) else "write")
+            and self.match in call.text
+            and self.who in f"{call.access_key} {call.agent}"
+        )
+
+
+class Faults:
+    """The faults that are set, and the calls that are held back by them."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        self.held: dict[int, Held] = {}
+
+    def add(self, fields: dict[str, Any], frozen: Any = None) -> Fault:
+        """Set a fault; unknown fields and actions are refused with ValueError."""
+        if fields.get("action") not in ACTIONS:
+            raise ValueError(f"action: {fields.get('action')!r} is not one of {', '.join(ACTIONS)}")
+        unknown = set(fields) - set(Fault.__dataclass_fields__) | {"id", "frozen", "hits"} & set(fields)
+        if unknown:
+            raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
+        fault = Fault(id=next(self._ids), frozen=frozen, **fields)
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def take(self, call: Call) -> Fault | None:
+        """The fault that this call meets, if any; it is counted."""
+        with self._lock:
+            for fault in self._faults:
+                if fault.count == 0 or not fault.applies(call):
+                    continue
+                if fault.after > 0:
+                    fault.after -= 1
+                    continue
+                fault.hits += 1
+                if fault.count > 0:
+                    fault.count -= 1
+                return fault
+        return None
+
+    def clear(self) -> None:
+        """Forget every fault; held calls stay held until they are released."""
+        with self._lock:
+            self._faults.clear()
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The faults for a person or a test to read."""
+        hidden = {"frozen"}
+        with self._lock:
+            return [{k: v for k, v in vars(fault).items() if k not in hidden} for fault in self._faults]
+
+
+class Held:
+    """A call whose answer is held back."""
+
+    def __init__(self, call: dict[str, Any]) -> None:
+        self.call = call
+        self.lose = False
+        self._released = threading.Event()
+
+    def release(self, lose: bool) -> None:
+        """Let the answer go, or drop the connection."""
+        self.lose = lose
+        self._released.set()
+
+    def wait(self) -> None:
+        """Block until released."""
+        self._released.wait()

@@ -1,0 +1,203 @@
+"""The door: every call passes here, is logged, meets its fault, and is answered by moto."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import uuid4
+from xml.sax.saxutils import escape
+
+from localcloud.aws import control
+from localcloud.aws.faults import Fault, Held
+from localcloud.aws.event_log import is_read
+from localcloud.aws.request import Call, read_call
+
+Answer = tuple[str, list[tuple[str, str]], bytes]
+NEVER: Answer = ("000", [], b"")
+"""What the log shows as status 0: the call was never performed."""
+VERSION = re.compile(rb"<versionNumber>(\d+)<")
+ERROR_CODE = re.compile(rb"<Code>([^<]+)</Code>")
+JSON_SERVICES = {"ssm", "eks", "sts-json"}
+THROTTLE = {"ec2": ("RequestLimitExceeded", 503), "ssm": ("ThrottlingException", 400), "eks": ("ThrottlingException", 429)}
+BROKEN = {"ec2": "InternalError", "iam": "ServiceFailure", "ssm": "InternalServerError", "eks": "ServerException"}
+DENIED = {"ec2": "UnauthorizedOperation", "ssm": "AccessDeniedException", "eks": "AccessDeniedException"}
+HELD_IDS = itertools.count(1)
+
+
+class Gateway:
+    """A WSGI application around moto's; one lock keeps calls and timers apart."""
+
+    def __init__(self, world: Any, moto: Callable) -> None:
+        self.world = world
+        self.moto = moto
+        self.answers: dict[str, Answer] = {}
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length) if length else b""
+        if environ.get("PATH_INFO", "").startswith("/_local/"):
+            status, headers, content = control.answer(self.world, environ, body)
+        else:
+            status, headers, content = self.serve(environ, body)
+        start_response(status, headers)
+        return [content]
+
+    def serve(self, environ: dict[str, Any], body: bytes) -> Answer:
+        """Answer one AWS call, or drop its connection when a fault says so."""
+        call = read_call(environ, body)
+        fault = self.world.faults.take(call)
+        if fault is None:
+            return self.perform(call, environ, body)
+        match fault.action:
+            case "throttle" | "error5xx" | "deny" | "error":
+                answer = refusal(call, fault)
+                self.record(call, answer, fault)
+                return answer
+            case "delay":
+                time.sleep(fault.seconds)
+                return self.perform(call, environ, body, fault)
+            case "stale":
+                return self.perform_stale(call, environ, body, fault)
+            case "hold":
+                return self.hold(call, environ, body, fault)
+        if fault.before:
+            self.record(call, NEVER, fault)
+        else:
+            self.perform(call, environ, body, fault)
+        drop(environ)
+
+    def perform(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault | None = None) -> Answer:
+        """Let moto answer and log it, in one step, so that the log's order is the real one."""
+        with self.world.lock:
+            answer = ask(self.moto, environ, body)
+            self.record(call, answer, fault)
+            if is_read(call.operation):
+                self.answers[f"{call.service}{call.operation}{call.text}"] = answer
+        return answer
+
+    def perform_stale(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault) -> Answer:
+        """Answer from the state at the time when the fault was set."""
+        with self.world.lock:
+            if call.service in ("autoscaling", "ec2"):
+                with self.world.as_it_was(fault.frozen):
+                    answer = ask(self.moto, environ, body)
+            else:
+                answer = self.answers.get(f"{call.service}{call.operation}{call.text}") or ask(self.moto, environ, body)
+            self.record(call, answer, fault)
+        return answer
+
+    def hold(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault) -> Answer:
+        """Keep the caller waiting, before or after the call is performed."""
+        held = Held({"service": call.service, "operation": call.operation, "params": call.params, "before": fault.before})
+        number = next(HELD_IDS)
+        answer = None if fault.before else self.perform(call, environ, body, fault)
+        self.world.faults.held[number] = held
+        held.wait()
+        self.world.faults.held.pop(number, None)
+        if answer is None and not held.lose:
+            answer = self.perform(call, environ, body, fault)
+        if answer is None:
+            self.record(call, NEVER, fault)
+        if answer is None or held.lose:
+            drop(environ)
+        return answer
+
+    def record(self, call: Call, answer: Answer, fault: Fault | None) -> None:
+        """Write the call into the event log."""
+        status = int(answer[0].split()[0])
+        self.world.log.call(
+            call.service,
+            call.operation,
+            params=call.params,
+            status=status,
+            error=error_code(answer) if status >= 300 else None,
+            version=template_version(answer) if call.operation == "CreateLaunchTemplateVersion" else None,
+            fault=fault.action if fault else None,
+            who=call.who,
+        )
+
+
+def ask(app: Callable, environ: dict[str, Any], body: bytes) -> Answer:
+    """Call a WSGI application and collect its whole answer."""
+    seen: dict[str, Any] = {}
+
+    def start_response(status: str, headers: list, _exc_info: Any = None) -> None:
+        seen.update(status=status, headers=headers)
+
+    result = app({**environ, "wsgi.input": io.BytesIO(body)}, start_response)
+    try:
+        content = b"".join(result)
+    finally:
+        if hasattr(result, "close"):
+            result.close()
+    return seen["status"], seen["headers"], content
+
+
+def template_version(answer: Answer) -> int | None:
+    """The number of the launch template version that was made."""
+    match = VERSION.search(answer[2])
+    return int(match[1]) if match else None
+
+
+def error_code(answer: Answer) -> str | None:
+    """The service's error code in an answer of any protocol."""
+    match = ERROR_CODE.search(answer[2])
+    if match:
+        return match[1].decode()
+    for name, value in answer[1]:
+        if name.lower() == "x-amzn-errortype":
+            return value.split(":")[0]
+    try:
+        return json.loads(answer[2]).get("__type", "").rsplit("#")[-1] or None
+    except (ValueError, AttributeError):
+        return None
+
+
+def refusal(call: Call, fault: Fault) -> Answer:
+    """The error that a fault wants, in the protocol of the called service."""
+    service = call.service
+    match fault.action:
+        case "throttle":
+            code, status = THROTTLE.get(service, ("Throttling", 400))
+            message = "Request limit exceeded." if service == "ec2" else "Rate exceeded"
+        case "error5xx":
+            code, status, message = BROKEN.get(service, "InternalFailure"), 500, "An internal error has occurred"
+        case "deny":
+            code, status = DENIED.get(service, "AccessDenied"), 403
+            action = f"{service}:{call.operation}"
+            message = f"User: arn:aws:sts::123456789012:assumed-role/instance-manager/local is not authorized to perform: {action}"
+            message += f" because no identity-based policy allows the {action} action"
+        case _:
+            code, status, message = fault.code or "ValidationError", fault.status, fault.message or "refused by a fault"
+    return error_answer(service, fault.code or code, status, fault.message or message)
+
+
+def error_answer(service: str, code: str, status: int, message: str) -> Answer:
+    """An error in the protocol of a service."""
+    request_id = str(uuid4())
+    line = f"{status} {code}"
+    if service in JSON_SERVICES:
+        content = json.dumps({"__type": code, "message": message}).encode()
+        return line, [("Content-Type", "application/x-amz-json-1.1"), ("x-amzn-ErrorType", code)], content
+    error = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
+    if service == "ec2":
+        text = f"<Response><Errors><Error>{error}</Error></Errors><RequestID>{request_id}</RequestID></Response>"
+    else:
+        text = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error><RequestId>{request_id}</RequestId></ErrorResponse>"
+    return line, [("Content-Type", "text/xml")], text.encode()
+
+
+def drop(environ: dict[str, Any]) -> None:
+    """Close the connection without an answer: the caller cannot know what happened."""
+    connection = environ.get("werkzeug.socket")
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionAbortedError("a fault lost the answer")

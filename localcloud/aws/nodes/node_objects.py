@@ -1,0 +1,149 @@
+"""The Node object that a kubelet and its cloud provider would register."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from localcloud.aws.nodes.user_data import NodeSpec
+
+KUBELET = "local.instance-manager/kubelet"
+OS_IMAGE = {
+    "amazonlinux2": "Amazon Linux 2",
+    "amazonlinux2023": "Amazon Linux 2023",
+    "bottlerocket": "Bottlerocket OS 1.40.0 (aws-k8s)",
+    "windows": "Windows Server 2019 Datacenter",
+}
+WINDOWS_BUILD = "10.0.17763"
+WINDOWS_PODS = 110
+ARCHITECTURE = {"x86_64": "amd64", "arm64": "arm64"}
+
+
+def name_of(instance: Any, region: str) -> str:
+    """The private DNS name, which is the node's name."""
+    domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
+    return f"ip-{instance.private_ip.replace('.', '-')}.{domain}"
+
+
+def default_pods(kind: dict[str, Any]) -> int:
+    """How many pods the VPC CNI can give addresses to."""
+    network = kind["NetworkInfo"]
+    return network["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2
+
+
+def capacity(kind: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, str], dict[str, str]]:
+    """Capacity and allocatable resources."""
+    cpus, memory = kind["VCpuInfo"]["DefaultVCpus"], kind["MemoryInfo"]["SizeInMiB"]
+    windows = spec.family == "windows"
+    pods = str(spec.max_pods or (WINDOWS_PODS if windows else default_pods(kind)))
+    whole = {"cpu": str(cpus), "memory": f"{memory}Mi", "pods": pods, "ephemeral-storage": "32Gi"}
+    left = {"cpu": f"{cpus * 1000 - 80}m", "memory": f"{max(memory - 600, memory // 2)}Mi", "pods": pods, "ephemeral-storage": "28Gi"}
+    if windows:
+        # The VPC resource controller gives pods the secondary addresses of the first interface.
+        addresses = {"vpc.amazonaws.com/PrivateIPv4Address": str(kind["NetworkInfo"]["Ipv4AddressesPerInterface"] - 1)}
+        whole, left = whole | addresses, left | addresses
+    return whole, left
+
+
+def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version: str) -> dict[str, Any]:
+    """The Node, not ready yet."""
+    zone, name = instance.placement.zone, name_of(instance, region)
+    kind = INSTANCE_TYPES[instance.instance_type]
+    arch, windows = ARCHITECTURE[architecture], spec.family == "windows"
+    system = "windows" if windows else "linux"
+    known = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": system,
+        "kubernetes.io/arch": arch,
+        "beta.kubernetes.io/os": system,
+        "beta.kubernetes.io/arch": arch,
+        "node.kubernetes.io/instance-type": instance.instance_type,
+        "beta.kubernetes.io/instance-type": instance.instance_type,
+        "topology.kubernetes.io/region": region,
+        "topology.kubernetes.io/zone": zone,
+        "failure-domain.beta.kubernetes.io/region": region,
+        "failure-domain.beta.kubernetes.io/zone": zone,
+        KUBELET: "starting",
+        **({"node.kubernetes.io/windows-build": WINDOWS_BUILD} if windows else {}),
+    }
+    whole, left = capacity(kind, spec)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**spec.labels, **known}, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "spec": {"providerID": f"aws:///{zone}/{instance.id}", "taints": [{k: v for k, v in taint.items() if v} for taint in spec.taints]},
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": instance.private_ip},
+                {"type": "InternalDNS", "address": name},
+                {"type": "Hostname", "address": name},
+            ],
+            "capacity": whole,
+            "allocatable": left,
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "False",
+                    "reason": "KubeletNotReady",
+                    "message": "container runtime network not ready: cni plugin not initialized",
+                }
+            ],
+            "nodeInfo": {
+                "architecture": arch,
+                "operatingSystem": system,
+                "osImage": OS_IMAGE[spec.family],
+                "kubeletVersion": f"v{version}.0-eks-local",
+                "kubeProxyVersion": "",
+                "containerRuntimeVersion": "containerd://1.7.27",
+                "kernelVersion": f"{WINDOWS_BUILD}.6893" if windows else "5.10.0",
+                "machineID": instance.id,
+                "systemUUID": instance.id,
+                "bootID": instance.id,
+            },
+        },
+    }
+
+
+def fargate(uid: str, address: str, zone: str, region: str, version: str, taint: dict[str, str]) -> dict[str, Any]:
+    """The Node of a pod on Fargate, not ready yet."""
+    domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
+    name = f"fargate-ip-{address.replace('.', '-')}.{domain}"
+    labels = {
+        taint["key"]: taint["value"],
+        "kubernetes.io/hostname": name.partition(".")[0].removeprefix("fargate-") + f".{domain}",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/region": region,
+        "topology.kubernetes.io/zone": zone,
+        "failure-domain.beta.kubernetes.io/region": region,
+        "failure-domain.beta.kubernetes.io/zone": zone,
+        KUBELET: "starting",
+    }
+    resources = {"cpu": "2", "memory": "4Gi", "pods": "1", "ephemeral-storage": "20Gi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "spec": {"providerID": f"aws:///{zone}/{uid}/{name.partition('.')[0]}", "taints": [taint]},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "InternalDNS", "address": name}],
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "starting"}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "osImage": OS_IMAGE["amazonlinux2"],
+                "kubeletVersion": f"v{version}.0-eks-local",
+                "kubeProxyVersion": "",
+                "containerRuntimeVersion": "containerd://1.7.27",
+                "kernelVersion": "5.10.0",
+                "machineID": uid,
+                "systemUUID": uid,
+                "bootID": uid,
+            },
+        },
+    }

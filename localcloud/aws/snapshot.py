@@ -1,0 +1,62 @@
+"""The whole simulated account as one value, for tests that compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localcloud.aws.autoscaling.descriptions import describe_group, describe_hook, describe_member
+from localcloud.aws.request import redacted
+
+
+def snapshot(world: Any) -> dict[str, Any]:
+    """Groups, templates, managed node groups, roles, instance profiles, access entries and Fargate profiles by name.
+
+    User data appears as its hash.
+    """
+    with world.lock:
+        return {
+            "groups": {name: group(world, g) for name, g in sorted(world.engine.groups.items())},
+            "templates": {t.name: template(world, t) for t in sorted(world.templates.by_id.values(), key=lambda t: t.name)},
+            "configurations": {name: redacted(c.given) for name, c in sorted(world.configurations.by_name.items())},
+            "roles": {r.name: role(r) for r in sorted(world.iam.roles.values(), key=lambda r: r.name)},
+            "nodegroups": {name: dict(world.nodegroups.describe(found)) for name, found in sorted(world.nodegroups.all.items())},
+            "profiles": {p.name: profile(p) for p in sorted(world.iam.instance_profiles.values(), key=lambda p: p.name)},
+            "access": {arn: entry.describe() for arn, entry in sorted(world.access.entries.items())},
+            "fargate": {name: made.describe() for name, made in sorted(world.fargate.profiles.items())},
+        }
+
+
+def group(world: Any, item: Any) -> dict[str, Any]:
+    """A group with its hooks and what is in its warm pool."""
+    shown = describe_group(item, world.settings.account)
+    warm = [describe_member(member) for member in item.warm.values()]
+    return shown | {"WarmPool": warm, "LifecycleHooks": [describe_hook(item, item.hooks[name]) for name in sorted(item.hooks)]}
+
+
+def template(world: Any, item: Any) -> dict[str, Any]:
+    """A launch template with all its versions."""
+    versions = {str(v.number): {"data": redacted(v.data), "description": v.description} for v in item.versions.values()}
+    tags = dict(sorted(world.ec2.tags.get(item.id, {}).items()))
+    return {"id": item.id, "default": item.default, "latest": item.latest, "versions": versions, "tags": tags}
+
+
+def tags_of(item: Any) -> dict[str, str]:
+    """The tags of a role or profile, which moto keeps in two shapes."""
+    tags = item.tags.values() if isinstance(item.tags, dict) else item.tags
+    return {tag["Key"]: tag["Value"] for tag in tags}
+
+
+def role(item: Any) -> dict[str, Any]:
+    """A role with its policies."""
+    return {
+        "arn": item.arn,
+        "trust": item.assume_role_policy_document,
+        "policies": sorted(item.managed_policies),
+        "inline": dict(sorted(item.policies.items())),
+        "tags": tags_of(item),
+    }
+
+
+def profile(item: Any) -> dict[str, Any]:
+    """An instance profile with its roles."""
+    return {"arn": item.arn, "roles": [r.name for r in item.roles], "tags": tags_of(item)}

@@ -1,0 +1,280 @@
+"""The command line of localcloud/up."""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from localcloud.controlplane import processes, tools
+from localcloud.controlplane.tools import say
+
+DESCRIPTION = """\
+Starts a whole cloud on this machine: a real Kubernetes control plane, simulated
+nodes, and AWS's APIs. Everything listens on the loopback address only, on free
+ports, and ends with this command. Several may run side by side.
+
+The first start builds the control plane (about 8 minutes on 2 cores) into
+${INSTANCE_MANAGER_CACHE:-~/.cache}/instance-manager; later ones take seconds.
+It needs Linux, Python 3.11 with venv, and Go or KUBEBUILDER_ASSETS; it says so if one is missing.
+"""
+EXAMPLES = """\
+examples:
+  localcloud/up                        until Ctrl-C; prints how to reach it
+  localcloud/up -- kubectl get nodes   for the time of one command, which finds kubectl,
+                                         the tests' python and AWS in its environment
+"""
+MARK = ".local-cloud"
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stopped(Exception):
+    """A signal asked this process to end."""
+
+    def __init__(self, number):
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+def _arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="localcloud/up",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s [options] [-- COMMAND...]",
+    )
+    parser.add_argument("--state", metavar="DIR", type=pathlib.Path,
+                        help="where its files go; ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
+    parser.add_argument("--delays", choices=("short", "realistic"), default="short",
+                        help="how long instances take to boot, join and end, and silent nodes to be noticed (default: short)")
+    parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP",
+                        help="how the EKS cluster lets roles in: by aws-auth, by access entries, or by both (default: CONFIG_MAP)")
+    parser.add_argument("--no-aws", action="store_true", help="Kubernetes only")
+    parser.add_argument("--no-crds", action="store_true", help="leave the InstanceGroup CRD to you")
+    parser.add_argument("--prepare", action="store_true", help="build what is needed, print the Python of the tests, then end")
+    command = []
+    if "--" in argv:
+        at = argv.index("--")
+        argv, command = argv[:at], argv[at + 1:]
+    return parser.parse_args(argv), command
+
+
+def main(argv):
+    """Runs localcloud/up; returns the exit code."""
+    arguments, command = _arguments(argv)
+    for number in ENDING:
+        signal.signal(number, _raise_stopped)
+    try:
+        python = tools.python_environment()
+        if pathlib.Path(sys.prefix) != python.parent.parent:
+            os.execv(python, [str(python), str(tools.HERE / "up"), *argv])
+        programs = tools.programs()
+        if arguments.prepare:
+            print(python)
+            return 0
+        return processes.guarded(lambda: _start(programs, arguments, command), ENDING)
+    except tools.Missing as error:
+        print(f"localcloud/up: {error}", file=sys.stderr)
+        return 1
+    except Stopped as stopped:
+        return stopped.exit_code
+
+
+def _start(programs, arguments, command):
+    try:
+        with _state_directory(arguments.state) as state:
+            return _run(programs, state, arguments, command)
+    except (tools.Missing, processes.Ended) as error:
+        print(f"localcloud/up: {error}", file=sys.stderr)
+        return 1
+    except Stopped as stopped:
+        return stopped.exit_code
+
+
+def _raise_stopped(number, _frame):
+    # Once: what follows is the orderly end, which a second signal must not tear.
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise Stopped(number)
+
+
+# --- the state directory ------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _state_directory(chosen):
+    """An emptied directory that no other local cloud uses while this one does."""
+    state, lock = _locked(chosen)
+    with lock:
+        for path in state.iterdir():
+            if path.name != MARK:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        try:
+            yield state
+        finally:
+            (state / "cloud.json").unlink(missing_ok=True)
+            for name in ("etcd", "pki", "kubectl-cache"):
+                shutil.rmtree(state / name, ignore_errors=True)
+
+
+def _locked(chosen):
+    if chosen is not None:
+        lock = _try_lock(chosen.absolute())
+        if lock is None:
+            raise tools.Missing(f"another local cloud runs in {chosen}; choose another --state")
+        return chosen.absolute(), lock
+    number = 1
+    while True:
+        state = tools.REPOSITORY / "target" / ("local-cloud" if number == 1 else f"local-cloud-{number}")
+        if lock := _try_lock(state):
+            return state, lock
+        number += 1
+
+
+def _try_lock(state):
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(state.iterdir()) and not (state / MARK).exists():
+        raise tools.Missing(f"{state} holds files that are not a local cloud's; choose an empty --state")
+    lock = open(state / MARK, "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+# --- the cloud ----------------------------------------------------------------------------------
+
+
+def _run(programs, state, arguments, command):
+    from localcloud.controlplane.cluster import Cluster
+
+    say(f"starting a local cloud in {state}")
+    children = processes.Children(state / "logs")
+    try:
+        cluster = Cluster(programs, children, state, arguments.delays)
+        cluster.start()
+        cluster.install_kubectl()
+        aws = None if arguments.no_aws else _start_aws(cluster, children, state, arguments)
+        controller = cluster.apply_shipped(not arguments.no_crds)
+        cloud = _describe(cluster, controller, state)
+        if aws is not None:
+            cloud.update(_aws_part(aws, children, state))
+        _write_json(state / "cloud.json", cloud)
+        say("the local cloud is ready")
+        return _run_command(command, cloud, state, children) if command else _wait(cloud, children)
+    finally:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        say("stopping the local cloud")
+        children.stop()
+
+
+def _write_json(path, content):
+    temporary = path.with_suffix(".tmp")
+    temporary.touch(mode=0o600)
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    temporary.rename(path)
+
+
+def _without_aws(environment):
+    """The environment without the user's own AWS settings: nothing here may reach a real account."""
+    return {name: value for name, value in environment.items() if not name.startswith("AWS_")}
+
+
+def _describe(cluster, controller, state):
+    return {
+        "kubeconfig": str(cluster.kubeconfig),
+        "controller_kubeconfig": str(controller),
+        "apiserver": cluster.url,
+        "admin_token": cluster.tokens["admin"],
+        "kubectl": cluster.kubectl,
+        "audit_log": str(cluster.audit_log),
+        "state": str(state),
+        "logs": str(state / "logs"),
+        "env": {},
+    }
+
+
+def _start_aws(cluster, children, state, arguments):
+    """Starts the simulated AWS; returns its port."""
+    port = processes.free_port()
+    kube = {"url": cluster.url, "token": cluster.tokens["aws-simulator"], "ca": str(cluster.ca)}
+    _write_json(state / "kube.json", kube)
+    flags = ["--port", port, "--state", state, "--kubeconfig-json", state / "kube.json", "--delays", arguments.delays]
+    flags += ["--authentication-mode", arguments.authentication_mode]
+    environment = {**_without_aws(os.environ), "PYTHONPATH": str(tools.REPOSITORY)}
+    children.start("aws", [sys.executable, "-m", "localcloud.aws.server", *flags], environment)
+    return port
+
+
+def _aws_part(port, children, state):
+    answer = state / "aws.json"
+    children.wait_until(answer.exists, "the simulated AWS")
+    endpoint = f"http://127.0.0.1:{port}"
+    part = {"aws_endpoint": endpoint, "control": f"{endpoint}/_local", **json.loads(answer.read_text())}
+    environment = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": part["region"],
+        "AWS_DEFAULT_REGION": part["region"],
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    return {**part, "env": {**environment, **part.get("env", {})}}
+
+
+def _wait(cloud, children):
+    print(f"export KUBECONFIG={cloud['kubeconfig']}")
+    print(f"export PATH={pathlib.Path(cloud['kubectl'][0]).parent}:$PATH")
+    for name, value in cloud["env"].items():
+        print(f"export {name}={value}")
+    print(f"# logs and the audit log: {cloud['state']}; Ctrl-C ends it", flush=True)
+    while True:
+        children.check()
+        time.sleep(1)
+
+
+def _run_command(command, cloud, state, children):
+    environment = {
+        **_without_aws(os.environ),
+        **cloud["env"],
+        "KUBECONFIG": cloud["kubeconfig"],
+        "KUBECACHEDIR": str(state / "kubectl-cache"),
+        "LOCAL_CLOUD": str(state / "cloud.json"),
+        "PATH": os.pathsep.join([str(state / "bin"), str(pathlib.Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)]),
+    }
+    parent = os.getpid()
+    try:
+        process = subprocess.Popen(command, env=environment, preexec_fn=lambda: processes.die_with_parent(parent))
+    except OSError as error:
+        raise processes.Ended(f"{command[0]}: {error.strerror}") from error
+    try:
+        while True:
+            children.check()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(1)
+                return code if code >= 0 else 128 - code
+    finally:
+        _end(process)
+
+
+def _end(process, patience=10):
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,103 @@
+"""Dry runs of EC2: what whoever asks may do; moto says yes to everyone, and performs some calls all the same."""
+
+import json
+
+import boto3
+import pytest
+
+from localcloud.tests.aws.support import TRUST, refusal
+
+pytestmark = pytest.mark.mended
+ALLOWED, DENIED = "DryRunOperation", "UnauthorizedOperation"
+CLUSTER = {"Key": "example.com/cluster", "Value": "blue"}
+DATA = {"ImageId": "ami-0123456789abcdef0"}
+
+
+@pytest.fixture
+def template(aws, name):
+    """Makes launch templates with tags; answers the id."""
+    made = []
+
+    def make(*tags):
+        specifications = [{"ResourceType": "launch-template", "Tags": list(tags)}] if tags else []
+        made.append(
+            aws.ec2.create_launch_template(
+                LaunchTemplateName=f"{name}-{len(made)}", LaunchTemplateData=DATA, TagSpecifications=specifications
+            )["LaunchTemplate"]["LaunchTemplateId"]
+        )
+        return made[-1]
+
+    yield make
+    for identifier in made:
+        aws.ec2.delete_launch_template(LaunchTemplateId=identifier)
+
+
+@pytest.fixture
+def role(simulator, aws, name):
+    """A client of EC2 with the credentials of a role that may do what the statements allow."""
+
+    def assume(*statements):
+        arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+        document = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Resource": "*"} | s for s in statements]}
+        aws.iam.put_role_policy(RoleName=name, PolicyName="mine", PolicyDocument=json.dumps(document))
+        place = {"endpoint_url": simulator.aws_endpoint, "region_name": simulator.region}
+        sts = boto3.client("sts", **place, aws_access_key_id="local", aws_secret_access_key="local")
+        keys = sts.assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
+        return boto3.client(
+            "ec2",
+            **place,
+            aws_access_key_id=keys["AccessKeyId"],
+            aws_secret_access_key=keys["SecretAccessKey"],
+            aws_session_token=keys["SessionToken"],
+        )
+
+    return assume
+
+
+def tried(call, **arguments):
+    """The code that a dry run ends with."""
+    return refusal(call, DryRun=True, **arguments)[0]
+
+
+def test_a_dry_run_of_a_read_reads_nothing(aws):
+    """EC2 API Reference, DescribeInstanceTypes and the like: DryRun, "without actually making the request"."""
+    reads = ("instance_types", "instance_type_offerings", "security_groups", "launch_templates")
+    assert [tried(getattr(aws.ec2, f"describe_{what}")) for what in reads] == [ALLOWED] * len(reads)
+    assert tried(aws.ec2.describe_launch_template_versions, Versions=["$Default"]) == ALLOWED
+
+
+def test_a_dry_run_of_a_write_changes_nothing(aws, template):
+    """EC2 API Reference, ModifyLaunchTemplate and DeleteLaunchTemplateVersions: DryRun."""
+    identifier = template()
+    aws.ec2.create_launch_template_version(LaunchTemplateId=identifier, LaunchTemplateData=DATA)
+    assert tried(aws.ec2.modify_launch_template, LaunchTemplateId=identifier, DefaultVersion="2") == ALLOWED
+    assert tried(aws.ec2.delete_launch_template_versions, LaunchTemplateId=identifier, Versions=["2"]) == ALLOWED
+    (found,) = aws.ec2.describe_launch_templates(LaunchTemplateIds=[identifier])["LaunchTemplates"]
+    assert (found["DefaultVersionNumber"], found["LatestVersionNumber"]) == (1, 2)
+
+
+def test_a_role_may_do_what_its_policies_allow(role):
+    """EC2 API Reference, "Common query parameters": DryRun answers UnauthorizedOperation without the permissions."""
+    ec2 = role({"Action": "ec2:DescribeSubnets"})
+    assert (tried(ec2.describe_subnets), tried(ec2.describe_images)) == (ALLOWED, DENIED)
+
+
+def test_the_tags_of_the_request_and_of_the_resource_count(role, template):
+    """EC2 User Guide, "Grant permission to tag Amazon EC2 resources during creation": a tag on creation needs ec2:CreateTags too."""
+    on_request = {"StringEquals": {f"aws:RequestTag/{CLUSTER['Key']}": CLUSTER["Value"]}}
+    on_resource = {"StringEquals": {f"aws:ResourceTag/{CLUSTER['Key']}": CLUSTER["Value"]}}
+    ec2 = role(
+        {"Action": "ec2:CreateLaunchTemplate", "Condition": on_request},
+        {"Action": "ec2:CreateTags", "Condition": on_request},
+        {"Action": "ec2:DeleteLaunchTemplate", "Condition": on_resource},
+    )
+
+    def create(*tags):
+        specifications = [{"ResourceType": "launch-template", "Tags": list(tags)}] if tags else []
+        return tried(ec2.create_launch_template, LaunchTemplateName="none", LaunchTemplateData=DATA, TagSpecifications=specifications)
+
+    assert [create(CLUSTER), create(CLUSTER | {"Value": "red"}), create()] == [ALLOWED, DENIED, DENIED]
+    ours, theirs = template(CLUSTER), template()
+    assert [tried(ec2.delete_launch_template, LaunchTemplateId=i) for i in (ours, theirs)] == [ALLOWED, DENIED]
+    assert tried(ec2.create_tags, Resources=[theirs], Tags=[CLUSTER]) == ALLOWED
+    assert tried(ec2.create_tags, Resources=[theirs], Tags=[CLUSTER | {"Value": "red"}]) == DENIED

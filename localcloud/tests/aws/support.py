@@ -1,0 +1,111 @@
+"""What the simulator's tests use to make things in it and to look at them."""
+
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+import requests
+from botocore.exceptions import ClientError
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+TRUST = json.dumps(
+    {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
+)
+NUMBERS = itertools.count(1)
+UNMENDED = bool(os.environ.get("LOCAL_AWS_UNMENDED"))
+PATIENCE = 1.0 if UNMENDED else 20.0
+
+
+def until(check, what, seconds=PATIENCE):
+    """Wait until `check` gives something true, and return it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        result = check()
+        if result:
+            return result
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+def refusal(function, **parameters):
+    """The error code and message that a call is refused with."""
+    with pytest.raises(ClientError) as caught:
+        function(**parameters)
+    error = caught.value.response["Error"]
+    return error["Code"], error["Message"]
+
+
+class Control:
+    """The control endpoint."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def get(self, path):
+        return self._checked(requests.get(f"{self.url}/{path}", timeout=10))
+
+    def post(self, path, **fields):
+        return self._checked(requests.post(f"{self.url}/{path}", json=fields, timeout=10))
+
+    def delete(self, path):
+        return self._checked(requests.delete(f"{self.url}/{path}", timeout=10))
+
+    @staticmethod
+    def _checked(answer):
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+class Groups:
+    """Makes groups and looks at them."""
+
+    def __init__(self, simulator, aws, template):
+        self.simulator, self.aws, self.template = simulator, aws, template
+        self.made = []
+
+    def parameters(self, name, size=0, **more):
+        """Parameters of CreateAutoScalingGroup that AWS accepts."""
+        return {
+            "AutoScalingGroupName": name,
+            "MinSize": size,
+            "MaxSize": max(size, 1),
+            "VPCZoneIdentifier": ",".join(self.simulator.subnets),
+            "LaunchTemplate": {"LaunchTemplateName": self.template, "Version": "1"},
+            **more,
+        }
+
+    def make(self, size=0, settled=True, **more):
+        """A group of that size, in service."""
+        name = f"group-{next(NUMBERS)}"
+        self.aws.autoscaling.create_auto_scaling_group(**self.parameters(name, size, **more))
+        self.made.append(name)
+        if settled:
+            self.settle(name, size)
+        return name
+
+    def show(self, name):
+        """The group as AWS shows it now, or None."""
+        found = self.aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
+        return found[0] if found else None
+
+    def states(self, name):
+        """The lifecycle states of its instances."""
+        return sorted(i["LifecycleState"] for i in self.show(name)["Instances"])
+
+    def settle(self, name, size):
+        """Wait until exactly so many instances are left and in service; return their ids."""
+        until(lambda: self.states(name) == ["InService"] * size, f"{size} instances of {name} in service")
+        return [i["InstanceId"] for i in self.show(name)["Instances"]]
+
+    def activities(self, name):
+        """Its activities, the newest first."""
+        return self.aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+
+
+def events(path, **wanted):
+    """The lines of the event log with these values."""
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return [line for line in lines if all(line.get(key) == value for key, value in wanted.items())]

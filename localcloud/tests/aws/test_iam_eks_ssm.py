@@ -1,0 +1,159 @@
+"""IAM, EKS and SSM where moto differs from AWS."""
+
+import base64
+import json
+
+import pytest
+
+from localcloud.tests.aws.support import TRUST, refusal
+
+POLICY = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
+
+
+@pytest.mark.mended
+def test_aws_managed_policies_are_there_and_know_their_roles(aws, name):
+    """AWS Managed Policy Reference, AmazonEKSWorkerNodePolicy; IAM API Reference, ListEntitiesForPolicy."""
+    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
+    aws.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
+    roles = aws.iam.list_entities_for_policy(PolicyArn=POLICY, EntityFilter="Role", MaxItems=1000)["PolicyRoles"]
+    assert name in [role["RoleName"] for role in roles]
+    assert refusal(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
+    aws.iam.detach_role_policy(RoleName=name, PolicyArn=POLICY)
+    assert refusal(aws.iam.detach_role_policy, RoleName=name, PolicyArn=POLICY)[0] == "NoSuchEntity"
+    aws.iam.delete_role(RoleName=name)
+
+
+def test_what_is_taken_missing_or_in_use_has_its_own_codes(aws, name):
+    """IAM API Reference, CreateRole (EntityAlreadyExists), GetRole (NoSuchEntity), DeleteInstanceProfile (DeleteConflict)."""
+    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
+    aws.iam.create_instance_profile(InstanceProfileName=name)
+    aws.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    assert refusal(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "EntityAlreadyExists"
+    assert refusal(aws.iam.create_instance_profile, InstanceProfileName=name)[0] == "EntityAlreadyExists"
+    assert refusal(aws.iam.add_role_to_instance_profile, InstanceProfileName=name, RoleName=name)[0] == "LimitExceeded"
+    assert refusal(aws.iam.delete_instance_profile, InstanceProfileName=name)[0] == "DeleteConflict"
+    assert refusal(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
+    assert refusal(aws.iam.get_role, RoleName="no-such")[0] == "NoSuchEntity"
+    assert refusal(aws.iam.attach_role_policy, RoleName=name, PolicyArn="arn:aws:iam::aws:policy/NoSuch")[0] == "NoSuchEntity"
+
+
+@pytest.mark.mended
+def test_a_role_that_is_not_in_a_profile_cannot_be_removed_from_it(aws, name):
+    """IAM API Reference, RemoveRoleFromInstanceProfile, Errors: NoSuchEntity."""
+    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
+    aws.iam.create_instance_profile(InstanceProfileName=name)
+    assert refusal(aws.iam.remove_role_from_instance_profile, InstanceProfileName=name, RoleName=name)[0] == "NoSuchEntity"
+
+
+@pytest.mark.mended
+def test_instance_profiles_are_listed_in_pages_without_their_tags(aws, name):
+    """IAM API Reference, ListInstanceProfiles, MaxItems and Marker: a listing returns no tags."""
+    for i in range(3):
+        aws.iam.create_instance_profile(InstanceProfileName=f"{name}-{i}", Tags=[{"Key": "k", "Value": "v"}])
+    page = aws.iam.list_instance_profiles(MaxItems=2)
+    assert (len(page["InstanceProfiles"]), page["IsTruncated"]) == (2, True)
+    everything = page["InstanceProfiles"]
+    while page["IsTruncated"]:
+        page = aws.iam.list_instance_profiles(MaxItems=2, Marker=page["Marker"])
+        everything += page["InstanceProfiles"]
+    assert {f"{name}-{i}" for i in range(3)} <= {p["InstanceProfileName"] for p in everything}
+    assert not any(p.get("Tags") for p in everything)
+    assert aws.iam.get_instance_profile(InstanceProfileName=f"{name}-0")["InstanceProfile"]["Tags"] == [{"Key": "k", "Value": "v"}]
+
+
+@pytest.mark.mended
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"RoleName": "r" * 65}, "ValidationError"),
+        ({"AssumeRolePolicyDocument": "{"}, "MalformedPolicyDocument"),
+        ({"AssumeRolePolicyDocument": '{"Statement":[{"Effect":"Allow","Action":"sts:AssumeRole"}]}'}, "MalformedPolicyDocument"),
+        ({"Tags": [{"Key": "aws:x", "Value": "y"}]}, "InvalidInput"),
+    ],
+)
+def test_roles_that_iam_would_refuse_are_refused(aws, name, change, code):
+    """IAM API Reference, CreateRole, Request Parameters and Errors; IAM User Guide, "Tags for IAM resources"."""
+    assert refusal(aws.iam.create_role, **{"RoleName": name, "AssumeRolePolicyDocument": TRUST} | change)[0] == code
+
+
+def test_tags_of_roles_and_profiles_are_kept(aws, name):
+    """IAM API Reference, TagRole and TagInstanceProfile."""
+    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST, Tags=[{"Key": "a", "Value": "1"}])
+    aws.iam.tag_role(RoleName=name, Tags=[{"Key": "b", "Value": "2"}])
+    assert sorted(t["Key"] for t in aws.iam.get_role(RoleName=name)["Role"]["Tags"]) == ["a", "b"]
+    aws.iam.create_instance_profile(InstanceProfileName=name)
+    aws.iam.tag_instance_profile(InstanceProfileName=name, Tags=[{"Key": "c", "Value": "3"}])
+    assert [t["Key"] for t in aws.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Tags"]] == ["c"]
+
+
+@pytest.mark.mended
+def test_the_cluster_tells_its_vpc_its_endpoint_and_how_it_authenticates(aws, simulator):
+    """Amazon EKS API Reference, Cluster: endpoint, certificateAuthority, resourcesVpcConfig, kubernetesNetworkConfig, accessConfig."""
+    cluster = aws.eks.describe_cluster(name=simulator.cluster_name)["cluster"]
+    assert (cluster["status"], cluster["version"]) == ("ACTIVE", simulator.cluster_version)
+    assert cluster["resourcesVpcConfig"]["vpcId"] == simulator.vpc
+    assert cluster["resourcesVpcConfig"]["subnetIds"] == simulator.subnets
+    assert cluster["kubernetesNetworkConfig"]["serviceIpv4Cidr"] == "10.96.0.0/16"
+    assert cluster["accessConfig"]["authenticationMode"] == "CONFIG_MAP"
+    assert base64.b64decode(cluster["certificateAuthority"]["data"])
+    assert refusal(aws.eks.describe_cluster, name="no-such")[0] == "ResourceNotFoundException"
+
+
+@pytest.mark.mended
+def test_the_cluster_can_be_upgraded_from_outside(aws, simulator, control):
+    """Amazon EKS API Reference, DescribeCluster: version and accessConfig change with the cluster."""
+    control.post("cluster", version="1.33", authentication_mode="API")
+    cluster = aws.eks.describe_cluster(name=simulator.cluster_name)["cluster"]
+    assert (cluster["version"], cluster["accessConfig"]["authenticationMode"]) == ("1.33", "API")
+    control.post("cluster", version=simulator.cluster_version, authentication_mode="CONFIG_MAP")
+
+
+@pytest.mark.mended
+@pytest.mark.parametrize(
+    ("parameter", "family"),
+    [
+        ("/aws/service/eks/optimized-ami/{v}/amazon-linux-2/recommended/image_id", "amazonlinux2"),
+        ("/aws/service/eks/optimized-ami/{v}/amazon-linux-2-arm64/recommended/image_id", "amazonlinux2-arm64"),
+        ("/aws/service/eks/optimized-ami/{v}/amazon-linux-2023/x86_64/standard/recommended/image_id", "amazonlinux2023"),
+        ("/aws/service/eks/optimized-ami/{v}/amazon-linux-2023/arm64/standard/recommended/image_id", "amazonlinux2023-arm64"),
+        ("/aws/service/bottlerocket/aws-k8s-{v}/x86_64/latest/image_id", "bottlerocket"),
+        ("/aws/service/bottlerocket/aws-k8s-{v}/arm64/latest/image_id", "bottlerocket-arm64"),
+        ("/aws/service/ami-windows-latest/Windows_Server-2019-English-Core-EKS_Optimized-{v}/image_id", "windows"),
+    ],
+)
+def test_public_parameters_name_amis_of_the_right_architecture(aws, simulator, parameter, family):
+    """Amazon EKS User Guide, "Retrieve recommended ... AMI IDs" for Amazon Linux, Bottlerocket and Microsoft Windows."""
+    value = aws.ssm.get_parameter(Name=parameter.format(v=simulator.cluster_version))["Parameter"]["Value"]
+    assert value == simulator.amis[family][0]
+    (image,) = aws.ec2.describe_images(ImageIds=[value])["Images"]
+    assert image["Architecture"] == ("arm64" if family.endswith("arm64") else "x86_64")
+
+
+@pytest.mark.mended
+def test_amazon_linux_2_ends_with_kubernetes_1_32_and_missing_parameters_say_so(aws):
+    """Amazon EKS User Guide, "EKS AL2 AMI deprecation"; Systems Manager API Reference, GetParameters, InvalidParameters."""
+    there = "/aws/service/eks/optimized-ami/1.32/amazon-linux-2/recommended/image_id"
+    gone = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2/recommended/image_id"
+    assert refusal(aws.ssm.get_parameter, Name=gone)[0] == "ParameterNotFound"
+    answer = aws.ssm.get_parameters(Names=[there, gone])
+    assert ([p["Name"] for p in answer["Parameters"]], answer["InvalidParameters"]) == ([there], [gone])
+
+
+@pytest.mark.mended
+def test_a_public_parameter_can_move_to_a_new_release(aws, simulator, control):
+    """Systems Manager User Guide, "Discovering public parameters": their values change with each release."""
+    name = f"/aws/service/bottlerocket/aws-k8s-{simulator.cluster_version}/x86_64/latest/image_id"
+    old, new = simulator.amis["bottlerocket"][:2]
+    control.post("ssm", name=name, value=new)
+    assert aws.ssm.get_parameter(Name=name)["Parameter"]["Value"] == new
+    control.post("ssm", name=name, value=None)
+    assert refusal(aws.ssm.get_parameter, Name=name)[0] == "ParameterNotFound"
+    control.post("ssm", name=name, value=old)
+
+
+def test_inline_policies_block_the_deletion_of_a_role(aws, name):
+    """IAM API Reference, DeleteRole: DeleteConflict while inline policies remain."""
+    document = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
+    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
+    aws.iam.put_role_policy(RoleName=name, PolicyName="mine", PolicyDocument=json.dumps(document))
+    assert refusal(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"

@@ -1,0 +1,37 @@
+"""Every test of mended behaviour fails on plain moto: else it tests nothing of ours."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from localcloud.tests.aws.support import REPOSITORY, UNMENDED
+
+
+@pytest.mark.skipif(UNMENDED, reason="this is the run on plain moto")
+def test_every_test_of_mended_behaviour_fails_on_plain_moto(tmp_path):
+    """The same tests, once more, against moto as it is published."""
+    report = tmp_path / "report.xml"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "mended and not moto_too",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
+        str(Path(__file__).parent),
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        command, env=environment | {"LOCAL_AWS_UNMENDED": "1"}, cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    assert len(cases) > 80, done.stdout
+    honest = [case.get("name") for case in cases if case.find("failure") is None]
+    assert honest == [], "these pass, or do not even start, on plain moto"
