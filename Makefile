@@ -3,16 +3,20 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo local test lint fmt clippy deny drift advisories golden bench
+.PHONY: help build demo local test test-fast lint fmt clippy deny drift advisories golden bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## the whole story on a local cloud: groups, nodes, a rotation, a deletion; KEEP=1 leaves it running
 	@demo/run $(if $(KEEP),--keep)
 
 test: ## every test: unit, golden, property, simulator, end to end
 	@tools/test
+
+test-fast: ## the unit, golden and property tests alone
+	@tools/need build
+	@. tools/sections.sh && cargo_quietly test --locked --quiet --no-fail-fast
 
 lint: fmt clippy drift deny ## formatting, clippy, generated files, dependencies
 
