@@ -14,6 +14,7 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 
@@ -41,6 +42,9 @@ WAIT = 120
 """How long a test waits for something that should come, in seconds. Nothing is proved by being faster."""
 
 
+_MAKING_CLIENTS = threading.Lock()
+
+
 # --- the cloud ------------------------------------------------------------------------------------
 
 
@@ -59,7 +63,9 @@ class Cloud(support.Cloud):
 
     def boto(self, service, key="person"):
         """A client of one AWS service, as a person's, or with another access key."""
-        return aws_client(service, self["aws_endpoint"], self["region"], key)
+        # Clients are kept, because making one reads the whole model of its service. boto3 makes them in one thread only.
+        with _MAKING_CLIENTS:
+            return _aws_client(service, self["aws_endpoint"], self["region"], key)
 
     def control(self, method, name, **body):
         """Asks the simulator's control endpoint, see localcloud/aws/control.py."""
@@ -148,8 +154,7 @@ class Cloud(support.Cloud):
 
 
 @functools.cache
-def aws_client(service, endpoint, region, key):
-    """A client of one AWS service. Clients are kept: making one reads the whole model of the service."""
+def _aws_client(service, endpoint, region, key):
     keys = {"aws_access_key_id": key, "aws_secret_access_key": "local"}
     return boto3.client(service, endpoint_url=endpoint, region_name=region, **keys, config=Config(retries={"max_attempts": 2}))
 
