@@ -25,7 +25,7 @@ import yaml
 from botocore.config import Config
 
 from localcloud.tests import support
-from e2e import judge
+from e2e import logs
 from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
@@ -88,17 +88,17 @@ class Cloud(support.Cloud):
 
     def aws_events(self, after=0):
         """The simulator's log from the line after `after` on, in order; see localcloud/aws/event_log.py."""
-        lines = judge.lines(self["aws_log"])
+        lines = logs.read(self["aws_log"])
         return lines[bisect.bisect_right(lines, after, key=lambda line: line["seq"]) :]
 
-    def now(self):
+    def log_position(self):
         """The number of the last line in the simulator's log, for `aws_events(after=...)`."""
-        lines = judge.lines(self["aws_log"])
+        lines = logs.read(self["aws_log"])
         return lines[-1]["seq"] if lines else 0
 
     def audit(self, after=0):
         """Every write that the API server has answered, in order, without the first `after` of them."""
-        return judge.lines(self["audit_log"])[after:]
+        return logs.read(self["audit_log"])[after:]
 
     def edit_config_map(self, change, path=CONFIG):
         """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it if nobody else did meanwhile."""
@@ -210,7 +210,7 @@ class Controller:
         """The text of /metrics."""
         return requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
 
-    def seen_config(self, patience=20):
+    def wait_config_loaded(self, patience=20):
         """Waits until the ConfigMap as it is now is in force, so that a group made next is merged with it.
 
         The two come through watches of their own. A controller that is down, or may not see it, is not waited for.
@@ -247,7 +247,7 @@ class Controller:
 
 
 class Tenant:
-    """A namespace of its own, whose groups follow a stanza of their own in the shared ConfigMap."""
+    """A namespace of its own, whose groups follow a conditional of their own in the shared ConfigMap."""
 
     def __init__(self, cloud, controller, namespace=None, annotations=None, labels=None):
         self.cloud, self.controller = cloud, controller
@@ -256,15 +256,15 @@ class Tenant:
         metadata = {"name": self.namespace, "annotations": annotations or {}, "labels": labels or {}}
         cloud.create("/api/v1/namespaces", {"metadata": metadata})
 
-    def defaults(self, annotations=None, spec=None, eks=None, **configuration):
+    def set_defaults(self, annotations=None, spec=None, eks=None, **configuration):
         """What the admin's ConfigMap says for this tenant's groups from now on: spec.eks.configuration, and the rest."""
         merged = {"spec": {**(spec or {}), "eks": {**(eks or {}), "configuration": configuration}}}
         if annotations:
             merged["metadata"] = {"annotations": annotations}
-        self.stanza(merged)
+        self.set_conditional_defaults(merged)
 
-    def stanza(self, defaults):
-        """The same, as it stands in the ConfigMap; None removes the stanza."""
+    def set_conditional_defaults(self, defaults):
+        """The same, as it stands in the ConfigMap; None removes the conditional."""
         selector = f"e2e = {self.unique}"
 
         def change(data):
@@ -275,7 +275,7 @@ class Tenant:
 
         self.cloud.edit_config_map(change)
         if self.controller is not None:
-            self.controller.seen_config()
+            self.controller.wait_config_loaded()
 
     def apply(self, manifest):
         """Applies objects (a dict, or YAML text) in this namespace; returns the Group when it is one."""
@@ -312,7 +312,7 @@ class Tenant:
         """The pods of this namespace."""
         return self.cloud.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
 
-    def running(self, count):
+    def wait_pods_running(self, count):
         """Waits until so many pods of this namespace run."""
         def check():
             return sum(p["status"].get("phase") == "Running" and not p["metadata"].get("deletionTimestamp") for p in self.pods()) == count
@@ -354,7 +354,7 @@ class Group:
         """The condition of that type, or None."""
         return next((c for c in self.status().get("conditions", []) if c["type"] == kind), None)
 
-    def is_(self, kind, status="True", reason=None):
+    def has_condition(self, kind, status="True", reason=None):
         """Whether the condition has that status (and reason); gives the condition."""
         found = self.condition(kind)
         fits = found and found["status"] == status and (reason is None or found.get("reason") == reason)
@@ -434,7 +434,7 @@ class Group:
         deadline = time.monotonic() + timeout
         while not (answer := predicate(self)):
             if time.monotonic() > deadline:
-                pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.story()}", pytrace=True)
+                pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.diagnostics()}", pytrace=True)
             time.sleep(0.25)
         return answer
 
@@ -457,7 +457,7 @@ class Group:
 
     def wait_condition(self, kind, status="True", reason=None, timeout=WAIT):
         """Waits for a condition and returns it."""
-        return self.wait(lambda g: g.is_(kind, status, reason), timeout, f"{kind}={status} {reason or ''}")
+        return self.wait(lambda g: g.has_condition(kind, status, reason), timeout, f"{kind}={status} {reason or ''}")
 
     def wait_event(self, reason, text="", timeout=WAIT):
         """Waits for an event and returns it."""
@@ -467,7 +467,7 @@ class Group:
         """Waits until the object is gone."""
         self.wait(lambda g: g.get() is None, timeout, "its end")
 
-    def story(self):
+    def diagnostics(self):
         """What a person would want to see of it."""
         described = subprocess.run([*self.cloud["kubectl"], "describe", "ig", "-n", self.tenant.namespace, self.name], capture_output=True, text=True).stdout
         states = [e for e in self.cloud.aws_events() if e.get("group") == self.scaling_group or e.get("id") == self.scaling_group]
@@ -479,23 +479,23 @@ class Group:
 
     def events_in_aws(self, after=0):
         """What the simulator's log says about it: its states, and calls that name what it is made of."""
-        return judge.of_group(self.cloud.aws_events(after), self.scaling_group)
+        return logs.events_of_group(self.cloud.aws_events(after), self.scaling_group)
 
     def writes(self, after=0):
         """The controller's calls to AWS that wrote something of this group, from the line after `after` on."""
-        return judge.writes(self.cloud.aws_events(), self.scaling_group, after)
+        return logs.writes(self.cloud.aws_events(), self.scaling_group, after)
 
     def max_unavailable_seen(self):
         """The most nodes that were unavailable by the controller's own doing at once."""
-        return judge.max_unavailable_seen(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group)
+        return logs.max_unavailable_seen(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group)
 
-    def least_serving(self, size):
+    def min_serving_nodes(self, size):
         """The fewest nodes that took and kept pods, from when there first were `size`, by the controller's own doing."""
-        return judge.least_serving(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, size)
+        return logs.min_serving_nodes(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, size)
 
     def undrained(self, stays=()):
         """Instances that the controller terminated before they were drained, with what stood on each; none is right."""
-        return judge.undrained(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, stays)
+        return logs.undrained(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, stays)
 
 
 def node_ready(node):

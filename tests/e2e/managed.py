@@ -1,6 +1,6 @@
 """What the tests of managed node groups share: groups of the provisioner eks-managed, and what EKS shows of them."""
 
-from e2e import harness, judge
+from e2e import harness, logs
 
 RELEASES = tuple(f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001"))
 """What the simulated EKS knows of Amazon Linux 2023 for Kubernetes 1.32, oldest first."""
@@ -42,7 +42,7 @@ class Managed(harness.Group):
 
     def calls(self, *operations, after=0):
         """The controller's calls of these operations that EKS took and that name a node group of this namespace."""
-        made = [e for e in self.cloud.aws_events(after) if judge.by_controller(e) and e["operation"] in operations]
+        made = [e for e in self.cloud.aws_events(after) if logs.is_controller_call(e) and e["operation"] in operations]
         return [e for e in made if self.tenant.namespace in str(e) and e["status"] < 300]
 
     def ready_nodes(self):
@@ -62,7 +62,7 @@ def role(tenant, name="nodes"):
 
 def give_role(tenant, arn):
     """Lets the admin's ConfigMap name the role of this tenant's nodes: the basic boundaries keep it from tenants."""
-    tenant.stanza({"spec": {"eks-managed": {"configuration": {"nodeRole": arn}}}})
+    tenant.set_conditional_defaults({"spec": {"eks-managed": {"configuration": {"nodeRole": arn}}}})
 
 
 def manifest(tenant, name="web", size=(2, 4), spec=None, annotations=None, **configuration):

@@ -28,11 +28,11 @@ WRONG = [
 @pytest.mark.parametrize(("configuration", "eks", "path", "value"), WRONG, ids=[f"{path.rsplit('.', 1)[-1]}-{value.split()[0]}" for _, _, path, value in WRONG])
 def test_a_wrong_value_is_named_with_its_place(tenant, configuration, eks, path, value):
     """A tenant who reads `kubectl describe` must find what to correct, and AWS must see nothing of it."""
-    tenant.defaults(eks=eks, **configuration)
+    tenant.set_defaults(eks=eks, **configuration)
     group = tenant.group()
     stalled = group.wait_condition("Stalled")
     assert path in stalled["message"] and value in stalled["message"], stalled["message"]
-    assert group.state() == "Error" and group.is_("Ready", "False")
+    assert group.state() == "Error" and group.has_condition("Ready", "False")
     assert group.event(stalled["reason"], path)
     assert group.writes() == []
     group.delete()
@@ -45,7 +45,7 @@ def test_a_subnet_of_another_vpc_is_told_with_its_vpc(tenant, shared):
     ec2 = shared.boto("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.77.1.0/24")["Subnet"]["SubnetId"]
-    tenant.defaults(subnets=[subnet])
+    tenant.set_defaults(subnets=[subnet])
     group = tenant.group()
     stalled = group.wait_condition("Stalled", reason="NotFound")
     assert f"spec.eks.configuration.subnets `{subnet}` is in {vpc}" in stalled["message"]
@@ -62,22 +62,22 @@ def test_a_hook_that_nobody_could_hear_is_named(tenant):
 
 def test_a_corrected_value_needs_no_other_help(tenant):
     """Whoever corrects the field is done."""
-    tenant.defaults(instanceType="large please")
+    tenant.set_defaults(instanceType="large please")
     group = tenant.group(size=(1, 1))
     group.wait_condition("Stalled", reason="InvalidSpec")
-    tenant.defaults(instanceType="m5.large")
+    tenant.set_defaults(instanceType="m5.large")
     group.wait_ready(nodes=1)
-    assert group.is_("Stalled", "False")
+    assert group.has_condition("Stalled", "False")
 
 
 def test_a_bad_change_leaves_the_running_group_as_it_is(tenant):
     """A typo in an edit must not cost a node, nor hold the sizes' drift."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
-    before, mark = group.instances(), tenant.cloud.now()
-    tenant.defaults(image="ami-nonsense")
+    before, mark = group.instances(), tenant.cloud.log_position()
+    tenant.set_defaults(image="ami-nonsense")
     group.wait_condition("Stalled")
     assert group.instances() == before and group.writes(after=mark) == []
-    tenant.defaults()
+    tenant.set_defaults()
     group.wait_ready(nodes=1)
     assert group.instances() == before and group.writes(after=mark) == []
 
@@ -102,4 +102,4 @@ def test_why_instances_do_not_come_is_told_in_awss_words(tenant, code, reason, w
     group.wait_event(reason, words)
     fail_launches(group, None)
     group.wait_ready(nodes=2)
-    assert group.is_("Stalled", "False")
+    assert group.has_condition("Stalled", "False")

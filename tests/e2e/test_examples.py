@@ -133,7 +133,7 @@ def test_the_short_example_is_completed_by_the_admins_config_map(make_tenant):
     assert labels["team"] == "search" and labels["example.com/pool"] == "shared" and labels[PREFIX + "image"] == "ami-02100000000000001"
     tags = tags_of(group.asg())
     assert tags["team"] == "search" and tags["owner"] == "platform" and group.asg()["MaxSize"] == 4
-    assert group.is_("BoundariesApplied") and group.status()["configMD5"]
+    assert group.has_condition("BoundariesApplied") and group.status()["configMD5"]
     relabelled(group)
 
 
@@ -159,7 +159,7 @@ def test_a_key_pair_of_the_users_reaches_the_instances(make_tenant, shared, uniq
     """Who gives a key pair wants to log in with it."""
     shared.boto("ec2").create_key_pair(KeyName=unique)
     tenant = make_tenant()
-    tenant.defaults(keyPairName=unique)
+    tenant.set_defaults(keyPairName=unique)
     group = tenant.group().wait_ready(nodes=1)
     (identifier,) = group.instances()
     found = shared.boto("ec2").describe_instances(InstanceIds=[identifier])["Reservations"][0]["Instances"][0]

@@ -84,7 +84,7 @@ def test_a_profile_with_its_role_runs_pods_and_goes_without_a_trace(fargate):
     entry = cloud.map_roles().partition(role)[2].partition("rolearn")[0]
     assert "system:node:{{SessionName}}" in entry and "system:node-proxier" in entry
     fargate.deployment("app", 2)
-    fargate.running(2)
+    fargate.wait_pods_running(2)
     assert all(p["spec"]["nodeName"].startswith("fargate-ip-") for p in fargate.pods())
     group.delete()
     group.wait_gone()
@@ -106,7 +106,7 @@ def test_a_change_of_selectors_leaves_no_moment_without_a_profile(fargate):
     """A pod that starts during the change must find a profile, or it stays pending."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate)).wait_ready()
-    first, mark = the_profile(group)["fargateProfileName"], cloud.now()
+    first, mark = the_profile(group)["fargateProfileName"], cloud.log_position()
     change(group, selectors=[{"namespace": fargate.namespace}, {"namespace": f"{fargate.namespace}-*"}])
     group.wait_ready()
     second = the_profile(group)["fargateProfileName"]
@@ -132,7 +132,7 @@ def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
     """EKS deletes the pods that run by a profile with it; a person's brake must hold that."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     fargate.deployment("app", 1)
-    fargate.running(1)
+    fargate.wait_pods_running(1)
     (pod,) = fargate.pods()
     group.annotate(lock_upgrades="true")
     change(group, subnets=["demo-private-c"])
@@ -142,7 +142,7 @@ def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
     group.annotate(lock_upgrades=None)
     group.wait_ready()
     assert len(profiles(group)) == 1
-    fargate.running(1)
+    fargate.wait_pods_running(1)
 
 
 def test_no_other_provisioner_takes_the_group_over(fargate):
@@ -159,7 +159,7 @@ def test_no_other_provisioner_takes_the_group_over(fargate):
 
 def test_groups_of_one_cluster_take_turns(fargate):
     """EKS makes one profile at a time: each group must get its own, and a person see why it waits."""
-    cloud, mark = fargate.cloud, fargate.cloud.now()
+    cloud, mark = fargate.cloud, fargate.cloud.log_position()
     groups = [fargate.apply(manifest(fargate, name, selectors=[{"namespace": f"{fargate.namespace}-{name}"}])) for name in ("one", "two", "three")]
     waits = set()
 
@@ -181,7 +181,7 @@ def test_groups_of_one_cluster_take_turns(fargate):
 
 def test_what_eks_would_refuse_is_named_before_it_is_asked(fargate):
     """The message must say which field, and EKS must not be bothered."""
-    mark = fargate.cloud.now()
+    mark = fargate.cloud.log_position()
     bad = manifest(fargate, subnets=["demo-public-a"])
     group = fargate.apply(bad)
     condition = group.wait_condition("Stalled", reason="InvalidSpec")
@@ -195,7 +195,7 @@ def test_what_eks_would_refuse_is_named_before_it_is_asked(fargate):
     group.wait_ready()
 
 
-def originals(tenant):
+def keiko_profile(tenant):
     """The name of the profile that the other controller would have made for the group web; made with its role."""
     cloud = tenant.cloud
     eks = cloud.boto("eks")
@@ -224,8 +224,8 @@ def originals(tenant):
 
 def test_a_profile_of_the_other_controller_is_taken_over_as_it_is(fargate):
     """The takeover must neither make another profile nor lose the pods of this one."""
-    cloud, name = fargate.cloud, originals(fargate)
-    mark = cloud.now()
+    cloud, name = fargate.cloud, keiko_profile(fargate)
+    mark = cloud.log_position()
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
     assert list(profiles(group)) == [name]
     assert "taken over" in group.wait_condition("Adopted")["message"]
@@ -293,11 +293,11 @@ def test_a_role_that_all_groups_leave_lets_their_pods_in_until_the_last_has_left
     assert the_profile(two)["podExecutionRoleArn"] == new and new in cloud.map_roles()
 
 
-SOON = ("--resync-period", "5s")
-ALONE = ("--enable-leader-election=false", *SOON)
+SHORT_RESYNC = ("--resync-period", "5s")
+NO_ELECTION = ("--enable-leader-election=false", *SHORT_RESYNC)
 
 
-def alone(cloud, controller):
+def tenant_without_boundaries(cloud, controller):
     """A tenant of a private cloud, whose groups are complete as they stand."""
     return Tenant(cloud, controller, annotations=EXCLUDED)
 
@@ -306,7 +306,7 @@ def alone(cloud, controller):
 def test_a_profile_that_fails_is_told_and_made_again(own_cloud, start_controller):
     """EKS fails for a while: the reason must be seen, and nothing be left to do by hand."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     cloud.control("POST", "fargate-failure", profile="*", state="CREATE_FAILED", code="AccessDenied")
     group = tenant.apply(manifest(tenant))
     condition = group.wait_condition("Stalled", reason="ProfileFailed")
@@ -328,8 +328,8 @@ def test_a_profile_that_fails_is_told_and_made_again(own_cloud, start_controller
 def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_the_end_nothing(own_cloud, start_controller):
     """Killed after a write whose answer it never got: the next one finds what there is, and makes nothing twice."""
     cloud = own_cloud()
-    controller = start_controller(cloud, *ALONE)
-    tenant = alone(cloud, controller)
+    controller = start_controller(cloud, *NO_ELECTION)
+    tenant = tenant_without_boundaries(cloud, controller)
     before = cloud.snapshot()["roles"].keys()
 
     def killed_after(operation, act):
@@ -340,7 +340,7 @@ def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_th
         controller.kill()
         cloud.control("DELETE", "faults")
         cloud.control("POST", "release", lose=True)
-        controller = tenant.controller = start_controller(cloud, *ALONE)
+        controller = tenant.controller = start_controller(cloud, *NO_ELECTION)
         return group
 
     for number, operation in enumerate(["CreateRole", "AttachRolePolicy", "CreateFargateProfile"]):
@@ -364,7 +364,7 @@ def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_th
 def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there(own_cloud, start_controller):
     """A right that is missing stops the act that needs it and nothing else."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     with cloud.fault(action="deny", service="eks", operation="CreateFargateProfile", count=-1):
         group = tenant.apply(manifest(tenant))
         condition = group.wait_condition("Stalled", reason="MissingPermission")
@@ -376,7 +376,7 @@ def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there
 def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud, start_controller):
     """Without an entry the node of a pod is turned away; one that is left behind lets a role in for ever."""
     cloud = own_cloud("--authentication-mode", "API")
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     group = tenant.apply(manifest(tenant)).wait_ready()
     arn = group.status()["nodesInstanceRoleArn"]
     entry = cloud.boto("eks").describe_access_entry(clusterName="demo", principalArn=arn)["accessEntry"]
@@ -384,7 +384,7 @@ def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud
     role = cloud.boto("iam").get_role(RoleName=arn.rsplit("/", 1)[1])["Role"]["RoleId"]
     assert group.status()["join"] == {"awsAuth": False, "accessEntry": "FARGATE_LINUX", "roleId": role}
     tenant.deployment("app", 1)
-    tenant.running(1)
+    tenant.wait_pods_running(1)
     group.delete()
     group.wait_gone()
     assert arn not in cloud.boto("eks").list_access_entries(clusterName="demo")["accessEntries"]
@@ -394,7 +394,7 @@ def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud
 def test_a_role_that_is_not_there_stops_its_own_group_and_no_other(own_cloud, start_controller):
     """EKS makes one profile at a time: a group that can never have its turn must not stand before the others for ever."""
     cloud = own_cloud("--authentication-mode", "API")
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     arn = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
     one = tenant.apply(manifest(tenant, "one", podExecutionRoleArn=arn))
     told = one.wait_condition("Stalled", reason="RefusedByAws")["message"]
@@ -410,7 +410,7 @@ def test_a_role_that_is_not_there_stops_its_own_group_and_no_other(own_cloud, st
 def test_an_own_role_that_somebody_changed_is_told_after_a_while(own_cloud, start_controller):
     """At first EKS may not know a new role; one that it refuses for minutes needs a person, who must be told of it."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     group = tenant.apply(manifest(tenant)).wait_ready()
     iam, name = cloud.boto("iam"), role_of(group)
     before = json.dumps(iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"])
@@ -426,19 +426,19 @@ def test_an_own_role_that_somebody_changed_is_told_after_a_while(own_cloud, star
 def test_a_quiet_group_costs_one_listing_for_all_of_its_cluster(own_cloud, start_controller):
     """Profiles hardly change: looking at each of them again and again would cost more than they do."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     groups = [tenant.apply(manifest(tenant, f"g{n}", selectors=[{"namespace": f"x-{n}"}])) for n in range(3)]
     for group in groups:
         group.wait_ready()
-    passed(groups, 2)
+    wait_reconciles(groups, 2)
     cloud.control("POST", "reset-log")
-    passed(groups, 4)
+    wait_reconciles(groups, 4)
     counts = cloud.control("GET", "calls")
     assert counts["writes"] == {} and "eks:DescribeFargateProfile" not in counts["reads"]
     assert counts["reads"].get("eks:ListFargateProfiles", 0) <= 8, counts
 
 
-def passed(groups, times):
+def wait_reconciles(groups, times):
     """Waits until each group was looked at so often again."""
     controller = groups[0].tenant.controller
 

@@ -20,7 +20,7 @@ def found(tenant, nodes):
     """What the other controller left of a group `web` that launches from a configuration, and the InstanceGroup over it."""
     donor = tenant.group("donor", size=(0, 1)).wait_ready()
     defaults = {"roleName": donor.scaling_group, "image": images(tenant.cloud)[0]}
-    tenant.defaults(**defaults)
+    tenant.set_defaults(**defaults)
     data, like = donor.template_versions()[-1]["LaunchTemplateData"], donor.asg()
     name = f"{tenant.cloud['cluster_name']}-{tenant.namespace}-web"
     asg = tenant.cloud.boto("autoscaling")
@@ -34,7 +34,7 @@ def found(tenant, nodes):
         AutoScalingGroupName=name, MinSize=nodes, MaxSize=nodes + 2, LaunchConfigurationName=f"{name}-{STAMP}", VPCZoneIdentifier=like["VPCZoneIdentifier"],
         Tags=[{"Key": key, "Value": value, "PropagateAtLaunch": True, "ResourceId": name, "ResourceType": "auto-scaling-group"} for key, value in tags.items()],
     )
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     return tenant.group(size=(nodes, nodes + 2)), defaults, mark
 
 
@@ -50,14 +50,14 @@ def test_a_group_keeps_its_configuration_until_something_needs_new_nodes(tenant,
     group.wait_ready(nodes=2)
     name, old = f"{group.scaling_group}-{STAMP}", group.instances()
     assert group.status()["activeLaunchConfigurationName"] == name
-    assert group.is_("Adopted") and [w["operation"] for w in group.writes(after=mark)] == []
+    assert group.has_condition("Adopted") and [w["operation"] for w in group.writes(after=mark)] == []
     group.patch_spec(eks={"maxSize": 5})
     group.wait(lambda g: g.asg()["MaxSize"] == 5, what="the larger size")
     group.wait_ready(nodes=2)
     assert group.instances() == old and group.asg()["LaunchConfigurationName"] == name
     assert [w["operation"] for w in group.writes(after=mark)] == ["UpdateAutoScalingGroup"]
 
-    tenant.defaults(**{**defaults, "image": images(tenant.cloud)[1]})
+    tenant.set_defaults(**{**defaults, "image": images(tenant.cloud)[1]})
     wait_rotated(group, old, 2, images(tenant.cloud)[1])
     group.wait(lambda g: not configurations(g), ROTATION, "the end of the old configuration")
     group.wait_ready(nodes=2)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from localcloud.tests import support
-from e2e import harness, judge, managed
+from e2e import harness, logs, managed
 from e2e.harness import OWNERSHIP
 from e2e.managed import LABEL, RELEASES, UPDATES
 from e2e.test_plan import planned
@@ -25,7 +25,7 @@ def test_a_node_group_is_made_changed_in_place_and_deleted(tenant):
     assert status["provisioner"] == "eks-managed" and status["strategy"] == "managed"
     assert status["activeScalingGroupName"] == found["resources"]["autoScalingGroups"][0]["name"]
     assert (status["currentMin"], status["currentMax"]) == (2, 4)
-    first, mark = {n["metadata"]["name"] for n in group.managed_nodes()}, tenant.cloud.now()
+    first, mark = {n["metadata"]["name"] for n in group.managed_nodes()}, tenant.cloud.log_position()
     group.change({"minSize": 3, "maxSize": 5}, nodeLabels={"team": None, "tier": "gold"}, taints=[taint], tags=[{"key": "owner", "value": "core"}])
     group.wait_ready(nodes=3)
     found = group.nodegroup()
@@ -44,7 +44,7 @@ def test_what_the_autoscaler_wants_is_left_alone(tenant):
     group = managed.apply(tenant, size=(1, 5)).wait_ready(nodes=1)
     tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
     group.wait_ready(nodes=3)
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     group.change({"minSize": 2, "maxSize": 4})
     group.wait(lambda g: g.nodegroup()["scalingConfig"]["maxSize"] == 4, what="the new sizes")
     group.wait_ready(nodes=3)
@@ -56,7 +56,7 @@ def test_what_the_autoscaler_wants_is_left_alone(tenant):
 def test_a_new_release_is_an_update_that_is_followed_to_its_end(tenant):
     """A user sees which update runs and how far it is, and every node runs the release in the end."""
     group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     group.change(releaseVersion=RELEASES[2])
     identifier = group.wait(lambda g: g.status().get("updateId"), what="the update's id")
     group.wait(lambda g: "run the new version" in (g.condition("Ready") or {}).get("message", ""), what="progress")
@@ -74,14 +74,14 @@ def test_an_update_that_a_budget_stops_is_told_and_not_begun_again(tenant):
     """EKS gives up on pods that may not go: the group says which, and does not try again and again."""
     group = managed.apply(tenant, size=(1, 3), releaseVersion=RELEASES[0], nodeLabels={"pool": tenant.unique}).wait_ready(nodes=1)
     tenant.deployment("held", 1, {"pool": tenant.unique}, {"maxUnavailable": 0})
-    tenant.running(1)
-    mark = tenant.cloud.now()
+    tenant.wait_pods_running(1)
+    mark = tenant.cloud.log_position()
     group.change(releaseVersion=RELEASES[2])
     stalled = group.wait_condition("Stalled", reason="DrainBlocked", timeout=ROTATION)
     assert "PodEvictionFailure" in stalled["message"] and "budget" in stalled["message"]
     time.sleep(3)
     assert len(group.calls(*UPDATES, after=mark)) == 1
-    tenant.running(1)
+    tenant.wait_pods_running(1)
 
 
 def test_another_instance_type_is_a_second_group_that_takes_the_pods_over(tenant):
@@ -89,15 +89,15 @@ def test_another_instance_type_is_a_second_group_that_takes_the_pods_over(tenant
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
     tenant.deployment("app", 4, label, {"maxUnavailable": 1})
-    tenant.running(4)
-    (old,), mark = group.names, tenant.cloud.now()
+    tenant.wait_pods_running(4)
+    (old,), mark = group.names, tenant.cloud.log_position()
     asg = group.scaling_group
     group.change(instanceType="c5.large")
     group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")
     group.wait_ready(nodes=2)
     (new,) = group.names
     assert new != old and group.nodegroup()["instanceTypes"] == ["c5.large"]
-    tenant.running(4)
+    tenant.wait_pods_running(4)
     homes = {p["spec"]["nodeName"] for p in tenant.pods()}
     assert homes <= {n["metadata"]["name"] for n in group.managed_nodes(new)}
     made, deleted = group.calls("CreateNodegroup", after=mark), group.calls("DeleteNodegroup", after=mark)
@@ -111,7 +111,7 @@ def test_another_instance_type_is_a_second_group_that_takes_the_pods_over(tenant
 def test_a_lock_holds_the_second_group_and_plan_tells_which_nodes_would_go(tenant):
     """A user who pulled the brake sees what waits behind it, and nothing is made until it is let go."""
     group = managed.apply(tenant, size=(1, 2)).wait_ready(nodes=1)
-    (old,), mark = group.names, tenant.cloud.now()
+    (old,), mark = group.names, tenant.cloud.log_position()
     group.annotate(lock_upgrades="true")
     group.change(instanceType="c5.large")
     group.wait_state("Locked")
@@ -130,7 +130,7 @@ def test_a_change_that_is_taken_back_keeps_the_old_nodes(tenant):
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
     tenant.deployment("app", 2, label, {"maxUnavailable": 0})
-    tenant.running(2)
+    tenant.wait_pods_running(2)
     (old,) = group.names
     before = {n["metadata"]["name"] for n in group.managed_nodes(old)}
     group.change(instanceType="c5.large")
@@ -139,7 +139,7 @@ def test_a_change_that_is_taken_back_keeps_the_old_nodes(tenant):
     group.wait(lambda g: g.names == [old], ROTATION, "the end of the second node group")
     group.wait_ready(nodes=2)
     assert {n["metadata"]["name"] for n in group.ready_nodes()} == before
-    tenant.running(2)
+    tenant.wait_pods_running(2)
 
 
 def test_the_example_gives_what_it_asks_for(tenant):
@@ -168,7 +168,7 @@ def test_a_node_group_that_was_there_before_is_nobodys_by_its_name(tenant):
     make(cloud, name, arn)
     described = lambda: cloud.boto("eks").describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
     support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group")
-    mark = cloud.now()
+    mark = cloud.log_position()
     group = managed.apply(tenant, name, size=(1, 2), role_arn=arn)
     told = group.wait_condition("Stalled", reason="NotOurs")["message"]
     tags = {OWNERSHIP + "ClusterName": cloud["cluster_name"], OWNERSHIP + "InstanceGroup": name, OWNERSHIP + "Namespace": tenant.namespace}
@@ -194,7 +194,7 @@ def test_the_originals_node_group_is_taken_over(tenant):
     group = managed.apply(tenant, name, size=(3, 2), role_arn=arn, instanceType="c5.large")
     group.wait_condition("Stalled", reason="InvalidSpec")
     make(cloud, name, arn)
-    mark = cloud.now()
+    mark = cloud.log_position()
     group.change({"minSize": 1})
     group.wait_ready()
     found = group.nodegroup()
@@ -231,7 +231,7 @@ def test_a_node_group_that_another_tenants_status_names_is_not_taken_over(make_t
 
 def test_what_cannot_be_is_told_by_field_and_nothing_is_made(tenant):
     """A wrong subnet and a missing role: the condition names both fields, and EKS is not asked."""
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     missing = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
     group = managed.apply(tenant, role_arn=missing, subnets=["subnet-0123456789abcdef0"])
     stalled = group.wait_condition("Stalled", reason="NotFound")
@@ -255,7 +255,7 @@ def test_a_role_without_what_nodes_need_is_named(tenant):
     group.wait_gone(ROTATION)
 
 
-ALONE = ("--enable-leader-election=false", "--resync-period", "10s")
+NO_ELECTION = ("--enable-leader-election=false", "--resync-period", "10s")
 
 
 def crash(cloud, controller, start, operation, change):
@@ -266,7 +266,7 @@ def crash(cloud, controller, start, operation, change):
     controller.kill()
     cloud.control("DELETE", "faults")
     cloud.control("POST", "release", lose=True)
-    return start(cloud, *ALONE)
+    return start(cloud, *NO_ELECTION)
 
 
 @pytest.mark.private
@@ -275,8 +275,8 @@ def test_tags_that_may_not_be_changed_are_told_and_the_rest_goes_on(own_cloud, s
     cloud, rarely = own_cloud(), ("--enable-leader-election=false", "--resync-period", "1h")
     controller = start_controller(cloud, *rarely)
     group = managed.apply(harness.Tenant(cloud, controller), size=(1, 2), tags=[{"key": "owner", "value": "web"}]).wait_ready(nodes=1)
-    asked = lambda: [e["operation"] for e in cloud.aws_events(mark) if judge.by_controller(e) and "agResource" in e["operation"]]
-    mark = cloud.now()
+    asked = lambda: [e["operation"] for e in cloud.aws_events(mark) if logs.is_controller_call(e) and "agResource" in e["operation"]]
+    mark = cloud.log_position()
     with cloud.fault(action="deny", service="eks", operation="TagResource", count=-1):
         cloud.control("POST", "faults", who="controller", action="deny", service="eks", operation="UntagResource", count=-1)
         group.change(tags=[{"key": "tier", "value": "gold"}])
@@ -298,7 +298,7 @@ def test_tags_that_may_not_be_changed_are_told_and_the_rest_goes_on(own_cloud, s
 def test_a_controller_that_is_killed_in_an_update_begins_no_second_one(own_cloud, start_controller):
     """Who restarts a controller must not have nodes replaced twice, nor an update lost from sight."""
     cloud = own_cloud()
-    controller = start_controller(cloud, *ALONE)
+    controller = start_controller(cloud, *NO_ELECTION)
     tenant = harness.Tenant(cloud, controller)
     group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
     tenant.controller = crash(cloud, controller, start_controller, "UpdateNodegroupVersion", lambda: group.change(releaseVersion=RELEASES[2]))
@@ -312,20 +312,20 @@ def test_a_controller_that_is_killed_in_an_update_begins_no_second_one(own_cloud
 def test_a_controller_that_is_killed_in_a_replacement_ends_where_it_would_have(own_cloud, start_controller):
     """At the creation of the second group, at the first cordon and at the deletion of the old one: one of everything."""
     cloud = own_cloud()
-    controller = start_controller(cloud, *ALONE)
+    controller = start_controller(cloud, *NO_ELECTION)
     tenant = harness.Tenant(cloud, controller)
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
     tenant.deployment("app", 2, label, {"maxUnavailable": 1})
-    tenant.running(2)
-    (old,), mark = group.names, cloud.now()
+    tenant.wait_pods_running(2)
+    (old,), mark = group.names, cloud.log_position()
     controller = crash(cloud, controller, start_controller, "CreateNodegroup", lambda: group.change(instanceType="c5.large"))
     group.wait(lambda g: any(n["spec"].get("unschedulable") for n in g.managed_nodes(old)), ROTATION, "a drain")
     controller.kill()
-    controller = start_controller(cloud, *ALONE)
+    controller = start_controller(cloud, *NO_ELECTION)
     tenant.controller = crash(cloud, controller, start_controller, "DeleteNodegroup", lambda: None)
     group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")
     group.wait_ready(nodes=2, timeout=ROTATION)
-    tenant.running(2)
+    tenant.wait_pods_running(2)
     assert managed.names_in_eks(cloud) == group.names and group.names != [old]
     assert len([e for e in cloud.aws_events(mark) if e.get("operation") == "CreateNodegroup"]) == 1

@@ -70,11 +70,11 @@ def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]
-    tenant.defaults(image=old)
+    tenant.set_defaults(image=old)
     group = tenant.group("web", size=(2, 3), tags=[{"key": "team", "value": "a"}], suspendProcesses=["AZRebalance"])
     other = tenant.group("calm", size=(1, 2))
 
-    before = cloud.now()
+    before = cloud.log_position()
     code, found = planned(cloud, f"{tenant.namespace}/web")
     assert (code, [g["change"] for g in found["groups"]]) == (SOMETHING, ["create"])
     tenant.controller = controller = start_controller(cloud)
@@ -85,10 +85,10 @@ def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_
     controller.stop()
     # The admin's question: one image, one group that has its own, and a tenant whose group is locked.
     other.annotate(lock_upgrades="true")
-    stanza = {"metadata": {}, "spec": {"eks": {"configuration": {"image": new}}}}
+    conditional = {"metadata": {}, "spec": {"eks": {"configuration": {"image": new}}}}
 
     def edit(data):
-        data["conditionals"] = yaml.safe_dump([{"annotationSelector": f"e2e = {tenant.unique}", "defaults": {"spec": stanza["spec"]}}])
+        data["conditionals"] = yaml.safe_dump([{"annotationSelector": f"e2e = {tenant.unique}", "defaults": {"spec": conditional["spec"]}}])
 
     file = new_config(cloud, tmp_path / "new.yaml", edit)
     code, found = planned(cloud, "-A", "--config", file)
@@ -100,7 +100,7 @@ def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_
     text = plan(cloud, "-A", "--config", file)[1]
     assert "rotates 2 nodes" in text and f"image: {old} -> {new}" in text
 
-    seen, instances = cloud.now(), group.instances()
+    seen, instances = cloud.log_position(), group.instances()
     cloud.kubectl("apply", "--server-side", "--force-conflicts", "-n", "instance-manager", "-f", file)
     tenant.controller = start_controller(cloud)
     rotation.wait_rotated(group, instances, 2, new)

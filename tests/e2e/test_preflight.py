@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from localcloud.tests import support
-from e2e import harness, original, rotation, worlds
+from e2e import harness, keiko_groups, keiko_loader, rotation
 
 DONE, REFUSED, SOMETHING = 0, 1, 2
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
@@ -36,7 +36,7 @@ def only(checks, finding):
 def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique):
     """An admin reads here what a swap will do, before it is done."""
     cloud = own_cloud(config=None)
-    (group,) = original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]}).values()
+    (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
     before, mark = group.snapshot(), group.mark()
     code, found = preflight(cloud, "--as", CONTROLLER)
     assert code == DONE
@@ -48,7 +48,7 @@ def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique
     assert any("name the controller's AWS role with --role-arn" in m for m in only(found["iam"], "unknown"))
     policy = json.loads(command(cloud, "preflight", "--policy")[1])
     assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
-    assert original.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
+    assert keiko_loader.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
 
 
 @pytest.mark.private
@@ -103,7 +103,7 @@ def test_the_printed_policy_is_complete_and_a_missing_action_is_named(own_cloud)
 def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
     """The controller's own role may not ask IAM what it may do; without dry runs nothing at all would be known."""
     cloud = own_cloud(config=None)
-    original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]})
+    keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]})
     (template,) = cloud.boto("ec2").describe_launch_templates()["LaunchTemplates"]
     iam = cloud.boto("iam")
     trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}]}
@@ -150,13 +150,13 @@ def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]
-    tenant.defaults(image=old)
+    tenant.set_defaults(image=old)
     tenant.controller = controller = start_controller(cloud)
     group = tenant.group("web", size=(2, 3)).wait_ready(nodes=2)
     code, _, err = command(cloud, "handback")
     assert code == REFUSED and "holds the Lease" in err and "scale its Deployment to 0" in err
     group.annotate(lock_upgrades="true")
-    tenant.defaults(image=new)
+    tenant.set_defaults(image=new)
     group.wait_state("Locked")
     controller.stop()
     code, out, err = command(cloud, "handback")
@@ -179,7 +179,7 @@ def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_
     broken.delete()
 
     # And forward again.
-    mark = cloud.now()
+    mark = cloud.log_position()
     tenant.controller = start_controller(cloud)
     group.wait(lambda g: g.pinned() == "2", what="the pin")
     group.wait_ready(nodes=2)

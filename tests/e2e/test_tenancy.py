@@ -78,16 +78,16 @@ def test_an_excluded_namespace_skips_the_boundaries(make_tenant, shared):
     assert node["metadata"]["labels"][PREFIX + "image"] == image and "example.com/pool" not in node["metadata"]["labels"]
     assert "owner" not in tags_of(group.asg())
     assert not group.status().get("configMD5")
-    assert group.is_("BoundariesApplied", reason="NoBoundaries")
+    assert group.has_condition("BoundariesApplied", reason="NoBoundaries")
 
 
 def test_a_value_that_a_tenant_set_and_did_not_get_is_named(tenant):
     """Silently ignored, a tenant would look for the fault in their image for hours."""
     group = tenant.group(size=(1, 1), image="ami-0badbadbadbadbad0", labels={"team": "a"}).wait_ready(nodes=1)
-    told = group.is_("BoundariesApplied", reason="TenantValuesRefused")
+    told = group.has_condition("BoundariesApplied", reason="TenantValuesRefused")
     assert told and "spec.eks.configuration.image" in told["message"] and "ami-0badbadbadbadbad0" in told["message"]
     group.wait_event("TenantValuesRefused", "ami-0badbadbadbadbad0")
     (node,) = group.nodes()
     assert node["metadata"]["labels"][PREFIX + "image"] == tenant.cloud["amis"]["amazonlinux2023"][0]
     group.patch_spec(image=None)
-    group.wait(lambda g: g.is_("BoundariesApplied", reason="Applied"), what="BoundariesApplied without a refusal")
+    group.wait(lambda g: g.has_condition("BoundariesApplied", reason="Applied"), what="BoundariesApplied without a refusal")

@@ -78,7 +78,7 @@ def test_the_ratio_changes_in_place(tenant):
     policy = {"spotRatio": 0, "instanceTypes": [{"type": "m5a.large"}]}
     group = tenant.group(size=(2, 6), mixedInstancesPolicy=policy).wait_ready(nodes=2)
     assert bought(group) == (2, 0) and group.status()["lifecycle"] == "normal"
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     more = [{"type": "m5a.large"}, {"type": "m5n.large"}]
     group.patch_spec(mixedInstancesPolicy={"baseCapacity": 1, "strategy": "LowestPrice", "instanceTypes": more})
     group.wait(lambda g: distribution(g)["OnDemandBaseCapacity"] == 1, what="the new base")
@@ -105,11 +105,11 @@ def test_a_mixed_group_rotates_to_a_new_image(tenant):
     """The policy and its template change together: one without the other would undo it."""
     policy = {"baseCapacity": 1, "spotRatio": 50, "instanceTypes": [{"type": "m5a.large"}]}
     old, new = rotation.images(tenant.cloud)[:2]
-    tenant.defaults(image=old)
+    tenant.set_defaults(image=old)
     group = tenant.group(size=(3, 6), mixedInstancesPolicy=policy).wait_ready(nodes=3)
     before = group.instances()
     assert bought(group) == (2, 1)
-    tenant.defaults(image=new)
+    tenant.set_defaults(image=new)
     rotation.wait_rotated(group, before, 3, new)
     assert bought(group) == (2, 1) and types(group) == ["m5.large", "m5a.large"]
     assert group.max_unavailable_seen() <= 1 and group.undrained() == {}
@@ -119,13 +119,13 @@ def test_a_weighted_group_rotates_within_its_budget(tenant):
     """Counting nodes where AWS counts units would stop the rotation, or take too much at once."""
     policy = {"spotRatio": 0, "instanceTypes": [{"type": "m5.large", "weight": 2}, {"type": "m5.xlarge", "weight": 4}]}
     old, new = rotation.images(tenant.cloud)[:2]
-    tenant.defaults(image=old)
+    tenant.set_defaults(image=old)
     group = tenant.group(size=(6, 12), mixedInstancesPolicy=policy).wait_ready(nodes=3)
     before = group.instances()
     assert group.status()["nodes"]["ready"] == group.status()["nodes"]["desired"] == 6
-    tenant.defaults(image=new)
+    tenant.set_defaults(image=new)
     rotation.wait_rotated(group, before, 3, new)
-    assert group.least_serving(3) == 2 and group.undrained() == {}
+    assert group.min_serving_nodes(3) == 2 and group.undrained() == {}
 
 
 def take_out(group, name):
@@ -151,7 +151,7 @@ def test_a_pool_holds_like_types(make_tenant, shared):
     assert pool[0] == "m5.large" and {"m5a.large", "m5d.large"} <= set(pool)
     assert all(name.startswith("m5") and name.endswith(".large") for name in pool)
     assert group.status()["lifecycle"] == "mixed" and bought(group) == (0, 1)
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     group.annotate(touched="1")
     group.patch_spec(eks={"maxSize": 5})
     group.wait(lambda g: g.asg()["MaxSize"] == 5, what="the new size")
@@ -176,7 +176,7 @@ def test_a_type_that_aws_launches_comes_with_another_change_and_never_alone(own_
     controller.stop()
     launched = {"name": "m5q.large", "like": "m5.large"}
     assert requests.post(f"{cloud['control']}/instance-type", json=launched, timeout=60).ok
-    mark = cloud.now()
+    mark = cloud.log_position()
     controller = start_controller(cloud, *SHARED_FLAGS)
     group.patch_spec(eks={"maxSize": 5})
     group.wait(lambda g: g.asg()["MaxSize"] == 5, what="the new size")
@@ -209,7 +209,7 @@ def test_a_recommendation_is_followed_and_cleared(tenant):
     events = group.cloud.get("/api/v1/namespaces/default/events?fieldSelector=reason=SpotRecommendationGiven")["items"]
     for event in (e for e in events if e["involvedObject"]["name"] == group.scaling_group):
         group.cloud.api("DELETE", f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     recommend(group, "no recommendation at all")
     told = group.wait_event("SpotRecommendationIgnored")
     assert "no JSON" in (told.get("message") or told["note"])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from e2e import harness, judge
+from e2e import harness, logs
 from localcloud.tests.support import eventually
 
 
@@ -14,18 +14,18 @@ def write_status(group, **status):
     group.cloud.patch(path, {"status": status})
 
 
-def sees_other(controller):
+def reports_conflict(controller):
     """Whether the controller says that another one is at work."""
     return "instance_manager_other_controller 1" in controller.metrics().splitlines()
 
 
-def written(cloud, group, seen, audited):
+def controller_writes(cloud, group, seen, audited):
     """What the controller wrote of a group in AWS and in Kubernetes."""
-    to_kubernetes = judge.audit_of(cloud.audit(audited), "instancegroups", name=group.name, user=judge.CONTROLLER)
+    to_kubernetes = logs.audited_writes(cloud.audit(audited), "instancegroups", name=group.name, user=logs.CONTROLLER)
     return [*group.writes(after=seen), *to_kubernetes]
 
 
-def told(cloud, reason):
+def config_map_events(cloud, reason):
     """The events of a reason on the admin's ConfigMap."""
     events = cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"]
     return [e for e in events if e["reason"] == reason and e["regarding"]["name"] == "instance-manager"]
@@ -38,20 +38,20 @@ def test_while_another_controller_writes_ours_only_reads_and_says_so(own_cloud, 
     controller = start_controller(cloud, "--resync-period", "6s")
     group = make_tenant(cloud=cloud, controller=controller).group("web", size=(1, 3)).wait_ready(nodes=1)
     write_status(group, strategyRetryCount=0)
-    eventually(lambda: sees_other(controller), harness.WAIT, "the other controller")
-    seen, audited = cloud.now(), len(cloud.audit())
+    eventually(lambda: reports_conflict(controller), harness.WAIT, "the other controller")
+    seen, audited = cloud.log_position(), len(cloud.audit())
     group.patch_spec(eks={"minSize": 2})
     for count in range(1, 13):
         # Times of managed fields are in whole seconds; twelve of them are two resync periods.
         time.sleep(1)
         write_status(group, strategyRetryCount=count)
-    assert written(cloud, group, seen, audited) == []
+    assert controller_writes(cloud, group, seen, audited) == []
     assert controller.ready(), "a Deployment that brings ours up before it ends the other one would wait for ever"
-    assert len(told(cloud, "OtherControllerRuns")) == 1 and "manager" in told(cloud, "OtherControllerRuns")[0]["note"]
+    assert len(config_map_events(cloud, "OtherControllerRuns")) == 1 and "manager" in config_map_events(cloud, "OtherControllerRuns")[0]["note"]
     assert group.event("OtherControllerRuns", group.key)
     group.wait(lambda g: g.asg()["MinSize"] == 2, what="the size that was asked for, once the other is quiet")
     group.wait_ready(nodes=2)
-    assert told(cloud, "OtherControllerGone") and not sees_other(controller)
+    assert config_map_events(cloud, "OtherControllerGone") and not reports_conflict(controller)
 
 
 @pytest.mark.private
@@ -66,8 +66,8 @@ def test_nothing_is_written_at_a_takeover_while_the_other_controller_may_be_endi
     # Two writes of one second look like one.
     time.sleep(1)
     write_status(group, currentState="InitCreate")
-    eventually(lambda: sees_other(slow), harness.WAIT, "the other controller")
+    eventually(lambda: reports_conflict(slow), harness.WAIT, "the other controller")
     slow.stop()
-    assert written(cloud, group, 0, 0) == []
+    assert controller_writes(cloud, group, 0, 0) == []
     tenant.controller = start_controller(cloud)
     group.wait_ready(nodes=1)

@@ -1,29 +1,29 @@
-"""Edits of the admin's ConfigMap, and quiet: who is written, and who is not."""
+"""Edits of the admin's ConfigMap, and quiet: which groups are written and which are not."""
 
 import time
 
 import pytest
 
-from e2e import judge
+from e2e import logs
 
 
-def written(cloud, after):
+def written_groups(cloud, after):
     """InstanceGroups that the controller wrote since then, as namespace/name."""
-    found = judge.audit_of(cloud.audit(after), "instancegroups", user=judge.CONTROLLER)
+    found = logs.audited_writes(cloud.audit(after), "instancegroups", user=logs.CONTROLLER)
     return {f"{e['objectRef']['namespace']}/{e['objectRef']['name']}" for e in found}
 
 
-def passes(controller):
+def reconciles(controller):
     """How many reconciles have ended."""
     lines = controller.metrics().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("controller_runtime_reconcile_total{"))
 
 
-def looked_again(controller, count):
+def wait_reconciles(controller, count):
     """Waits until that many more reconciles have ended."""
-    before, deadline = passes(controller), time.monotonic() + 120
-    while passes(controller) < before + count:
-        assert time.monotonic() < deadline, f"{passes(controller) - before} of {count} reconciles"
+    before, deadline = reconciles(controller), time.monotonic() + 120
+    while reconciles(controller) < before + count:
+        assert time.monotonic() < deadline, f"{reconciles(controller) - before} of {count} reconciles"
         time.sleep(0.2)
 
 
@@ -33,13 +33,13 @@ def quiet(own_cloud, start_controller, make_tenant):
     cloud = own_cloud()
     controller = start_controller(cloud, "--resync-period", "3s")
     tenant = make_tenant(cloud=cloud, controller=controller)
-    tenant.defaults(tags=[{"key": "stage", "value": "one"}])
+    tenant.set_defaults(tags=[{"key": "stage", "value": "one"}])
     groups = [tenant.group("a", size=(1, 2)), tenant.group("b", size=(1, 2), instanceType="m5.xlarge")]
     other = make_tenant(cloud=cloud, controller=controller)
     groups.append(other.group("c", size=(1, 2)))
     for group in groups:
         group.wait_ready(nodes=1)
-    looked_again(controller, 6)
+    wait_reconciles(controller, 6)
     return cloud, controller, tenant, groups
 
 
@@ -47,13 +47,13 @@ def quiet(own_cloud, start_controller, make_tenant):
 def test_an_edit_writes_the_groups_that_it_changes_and_no_other(quiet):
     """In a cluster with hundreds of groups, each edit would otherwise be a storm of writes, and hide what matters."""
     cloud, controller, tenant, (a, b, c) = quiet
-    audit, mark = len(cloud.audit()), cloud.now()
-    tenant.defaults(tags=[{"key": "stage", "value": "two"}])
+    audit, mark = len(cloud.audit()), cloud.log_position()
+    tenant.set_defaults(tags=[{"key": "stage", "value": "two"}])
     for group in (a, b):
         group.wait(lambda g: {"Key": "stage", "Value": "two"}.items() <= next(t for t in g.asg()["Tags"] if t["Key"] == "stage").items(), what="the new tag")
         group.wait_ready(nodes=1)
-    looked_again(controller, 6)
-    assert written(cloud, audit) == {a.key, b.key}
+    wait_reconciles(controller, 6)
+    assert written_groups(cloud, audit) == {a.key, b.key}
     assert [w["operation"] for w in a.writes(mark)] == [w["operation"] for w in b.writes(mark)]
     assert c.writes(mark) == []
 
@@ -62,14 +62,14 @@ def test_an_edit_writes_the_groups_that_it_changes_and_no_other(quiet):
 def test_an_edit_that_changes_nothing_effective_writes_nothing(quiet):
     """Comments, order and defaults that nobody uses are free."""
     cloud, controller, tenant, groups = quiet
-    audit, mark = len(cloud.audit()), cloud.now()
+    audit, mark = len(cloud.audit()), cloud.log_position()
 
     def comment(data):
         data["boundaries"] = "# Only a comment.\n" + data["boundaries"]
         data["defaults"] += "# Another one.\n"
 
     cloud.edit_config_map(comment)
-    looked_again(controller, 9)
+    wait_reconciles(controller, 9)
 
     def change(data):
         data["defaults"] = data["defaults"].replace("instanceType: m5.large", "instanceType: m5.2xlarge")
@@ -79,24 +79,24 @@ def test_an_edit_that_changes_nothing_effective_writes_nothing(quiet):
     groups[2].patch_spec(instanceType="m5.large")
     for group in groups:
         group.wait_ready(nodes=1)
-    looked_again(controller, 6)
+    wait_reconciles(controller, 6)
     audit_before = len(cloud.audit())
     cloud.edit_config_map(change)
-    looked_again(controller, 9)
-    assert written(cloud, audit_before) == set()
+    wait_reconciles(controller, 9)
+    assert written_groups(cloud, audit_before) == set()
     assert [w for g in groups for w in g.writes(mark)] == []
-    assert written(cloud, audit) == {groups[0].key, groups[2].key}
+    assert written_groups(cloud, audit) == {groups[0].key, groups[2].key}
 
 
 @pytest.mark.private
 def test_a_quiet_period_writes_nothing(quiet):
     """A controller that writes without a reason costs calls, hides drift and wakes every watcher."""
     cloud, controller, _, groups = quiet
-    audit, mark = len(cloud.audit()), cloud.now()
-    looked_again(controller, 15)
+    audit, mark = len(cloud.audit()), cloud.log_position()
+    wait_reconciles(controller, 15)
     assert [e for e in cloud.aws_events(mark) if e["kind"] == "call"] == []
-    assert written(cloud, audit) == set()
-    leases = [e for e in cloud.audit(audit) if e["user"]["username"] == judge.CONTROLLER and e["objectRef"]["resource"] != "leases"]
+    assert written_groups(cloud, audit) == set()
+    leases = [e for e in cloud.audit(audit) if e["user"]["username"] == logs.CONTROLLER and e["objectRef"]["resource"] != "leases"]
     assert leases == []
     assert all(group.state() == "Ready" for group in groups)
 
@@ -104,4 +104,4 @@ def test_a_quiet_period_writes_nothing(quiet):
 def test_the_boundaries_in_force_are_named(tenant):
     """A person who asks which rules apply finds the revision in the status."""
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
-    assert group.status()["boundariesRevision"] and group.is_("BoundariesApplied", reason="Applied")
+    assert group.status()["boundariesRevision"] and group.has_condition("BoundariesApplied", reason="Applied")

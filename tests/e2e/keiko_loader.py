@@ -1,22 +1,22 @@
 """Worlds that keikoproj/instance-manager left behind, loaded into a local cloud as an administrator would find them.
 
-A world is what the original leaves of one InstanceGroup in AWS and Kubernetes, in the shape of its recordings: a folder
+A state is what the original leaves of one InstanceGroup in AWS and Kubernetes, in the shape of its recordings: a folder
 of `<group>.json`, with `_world.json` (the network) and `_aws-auth.json` (the map of roles) beside them. Each file has
 the keys `instanceGroup` (with its status), `autoScalingGroup`, `launchTemplate` and `launchTemplateVersions` (with
 `UserDataDecoded`) or `launchConfiguration`, `role`, `rolePolicies`, `instanceProfile`, `lifecycleHooks` and `warmPool`,
 as the APIs tell them. The folder is named by ORIGINAL_WORLDS, else it is `shared/original-worlds` beside the checkout.
-Worlds of our own have the same shape: see worlds.py.
+Worlds of our own have the same shape: see keiko_groups.py.
 
 A recording speaks of another cluster. It is rewritten as a whole, by one table, before it is loaded: the names of its
 cluster and namespace wherever they stand as words (so derived names stay derived), account, region, network, the
 cluster's endpoint and CA, and the address of its DNS. Everything else stays as it was recorded, ids of images too.
 
-    world = original.recording(cloud, "plain")          # or worlds.WORLDS["plain"](site)
-    group = original.load(cloud, world)                 # a harness.Group with more: see takeover.Loaded
+    state = keiko_loader.recording(cloud, "plain")          # or keiko_groups.STATES["plain"](site)
+    group = keiko_loader.load(cloud, state)                 # a harness.Group with more: see keiko_group.KeikoGroup
     before, mark = group.snapshot(), group.mark()
     ...                                                 # start a controller
     assert group.writes_since(mark) == []
-    assert original.differences(before, group.snapshot()) == {}
+    assert keiko_loader.differences(before, group.snapshot()) == {}
 """
 
 import base64
@@ -35,9 +35,9 @@ from botocore.exceptions import ClientError
 
 from localcloud.tests import support
 from e2e import harness
-from e2e.takeover import Loaded, differences
+from e2e.keiko_group import KeikoGroup, differences
 
-__all__ = ["Loaded", "Site", "World", "differences", "load", "load_all", "recording", "recordings"]
+__all__ = ["KeikoGroup", "Site", "GroupState", "differences", "load", "load_all", "recording", "recordings"]
 MANAGER = "manager"
 """The name under which the original writes to the API server."""
 TRUST = {
@@ -46,9 +46,9 @@ TRUST = {
 }
 """The trust of every node role."""
 NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy")
-UNTOLD = {"NotificationTargetARN": "notificationArn", "RoleARN": "roleArn", "NotificationMetadata": "metadata"}
+UNRECORDED_HOOK_FIELDS = {"NotificationTargetARN": "notificationArn", "RoleARN": "roleArn", "NotificationMetadata": "metadata"}
 """What the AWS of the recordings did not tell of a hook, or told alike of every hook; the original took it from the spec."""
-ACCOUNT_OF_OLD = threading.Lock()
+LAUNCH_CONFIGURATIONS_ALLOWED = threading.Lock()
 """Held while the account may make launch configurations."""
 LAUNCH_CONFIGURATION = (
     "LaunchConfigurationName", "ImageId", "InstanceType", "KeyName", "SecurityGroups", "IamInstanceProfile", "SpotPrice",
@@ -58,7 +58,7 @@ LAUNCH_CONFIGURATION = (
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """Where worlds are loaded: a cluster, a namespace, and the network and images of the account."""
+    """Where states are loaded: a cluster, a namespace, and the network and images of the account."""
 
     cluster: str
     namespace: str
@@ -89,7 +89,7 @@ class Site:
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class GroupState:
     """One InstanceGroup and all that stands behind it; `entry` is its role's in aws-auth, `auth` the whole map if known."""
 
     data: dict
@@ -115,13 +115,13 @@ def recording(cloud, name, namespace=None):
     parts = [json.loads((folder() / f"{part}.json").read_text()) for part in (name, "_aws-auth", "_world")]
     tags = {tag["Key"]: tag["Value"] for tag in parts[0]["autoScalingGroup"]["Tags"]}
     site = Site.of(cloud, namespace or tags[harness.OWNERSHIP + "Namespace"])
-    data, auth = (rewritten(part, table(parts[2], tags, parts[0], site)) for part in parts[:2])
+    data, auth = (rewritten(part, substitutions(parts[2], tags, parts[0], site)) for part in parts[:2])
     wanted = data["role"]["Arn"]
     (entry,) = [e for e in yaml.safe_load(auth["mapRoles"]) if e["rolearn"] == wanted]
-    return World(data, entry, auth)
+    return GroupState(data, entry, auth)
 
 
-def table(network, tags, data, site):
+def substitutions(network, tags, data, site):
     """What is rewritten: pairs of a pattern and its replacement, in this order."""
     arn = data["autoScalingGroup"]["AutoScalingGroupARN"].split(":")
     words = {
@@ -138,7 +138,7 @@ def table(network, tags, data, site):
 
 
 def rewritten(value, pairs):
-    """A world with every text in it rewritten."""
+    """A state with every text in it rewritten."""
     if isinstance(value, dict):
         return {key: rewritten(each, pairs) for key, each in value.items()}
     if isinstance(value, list):
@@ -151,31 +151,31 @@ def rewritten(value, pairs):
 # --- loading --------------------------------------------------------------------------------------
 
 
-def load(cloud, world):
-    """Makes a world in a cloud, waits until its nodes are Ready, and returns it as a `Loaded`.
+def load(cloud, state):
+    """Makes a state in a cloud, waits until its nodes are Ready, and returns it as a `KeikoGroup`.
 
     Instances are launched from `$Latest` as it was when they were: versions are added in between, so that each runs the
     version that it is recorded with. A role, a profile, a key pair or an image that exists already stays as it is.
     """
-    (loaded,) = load_all(cloud, {"": world}).values()
+    (loaded,) = load_all(cloud, {"": state}).values()
     return loaded
 
 
 def load_all(cloud, named):
-    """Makes many worlds at once, {name: world}; returns {name: Loaded}. The first failure is raised, with its world's name."""
-    for world in named.values():
-        admit(cloud, world)
+    """Makes many states at once, {name: state}; returns {name: KeikoGroup}. The first failure is raised, with its state's name."""
+    for state in named.values():
+        add_to_aws_auth(cloud, state)
     with concurrent.futures.ThreadPoolExecutor(len(named)) as pool:
-        loading = {name: pool.submit(Loader(cloud, world.data).load) for name, world in named.items()}
+        loading = {name: pool.submit(Loader(cloud, state.data).load) for name, state in named.items()}
     for name, future in loading.items():
         if problem := future.exception():
-            problem.add_note(f"while the world {name!r} was loaded")
+            problem.add_note(f"while the state {name!r} was loaded")
             raise problem
     return {name: future.result() for name, future in loading.items()}
 
 
 class Loader:
-    """Makes one world, step by step, as a person with every right."""
+    """Makes one state, step by step, as a person with every right."""
 
     def __init__(self, cloud, data):
         self.cloud, self.data = cloud, data
@@ -191,7 +191,7 @@ class Loader:
         self.parts()
         self.instances()
         self.settings()
-        loaded = Loaded(self.cloud, self.data)
+        loaded = KeikoGroup(self.cloud, self.data)
         for node in loaded.wait_nodes().nodes():
             self.relabel(node)
         self.instance_group()
@@ -200,14 +200,14 @@ class Loader:
     def identity(self):
         """Role and profile; those that exist are somebody's own, and stay."""
         role, profile = self.data["role"], self.data["instanceProfile"]
-        with unless_there():
+        with ignore_existing():
             trust = json.dumps(role["AssumeRolePolicyDocument"] or TRUST)
             self.iam.create_role(RoleName=role["RoleName"], Path=role["Path"], AssumeRolePolicyDocument=trust)
         # A role that a person gave was recorded without trust and policies; its nodes could not have joined so.
         arns = [policy["PolicyArn"] for policy in self.data["rolePolicies"]] or [f"arn:aws:iam::aws:policy/{name}" for name in NODE_POLICIES]
         for arn in arns:
             self.iam.attach_role_policy(RoleName=role["RoleName"], PolicyArn=arn)
-        with unless_there():
+        with ignore_existing():
             self.iam.create_instance_profile(InstanceProfileName=profile["InstanceProfileName"], Path=profile["Path"])
             self.iam.add_role_to_instance_profile(InstanceProfileName=profile["InstanceProfileName"], RoleName=role["RoleName"])
 
@@ -218,7 +218,7 @@ class Loader:
             if not known:
                 self.cloud.control("POST", "ami", id=data["ImageId"], behaviour="ok")
             if data.get("KeyName"):
-                with unless_there():
+                with ignore_existing():
                     self.ec2.create_key_pair(KeyName=data["KeyName"])
 
     def add_versions(self, until):
@@ -266,9 +266,9 @@ class Loader:
         devices = [{k: v for k, v in device.items() if k != "NoDevice" or v} for device in data.get("BlockDeviceMappings", [])]
         # This call of boto3 encodes the user data itself.
         user_data = self.data["launchConfiguration"]["UserDataDecoded"]
-        with ACCOUNT_OF_OLD:
+        with LAUNCH_CONFIGURATIONS_ALLOWED:
             self.cloud.control("POST", "allow-launch-configurations", allowed=True)
-            spread(lambda: self.asg.create_launch_configuration(**data | {"BlockDeviceMappings": devices, "UserData": user_data}))
+            retry_unknown_profile(lambda: self.asg.create_launch_configuration(**data | {"BlockDeviceMappings": devices, "UserData": user_data}))
             self.cloud.control("POST", "allow-launch-configurations", allowed=False)
 
     def make_group(self, desired):
@@ -278,7 +278,7 @@ class Loader:
         tags = [{key: tag[key] for key in ("Key", "Value", "PropagateAtLaunch")} for tag in self.scaling["Tags"]]
         sizes = {"MinSize": 0, "MaxSize": self.scaling["MaxSize"], "DesiredCapacity": desired}
         place = {"VPCZoneIdentifier": self.scaling["VPCZoneIdentifier"]}
-        spread(lambda: self.asg.create_auto_scaling_group(**self.name, **sizes, **place, **source, Tags=tags))
+        retry_unknown_profile(lambda: self.asg.create_auto_scaling_group(**self.name, **sizes, **place, **source, Tags=tags))
         self.wait_in_service(desired)
 
     def scale(self, desired):
@@ -313,8 +313,8 @@ class Loader:
             self.asg.enable_metrics_collection(**self.name, Metrics=metrics, Granularity="1Minute")
         for hook in self.data["lifecycleHooks"]:
             (wanted,) = [h for h in self.data["instanceGroup"]["spec"]["eks"]["configuration"]["lifecycleHooks"] if h["name"] == hook["LifecycleHookName"]]
-            told = {key: value for key, value in hook.items() if key not in ("GlobalTimeout", *UNTOLD)}
-            self.asg.put_lifecycle_hook(**told, **{key: wanted[field] for key, field in UNTOLD.items() if field in wanted})
+            told = {key: value for key, value in hook.items() if key not in ("GlobalTimeout", *UNRECORDED_HOOK_FIELDS)}
+            self.asg.put_lifecycle_hook(**told, **{key: wanted[field] for key, field in UNRECORDED_HOOK_FIELDS.items() if field in wanted})
         if self.data["warmPool"]:
             known = ("MinSize", "MaxGroupPreparedCapacity", "PoolState", "InstanceReusePolicy")
             self.asg.put_warm_pool(**self.name, **{key: value for key, value in self.data["warmPool"].items() if key in known})
@@ -337,17 +337,17 @@ class Loader:
         self.cloud.patch(f"{path}/{name}/status?fieldManager={MANAGER}", {"status": body["status"]})
 
 
-def admit(cloud, world):
-    """Lets the nodes of a world in: aws-auth is as recorded when there is none yet, else it gets the missing entry."""
+def add_to_aws_auth(cloud, state):
+    """Lets the nodes of a state in: aws-auth is as recorded when there is none yet, else it gets the missing entry."""
     def known(text):
         return [entry["rolearn"] for entry in yaml.safe_load(text) or []]
 
     def add(text):
-        return text if world.entry["rolearn"] in known(text) else text + yaml.safe_dump([world.entry], sort_keys=False)
+        return text if state.entry["rolearn"] in known(text) else text + yaml.safe_dump([state.entry], sort_keys=False)
 
-    if cloud.get(harness.AWS_AUTH) is None and world.auth:
-        cloud.create(harness.AWS_AUTH.rpartition("/")[0], {"metadata": {"name": "aws-auth"}, "data": world.auth})
-    elif world.entry["rolearn"] not in known(cloud.map_roles()):
+    if cloud.get(harness.AWS_AUTH) is None and state.auth:
+        cloud.create(harness.AWS_AUTH.rpartition("/")[0], {"metadata": {"name": "aws-auth"}, "data": state.auth})
+    elif state.entry["rolearn"] not in known(cloud.map_roles()):
         cloud.edit_map_roles(add)
 
 
@@ -370,7 +370,7 @@ def encoded(text):
 
 
 @contextlib.contextmanager
-def unless_there():
+def ignore_existing():
     """What exists already stays as it is."""
     try:
         yield
@@ -379,7 +379,7 @@ def unless_there():
             raise
 
 
-def spread(call):
+def retry_unknown_profile(call):
     """Makes a call again while a new instance profile is not known everywhere."""
     def done():
         try:

@@ -41,12 +41,12 @@ log = functools.cache(Log)
 """The log at a path, one for this process."""
 
 
-def lines(path):
+def read(path):
     """The complete lines of the log at `path`."""
     return log(path).lines()
 
 
-def of_group(events, group):
+def events_of_group(events, group):
     """The lines about a scaling group: states of its members and nodes, and calls that name what it is made of."""
     mine, parts = [], set()
     for event in events:
@@ -65,17 +65,17 @@ def of_group(events, group):
     return mine
 
 
-def by_controller(event):
+def is_controller_call(event):
     """Whether a call was the controller's own."""
     return event["kind"] == "call" and event["who"]["key"] == "controller"
 
 
 def writes(events, group, after=0):
     """The controller's calls that wrote something of a group, from the line after `after` on."""
-    return [e for e in of_group(events, group) if by_controller(e) and e["seq"] > after]
+    return [e for e in events_of_group(events, group) if is_controller_call(e) and e["seq"] > after]
 
 
-def audit_of(audit, resource, name=None, namespace=None, subresource=None, user=None):
+def audited_writes(audit, resource, name=None, namespace=None, subresource=None, user=None):
     """Accepted writes of one kind of object, in order."""
     found = []
     for event in audit:
@@ -87,7 +87,7 @@ def audit_of(audit, resource, name=None, namespace=None, subresource=None, user=
     return found
 
 
-def moment(event):
+def timestamp(event):
     """When it took effect, as text that sorts: the simulator's line, or the audited answer."""
     return event["time"][:26] if "time" in event else event["stageTimestamp"][:26]
 
@@ -95,10 +95,10 @@ def moment(event):
 def cordons(audit):
     """Every change of a node's `unschedulable`: (moment, node, cordoned, user)."""
     found = []
-    for event in audit_of(audit, "nodes", subresource=""):
+    for event in audited_writes(audit, "nodes", subresource=""):
         spec = changed_spec(event.get("requestObject"))
         if "unschedulable" in spec:
-            found.append((moment(event), event["objectRef"]["name"], bool(spec["unschedulable"]), event["user"]["username"]))
+            found.append((timestamp(event), event["objectRef"]["name"], bool(spec["unschedulable"]), event["user"]["username"]))
     return found
 
 
@@ -122,55 +122,55 @@ def max_unavailable_seen(events, audit, group):
     def available():
         return {i for i, s in state.items() if s == "InService" and node_of.get(i) in ready and node_of.get(i) not in cordoned}
 
-    story = [(moment(e), 0, e) for e in of_group(events, group)]
-    story += [(when, 1, (node, on, user)) for when, node, on, user in cordons(audit)]
-    for _, kind, event in sorted(story, key=lambda entry: entry[:2]):
-        before, act = available(), False
+    timeline = [(timestamp(e), 0, e) for e in events_of_group(events, group)]
+    timeline += [(when, 1, (node, on, user)) for when, node, on, user in cordons(audit)]
+    for _, kind, event in sorted(timeline, key=lambda entry: entry[:2]):
+        before, is_disruption = available(), False
         if kind == 1:
             node, on, user = event
             cordoned.add(node) if on else cordoned.discard(node)
-            act = on and user == CONTROLLER
+            is_disruption = on and user == CONTROLLER
         elif event["kind"] == "call":
             params = event.get("params", {})
             desired = int(params.get("DesiredCapacity", desired))
         elif event["object"] == "instance":
             desired = event.get("desired", desired)
             state[event["id"]] = event["state"]
-            act = event["state"] == "Terminating"
+            is_disruption = event["state"] == "Terminating"
         elif event["object"] == "node":
             node_of[event["instance"]] = event["id"]
             ready.add(event["id"]) if event["state"] == "ready" else ready.discard(event["id"])
             if event["state"] == "gone":
                 cordoned.discard(event["id"])
-        if act and len(available()) < len(before):
+        if is_disruption and len(available()) < len(before):
             seen = max(seen, desired - len(available()))
     return seen
 
 
-def least_serving(events, audit, group, size):
+def min_serving_nodes(events, audit, group, size):
     """The fewest Ready and uncordoned nodes right after an act of the controller, from when there first were `size`.
 
     Whether their instances are InService or stand by does not matter: their pods run.
     """
     ready, cordoned, node_of, least = set(), set(), {}, None
-    story = [(moment(e), 0, e) for e in of_group(events, group) if e["kind"] == "state"]
-    story += [(when, 1, (node, on, user)) for when, node, on, user in cordons(audit)]
-    for _, kind, event in sorted(story, key=lambda entry: entry[:2]):
-        act = False
+    timeline = [(timestamp(e), 0, e) for e in events_of_group(events, group) if e["kind"] == "state"]
+    timeline += [(when, 1, (node, on, user)) for when, node, on, user in cordons(audit)]
+    for _, kind, event in sorted(timeline, key=lambda entry: entry[:2]):
+        is_disruption = False
         if kind == 1:
             node, on, user = event
             cordoned.add(node) if on else cordoned.discard(node)
-            act = on and user == CONTROLLER and node in node_of.values()
+            is_disruption = on and user == CONTROLLER and node in node_of.values()
         elif event["object"] == "node":
             node_of[event["instance"]] = event["id"]
             ready.add(event["id"]) if event["state"] == "ready" else ready.discard(event["id"])
         elif event["object"] == "instance" and event["state"] in ENDED:
-            act = node_of.get(event["id"]) in ready - cordoned
+            is_disruption = node_of.get(event["id"]) in ready - cordoned
             ready.discard(node_of.get(event["id"]))
         serving = len(ready - cordoned)
         if least is None and serving >= size:
             least = serving
-        if act and least is not None:
+        if is_disruption and least is not None:
             least = min(least, serving)
     return least
 
@@ -182,16 +182,16 @@ def undrained(events, audit, group, stays=()):
     of `stays` (a DaemonSet's). Nodes that never joined need no drain.
     """
     wrong = {}
-    nodes = {e["instance"]: e["id"] for e in of_group(events, group) if e["kind"] == "state" and e["object"] == "node" and e["state"] == "joined"}
-    marks = cordons(audit)
+    nodes = {e["instance"]: e["id"] for e in events_of_group(events, group) if e["kind"] == "state" and e["object"] == "node" and e["state"] == "joined"}
+    changes = cordons(audit)
     placed = placements(audit)
-    for event in of_group(events, group):
-        if not by_controller(event) or event["operation"] != "TerminateInstanceInAutoScalingGroup" or event["status"] >= 300:
+    for event in events_of_group(events, group):
+        if not is_controller_call(event) or event["operation"] != "TerminateInstanceInAutoScalingGroup" or event["status"] >= 300:
             continue
-        node, when = nodes.get(event["params"]["InstanceId"]), moment(event)
+        node, when = nodes.get(event["params"]["InstanceId"]), timestamp(event)
         if node is None:
             continue
-        past = [on for at, name, on, _ in marks if name == node and at < when]
+        past = [on for at, name, on, _ in changes if name == node and at < when]
         if not past or not past[-1]:
             wrong[node] = "was not cordoned"
         left = [pod for pod, (where, bound, gone) in placed.items() if where == node and bound < when and not (gone and gone < when)]
@@ -213,8 +213,8 @@ def placements(audit):
         if ref.get("subresource") == "binding":
             key = (*name, len(found))
             present[name] = key
-            found[key] = (body.get("target", {}).get("name"), moment(event), None)
+            found[key] = (body.get("target", {}).get("name"), timestamp(event), None)
         elif event["verb"] == "delete" and name in present and (body.get("gracePeriodSeconds") == 0 or "kwok" in event.get("userAgent", "")):
             node, bound, _ = found[present[name]]
-            found[present.pop(name)] = (node, bound, moment(event))
+            found[present.pop(name)] = (node, bound, timestamp(event))
     return found

@@ -25,7 +25,7 @@ def test_licences_and_hosts_reach_the_instances_and_leave_them_again(tenant):
     assert [s["LicenseConfigurationArn"] for s in data["LicenseSpecifications"]] == LICENSES
     assert data["Placement"] == {"Tenancy": "host", "HostResourceGroupArn": HOSTS}
     group.patch_spec(licenseSpecifications=None, placement=None)
-    group.wait(lambda g: len(g.ready_nodes()) == 1 and g.instances() != before and g.is_("Ready"), what="nodes without licences")
+    group.wait(lambda g: len(g.ready_nodes()) == 1 and g.instances() != before and g.has_condition("Ready"), what="nodes without licences")
     assert not {"LicenseSpecifications", "Placement"} & set(data_of(group))
 
 
@@ -62,7 +62,7 @@ def test_user_data_beyond_the_limit_is_sent_in_gzip(tenant, shared, family):
     """A long script that the original could not send works as it is."""
     line = "# one of many lines that a platform team has written down here\n"
     annotations, image = {PREFIX + "os-family": family}, shared["amis"][family][0]
-    tenant.defaults(annotations=annotations, image=image, userData=[{"name": "long", "stage": "PreBootstrap", "data": line * 600}])
+    tenant.set_defaults(annotations=annotations, image=image, userData=[{"name": "long", "stage": "PreBootstrap", "data": line * 600}])
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     data = base64.b64decode(data_of(group)["UserData"])
     assert len(data) <= 16384 and line * 600 in gzip.decompress(data).decode()

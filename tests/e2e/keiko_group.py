@@ -1,4 +1,4 @@
-"""What tests of a takeover ask of a world that original.py loaded: what there is of it, and who has written to it since."""
+"""What tests of a takeover ask of a world that keiko_loader.py loaded: what there is of it, and who has written to it since."""
 
 import contextlib
 import dataclasses
@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 from botocore.exceptions import ClientError
 
-from e2e import harness, judge
+from e2e import harness, logs
 
 
 @dataclasses.dataclass(frozen=True)
-class Mark:
+class LogPosition:
     """A moment in the simulator's log and in the audit log."""
 
     aws: int
     audit: int
 
 
-class Loaded(harness.Group):
+class KeikoGroup(harness.Group):
     """An InstanceGroup that the original left behind, with the names of all that it left.
 
     `template`, `template_id` and `launch_configuration` are None where the group has none; `desired` is how many nodes
@@ -70,7 +70,7 @@ class Loaded(harness.Group):
             "role": account["roles"].get(self.role),
             "profile": account["profiles"].get(self.profile),
             "auth": self.cloud.map_roles(),
-            "nodes": {node["metadata"]["name"]: node_shown(node) for node in self.nodes()},
+            "nodes": {node["metadata"]["name"]: comparable_node(node) for node in self.nodes()},
             "instanceGroup": found and {
                 "metadata": {key: found["metadata"].get(key) for key in ("uid", "labels", "annotations", "finalizers", "generation")},
                 "spec": found["spec"],
@@ -82,7 +82,7 @@ class Loaded(harness.Group):
 
     def mark(self):
         """This moment, for `writes_since` and `kube_writes_since`."""
-        return Mark(self.cloud.now(), len(self.cloud.audit()))
+        return LogPosition(self.cloud.log_position(), len(self.cloud.audit()))
 
     def names(self):
         """Every name and id of it in AWS."""
@@ -93,7 +93,7 @@ class Loaded(harness.Group):
     def writes_since(self, mark):
         """The controller's calls that wrote to AWS, or tried to, and named anything of this group; each a line of the log."""
         names = self.names()
-        return [e for e in self.cloud.aws_events(mark.aws) if judge.by_controller(e) and mentions(e.get("params"), names)]
+        return [e for e in self.cloud.aws_events(mark.aws) if logs.is_controller_call(e) and mentions(e.get("params"), names)]
 
     def operations_since(self, mark):
         """The names of these calls, in order."""
@@ -108,7 +108,7 @@ class Loaded(harness.Group):
             ref = event.get("objectRef", {})
             about = ref.get("name") in mine.get(ref.get("resource"), ())
             here = ref.get("resource") != "instancegroups" or ref.get("namespace") == self.tenant.namespace
-            accepted = event["responseStatus"].get("code", 500) < 300 and event["user"]["username"] == judge.CONTROLLER
+            accepted = event["responseStatus"].get("code", 500) < 300 and event["user"]["username"] == logs.CONTROLLER
             if about and here and accepted:
                 found.append((event["verb"], "/".join(filter(None, (ref["resource"], ref.get("subresource")))), ref["name"]))
         return found
@@ -149,7 +149,7 @@ class Loaded(harness.Group):
         self.cloud.boto("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=self.scaling_group, ForceDelete=True)
 
 
-def node_shown(node):
+def comparable_node(node):
     """What of a node a takeover leaves as it is."""
     metadata, spec = node["metadata"], node["spec"]
     ours = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(harness.PREFIX)}

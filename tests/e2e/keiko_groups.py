@@ -1,6 +1,6 @@
-"""Worlds as keikoproj/instance-manager leaves them, written from what is known of it, in the shape of original.py.
+"""Worlds as keikoproj/instance-manager leaves them, written from what is known of it, in the shape of keiko_loader.py.
 
-`WORLDS[name](site)` gives the worlds of that name at a site, most of them one. Names are derived as the original derives
+`STATES[name](site)` gives the states of that name at a site, most of them one. Names are derived as the original derives
 them, the launch template is tagged by nobody, the scaling group follows `$Latest`, and nothing has our tags.
 """
 
@@ -8,9 +8,9 @@ import hashlib
 import textwrap
 
 from e2e.harness import FINALIZER, OWNERSHIP, PREFIX
-from e2e.original import NODE_POLICIES, TRUST, World
+from e2e.keiko_loader import NODE_POLICIES, TRUST, GroupState
 
-MADE = "20240229123456"
+TEMPLATE_TIMESTAMP = "20240229123456"
 """When each launch template was made, as its name says."""
 ROLLING = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 KEY = "operators"
@@ -23,7 +23,7 @@ fi
 """
 
 
-class Draft:
+class GroupBuilder:
     """One group: what its tenant asked for, from which the rest is derived."""
 
     def __init__(self, site, name, lifecycle="normal", annotations=None, **configuration):
@@ -94,7 +94,7 @@ class Draft:
             "UserDataDecoded": self.user_data(),
         }
 
-    # the world
+    # the state
 
     def tags(self):
         """The tags of the scaling group, all propagated."""
@@ -105,12 +105,12 @@ class Draft:
         }  # fmt: skip
         return [{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in tags.items()]
 
-    def world(self, sizes=(1, 3), versions=None, running=(1,), state="Ready", strategy=ROLLING, eks=None, source=None, **parts):
+    def build(self, sizes=(1, 3), versions=None, running=(1,), state="Ready", strategy=ROLLING, eks=None, source=None, **parts):
         """All of it. `versions` are drafts of the launch template's versions, the last of them this one; `running` is the
         version of each instance; `source` stands in for the launch template in the scaling group; `parts` are added to
         the scaling group, `warm_pool` and `hooks` beside it."""
         versions = [*(versions or []), self]
-        template = f"{self.derived}-{MADE}"
+        template = f"{self.derived}-{TEMPLATE_TIMESTAMP}"
         source = source or {"LaunchTemplate": {"LaunchTemplateName": template, "Version": "$Latest"}}
         hooks, pool = parts.pop("hooks", []), parts.pop("warm_pool", None)
         scaling = {
@@ -133,60 +133,60 @@ class Draft:
         }
         if "LaunchConfigurationName" in source:
             status["activeLaunchConfigurationName"] = source["LaunchConfigurationName"]
-            data["launchConfiguration"] = configured(source["LaunchConfigurationName"], self.launch())
+            data["launchConfiguration"] = launch_configuration_of(source["LaunchConfigurationName"], self.launch())
             del scaling["Instances"][:]
         else:
             status |= {"activeLaunchTemplateName": template, "latestTemplateVersion": str(len(versions))}
             data["launchTemplate"] = [{"LaunchTemplateName": template, "DefaultVersionNumber": len(versions)}]
             data["launchTemplateVersions"] = [
-                {"LaunchTemplateName": template, "VersionNumber": number, "LaunchTemplateData": draft.launch()}
-                for number, draft in enumerate(versions, 1)
+                {"LaunchTemplateName": template, "VersionNumber": number, "LaunchTemplateData": builder.launch()}
+                for number, builder in enumerate(versions, 1)
             ]
         spec = {"provisioner": "eks", "strategy": strategy, "eks": {"minSize": sizes[0], "maxSize": sizes[1], "configuration": self.configuration, **(eks or {})}}
         metadata = {"name": self.name, "namespace": self.site.namespace, "annotations": self.annotations, "finalizers": [FINALIZER]}
         kind = {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup"}
         data["instanceGroup"] = {**kind, "metadata": metadata, "spec": spec, "status": status}
         groups = ["system:bootstrappers", "system:nodes"]
-        return World(data, {"rolearn": self.arn("role"), "username": "system:node:{{EC2PrivateDNSName}}", "groups": groups})
+        return GroupState(data, {"rolearn": self.arn("role"), "username": "system:node:{{EC2PrivateDNSName}}", "groups": groups})
 
 
-def configured(name, launch):
+def launch_configuration_of(name, launch):
     """A launch configuration with what a template version would hold."""
     given = {key: launch[key] for key in ("ImageId", "InstanceType", "KeyName", "BlockDeviceMappings", "UserDataDecoded")}
     return {"LaunchConfigurationName": name, "IamInstanceProfile": launch["IamInstanceProfile"]["Arn"], "SecurityGroups": launch["SecurityGroupIds"], **given}
 
 
-# --- the worlds -----------------------------------------------------------------------------------
+# --- the states -----------------------------------------------------------------------------------
 
 
 def plain(site):
     """Amazon Linux 2 with labels, taints and tags."""
     more = {"labels": {"team": "search"}, "taints": [{"key": "gpu", "effect": "PreferNoSchedule"}], "tags": [{"key": "owner", "value": "search"}]}
-    return [Draft(site, "plain", **more).world(sizes=(2, 4), running=(1, 1))]
+    return [GroupBuilder(site, "plain", **more).build(sizes=(2, 4), running=(1, 1))]
 
 
 def given_role(site):
     """A role and a profile that a person made, and that the original only used."""
     name = f"{site.namespace}-nodes"
-    return [Draft(site, "given", roleName=name, instanceProfileName=name).world()]
+    return [GroupBuilder(site, "given", roleName=name, instanceProfileName=name).build()]
 
 
 def old_versions(site):
     """Three versions of the template, and every node on the first: with this strategy the original never rotated."""
-    first = Draft(site, "aged")
-    second = Draft(site, "aged", image=site.images["amazonlinux2"][1])
-    third = Draft(site, "aged", image=site.images["amazonlinux2"][1], instanceType="m5.xlarge")
-    return [third.world(sizes=(2, 4), versions=[first, second], running=(1, 1), state="Error", strategy={"type": "managed"})]
+    first = GroupBuilder(site, "aged")
+    second = GroupBuilder(site, "aged", image=site.images["amazonlinux2"][1])
+    third = GroupBuilder(site, "aged", image=site.images["amazonlinux2"][1], instanceType="m5.xlarge")
+    return [third.build(sizes=(2, 4), versions=[first, second], running=(1, 1), state="Error", strategy={"type": "managed"})]
 
 
 def prefixes(site):
     """Two groups, and the derived names of one begin with those of the other; nothing of them is tagged."""
-    return [Draft(site, name).world() for name in ("web", "web-blue")]
+    return [GroupBuilder(site, name).build() for name in ("web", "web-blue")]
 
 
 def long_name(site):
     """A name too long for IAM: role and profile are named by a hash."""
-    return [Draft(site, "a-name-that-leaves-no-room-for-a-role-of-its-own-in-iam").world()]
+    return [GroupBuilder(site, "a-name-that-leaves-no-room-for-a-role-of-its-own-in-iam").build()]
 
 
 def node_config(site):
@@ -202,35 +202,35 @@ def node_config(site):
             cidr: {site.cidr}
         """)
     scripts = [{"name": "cluster", "stage": "NodeConfigYaml", "data": document}]
-    return [Draft(site, "al2023", image=site.images["amazonlinux2023"][0], userData=scripts).world()]
+    return [GroupBuilder(site, "al2023", image=site.images["amazonlinux2023"][0], userData=scripts).build()]
 
 
 def hooks(site):
     """Hooks, suspended processes and one metric, for the original keeps only the last of several."""
     wanted = [{"name": "down", "lifecycle": "terminate", "defaultResult": "continue"}]
-    draft = Draft(site, "hooks", lifecycleHooks=wanted, suspendProcesses=["AZRebalance"], metricsCollection=["GroupMinSize", "GroupMaxSize"])
+    builder = GroupBuilder(site, "hooks", lifecycleHooks=wanted, suspendProcesses=["AZRebalance"], metricsCollection=["GroupMinSize", "GroupMaxSize"])
     hook = {"LifecycleHookName": "down", "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING", "DefaultResult": "CONTINUE", "HeartbeatTimeout": 300}
     kept = {"SuspendedProcesses": [{"ProcessName": "AZRebalance"}], "EnabledMetrics": [{"Metric": "GroupMaxSize", "Granularity": "1Minute"}]}
-    return [draft.world(hooks=[hook], **kept)]
+    return [builder.build(hooks=[hook], **kept)]
 
 
 def never_spot(site):
     """A spot price that reached nothing but a label: the nodes are on-demand, the first version not even labelled."""
-    first, second = Draft(site, "cheap"), Draft(site, "cheap", lifecycle="spot", spotPrice="0.05")
-    return [second.world(versions=[first], running=(2,))]
+    first, second = GroupBuilder(site, "cheap"), GroupBuilder(site, "cheap", lifecycle="spot", spotPrice="0.05")
+    return [second.build(versions=[first], running=(2,))]
 
 
 def launch_configuration(site):
     """A launch configuration, as accounts of old may still have."""
-    draft = Draft(site, "old-way")
-    source = {"LaunchConfigurationName": f"{draft.derived}-{MADE}"}
-    return [draft.world(source=source, eks={"type": "LaunchConfiguration"})]
+    builder = GroupBuilder(site, "old-way")
+    source = {"LaunchConfigurationName": f"{builder.derived}-{TEMPLATE_TIMESTAMP}"}
+    return [builder.build(source=source, eks={"type": "LaunchConfiguration"})]
 
 
 def mixed(site):
     """A mixed instances policy; the primary type leads the overrides."""
     types = [{"type": "m5a.large", "weight": 1}]
-    draft = Draft(site, "mixed", lifecycle="mixed", mixedInstancesPolicy={"strategy": "CapacityOptimized", "baseCapacity": 1, "spotRatio": "50%", "instanceTypes": types})
+    builder = GroupBuilder(site, "mixed", lifecycle="mixed", mixedInstancesPolicy={"strategy": "CapacityOptimized", "baseCapacity": 1, "spotRatio": "50%", "instanceTypes": types})
     policy = {
         "InstancesDistribution": {
             "OnDemandAllocationStrategy": "prioritized",
@@ -239,26 +239,26 @@ def mixed(site):
             "SpotAllocationStrategy": "capacity-optimized",
         },
         "LaunchTemplate": {
-            "LaunchTemplateSpecification": {"LaunchTemplateName": f"{draft.derived}-{MADE}", "Version": "$Latest"},
+            "LaunchTemplateSpecification": {"LaunchTemplateName": f"{builder.derived}-{TEMPLATE_TIMESTAMP}", "Version": "$Latest"},
             "Overrides": [{"InstanceType": kind, "WeightedCapacity": "1"} for kind in ("m5.large", "m5a.large")],
         },
     }
-    return [draft.world(sizes=(2, 4), running=(1, 1), source={"MixedInstancesPolicy": policy})]
+    return [builder.build(sizes=(2, 4), running=(1, 1), source={"MixedInstancesPolicy": policy})]
 
 
 def warm_pool(site):
     """A warm pool, which the original made with an update of the group."""
     pool = {"MinSize": 1, "MaxGroupPreparedCapacity": 2, "PoolState": "Stopped"}
-    return [Draft(site, "warm").world(eks={"warmPool": {"minSize": 1, "maxSize": 2}}, warm_pool=pool)]
+    return [GroupBuilder(site, "warm").build(eks={"warmPool": {"minSize": 1, "maxSize": 2}}, warm_pool=pool)]
 
 
-WORLDS = {
+STATES = {
     make.__name__: make
     for make in (plain, given_role, old_versions, prefixes, long_name, node_config, hooks, never_spot, launch_configuration, mixed, warm_pool)
 }
 
 
-def every(site):
-    """All worlds at a site, {name: world}; where a name has several, the name of the group tells them apart."""
-    made = [(name, world) for name, make in WORLDS.items() for world in make(site)]
-    return {f"{name}/{world.data['instanceGroup']['metadata']['name']}": world for name, world in made}
+def all_states(site):
+    """All states at a site, {name: state}; where a name has several, the name of the group tells them apart."""
+    made = [(name, state) for name, make in STATES.items() for state in make(site)]
+    return {f"{name}/{state.data['instanceGroup']['metadata']['name']}": state for name, state in made}

@@ -64,7 +64,7 @@ def test_what_someone_else_set_first_is_not_taken_away_with_ours(tenant):
     asg = tenant.cloud.boto("autoscaling")
     asg.create_or_update_tags(Tags=[tag(group, "owner-id", "42")])
     asg.suspend_processes(AutoScalingGroupName=group.scaling_group, ScalingProcesses=["AZRebalance"])
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     group.patch_spec(suspendProcesses=["AlarmNotification"])
     group.wait(lambda g: processes(g) == {"AZRebalance", "AlarmNotification"}, what="both processes")
     group.patch_spec(suspendProcesses=[])
@@ -105,7 +105,7 @@ def test_an_entry_for_the_role_that_says_something_else_is_told_and_left(tenant,
           groups: [viewers]
         """)
     cloud.edit_map_roles(lambda text: entry + text)
-    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    tenant.set_defaults(roleName=unique, instanceProfileName=unique)
     group = tenant.group(size=(1, 1))
     stalled = group.wait_condition("Stalled", reason="AuthConflict")
     assert unique in stalled["message"] and "someone" in stalled["message"]
@@ -124,7 +124,7 @@ def test_hooks_processes_and_metrics_are_there_before_the_first_instance(tenant)
     assert first[:2] == ["Pending", "Pending:Wait"] and states[1]["hook"] == "prepare"
     assert processes(group) == {"AZRebalance"}
     assert len(metrics(group)) >= 8 and {"GroupMinSize", "GroupTotalInstances"} <= metrics(group)
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=1)
     group.annotate(touched="1")
     group.wait_ready()
@@ -148,7 +148,7 @@ def test_a_scaling_group_whose_tags_someone_edited_is_not_left_behind_for_a_seco
     assert group.status()["activeScalingGroupName"] == group.scaling_group and scaling_groups(tenant) == [group.scaling_group]
     autoscaling.delete_tags(Tags=[tag])
     group.delete()
-    group.wait(lambda g: tag["Key"] + "=web is missing" in (g.is_("Stalled", reason="NotOurs") or {}).get("message", ""), what="why it stays")
+    group.wait(lambda g: tag["Key"] + "=web is missing" in (g.has_condition("Stalled", reason="NotOurs") or {}).get("message", ""), what="why it stays")
     assert len(group.ready_nodes()) == 1 and arn in tenant.cloud.map_roles()
     assert group.scaling_group in tenant.cloud.snapshot()["roles"]
     autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "web", "PropagateAtLaunch": True}])
@@ -164,13 +164,13 @@ def test_a_group_that_is_sent_to_another_cluster_stays_where_it_is(tenant, uniqu
     network = {"subnetIds": cloud["subnets"], "securityGroupIds": [cloud["security_group"]]}
     eks.create_cluster(name=unique, roleArn=cloud.make_role(unique), resourcesVpcConfig=network)
     try:
-        tenant.defaults(clusterName=unique)
+        tenant.set_defaults(clusterName=unique)
         stalled = group.wait_condition("Stalled", reason="InvalidSpec")
         for word in ("spec.eks.configuration.clusterName", unique, "put demo back"):
             assert word in stalled["message"]
         assert scaling_groups(tenant) == [group.scaling_group]
         assert cloud.snapshot()["groups"][group.scaling_group] == before
-        tenant.stanza(None)
+        tenant.set_conditional_defaults(None)
         group.wait_ready(nodes=1)
     finally:
         eks.delete_cluster(name=unique)
