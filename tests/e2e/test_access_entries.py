@@ -66,7 +66,7 @@ def api(start_cloud):
     controller.kill()
 
 
-def test_nodes_join_by_an_access_entry_alone(api, make_tenant):
+def test_nodes_join_with_an_access_entry_only(api, make_tenant):
     """A cluster in the mode API reads no aws-auth: without an entry no node joins, and one left behind lets a role in for ever."""
     cloud, controller = api
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)
@@ -109,7 +109,7 @@ def create_access_entry(cloud, arn, kind, **tags):
     eventually(made, harness.WAIT, f"an access entry for {arn}")
 
 
-def test_a_role_that_groups_share_keeps_its_entry_until_the_last_of_them_is_gone(api, make_tenant, unique):
+def test_a_shared_role_keeps_its_access_entry_until_its_last_group_is_gone(api, make_tenant, unique):
     """One entry for one role, by its whole ARN: removed with the first group, it would cut off the other's nodes."""
     cloud, controller = api
     arn = cloud.make_role(unique, path="/platform/nodes/")
@@ -129,7 +129,7 @@ def test_a_role_that_groups_share_keeps_its_entry_until_the_last_of_them_is_gone
     assert arn not in entries(cloud)
 
 
-def test_an_entry_that_was_there_before_is_used_and_left_as_it_is(api, make_tenant, unique):
+def test_an_existing_access_entry_is_used_and_not_changed(api, make_tenant, unique):
     """Whoever made it may have other uses for it; tags of ours on it would let us delete it one day."""
     cloud, controller = api
     arn = cloud.make_role(unique)
@@ -144,7 +144,7 @@ def test_an_entry_that_was_there_before_is_used_and_left_as_it_is(api, make_tena
     assert entries(cloud)[arn] == before
 
 
-def test_an_entry_of_another_type_is_told_and_left(api, make_tenant, unique):
+def test_an_access_entry_of_another_type_is_reported_and_not_changed(api, make_tenant, unique):
     """It may let people in; the type of an entry cannot be changed, so that only a person can decide."""
     cloud, controller = api
     arn = cloud.make_role(unique)
@@ -161,7 +161,7 @@ def test_an_entry_of_another_type_is_told_and_left(api, make_tenant, unique):
     assert entries(cloud)[arn]["type"] == "EC2_LINUX"
 
 
-def test_a_role_that_was_made_again_gets_an_entry_of_its_own(api, make_tenant):
+def test_a_recreated_role_gets_a_new_access_entry(api, make_tenant):
     """EKS lets in the very role that an entry was made for: nodes of a later one of the same name would stay outside."""
     cloud, controller = api
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 2)).wait_ready(nodes=1)
@@ -179,7 +179,7 @@ def test_a_role_that_was_made_again_gets_an_entry_of_its_own(api, make_tenant):
     group.wait(lambda g: new(g) and new(g)[0] in {n["spec"]["providerID"].rsplit("/", 1)[-1] for n in g.ready_nodes()}, what="a Ready node of the new role")
 
 
-def test_a_way_that_the_cluster_does_not_read_is_refused(api, start_controller, make_tenant):
+def test_a_join_method_that_the_cluster_does_not_support_is_rejected(api, start_controller, make_tenant):
     """Entries that nobody reads would look like a working configuration."""
     cloud, controller = api
     controller.kill()
@@ -258,7 +258,7 @@ def migration(own_cloud):
 
 
 @pytest.mark.parametrize("answer", ["lost", "delivered"])
-def test_roles_move_over_and_back_with_the_controller_killed_in_every_step(migration, make_tenant, unique, answer):
+def test_roles_migrate_and_return_with_the_controller_killed_in_every_step(migration, make_tenant, unique, answer):
     """Between two ways in there is no moment without one, and what others wrote stays byte for byte."""
     cloud = migration.cloud
     admin = cloud.make_role(f"{unique}-admin")
@@ -296,7 +296,7 @@ def test_roles_move_over_and_back_with_the_controller_killed_in_every_step(migra
         migration.stop()
 
 
-def test_auto_leaves_a_role_what_it_has_and_gives_a_new_one_an_access_entry(migration, make_tenant, unique):
+def test_auto_keeps_existing_aws_auth_entries_and_creates_access_entries_for_new_roles(migration, make_tenant, unique):
     """After an upgrade nothing changes by itself, and a right that is missing stops only the group that needs it."""
     cloud = migration.cloud
     given = cloud.make_role(f"{unique}-given")
@@ -316,7 +316,7 @@ def test_auto_leaves_a_role_what_it_has_and_gives_a_new_one_an_access_entry(migr
     assert cloud.map_roles() == entry and "join" not in old.status()
 
 
-def test_the_admin_reads_on_the_config_map_when_the_next_step_may_be_taken(migration, make_tenant, unique):
+def test_events_on_the_config_map_say_when_the_next_migration_step_is_safe(migration, make_tenant, unique):
     """Whoever turns aws-auth off too early cuts nodes off; whoever is not told waits for ever."""
     cloud = migration.cloud
     cloud.edit_map_roles(lambda text: FOREIGN + text)
@@ -339,7 +339,7 @@ def test_the_admin_reads_on_the_config_map_when_the_next_step_may_be_taken(migra
     assert role_of(group).rsplit("/", 1)[-1] not in cloud.map_roles() and FOREIGN in cloud.map_roles()
 
 
-def test_windows_nodes_that_share_their_role_with_linux_nodes_move_over_with_them(migration, make_tenant, unique):
+def test_windows_and_linux_nodes_with_one_role_migrate_together(migration, make_tenant, unique):
     """An access entry counts before aws-auth: one for Linux alone would turn the Windows nodes of the role away at once."""
     cloud = migration.cloud
     arn = cloud.make_role(f"{unique}-given")
@@ -369,7 +369,7 @@ def test_windows_nodes_that_share_their_role_with_linux_nodes_move_over_with_the
     assert arn not in cloud.map_roles()
 
 
-def test_a_windows_group_that_comes_to_a_role_of_linux_nodes_gets_its_way_in(api, make_tenant, unique):
+def test_a_windows_group_that_starts_to_use_a_linux_role_can_join(api, make_tenant, unique):
     """The entry of the Linux nodes does not let it in, and the one that replaces it must let in both."""
     cloud, controller = api
     arn = cloud.make_role(unique)

@@ -26,7 +26,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("configuration", "eks", "path", "value"), WRONG, ids=[f"{path.rsplit('.', 1)[-1]}-{value.split()[0]}" for _, _, path, value in WRONG])
-def test_a_wrong_value_is_named_with_its_place(tenant, configuration, eks, path, value):
+def test_an_invalid_value_is_reported_with_its_field(tenant, configuration, eks, path, value):
     """A tenant who reads `kubectl describe` must find what to correct, and AWS must see nothing of it."""
     tenant.set_defaults(eks=eks, **configuration)
     group = tenant.group()
@@ -40,7 +40,7 @@ def test_a_wrong_value_is_named_with_its_place(tenant, configuration, eks, path,
     assert group.writes() == []
 
 
-def test_a_subnet_of_another_vpc_is_told_with_its_vpc(tenant, shared):
+def test_a_subnet_of_another_vpc_is_reported_with_its_vpc(tenant, shared):
     """Who copies an id from another cluster's group must see where it belongs."""
     ec2 = shared.boto("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
@@ -52,7 +52,7 @@ def test_a_subnet_of_another_vpc_is_told_with_its_vpc(tenant, shared):
     assert group.writes() == []
 
 
-def test_a_hook_that_nobody_could_hear_is_named(tenant):
+def test_a_hook_with_an_invalid_notification_target_is_rejected(tenant):
     """AWS would refuse it together with the scaling group, when the role has been made already."""
     group = tenant.group(lifecycleHooks=[{"name": "up", "lifecycle": "launch", "notificationArn": "my-topic"}])
     stalled = group.wait_condition("Stalled", reason="InvalidSpec")
@@ -60,7 +60,7 @@ def test_a_hook_that_nobody_could_hear_is_named(tenant):
     assert group.writes() == []
 
 
-def test_a_corrected_value_needs_no_other_help(tenant):
+def test_a_group_recovers_when_its_spec_is_corrected(tenant):
     """Whoever corrects the field is done."""
     tenant.set_defaults(instanceType="large please")
     group = tenant.group(size=(1, 1))
@@ -70,7 +70,7 @@ def test_a_corrected_value_needs_no_other_help(tenant):
     assert group.has_condition("Stalled", "False")
 
 
-def test_a_bad_change_leaves_the_running_group_as_it_is(tenant):
+def test_an_invalid_change_does_not_affect_the_running_group(tenant):
     """A typo in an edit must not cost a node, nor hold the sizes' drift."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     before, mark = group.instances(), tenant.cloud.log_position()
@@ -92,7 +92,7 @@ def fail_launches(group, code):
     ("VcpuLimitExceeded", "QuotaExceeded", "vCPU"),
     ("InvalidIamInstanceProfile", "LaunchFailed", "Invalid IAM Instance Profile"),
 ])
-def test_why_instances_do_not_come_is_told_in_awss_words(tenant, code, reason, words):
+def test_launch_failures_are_reported_with_the_message_of_aws(tenant, code, reason, words):
     """Without it, a group simply stays small and nobody knows why."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     fail_launches(group, code)

@@ -44,7 +44,7 @@ def quiet(own_cloud, start_controller, make_tenant):
 
 
 @pytest.mark.private
-def test_an_edit_writes_the_groups_that_it_changes_and_no_other(quiet):
+def test_an_edit_writes_only_the_groups_that_it_changes(quiet):
     """In a cluster with hundreds of groups, each edit would otherwise be a storm of writes, and hide what matters."""
     cloud, controller, tenant, (a, b, c) = quiet
     audit, mark = len(cloud.audit()), cloud.log_position()
@@ -59,7 +59,7 @@ def test_an_edit_writes_the_groups_that_it_changes_and_no_other(quiet):
 
 
 @pytest.mark.private
-def test_an_edit_that_changes_nothing_effective_writes_nothing(quiet):
+def test_an_edit_without_effect_writes_nothing(quiet):
     """Comments, order and defaults that nobody uses are free."""
     cloud, controller, tenant, groups = quiet
     audit, mark = len(cloud.audit()), cloud.log_position()
@@ -101,7 +101,7 @@ def test_a_quiet_period_writes_nothing(quiet):
     assert all(group.state() == "Ready" for group in groups)
 
 
-def test_the_boundaries_in_force_are_named(tenant):
+def test_the_status_names_the_active_boundaries(tenant):
     """A person who asks which rules apply finds the revision in the status."""
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     assert group.status()["boundariesRevision"] and group.has_condition("BoundariesApplied", reason="Applied")

@@ -32,7 +32,7 @@ def config_map_events(cloud, reason):
 
 
 @pytest.mark.private
-def test_while_another_controller_writes_ours_only_reads_and_says_so(own_cloud, start_controller, make_tenant):
+def test_while_another_controller_writes_this_one_only_reads_and_reports_it(own_cloud, start_controller, make_tenant):
     """Two controllers that undo each other's work would make template versions and replace nodes for ever."""
     cloud = own_cloud()
     controller = start_controller(cloud, "--resync-period", "6s")
@@ -55,7 +55,7 @@ def test_while_another_controller_writes_ours_only_reads_and_says_so(own_cloud, 
 
 
 @pytest.mark.private
-def test_nothing_is_written_at_a_takeover_while_the_other_controller_may_be_ending(own_cloud, start_controller, make_tenant):
+def test_nothing_is_written_at_startup_while_the_other_controller_may_be_running(own_cloud, start_controller, make_tenant):
     """An image that is exchanged in a Deployment brings the new pod up before the old one goes."""
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))

@@ -244,7 +244,7 @@ def test_a_crash_leaves_no_trace(stage, reference, name, answer):
 
 @pytest.mark.parametrize("answer", ["delivered", "lost"])
 @pytest.mark.parametrize("name", SURGE_POINTS)
-def test_a_crash_leaves_nobody_standing_by(stage, surge_reference, name, answer):
+def test_a_crash_leaves_no_instance_in_standby(stage, surge_reference, name, answer):
     """No node stands by for ever, none is told so twice, and none goes before its replacement serves."""
     result = run_lifecycle(stage, name, answer, surge=1)
     assert result["counts"] == surge_reference["counts"]

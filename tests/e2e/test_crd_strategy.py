@@ -20,7 +20,7 @@ def kinds(request):
     (strategies.rolling_upgrade, ROLLING_UPGRADE, ("running", "completed")),
     (strategies.workflow, WORKFLOW, ("Running", "Succeeded")),
 ], ids=["RollingUpgrade", "Workflow"])
-def test_a_group_is_ready_when_its_strategy_says_so(tenant, strategy, kind, words):
+def test_a_group_is_ready_when_its_strategy_resource_has_succeeded(tenant, strategy, kind, words):
     """Without this, groups that upgrade-manager or Argo rotates would keep old nodes, or be Ready too early."""
     group = strategies.start(tenant, strategy(), nodes=2)
     stand_in = StrategyController(group, kind)
@@ -48,7 +48,7 @@ def test_a_group_is_ready_when_its_strategy_says_so(tenant, strategy, kind, word
     assert [w["operation"] for w in group.writes() if "Terminate" in w["operation"]] == [], "the nodes are the strategy's"
 
 
-def test_a_failed_upgrade_is_tried_as_often_as_maxretries_says(tenant):
+def test_a_failed_upgrade_is_retried_up_to_max_retries(tenant):
     """Without the count, a broken upgrade would go round for ever, or stop at its first hiccup."""
     group = strategies.start(tenant, strategies.rolling_upgrade(maxRetries=2))
     stand_in = StrategyController(group, ROLLING_UPGRADE)
@@ -69,7 +69,7 @@ def test_a_failed_upgrade_is_tried_as_often_as_maxretries_says(tenant):
     group.wait_ready(nodes=1)
 
 
-def test_a_resource_that_someone_deleted_is_submitted_again_within_the_retries(tenant):
+def test_a_deleted_resource_is_submitted_again_and_counts_as_a_retry(tenant):
     """Whoever deletes it by mistake must not stop the upgrade, and whoever deletes it always must not keep it going round."""
     group = strategies.start(tenant, strategies.workflow(maxRetries=1))
     stand_in = StrategyController(group, WORKFLOW)
@@ -86,7 +86,7 @@ def test_a_resource_that_someone_deleted_is_submitted_again_within_the_retries(t
     stand_in.set_phase(stand_in.wait_submitted(), "Running")
 
 
-def test_success_with_old_nodes_is_not_believed(tenant):
+def test_success_is_not_accepted_while_old_nodes_remain(tenant):
     """A strategy that did nothing would otherwise leave a Ready group of old nodes."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
@@ -103,7 +103,7 @@ def test_success_with_old_nodes_is_not_believed(tenant):
 
 
 @pytest.mark.parametrize("policy", ["forbid", "replace", "allow", "whatever"])
-def test_what_becomes_of_an_upgrade_under_way_is_the_policys_choice(tenant, policy):
+def test_the_concurrency_policy_decides_about_a_running_upgrade(tenant, policy):
     """Two upgrades of one group at once are harmless for some strategies only."""
     group = strategies.start(tenant, strategies.rolling_upgrade(concurrencyPolicy=policy))
     stand_in = StrategyController(group, ROLLING_UPGRADE)
@@ -138,7 +138,7 @@ def test_a_lock_holds_the_submission(tenant):
     stand_in.wait_submitted()
 
 
-def test_a_change_that_is_taken_back_waits_for_the_upgrade_that_it_began(tenant):
+def test_a_reverted_change_waits_for_the_upgrade_that_it_started(tenant):
     """While another controller works on the nodes, the group is not Ready."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
@@ -160,7 +160,7 @@ def cordoned(group):
 
 
 @pytest.mark.parametrize("end", ["success", "deletion"])
-def test_after_a_change_to_rolling_update_no_second_one_takes_nodes(tenant, end):
+def test_after_a_switch_to_rolling_update_only_one_rotation_runs(tenant, end):
     """A person who gives a strategy up must not have two controllers drain the same group."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
@@ -219,7 +219,7 @@ TEMPLATES = [
 ]
 
 
-def test_a_template_that_may_not_be_submitted_is_named_and_costs_nobody_else(make_tenant):
+def test_a_forbidden_template_is_reported_and_affects_no_other_group(make_tenant):
     """A tenant's template runs in the controller: what is wrong or hostile must stop that group alone."""
     tenant, neighbour = make_tenant(), make_tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade())
@@ -242,7 +242,7 @@ def test_a_template_that_may_not_be_submitted_is_named_and_costs_nobody_else(mak
     StrategyController(other, ROLLING_UPGRADE).wait_submitted()
 
 
-def test_another_groups_resource_of_the_same_name_is_left_alone(tenant):
+def test_a_resource_of_the_same_name_of_another_group_is_not_changed(tenant):
     """Two groups whose resources read the same must not follow, or delete, each other's."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
@@ -257,7 +257,7 @@ def test_another_groups_resource_of_the_same_name_is_left_alone(tenant):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("crd-rolling-upgrade", ROLLING_UPGRADE), ("crd-workflow", WORKFLOW)])
-def test_the_examples_submit_what_their_controllers_take(make_tenant, name, kind):
+def test_the_examples_submit_valid_resources(make_tenant, name, kind):
     """Who copies an example must get what it shows."""
     tenant = make_tenant(annotations={"instancemgr.keikoproj.io/config-excluded": "true"})
     group = tenant.apply((support.REPOSITORY / "examples" / f"{name}.yaml").read_text()).wait_ready(nodes=1)

@@ -54,7 +54,7 @@ def stage(start_cloud):
     made.end()
 
 
-def test_a_kind_that_is_not_installed_is_named_and_waited_for_without_hurry(stage):
+def test_a_kind_that_is_not_installed_is_reported_and_retried_slowly(stage):
     """Who forgot to install upgrade-manager must be told so, and need not touch the group afterwards."""
     tenant = stage.tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade())
@@ -70,7 +70,7 @@ def test_a_kind_that_is_not_installed_is_named_and_waited_for_without_hurry(stag
     group.wait_ready(nodes=1)
 
 
-def test_a_missing_right_is_named_and_comes_through_the_label(stage):
+def test_a_missing_permission_is_reported_and_granted_by_the_label(stage):
     """An admin who lists a kind of their own must learn which right is missing, and give it without editing our roles."""
     strategies.install(stage.cloud)
     tenant = stage.tenant()
@@ -95,7 +95,7 @@ def test_a_missing_right_is_named_and_comes_through_the_label(stage):
     harness.support.eventually(wanted, harness.WAIT, "the rights again")
 
 
-def test_a_kind_of_the_whole_cluster_is_refused_even_when_it_is_listed(stage):
+def test_a_cluster_scoped_kind_is_rejected_even_when_it_is_allowed(stage):
     """A listed kind whose resources are in no namespace would be everyone's."""
     kind = ("example.com", "FleetUpgrade", "fleetupgrades")
     stage.cloud.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(strategies.definition(kind, scope="Cluster")))
@@ -115,7 +115,7 @@ def test_a_kind_of_the_whole_cluster_is_refused_even_when_it_is_listed(stage):
 
 @pytest.mark.parametrize("answer", ["not-performed", "lost"])
 @pytest.mark.parametrize("point", ["submission", "deletion", "second-submission"])
-def test_a_controller_that_dies_makes_no_second_resource_and_counts_no_retry_twice(stage, point, answer):
+def test_a_crash_creates_no_second_resource_and_counts_no_retry_twice(stage, point, answer):
     """Two upgrades at once would take twice the nodes that may be unavailable."""
     strategies.install(stage.cloud)
     tenant = stage.tenant()

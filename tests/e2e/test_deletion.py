@@ -29,7 +29,7 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
 
 
 @pytest.mark.parametrize("whose", ["ours", "a person's"])
-def test_a_deletion_takes_who_stands_by_too_and_drains_everyone(tenant, whose):
+def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, whose):
     """Who stands by counts for nothing in desired: counted, it would run on for ever, or cost a node that is still being drained."""
     group = rotation.start_group(tenant, 2, maxSurge=1)
     rotation.block_drains(tenant, 2)
@@ -51,7 +51,7 @@ def test_a_deletion_takes_who_stands_by_too_and_drains_everyone(tenant, whose):
     assert aside in ended and ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
 
 
-def test_a_group_that_never_made_anything_goes_at_once(tenant):
+def test_a_group_without_resources_is_deleted_at_once(tenant):
     """A wrong group must not be stuck behind a finalizer."""
     tenant.set_defaults(image="no-image")
     group = tenant.group()
@@ -71,7 +71,7 @@ def test_deleting_during_the_creation_leaves_nothing(tenant):
     assert traces(tenant.cloud, tenant.unique) == set()
 
 
-def test_a_policy_that_a_person_put_on_our_role_blocks_its_deletion_by_name(tenant):
+def test_a_foreign_policy_on_the_role_blocks_its_deletion_and_is_named(tenant):
     """Taking a stranger's policy off could break what they run; going on silently would leave the role for ever."""
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     iam, role = tenant.cloud.boto("iam"), group.scaling_group
@@ -86,7 +86,7 @@ def test_a_policy_that_a_person_put_on_our_role_blocks_its_deletion_by_name(tena
     assert traces(tenant.cloud, tenant.unique) == set()
 
 
-def test_an_entry_that_was_there_before_us_stays(tenant, unique):
+def test_an_existing_aws_auth_entry_is_kept(tenant, unique):
     """Who mapped the role by hand did so for more than this group."""
     cloud = tenant.cloud
     arn = cloud.make_role(unique)
@@ -102,7 +102,7 @@ def test_an_entry_that_was_there_before_us_stays(tenant, unique):
     assert traces(cloud, unique) == {("roles", unique), ("profiles", unique)}
 
 
-def test_after_another_role_only_our_own_entry_goes(tenant, unique):
+def test_after_a_change_of_role_only_the_controllers_entry_is_removed(tenant, unique):
     """An admin's default sends groups to a role that everyone's nodes use: its entry is not ours to take with a group."""
     cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
     own, shared = group.status()["nodesInstanceRoleArn"], cloud.make_role(unique)
@@ -128,7 +128,7 @@ def test_after_another_role_only_our_own_entry_goes(tenant, unique):
     assert traces(cloud, tenant.unique) == set()
 
 
-def test_a_shared_roles_entry_is_there_as_long_as_someone_uses_it(tenant, unique):
+def test_the_entry_of_a_shared_role_stays_while_it_is_used(tenant, unique):
     """Removed with the first group, the nodes of the second would go silent."""
     arn = tenant.cloud.make_role(unique)
     tenant.set_defaults(roleName=unique, instanceProfileName=unique)
@@ -149,7 +149,7 @@ def test_a_shared_roles_entry_is_there_as_long_as_someone_uses_it(tenant, unique
     assert unique in tenant.cloud.snapshot()["roles"]
 
 
-def test_groups_that_go_together_take_the_entry_of_their_role_along(tenant, unique):
+def test_groups_deleted_together_remove_the_entry_of_their_role(tenant, unique):
     """A namespace takes all its groups at once: an entry that stayed would let in whoever makes a role of that name."""
     arn = tenant.cloud.make_role(unique)
     tenant.set_defaults(roleName=unique, instanceProfileName=unique)

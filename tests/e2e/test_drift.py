@@ -18,7 +18,7 @@ def settled(group, mark, *operations):
     assert [w["operation"] for w in group.writes(after=mark)] == list(operations)
 
 
-def test_sizes_that_someone_changed_come_back(tenant):
+def test_changed_sizes_are_restored(tenant):
     """Else the group silently stays at what somebody tried out one night."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     mark = tenant.cloud.log_position()
@@ -28,7 +28,7 @@ def test_sizes_that_someone_changed_come_back(tenant):
     assert group.event("ScalingGroupUpdated", "maxSize: 9 -> 3")
 
 
-def test_a_template_pin_that_someone_changed_comes_back(tenant):
+def test_a_changed_template_version_is_restored(tenant):
     """With `$Latest` or an old version pinned, new nodes would not be what the group asks for."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     (first,) = group.instances()
@@ -47,7 +47,7 @@ def test_a_template_pin_that_someone_changed_comes_back(tenant):
     assert group.instances() == [first]
 
 
-def test_a_policy_that_someone_took_off_the_role_comes_back(tenant):
+def test_a_detached_policy_is_restored(tenant):
     """Without it, nodes lose their network while everything else looks fine."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     role, mark = group.scaling_group, tenant.cloud.log_position()
@@ -56,7 +56,7 @@ def test_a_policy_that_someone_took_off_the_role_comes_back(tenant):
     settled(group, mark, "AttachRolePolicy")
 
 
-def test_an_entry_that_someone_took_out_of_aws_auth_comes_back(tenant):
+def test_a_removed_aws_auth_entry_is_restored(tenant):
     """Without it, running nodes go silent and new ones never join."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     arn, mark = group.status()["nodesInstanceRoleArn"], tenant.cloud.log_position()
@@ -71,7 +71,7 @@ def test_an_entry_that_someone_took_out_of_aws_auth_comes_back(tenant):
     settled(group, mark)
 
 
-def test_a_tag_that_someone_removed_or_changed_comes_back(tenant):
+def test_a_removed_or_changed_tag_is_restored(tenant):
     """The tags pay the bills and lead other tools to the group."""
     tenant.set_defaults(tags=[{"key": "team", "value": "search"}])
     group = tenant.group(size=(1, 2), tags=[{"key": "cost", "value": "1"}]).wait_ready(nodes=1)
@@ -91,7 +91,7 @@ def test_a_tag_that_someone_removed_or_changed_comes_back(tenant):
     assert wanted[OWNERSHIP + "InstanceGroup"] == "web"
 
 
-def test_a_process_that_someone_resumed_is_suspended_again(tenant):
+def test_a_resumed_process_is_suspended_again(tenant):
     """Who suspends AZRebalance does so because it takes nodes undrained."""
     group = tenant.group(size=(1, 2), suspendProcesses=["AZRebalance"]).wait_ready(nodes=1)
     mark = tenant.cloud.log_position()
@@ -100,7 +100,7 @@ def test_a_process_that_someone_resumed_is_suspended_again(tenant):
     settled(group, mark, "SuspendProcesses")
 
 
-def test_a_lifecycle_hook_that_someone_changed_comes_back(tenant):
+def test_a_changed_lifecycle_hook_is_restored(tenant):
     """A hook with another timeout lets instances in before they are prepared, or holds them for ever."""
     hook = {"name": "prepare", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 100}
     group = tenant.group(size=(1, 2), lifecycleHooks=[hook]).wait_ready(nodes=1)

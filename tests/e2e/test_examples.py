@@ -21,7 +21,7 @@ def relabelled(group):
     group.wait(lambda g: labels_of(g).get("kubernetes.io/role") == g.name, what="the label kubernetes.io/role")
 
 
-def test_the_full_example_gives_what_it_asks_for(make_tenant):
+def test_the_full_example_is_applied_completely(make_tenant):
     """Amazon Linux 2 with everything set: a user would miss labels, taints, disks, hooks or autoscaler tags."""
     tenant = make_tenant(annotations=EXCLUDED)
     group = tenant.apply((EXAMPLES / "full.yaml").read_text()).wait_ready(nodes=1)
@@ -108,7 +108,7 @@ def test_network_and_image_are_found_by_name(make_tenant, shared):
     assert data["SecurityGroupIds"] == [shared["security_group"]]
 
 
-def test_a_role_of_the_users_own_is_used_and_never_changed(make_tenant, shared, unique):
+def test_an_existing_role_is_used_and_never_changed(make_tenant, shared, unique):
     """A team whose roles are made elsewhere must find them as they were, also after the group has gone."""
     name = f"tenant-nodes-{unique}"
     arn = shared.make_role(name)
@@ -155,7 +155,7 @@ def test_conditionals_choose_image_and_type_by_annotation(own_cloud, start_contr
     }
 
 
-def test_a_key_pair_of_the_users_reaches_the_instances(make_tenant, shared, unique):
+def test_a_key_pair_reaches_the_instances(make_tenant, shared, unique):
     """Who gives a key pair wants to log in with it."""
     shared.boto("ec2").create_key_pair(KeyName=unique)
     tenant = make_tenant()

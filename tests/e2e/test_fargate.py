@@ -72,7 +72,7 @@ def calls(cloud, operation, text, after=0):
     return [e for e in cloud.aws_events(after) if e["kind"] == "call" and e["operation"] == operation and text in json.dumps(e["params"])]
 
 
-def test_a_profile_with_its_role_runs_pods_and_goes_without_a_trace(fargate):
+def test_a_profile_runs_pods_and_is_deleted_with_its_role(fargate):
     """A user asks for pods without nodes of their own, and for a bill that ends with the group."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}, {"Name": "pods"}])).wait_ready()
@@ -102,7 +102,7 @@ def test_the_example_gives_what_it_asks_for(fargate):
     group.wait_gone()
 
 
-def test_a_change_of_selectors_leaves_no_moment_without_a_profile(fargate):
+def test_a_change_of_selectors_always_leaves_one_profile_active(fargate):
     """A pod that starts during the change must find a profile, or it stays pending."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate)).wait_ready()
@@ -116,7 +116,7 @@ def test_a_change_of_selectors_leaves_no_moment_without_a_profile(fargate):
     assert group.status()["activeScalingGroupName"] == second and "waitingSince" not in group.status()["fargate"]
 
 
-def test_tags_change_in_place_and_those_of_others_stay(fargate):
+def test_tags_change_in_place_and_foreign_tags_stay(fargate):
     """A new tag must not cost the pods their lives, and a cost centre's tag is not ours to remove."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
@@ -157,7 +157,7 @@ def test_no_other_provisioner_takes_the_group_over(fargate):
     assert profiles(group) == {}
 
 
-def test_groups_of_one_cluster_take_turns(fargate):
+def test_profiles_of_one_cluster_change_one_at_a_time(fargate):
     """EKS makes one profile at a time: each group must get its own, and a person see why it waits."""
     cloud, mark = fargate.cloud, fargate.cloud.log_position()
     groups = [fargate.apply(manifest(fargate, name, selectors=[{"namespace": f"{fargate.namespace}-{name}"}])) for name in ("one", "two", "three")]
@@ -179,7 +179,7 @@ def test_groups_of_one_cluster_take_turns(fargate):
         group.wait_gone()
 
 
-def test_what_eks_would_refuse_is_named_before_it_is_asked(fargate):
+def test_values_that_eks_rejects_are_reported_before_any_call(fargate):
     """The message must say which field, and EKS must not be bothered."""
     mark = fargate.cloud.log_position()
     bad = manifest(fargate, subnets=["demo-public-a"])
@@ -222,7 +222,7 @@ def keiko_profile(tenant):
     return name
 
 
-def test_a_profile_of_the_other_controller_is_taken_over_as_it_is(fargate):
+def test_a_profile_of_the_keiko_controller_is_adopted_unchanged(fargate):
     """The takeover must neither make another profile nor lose the pods of this one."""
     cloud, name = fargate.cloud, keiko_profile(fargate)
     mark = cloud.log_position()
@@ -235,7 +235,7 @@ def test_a_profile_of_the_other_controller_is_taken_over_as_it_is(fargate):
     assert name not in cloud.snapshot()["fargate"] and f"{name}-role" not in cloud.snapshot()["roles"]
 
 
-def test_a_role_that_is_in_use_all_the_same_stays(fargate):
+def test_a_role_that_is_still_in_use_stays(fargate):
     """Named by its ARN in the group's own spec or in another one's, it must not go: new pods of both could not start."""
     cloud = fargate.cloud
     one = fargate.apply(manifest(fargate, "one")).wait_ready()
@@ -272,7 +272,7 @@ def execution_role(cloud, name):
     return arn
 
 
-def test_a_role_that_all_groups_leave_lets_their_pods_in_until_the_last_has_left(fargate):
+def test_a_role_that_all_groups_stop_using_admits_pods_until_the_last_has_changed(fargate):
     """Another default for the role is one line of the admin's: pods of groups that wait must not lose the cluster meanwhile."""
     cloud = fargate.cloud
     old, new = (execution_role(cloud, f"{fargate.namespace}-{name}") for name in ("old", "new"))
@@ -303,7 +303,7 @@ def tenant_without_boundaries(cloud, controller):
 
 
 @pytest.mark.private
-def test_a_profile_that_fails_is_told_and_made_again(own_cloud, start_controller):
+def test_a_failed_profile_is_reported_and_created_again(own_cloud, start_controller):
     """EKS fails for a while: the reason must be seen, and nothing be left to do by hand."""
     cloud = own_cloud()
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
@@ -325,7 +325,7 @@ def test_a_profile_that_fails_is_told_and_made_again(own_cloud, start_controller
 
 
 @pytest.mark.private
-def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_the_end_nothing(own_cloud, start_controller):
+def test_crashes_leave_no_duplicates_and_nothing_after_deletion(own_cloud, start_controller):
     """Killed after a write whose answer it never got: the next one finds what there is, and makes nothing twice."""
     cloud = own_cloud()
     controller = start_controller(cloud, *NO_ELECTION)
@@ -361,7 +361,7 @@ def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_th
 
 
 @pytest.mark.private
-def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there(own_cloud, start_controller):
+def test_a_missing_permission_is_reported_and_the_group_recovers_once_granted(own_cloud, start_controller):
     """A right that is missing stops the act that needs it and nothing else."""
     cloud = own_cloud()
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
@@ -373,7 +373,7 @@ def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there
 
 
 @pytest.mark.private
-def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud, start_controller):
+def test_in_api_mode_pods_start_with_an_access_entry(own_cloud, start_controller):
     """Without an entry the node of a pod is turned away; one that is left behind lets a role in for ever."""
     cloud = own_cloud("--authentication-mode", "API")
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
@@ -391,7 +391,7 @@ def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud
 
 
 @pytest.mark.private
-def test_a_role_that_is_not_there_stops_its_own_group_and_no_other(own_cloud, start_controller):
+def test_a_missing_role_blocks_only_its_own_group(own_cloud, start_controller):
     """EKS makes one profile at a time: a group that can never have its turn must not stand before the others for ever."""
     cloud = own_cloud("--authentication-mode", "API")
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
@@ -407,7 +407,7 @@ def test_a_role_that_is_not_there_stops_its_own_group_and_no_other(own_cloud, st
 
 
 @pytest.mark.private
-def test_an_own_role_that_somebody_changed_is_told_after_a_while(own_cloud, start_controller):
+def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(own_cloud, start_controller):
     """At first EKS may not know a new role; one that it refuses for minutes needs a person, who must be told of it."""
     cloud = own_cloud()
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
@@ -423,7 +423,7 @@ def test_an_own_role_that_somebody_changed_is_told_after_a_while(own_cloud, star
 
 
 @pytest.mark.private
-def test_a_quiet_group_costs_one_listing_for_all_of_its_cluster(own_cloud, start_controller):
+def test_settled_groups_cost_one_list_call_per_cluster(own_cloud, start_controller):
     """Profiles hardly change: looking at each of them again and again would cost more than they do."""
     cloud = own_cloud()
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))

@@ -36,7 +36,7 @@ def metrics(group):
     return {m["Metric"] for m in group.asg()["EnabledMetrics"]}
 
 
-def test_what_others_put_on_the_scaling_group_lives_on(tenant):
+def test_foreign_settings_of_the_scaling_group_are_kept(tenant):
     """Cost tools, on-call people and agents set things there; a controller that resets them is switched off."""
     hook = {"name": "ours", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 50}
     group = tenant.group(
@@ -58,7 +58,7 @@ def test_what_others_put_on_the_scaling_group_lives_on(tenant):
     assert metrics(group) == {"GroupMaxSize", "GroupDesiredCapacity"}
 
 
-def test_what_someone_else_set_first_is_not_taken_away_with_ours(tenant):
+def test_settings_that_existed_before_are_not_removed(tenant):
     """A person suspended AZRebalance; later the spec names it, and later no more: our record tells the two apart."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     asg = tenant.cloud.boto("autoscaling")
@@ -75,7 +75,7 @@ def test_what_someone_else_set_first_is_not_taken_away_with_ours(tenant):
     assert touched == {"AlarmNotification"}
 
 
-def test_aws_auth_keeps_every_byte_that_others_wrote(tenant):
+def test_foreign_text_in_aws_auth_is_kept_byte_for_byte(tenant):
     """It decides who gets into the cluster: a lost comment is a nuisance, a lost entry locks people out."""
     cloud = tenant.cloud
     marker = tenant.unique
@@ -95,7 +95,7 @@ def test_aws_auth_keeps_every_byte_that_others_wrote(tenant):
     assert data["mapUsers"] == FOREIGN_USERS and data[f"x-{marker}"] == "  a foreign key\n"
 
 
-def test_an_entry_for_the_role_that_says_something_else_is_told_and_left(tenant, unique):
+def test_a_conflicting_aws_auth_entry_is_reported_and_not_changed(tenant, unique):
     """Two writers with two opinions: overwriting could lock someone out, silence would keep nodes away."""
     cloud = tenant.cloud
     arn = cloud.make_role(unique)
@@ -115,7 +115,7 @@ def test_an_entry_for_the_role_that_says_something_else_is_told_and_left(tenant,
     assert arn in cloud.map_roles()
 
 
-def test_hooks_processes_and_metrics_are_there_before_the_first_instance(tenant):
+def test_hooks_processes_and_metrics_are_set_before_the_first_instance(tenant):
     """A hook that comes after the first instance has missed it."""
     hook = {"name": "prepare", "lifecycle": "LAUNCH", "defaultResult": "Continue", "heartbeatTimeout": 60, "metadata": "first"}
     group = tenant.group(size=(1, 1), lifecycleHooks=[hook], suspendProcesses=["AZRebalance"], metricsCollection=["all"]).wait_ready(nodes=1)
@@ -136,7 +136,7 @@ def scaling_groups(tenant):
     return [name for name in tenant.cloud.snapshot()["groups"] if tenant.unique in name]
 
 
-def test_a_scaling_group_whose_tags_someone_edited_is_not_left_behind_for_a_second_one(tenant):
+def test_a_scaling_group_with_edited_tags_is_not_replaced_by_a_second_one(tenant):
     """Its nodes would run on beside those of the new one, and nobody would look after them nor ever delete them."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     autoscaling, arn = tenant.cloud.boto("autoscaling"), group.status()["nodesInstanceRoleArn"]
@@ -156,7 +156,7 @@ def test_a_scaling_group_whose_tags_someone_edited_is_not_left_behind_for_a_seco
     assert scaling_groups(tenant) == [] and group.undrained() == {} and arn not in tenant.cloud.map_roles()
 
 
-def test_a_group_that_is_sent_to_another_cluster_stays_where_it_is(tenant, unique):
+def test_a_change_of_cluster_does_not_move_the_group(tenant, unique):
     """One edit of the defaults would make every group anew elsewhere, and leave all nodes behind."""
     cloud = tenant.cloud
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)

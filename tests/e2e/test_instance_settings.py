@@ -16,7 +16,7 @@ def data_of(group):
     return group.template_versions()[-1]["LaunchTemplateData"]
 
 
-def test_licences_and_hosts_reach_the_instances_and_leave_them_again(tenant):
+def test_licenses_and_hosts_can_be_set_and_removed(tenant):
     """Bring-your-own-licence hosts are paid for whether the nodes land on them or not."""
     placement = {"tenancy": "host", "hostResourceGroupArn": HOSTS}
     group = tenant.group(size=(1, 2), licenseSpecifications=LICENSES, placement=placement).wait_ready(nodes=1)
@@ -29,7 +29,7 @@ def test_licences_and_hosts_reach_the_instances_and_leave_them_again(tenant):
     assert not {"LicenseSpecifications", "Placement"} & set(data_of(group))
 
 
-def test_every_kind_of_volume_is_made_as_it_was_asked_for(tenant, shared):
+def test_every_kind_of_volume_is_created_as_specified(tenant, shared):
     """A database node whose disk is slower than asked for is found out in production."""
     snapshot = shared.boto("ec2").create_snapshot(VolumeId=shared.boto("ec2").create_volume(AvailabilityZone="us-west-2a", Size=8)["VolumeId"])["SnapshotId"]
     volumes = [
@@ -58,7 +58,7 @@ def test_custom_networking_limits_the_pods_of_each_node(tenant):
 
 
 @pytest.mark.parametrize("family", ["amazonlinux2", "amazonlinux2023", "bottlerocket"])
-def test_user_data_beyond_the_limit_is_sent_in_gzip(tenant, shared, family):
+def test_user_data_beyond_the_limit_is_compressed(tenant, shared, family):
     """A long script that the original could not send works as it is."""
     line = "# one of many lines that a platform team has written down here\n"
     annotations, image = {PREFIX + "os-family": family}, shared["amis"][family][0]

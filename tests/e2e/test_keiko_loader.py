@@ -53,20 +53,20 @@ def without_user_data(data):
 
 
 @pytest.mark.skipif(not keiko_loader.recordings(), reason="there are no recordings")
-def test_what_the_original_was_recorded_to_leave_stands_and_has_ready_nodes(bare):
+def test_recorded_groups_are_loaded_with_ready_nodes(bare):
     """A takeover is only tested where there is something to take over, down to nodes that joined by themselves."""
     named = {name: keiko_loader.recording(bare, name) for name in keiko_loader.recordings()}
     for group in keiko_loader.load_all(bare, named).values():
         assert_as_recorded(group)
 
 
-def test_what_the_original_is_known_to_leave_stands_and_has_ready_nodes(bare, unique):
+def test_constructed_groups_are_loaded_with_ready_nodes(bare, unique):
     """The same where there are no recordings."""
     for group in keiko_loader.load_all(bare, keiko_groups.all_states(keiko_loader.Site.of(bare, unique))).values():
         assert_as_recorded(group)
 
 
-def test_a_write_of_the_controller_is_seen_and_named(bare, unique):
+def test_a_write_of_the_controller_is_found(bare, unique):
     """Every test of a takeover counts on this judgement: one that sees nothing would call any controller harmless."""
     (state,) = keiko_groups.plain(keiko_loader.Site.of(bare, unique))
     group, other = keiko_loader.load(bare, state), keiko_loader.load(bare, *keiko_groups.long_name(keiko_loader.Site.of(bare, unique)))

@@ -44,7 +44,7 @@ def configurations(group):
     return [c["LaunchConfigurationName"] for page in pages for c in page["LaunchConfigurations"] if c["LaunchConfigurationName"].startswith(group.scaling_group + "-")]
 
 
-def test_a_group_keeps_its_configuration_until_something_needs_new_nodes(tenant, old_account):
+def test_a_group_keeps_its_launch_configuration_until_its_nodes_change(tenant, old_account):
     """A swap of the controller that replaced every such node would be the outage that it promises not to be."""
     group, defaults, mark = found(tenant, 2)
     group.wait_ready(nodes=2)
@@ -68,7 +68,7 @@ def test_a_group_keeps_its_configuration_until_something_needs_new_nodes(tenant,
     assert "CreateAutoScalingGroup" not in done and not group.undrained() and group.max_unavailable_seen() <= 1
 
 
-def test_the_configuration_goes_with_its_group(tenant, old_account):
+def test_the_launch_configuration_is_deleted_with_its_group(tenant, old_account):
     """Else every group that is deleted leaves something behind that nobody dares to remove."""
     group, *_ = found(tenant, 1)
     group.wait_ready(nodes=1)
@@ -78,7 +78,7 @@ def test_the_configuration_goes_with_its_group(tenant, old_account):
     assert not configurations(group)
 
 
-def test_a_new_group_that_asks_for_one_gets_a_template(tenant):
+def test_a_new_group_of_type_launch_configuration_gets_a_template(tenant):
     """AWS refuses to make launch configurations for new accounts; the group must come up all the same."""
     group = tenant.apply(tenant.manifest("web", eks={"type": "LaunchConfiguration", "minSize": 1, "maxSize": 2})).wait_ready(nodes=1)
     assert group.event("LaunchConfigurationClosed", "spec.eks.type")

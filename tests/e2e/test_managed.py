@@ -13,7 +13,7 @@ from e2e.test_plan import planned
 
 ROTATION = 400
 
-def test_a_node_group_is_made_changed_in_place_and_deleted(tenant):
+def test_a_node_group_is_created_updated_in_place_and_deleted(tenant):
     """A user gets nodes with the sizes, labels, taints and tags of the spec, and nothing is left behind."""
     taint = {"key": "dedicated", "value": "web", "effect": "NO_SCHEDULE"}
     group = managed.apply(tenant, nodeLabels={"team": "web"}, tags=[{"key": "owner", "value": "web"}]).wait_ready(nodes=2)
@@ -39,7 +39,7 @@ def test_a_node_group_is_made_changed_in_place_and_deleted(tenant):
     assert name not in managed.names_in_eks(tenant.cloud)
 
 
-def test_what_the_autoscaler_wants_is_left_alone(tenant):
+def test_the_desired_capacity_of_the_autoscaler_is_kept(tenant):
     """The autoscaler owns the desired size: sizes change without it, unless it is outside of them."""
     group = managed.apply(tenant, size=(1, 5)).wait_ready(nodes=1)
     tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
@@ -53,7 +53,7 @@ def test_what_the_autoscaler_wants_is_left_alone(tenant):
     assert group.asg()["DesiredCapacity"] == 3
 
 
-def test_a_new_release_is_an_update_that_is_followed_to_its_end(tenant):
+def test_a_new_release_is_rolled_out_as_one_update(tenant):
     """A user sees which update runs and how far it is, and every node runs the release in the end."""
     group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
     mark = tenant.cloud.log_position()
@@ -70,7 +70,7 @@ def test_a_new_release_is_an_update_that_is_followed_to_its_end(tenant):
     assert update["status"] == "Successful" and update["type"] == "VersionUpdate"
 
 
-def test_an_update_that_a_budget_stops_is_told_and_not_begun_again(tenant):
+def test_an_update_blocked_by_a_budget_is_reported_and_not_restarted(tenant):
     """EKS gives up on pods that may not go: the group says which, and does not try again and again."""
     group = managed.apply(tenant, size=(1, 3), releaseVersion=RELEASES[0], nodeLabels={"pool": tenant.unique}).wait_ready(nodes=1)
     tenant.deployment("held", 1, {"pool": tenant.unique}, {"maxUnavailable": 0})
@@ -84,7 +84,7 @@ def test_an_update_that_a_budget_stops_is_told_and_not_begun_again(tenant):
     tenant.wait_pods_running(1)
 
 
-def test_another_instance_type_is_a_second_group_that_takes_the_pods_over(tenant):
+def test_another_instance_type_replaces_the_node_group_blue_green(tenant):
     """EKS cannot change the type in place: the new nodes are Ready before the first pod moves, and no budget is broken."""
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
@@ -108,7 +108,7 @@ def test_another_instance_type_is_a_second_group_that_takes_the_pods_over(tenant
     assert all(e["seq"] > deleted[0]["seq"] for e in ended), "an old node went before its group was deleted"
 
 
-def test_a_lock_holds_the_second_group_and_plan_tells_which_nodes_would_go(tenant):
+def test_a_lock_holds_the_replacement_and_plan_lists_the_affected_nodes(tenant):
     """A user who pulled the brake sees what waits behind it, and nothing is made until it is let go."""
     group = managed.apply(tenant, size=(1, 2)).wait_ready(nodes=1)
     (old,), mark = group.names, tenant.cloud.log_position()
@@ -125,7 +125,7 @@ def test_a_lock_holds_the_second_group_and_plan_tells_which_nodes_would_go(tenan
     group.wait_ready(nodes=1)
 
 
-def test_a_change_that_is_taken_back_keeps_the_old_nodes(tenant):
+def test_a_reverted_change_keeps_the_old_nodes(tenant):
     """A user who reverts in the middle has the nodes of before, schedulable, and the second group goes."""
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
@@ -162,7 +162,7 @@ def make(cloud, name, arn):
     cloud.boto("eks").create_nodegroup(**call, scalingConfig={"minSize": 1, "maxSize": 2, "desiredSize": 1}, instanceTypes=["m5.large"])
 
 
-def test_a_node_group_that_was_there_before_is_nobodys_by_its_name(tenant):
+def test_an_existing_node_group_is_not_adopted_by_its_name(tenant):
     """Whoever may make an InstanceGroup may call it as any node group of the cluster: it must not get that one's nodes."""
     cloud, arn, name = tenant.cloud, managed.role(tenant), f"system-{tenant.unique}"
     make(cloud, name, arn)
@@ -186,7 +186,7 @@ def test_a_node_group_that_was_there_before_is_nobodys_by_its_name(tenant):
     assert name not in managed.names_in_eks(cloud)
 
 
-def test_the_originals_node_group_is_taken_over(tenant):
+def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
     """A node group that bears the InstanceGroup's name is adopted: tagged, and neither doubled nor replaced."""
     cloud, arn = tenant.cloud, managed.role(tenant)
     name = f"web-{tenant.unique}"
@@ -207,7 +207,7 @@ def test_the_originals_node_group_is_taken_over(tenant):
     assert name not in managed.names_in_eks(cloud)
 
 
-def test_a_node_group_that_another_tenants_status_names_is_not_taken_over(make_tenant, unique):
+def test_a_node_group_recorded_by_another_tenant_is_not_adopted(make_tenant, unique):
     """The original calls node groups of two namespaces alike: a newcomer of that name must not get the other one's nodes."""
     one, two = (make_tenant(namespace=f"{unique}-{end}") for end in ("one", "two"))
     cloud, name = one.cloud, f"web-{unique}"
@@ -229,7 +229,7 @@ def test_a_node_group_that_another_tenants_status_names_is_not_taken_over(make_t
     assert first.names == [name] and described()["tags"][OWNERSHIP + "Namespace"] == one.namespace
 
 
-def test_what_cannot_be_is_told_by_field_and_nothing_is_made(tenant):
+def test_invalid_values_are_reported_by_field_and_nothing_is_created(tenant):
     """A wrong subnet and a missing role: the condition names both fields, and EKS is not asked."""
     mark = tenant.cloud.log_position()
     missing = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
@@ -244,7 +244,7 @@ def test_what_cannot_be_is_told_by_field_and_nothing_is_made(tenant):
     assert {n["metadata"]["labels"][LABEL] for n in group.managed_nodes()} == set(group.names)
 
 
-def test_a_role_without_what_nodes_need_is_named(tenant):
+def test_a_role_without_the_node_policies_is_reported(tenant):
     """Nodes that may not join say nothing themselves: the group says what its role lacks."""
     arn = tenant.cloud.make_role(f"{tenant.unique}-bare", policies=())
     group = managed.apply(tenant, size=(1, 2), role_arn=arn)
@@ -270,7 +270,7 @@ def crash(cloud, controller, start, operation, change):
 
 
 @pytest.mark.private
-def test_tags_that_may_not_be_changed_are_told_and_the_rest_goes_on(own_cloud, start_controller):
+def test_denied_tags_are_reported_and_other_changes_continue(own_cloud, start_controller):
     """Who may not tag reads which rights are missing; labels arrive all the same, and EKS is not asked for tags in every pass."""
     cloud, rarely = own_cloud(), ("--enable-leader-election=false", "--resync-period", "1h")
     controller = start_controller(cloud, *rarely)
@@ -295,7 +295,7 @@ def test_tags_that_may_not_be_changed_are_told_and_the_rest_goes_on(own_cloud, s
 
 
 @pytest.mark.private
-def test_a_controller_that_is_killed_in_an_update_begins_no_second_one(own_cloud, start_controller):
+def test_a_crash_during_an_update_starts_no_second_update(own_cloud, start_controller):
     """Who restarts a controller must not have nodes replaced twice, nor an update lost from sight."""
     cloud = own_cloud()
     controller = start_controller(cloud, *NO_ELECTION)
@@ -309,7 +309,7 @@ def test_a_controller_that_is_killed_in_an_update_begins_no_second_one(own_cloud
 
 
 @pytest.mark.private
-def test_a_controller_that_is_killed_in_a_replacement_ends_where_it_would_have(own_cloud, start_controller):
+def test_a_crash_during_a_replacement_ends_in_the_same_state(own_cloud, start_controller):
     """At the creation of the second group, at the first cordon and at the deletion of the old one: one of everything."""
     cloud = own_cloud()
     controller = start_controller(cloud, *NO_ELECTION)

@@ -25,7 +25,7 @@ def of(text, group):
     return {name.replace(label, "").replace("{,", "{").replace(",}", "}"): value for name, value in series(text).items() if label in name}
 
 
-def test_a_group_has_its_series_until_it_is_gone(tenant, controller):
+def test_a_group_has_its_series_until_it_is_deleted(tenant, controller):
     """Without this, alerts would be blind, or ring for groups that nobody has any more."""
     group = tenant.group("web", size=(2, 3)).wait_ready(nodes=2)
     eventually(lambda: of(controller.metrics(), group).get('instance_manager_instance_group_status{status="Ready"}') == 1, harness.WAIT, "state Ready")
@@ -43,7 +43,7 @@ def test_a_group_has_its_series_until_it_is_gone(tenant, controller):
         eventually(lambda gone=gone: not of(controller.metrics(), gone), harness.WAIT, "the end of its series")
 
 
-def test_every_name_that_dashboards_know_is_served(tenant, controller):
+def test_every_metric_of_the_keiko_dashboards_is_served(tenant, controller):
     """Without this, working dashboards go dark when the controller is exchanged."""
     tenant.group("web", size=(1, 2)).wait_ready(nodes=1)
     found = series(controller.metrics())

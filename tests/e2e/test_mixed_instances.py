@@ -58,7 +58,7 @@ def made_versions(group, after):
     return [w for w in group.writes(after) if w["operation"] == "CreateLaunchTemplateVersion"]
 
 
-def test_a_mixed_group_buys_what_its_policy_says(make_tenant):
+def test_a_mixed_group_launches_what_its_policy_says(make_tenant):
     """Without it a group is all on demand, or all of one type."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "mixed.yaml").read_text()).wait_ready()
     assert types(group) == ["m5.large", "m5a.large", "m5.xlarge"]
@@ -73,7 +73,7 @@ def test_a_mixed_group_buys_what_its_policy_says(make_tenant):
     assert counted["ready"] == on_demand + spot and counted["desired"] == 4, "the status counts what desired counts: units"
 
 
-def test_the_ratio_changes_in_place(tenant):
+def test_the_spot_ratio_changes_in_place(tenant):
     """A rotation for a change of purchase options would replace nodes for nothing: AWS levels them itself."""
     policy = {"spotRatio": 0, "instanceTypes": [{"type": "m5a.large"}]}
     group = tenant.group(size=(2, 6), mixedInstancesPolicy=policy).wait_ready(nodes=2)
@@ -89,7 +89,7 @@ def test_the_ratio_changes_in_place(tenant):
     assert "mixedInstancesPolicy.strategy: capacity-optimized -> lowest-price" in (told.get("message") or told["note"])
 
 
-def test_a_policy_that_others_change_is_repaired(tenant):
+def test_a_changed_policy_is_restored(tenant):
     """Changed behind the controller's back, the group would go on buying something else."""
     group = tenant.group(size=(1, 3), mixedInstancesPolicy={"instanceTypes": [{"type": "m5a.large"}]}).wait_ready(nodes=1)
     changed = group.asg()["MixedInstancesPolicy"]
@@ -143,7 +143,7 @@ def catalogue_reads(cloud, after=0):
     return sum(e["operation"] == "DescribeInstanceTypeOfferings" for e in reads)
 
 
-def test_a_pool_holds_like_types(make_tenant, shared):
+def test_an_instance_type_pool_holds_similar_types(make_tenant, shared):
     """Without it the group would have one type; and reading 1,400 types in each reconcile would cost seconds."""
     tenant = make_tenant(annotations=EXCLUDED)
     group = tenant.apply((EXAMPLES / "pool.yaml").read_text()).wait_ready(nodes=1)
@@ -166,7 +166,7 @@ def test_a_pool_holds_like_types(make_tenant, shared):
 
 
 @pytest.mark.private
-def test_a_type_that_aws_launches_comes_with_another_change_and_never_alone(own_cloud, start_controller):
+def test_a_new_instance_type_joins_the_pool_only_with_another_change(own_cloud, start_controller):
     """A pool that AWS makes larger must change no group that nobody touched, also after a restart."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SHARED_FLAGS)
@@ -187,7 +187,7 @@ def test_a_type_that_aws_launches_comes_with_another_change_and_never_alone(own_
     assert sorted(types(group)) == sorted([*pool, "m5q.large"])
 
 
-def test_spot_instances_are_bought_at_a_price(make_tenant):
+def test_spot_instances_have_a_maximum_price(make_tenant):
     """Without it spotPrice would be a label and no more."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "spot.yaml").read_text()).wait_ready(nodes=1)
     assert bought(group) == (0, 1) and group.status()["lifecycle"] == "spot"
@@ -197,7 +197,7 @@ def test_spot_instances_are_bought_at_a_price(make_tenant):
     assert node["metadata"]["labels"][PREFIX + "lifecycle"] == "spot"
 
 
-def test_a_recommendation_is_followed_and_cleared(tenant):
+def test_a_spot_recommendation_is_applied_and_cleared(tenant):
     """Recommenders of prices know nothing but events; what they say must come, stay, and go."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     assert bought(group) == (1, 0) and "usingSpotRecommendation" not in group.status()
@@ -224,7 +224,7 @@ def test_a_recommendation_is_followed_and_cleared(tenant):
     assert group.status()["lifecycle"] == "normal"
 
 
-def test_what_a_policy_may_not_say_makes_nothing(tenant):
+def test_an_invalid_policy_creates_nothing(tenant):
     """A weight for half of the types or an unknown type must not leave half of a group behind."""
     for policy, field in [
         ({"instanceTypes": [{"type": "m5.xlarge", "weight": 2}, {"type": "m5a.large"}]}, "instanceTypes[1].weight"),

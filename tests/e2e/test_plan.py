@@ -66,7 +66,7 @@ def new_config(cloud, path, change):
 
 
 @pytest.mark.private
-def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_tenant, tmp_path):
+def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tenant, tmp_path):
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]

@@ -33,7 +33,7 @@ def only(checks, finding):
 
 
 @pytest.mark.private
-def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique):
+def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique):
     """An admin reads here what a swap will do, before it is done."""
     cloud = own_cloud(config=None)
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
@@ -52,7 +52,7 @@ def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique
 
 
 @pytest.mark.private
-def test_what_is_missing_is_named_with_its_remedy(own_cloud, unique):
+def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
     """A right that is missing would show only in the middle of the swap, as a group that waits for a person."""
     cloud = own_cloud(config=None)
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/instance-manager"
@@ -74,7 +74,7 @@ def test_what_is_missing_is_named_with_its_remedy(own_cloud, unique):
 
 
 @pytest.mark.private
-def test_the_printed_policy_is_complete_and_a_missing_action_is_named(own_cloud):
+def test_the_printed_policy_is_complete_and_a_missing_action_is_reported(own_cloud):
     """The printed policy goes into AWS as it is; an action that the role lacks would show only when the controller needs it."""
     cloud = own_cloud(config=None)
     iam = cloud.boto("iam")
@@ -100,7 +100,7 @@ def test_the_printed_policy_is_complete_and_a_missing_action_is_named(own_cloud)
 
 
 @pytest.mark.private
-def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
+def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique):
     """The controller's own role may not ask IAM what it may do; without dry runs nothing at all would be known."""
     cloud = own_cloud(config=None)
     keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]})
@@ -145,7 +145,7 @@ def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
 
 
 @pytest.mark.private
-def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_controller, make_tenant):
+def test_groups_are_handed_back_only_when_they_are_settled(own_cloud, start_controller, make_tenant):
     """The original makes template versions for ever when a group is pinned, and would undo half a rotation."""
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))

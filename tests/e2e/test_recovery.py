@@ -51,7 +51,7 @@ def wait_reconciled_again(group, controller):
     eventually(lambda: total() >= before + 2, WAIT, f"another look at {group.key}")
 
 
-def test_the_last_good_boundaries_stay_in_force(own_cloud, start_controller):
+def test_the_last_known_good_boundaries_stay_active(own_cloud, start_controller):
     """Without this, a slip in the ConfigMap would free every tenant, or rotate every node, or stop all work."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -91,7 +91,7 @@ def test_the_last_good_boundaries_stay_in_force(own_cloud, start_controller):
     assert group.writes(mark) == []
 
 
-def test_without_any_good_revision_groups_that_had_one_are_left_alone(own_cloud, start_controller):
+def test_without_a_valid_revision_groups_that_had_one_are_not_changed(own_cloud, start_controller):
     """Without this, a restore without ConfigMaps would strip groups of what the admin had set."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -112,7 +112,7 @@ def test_without_any_good_revision_groups_that_had_one_are_left_alone(own_cloud,
     assert group.asg() is None
 
 
-def test_a_cluster_that_never_had_a_config_map_runs_without(own_cloud, start_controller):
+def test_a_cluster_without_a_config_map_runs_without_boundaries(own_cloud, start_controller):
     """The original does; who uses no boundaries needs no ConfigMap."""
     cloud = own_cloud(config=None)
     controller = start_controller(cloud)
@@ -124,7 +124,7 @@ def test_a_cluster_that_never_had_a_config_map_runs_without(own_cloud, start_con
     assert group.condition("BoundariesApplied")["reason"] == "NoBoundaries" and not group.status().get("configMD5")
 
 
-def test_a_missing_right_to_evict_terminates_nothing(own_cloud, start_controller):
+def test_without_permission_to_evict_nothing_is_terminated(own_cloud, start_controller):
     """Without this, a forgotten line in a Role would take nodes away under running pods."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -147,7 +147,7 @@ def test_a_missing_right_to_evict_terminates_nothing(own_cloud, start_controller
     assert group.undrained() == {} and group.max_unavailable_seen() == 1
 
 
-def test_an_action_that_aws_denies_blocks_only_who_needs_it(own_cloud, start_controller):
+def test_an_action_that_aws_denies_blocks_only_the_groups_that_need_it(own_cloud, start_controller):
     """Without this, an admin would have to guess the action, and one group would hold up all."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -169,7 +169,7 @@ def test_an_action_that_aws_denies_blocks_only_who_needs_it(own_cloud, start_con
 
 
 @pytest.mark.parametrize("action", ["throttle", "error5xx", "deny"])
-def test_aws_that_does_not_answer_is_not_taken_for_empty(own_cloud, start_controller, action):
+def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, action):
     """Without this, everything would be made a second time, or a finalizer would go while instances still run."""
     cloud = own_cloud()
     controller = start_controller(cloud)
@@ -195,7 +195,7 @@ def test_aws_that_does_not_answer_is_not_taken_for_empty(own_cloud, start_contro
     assert goes.asg() is None and stays.writes(mark) == []
 
 
-def test_an_aws_auth_that_is_not_understood_is_left_alone(own_cloud, start_controller):
+def test_an_invalid_aws_auth_is_not_changed(own_cloud, start_controller):
     """Without this, an edit of ours could lock every node out of the cluster."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -245,7 +245,7 @@ def answer(controller):
         return None
 
 
-def test_the_second_controller_waits_and_takes_over_in_order(own_cloud, start_controller):
+def test_the_standby_controller_becomes_leader_after_the_first_stops(own_cloud, start_controller):
     """Without this, an upgrade of the controller would have two writers, or none for a while."""
     cloud = own_cloud()
     first = start_controller(cloud)
@@ -293,7 +293,7 @@ def terminated(group):
     return [e["params"]["InstanceId"] for e in calls if 0 < e["status"] < 300]
 
 
-def test_a_leader_that_dies_in_mid_rotation_is_followed_without_a_double_step(own_cloud, start_controller):
+def test_a_leader_crash_during_a_rotation_repeats_no_step(own_cloud, start_controller):
     """Without this, a crash would take more nodes than may be unavailable."""
     cloud = own_cloud()
     first = start_controller(cloud)
@@ -305,7 +305,7 @@ def test_a_leader_that_dies_in_mid_rotation_is_followed_without_a_double_step(ow
     assert_each_drained_once(group, old)
 
 
-def test_a_paused_leader_that_wakes_writes_nothing(own_cloud, start_controller):
+def test_a_paused_leader_writes_nothing_after_it_resumes(own_cloud, start_controller):
     """Without this, two leaders would each take the nodes that may be unavailable."""
     cloud = own_cloud()
     proxy = Proxy(cloud)
@@ -326,7 +326,7 @@ def test_a_paused_leader_that_wakes_writes_nothing(own_cloud, start_controller):
     proxy.stop()
 
 
-def test_reads_that_lag_behind_make_one_of_everything(own_cloud, start_controller):
+def test_stale_reads_create_no_duplicates(own_cloud, start_controller):
     """Without this, eventual consistency would leave a second group behind."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)

@@ -38,7 +38,7 @@ def refused_and_deleted(tenant, manifest, path):
 
 
 @pytest.mark.private
-def test_a_manifest_of_another_cluster_takes_nothing_of_that_cluster_along(own_cloud, start_controller):
+def test_a_manifest_of_another_cluster_deletes_nothing_there(own_cloud, start_controller):
     """The production's manifest in staging: its three tags are the same in both, and what serves in production must stay."""
     cloud = own_cloud(config=POLICY)
     production = start_controller(cloud, *NO_ELECTION)
@@ -66,7 +66,7 @@ def test_a_manifest_of_another_cluster_takes_nothing_of_that_cluster_along(own_c
 
 
 @pytest.mark.private
-def test_a_name_and_a_role_that_the_policy_forbids_take_no_node_group_along(own_cloud, start_controller):
+def test_a_rejected_name_and_role_delete_no_node_group(own_cloud, start_controller):
     """A tenant calls an InstanceGroup as the admin's node group, with its role: refused, and its deletion takes nothing."""
     cloud = own_cloud(config=POLICY)
     tenant = harness.Tenant(cloud, start_controller(cloud, *NO_ELECTION))
@@ -85,7 +85,7 @@ def test_a_name_and_a_role_that_the_policy_forbids_take_no_node_group_along(own_
 
 
 @pytest.mark.private
-def test_what_the_other_controller_made_goes_though_its_spec_is_refused_by_now(own_cloud, start_controller):
+def test_resources_of_the_keiko_controller_are_deleted_though_the_spec_is_rejected(own_cloud, start_controller):
     """The refusal takes the place of the status that told of the profile: it would go on taking pods, and nobody would know."""
     cloud = own_cloud(config=POLICY)
     tenant = harness.Tenant(cloud, start_controller(cloud, *NO_ELECTION))

@@ -34,7 +34,7 @@ def test_a_new_image_in_the_config_map_replaces_every_node(tenant, max_unavailab
     assert status["nodes"] == {"desired": 4, "ready": 4, "updated": 4, "outdated": 0, "draining": 0}
 
 
-def test_an_autoscaler_may_move_desired_meanwhile(tenant):
+def test_an_autoscaler_may_change_desired_capacity_during_a_rotation(tenant):
     """Without this, the controller and the autoscaler would fight, or take more nodes than may be unavailable."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 3)
@@ -56,7 +56,7 @@ def test_an_autoscaler_may_move_desired_meanwhile(tenant):
     assert all(call["params"]["ShouldDecrementDesiredCapacity"] in (False, "false") for call in rotation.calls(group, "TerminateInstanceInAutoScalingGroup"))
 
 
-def test_a_revert_in_mid_rotation_keeps_the_old_nodes(tenant):
+def test_a_revert_during_a_rotation_keeps_the_old_nodes(tenant):
     """Without this, taking a change back would replace nodes that never had it."""
     old_image, new_image, *_ = rotation.images(tenant.cloud)
     group = rotation.start_group(tenant, 4)
@@ -73,7 +73,7 @@ def test_a_revert_in_mid_rotation_keeps_the_old_nodes(tenant):
     assert group.max_unavailable_seen() == 1 and rotation.draining_nodes(group) == []
 
 
-def test_a_revert_gives_back_the_node_that_is_being_drained(tenant):
+def test_a_revert_uncordons_the_draining_node(tenant):
     """Without this, a node would stay cordoned, or be replaced, for a change that nobody wants any more."""
     old_image, new_image, *_ = rotation.images(tenant.cloud)
     group = rotation.start_group(tenant, 2)
@@ -98,7 +98,7 @@ def test_rotate_at_replaces_every_node_without_any_other_change(tenant):
 
 
 @pytest.mark.parametrize("obstacle", ["Launch", "Terminate", "refresh"])
-def test_nothing_is_cordoned_while_a_person_has_stopped_the_scaling_group(tenant, obstacle):
+def test_nothing_is_cordoned_while_scaling_processes_are_suspended(tenant, obstacle):
     """Without this, a terminated node would never come back, or two parties would replace nodes at once."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 2)
@@ -120,7 +120,7 @@ def test_nothing_is_cordoned_while_a_person_has_stopped_the_scaling_group(tenant
     assert rotation.calls(group, "ResumeProcesses") == [], "only the person may end what a person began"
 
 
-def test_what_belongs_to_the_node_stays_and_a_bare_pod_is_named(tenant):
+def test_daemon_and_mirror_pods_stay_and_an_unmanaged_pod_is_reported(tenant):
     """Without this, a drain would wait for ever for pods that come back, or lose one silently."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)
@@ -146,7 +146,7 @@ def test_what_belongs_to_the_node_stays_and_a_bare_pod_is_named(tenant):
     assert not group.event("BarePodEvicted", "app-")
 
 
-def test_a_persons_own_cordon_is_never_touched(tenant):
+def test_a_foreign_cordon_is_never_changed(tenant):
     """Without this, a node that a person took out of use for a reason would take pods again."""
     old_image, new_image, *_ = rotation.images(tenant.cloud)
     group = rotation.start_group(tenant, 3)

@@ -5,7 +5,7 @@ import json
 from e2e import rotation
 
 
-def test_a_budget_that_blocks_is_named_and_holds_nobody_else(tenant):
+def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
     """Without this, one tenant's budget would stop the cluster's rotation, or be run over, and nobody would know why."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 2)
@@ -27,7 +27,7 @@ def test_a_budget_that_blocks_is_named_and_holds_nobody_else(tenant):
     assert not other.has_condition("DrainBlocked")
 
 
-def test_a_drain_past_its_timeout_deletes_with_grace_when_it_may(tenant):
+def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
     """Without this, a budget that never allows anything would keep an old node for ever although the tenant agreed to force."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1, drainTimeout="4s", drainForce=True)
@@ -44,7 +44,7 @@ def test_a_drain_past_its_timeout_deletes_with_grace_when_it_may(tenant):
     assert group.event("PodDeleted", pod["metadata"]["name"])
 
 
-def test_a_drain_past_its_timeout_gives_the_node_back_when_nothing_may_be_forced(tenant):
+def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant):
     """Without this, a node that cannot be drained would stay cordoned and empty for ever."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1, drainTimeout="4s")
@@ -63,7 +63,7 @@ def test_a_drain_past_its_timeout_gives_the_node_back_when_nothing_may_be_forced
     assert not group.has_condition("DrainBlocked")
 
 
-def test_pods_that_find_no_room_are_named_with_the_remedy(tenant):
+def test_unschedulable_pods_are_reported_with_the_remedy(tenant):
     """Without this, a drain that waits for its own evicted pods would look like a budget that somebody set wrong."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)
@@ -81,7 +81,7 @@ def test_pods_that_find_no_room_are_named_with_the_remedy(tenant):
     tenant.wait_pods_running(2)
 
 
-def test_a_node_that_claims_another_ones_instance_is_told_and_costs_that_one_nothing(tenant):
+def test_a_duplicate_provider_id_is_reported_and_does_not_affect_the_real_node(tenant):
     """Without this, what one tenant tells its kubelet would let another tenant's node go with its pods on it."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)

@@ -12,7 +12,7 @@ TWO_POLLS = 7
 
 
 @pytest.mark.parametrize("way", ["never_joins", "not_ready", "dies"])
-def test_a_broken_image_halts_the_rotation_and_the_mended_one_resumes_it(tenant, way):
+def test_a_broken_image_halts_the_rotation_and_a_fixed_one_resumes_it(tenant, way):
     """Without this, a broken image would take down the whole group."""
     broken, mended = tenant.cloud["amis"][f"broken_{way}"], rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 4, joinTimeout="10s")
@@ -64,13 +64,13 @@ def check_lock(tenant, where):
 
 
 @pytest.mark.parametrize("where", ["group", "namespace"])
-def test_a_lock_in_mid_rotation_stops_it_and_undoes_drains(tenant, where):
+def test_a_lock_during_a_rotation_stops_it_and_reverts_drains(tenant, where):
     """Without this, a person who sees something go wrong could not stop it."""
     check_lock(tenant, where)
 
 
 @pytest.mark.private
-def test_a_lock_on_the_config_map_stops_every_group(own_cloud, start_controller, make_tenant):
+def test_a_lock_on_the_config_map_stops_every_rotation(own_cloud, start_controller, make_tenant):
     """Without this, the admin could not stop what the admin's own change has begun."""
     cloud = own_cloud()
     controller = start_controller(cloud)
@@ -79,7 +79,7 @@ def test_a_lock_on_the_config_map_stops_every_group(own_cloud, start_controller,
     check_lock(make_tenant(cloud=cloud, controller=controller), "ConfigMap")
 
 
-def test_a_dead_kubelet_is_waited_for_as_long_as_the_rule_says_and_no_longer(tenant):
+def test_evictions_on_a_dead_kubelet_are_waited_for_until_its_timeout(tenant):
     """Without this, pods that can never end would hold a dead node for ever, or a short silence would cost pods."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 3)
@@ -101,7 +101,7 @@ def test_a_dead_kubelet_is_waited_for_as_long_as_the_rule_says_and_no_longer(ten
 
 
 @pytest.mark.private
-def test_many_nodes_lost_at_once_stop_every_rotation_until_they_are_back(own_cloud, start_controller, make_tenant):
+def test_many_lost_nodes_stop_every_rotation_until_they_return(own_cloud, start_controller, make_tenant):
     """Without this, a fault of the network would be answered by terminating the nodes that it hides."""
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=start_controller(cloud))

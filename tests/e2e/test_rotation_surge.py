@@ -45,7 +45,7 @@ def test_a_weighted_group_surges_by_whole_nodes(tenant):
 
 
 @pytest.mark.parametrize(("surge", "at_once"), [(2, 2), ("25%", 1)])
-def test_no_more_nodes_stand_by_at_once_than_may(tenant, surge, at_once):
+def test_no_more_instances_are_in_standby_than_max_surge(tenant, surge, at_once):
     """Without this, a rotation would cost more instances than the tenant has allowed for."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 4, maxSurge=surge)
@@ -61,7 +61,7 @@ def test_no_more_nodes_stand_by_at_once_than_may(tenant, surge, at_once):
     assert most == at_once
 
 
-def test_a_replacement_that_never_joins_halts_and_the_old_node_keeps_its_pods(tenant):
+def test_a_replacement_that_never_joins_halts_the_surge_and_keeps_the_old_node(tenant):
     """Without this, a broken image would cost a node although the group was told to bring the new one first."""
     new_image = rotation.images(tenant.cloud)[1]
     broken = tenant.cloud["amis"]["broken_never_joins"]
@@ -79,7 +79,7 @@ def test_a_replacement_that_never_joins_halts_and_the_old_node_keeps_its_pods(te
     assert group.min_serving_nodes(1) == 1 and rotation.in_standby(group) == []
 
 
-def test_a_persons_standby_is_left_alone(tenant):
+def test_a_foreign_standby_is_not_changed(tenant):
     """Without this, an instance that somebody set aside to look into would be drained and terminated."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 2, maxSurge=1)

@@ -26,7 +26,7 @@ def test_sizes_change_in_place(tenant):
     assert group.status()["currentMin"] == 2 and group.status()["currentMax"] == 5
 
 
-def test_what_the_autoscaler_wants_is_left_alone(tenant):
+def test_the_desired_capacity_of_the_autoscaler_is_kept(tenant):
     """The autoscaler owns the desired capacity: a change of sizes must not send it back."""
     group = tenant.group(size=(1, 5)).wait_ready(nodes=1)
     tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
@@ -37,7 +37,7 @@ def test_what_the_autoscaler_wants_is_left_alone(tenant):
     assert sent_desired(group) == []
 
 
-def test_a_smaller_maximum_drains_the_nodes_that_go(tenant):
+def test_a_smaller_maximum_drains_the_removed_nodes(tenant):
     """Sent at once, AWS would kill nodes with their pods on: they are drained first, and the maximum follows."""
     tenant.set_defaults(spec={"strategy": {"rollingUpdate": {"maxUnavailable": 1}}})
     group = tenant.group(size=(4, 5)).wait_ready(nodes=4)

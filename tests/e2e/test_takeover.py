@@ -127,14 +127,14 @@ def made(group, mark):
 
 
 @pytest.mark.skipif(not keiko_loader.recordings(), reason="there are no recordings")
-def test_what_the_original_was_recorded_to_leave_is_taken_over_without_a_rotation(own_cloud, start_controller):
+def test_recorded_groups_of_the_keiko_controller_are_taken_over_without_a_rotation(own_cloud, start_controller):
     """The promise of a take_over: an admin who loses nodes by it will not try twice."""
     cloud = own_cloud(config=None)
     named = {name: keiko_loader.recording(cloud, name) for name in keiko_loader.recordings()}
     take_over(cloud, start_controller, keiko_loader.load_all(cloud, named))
 
 
-def test_what_the_original_is_known_to_leave_is_taken_over_without_a_rotation(own_cloud, start_controller, unique):
+def test_constructed_groups_of_the_keiko_controller_are_taken_over_without_a_rotation(own_cloud, start_controller, unique):
     """The same for what no recording shows."""
     cloud = own_cloud(config=None)
     site = keiko_loader.Site.of(cloud, unique)
@@ -146,7 +146,7 @@ def test_what_the_original_is_known_to_leave_is_taken_over_without_a_rotation(ow
     take_over(cloud, start_controller, fleet)
 
 
-def test_what_may_not_be_tagged_is_tagged_once_the_right_is_there(own_cloud, start_controller, unique):
+def test_resources_are_tagged_once_the_permission_is_granted(own_cloud, start_controller, unique):
     """Without its tags nothing but the controller's own record says whose a template is."""
     cloud = own_cloud(config=None)
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
@@ -160,7 +160,7 @@ def test_what_may_not_be_tagged_is_tagged_once_the_right_is_there(own_cloud, sta
     assert "not tagged" not in group.condition("Adopted")["message"]
 
 
-def test_what_may_not_be_tagged_is_deleted_with_its_group(own_cloud, start_controller, unique):
+def test_untagged_resources_are_deleted_with_their_group(own_cloud, start_controller, unique):
     """A role and a template for each group that has ever been taken over would be left in AWS."""
     cloud = own_cloud(config=None)
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
@@ -192,7 +192,7 @@ def change_as_keiko(group, site):
     return {"activeLaunchConfigurationName": name}, {"LaunchConfigurationName": name}
 
 
-def test_what_the_original_made_in_between_is_taken_over_once_more(own_cloud, start_controller, unique):
+def test_changes_by_the_keiko_controller_after_a_return_are_taken_over_again(own_cloud, start_controller, unique):
     """Back to the original and forward again: who has once swapped and returned would lose every node by the second take_over."""
     cloud = own_cloud(config=None)
     site = keiko_loader.Site.of(cloud, unique)

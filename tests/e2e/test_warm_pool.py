@@ -30,7 +30,7 @@ def start(tenant, nodes, family="amazonlinux2023", **sizes):
     return tenant.apply(tenant.manifest("web", annotations=annotations, eks=eks, suspendProcesses=["AZRebalance"])).wait_ready(nodes=nodes)
 
 
-def test_a_pool_is_filled_repaired_and_taken_away(tenant):
+def test_a_warm_pool_is_filled_restored_and_removed(tenant):
     """A pool that is not what the spec says costs money, or is missing at the very moment that it is kept for."""
     group = start(tenant, 1, minSize=1, maxSize=3)
     waiting = filled(group, 2)
@@ -50,7 +50,7 @@ def test_a_pool_is_filled_repaired_and_taken_away(tenant):
     assert [w["operation"] for w in group.writes(after=mark)] == ["PutWarmPool", "PutWarmPool", "DeleteWarmPool"]
 
 
-def test_a_scale_out_takes_a_node_from_the_pool(tenant):
+def test_a_scale_out_uses_a_warm_instance(tenant):
     """What the pool is for: a node that was prepared joins with the right labels and nobody rotates it."""
     group = start(tenant, 1, maxSize=3)
     waiting = filled(group, 2)
@@ -60,7 +60,7 @@ def test_a_scale_out_takes_a_node_from_the_pool(tenant):
     assert not [w for w in group.writes() if w["operation"] in ("TerminateInstanceInAutoScalingGroup", "SetInstanceHealth")]
 
 
-def test_bottlerocket_waits_in_the_pool_and_rotates_out_of_it(tenant):
+def test_bottlerocket_instances_rotate_through_the_warm_pool(tenant):
     """It has no script that could look where it is: without its own setting it would join, and be terminated as a stray node."""
     group = start(tenant, 1, family="bottlerocket", maxSize=3)
     waiting, (old,) = filled(group, 2), group.instances()
@@ -76,7 +76,7 @@ def test_bottlerocket_waits_in_the_pool_and_rotates_out_of_it(tenant):
     assert old not in group.instances() and not group.undrained() and group.max_unavailable_seen() <= 1
 
 
-def test_the_pool_goes_to_a_new_image_before_the_nodes_do(tenant):
+def test_the_warm_pool_is_replaced_before_the_nodes(tenant):
     """Else replacements come out of the pool with the old image, and every node is replaced twice."""
     group = start(tenant, 2, maxSize=4)
     waiting, old, mark = filled(group, 2), group.instances(), tenant.cloud.log_position()
@@ -90,7 +90,7 @@ def test_the_pool_goes_to_a_new_image_before_the_nodes_do(tenant):
     assert not group.undrained() and group.max_unavailable_seen() <= 1
 
 
-def test_a_pool_that_is_held_back_halts_the_rotation_and_resumes_it(tenant):
+def test_an_incomplete_warm_pool_halts_the_rotation(tenant):
     """Nothing else would tell a person why no node is replaced."""
     group = start(tenant, 1, maxSize=3)
     group.patch({"spec": {"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "10s"}}}})
@@ -111,7 +111,7 @@ def test_a_pool_that_is_held_back_halts_the_rotation_and_resumes_it(tenant):
     assert group.has_condition("RotationHalted", "False")
 
 
-def test_a_group_is_deleted_with_its_pool(tenant):
+def test_a_group_is_deleted_with_its_warm_pool(tenant):
     """AWS keeps a group whose pool has instances: its deletion would hang for ever."""
     group = start(tenant, 1, minSize=1)
     filled(group, 1)
@@ -120,7 +120,7 @@ def test_a_group_is_deleted_with_its_pool(tenant):
     assert group.asg() is None
 
 
-def test_a_pool_that_somebody_else_made_lives_on(tenant):
+def test_a_foreign_warm_pool_is_kept(tenant):
     """The controller takes away what it made, and nothing else."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     tenant.cloud.boto("autoscaling").put_warm_pool(AutoScalingGroupName=group.scaling_group, MinSize=1, MaxGroupPreparedCapacity=1)
