@@ -1,6 +1,6 @@
-"""What the end-to-end tests use: the controller as a process, tenants with their namespaces, groups and judges.
+"""What the end-to-end tests use: the controller as a process, tenants with their namespaces, and their groups.
 
-The judges read the simulator's log and the API server's audit log, never what the controller says of itself.
+Tests check what the controller did in the simulator's log and the API server's audit log (see logs.py), not in its own log.
 """
 
 import base64
@@ -62,7 +62,7 @@ class Cloud(support.Cloud):
         return cls(cloud._description, cloud.process)
 
     def boto(self, service, key="person"):
-        """A client of one AWS service, as a person's, or with another access key."""
+        """A client of one AWS service, with the access key of a user unless another one is given."""
         # Clients are kept, because making one reads the whole model of its service. boto3 makes them in one thread only.
         with _MAKING_CLIENTS:
             return _aws_client(service, self["aws_endpoint"], self["region"], key)
@@ -101,7 +101,7 @@ class Cloud(support.Cloud):
         return logs.read(self["audit_log"])[after:]
 
     def edit_config_map(self, change, path=CONFIG):
-        """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it if nobody else did meanwhile."""
+        """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it. It starts again when another client has written meanwhile."""
         while True:
             found = self.get(path)
             change(found["data"])
@@ -138,7 +138,7 @@ class Cloud(support.Cloud):
     def edit_map_roles(self, change):
         """A person's edit of mapRoles in kube-system/aws-auth, from text to text; an empty list is given as no text."""
         if self.get(AWS_AUTH) is None:
-            # Somebody else may be making it now.
+            # Another client may be creating it now.
             self.api("POST", AWS_AUTH.rpartition("/")[0], {"metadata": {"name": "aws-auth"}, "data": {"mapRoles": ""}})
 
         def edit(data):
@@ -186,7 +186,7 @@ class Controller:
         return [str(program), *map(str, flags), *map(str, self.args)]
 
     def start(self, wait=True):
-        """Starts it and waits until it is ready, unless told not to; returns itself."""
+        """Starts it and waits until it is ready, unless `wait` is false; returns itself."""
         parent = os.getpid()
         environment = {**self.cloud.environment, "AWS_ACCESS_KEY_ID": "controller", **self.env}
         environment.pop("KUBECONFIG", None)
@@ -247,7 +247,7 @@ class Controller:
 
 
 class Tenant:
-    """A namespace of its own, whose groups follow a conditional of their own in the shared ConfigMap."""
+    """A namespace of its own, whose groups have a conditional of their own in the shared ConfigMap."""
 
     def __init__(self, cloud, controller, namespace=None, annotations=None, labels=None):
         self.cloud, self.controller = cloud, controller
@@ -264,7 +264,7 @@ class Tenant:
         self.set_conditional_defaults(merged)
 
     def set_conditional_defaults(self, defaults):
-        """The same, as it stands in the ConfigMap; None removes the conditional."""
+        """Writes the conditional of this tenant's groups into the ConfigMap; None removes it."""
         selector = f"e2e = {self.unique}"
 
         def change(data):
@@ -287,7 +287,7 @@ class Tenant:
         return found[0] if len(found) == 1 else found or None
 
     def manifest(self, name, spec=None, annotations=None, eks=None, **configuration):
-        """A short InstanceGroup: `configuration` is spec.eks.configuration, `eks` what stands beside it."""
+        """A short InstanceGroup: `configuration` is spec.eks.configuration, `eks` the other fields of spec.eks."""
         body = {"eks": {**(eks or {}), **({"configuration": configuration} if configuration else {})}, **(spec or {})}
         metadata = {"name": name, "annotations": {"e2e": self.unique, **(annotations or {})}}
         return {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "metadata": metadata, "spec": body}
@@ -328,7 +328,7 @@ class Tenant:
 
 
 class Group:
-    """An InstanceGroup and what stands behind it."""
+    """An InstanceGroup and its resources in AWS and Kubernetes."""
 
     def __init__(self, tenant, name):
         self.tenant, self.cloud, self.name = tenant, tenant.cloud, name
@@ -468,14 +468,14 @@ class Group:
         self.wait(lambda g: g.get() is None, timeout, "its end")
 
     def diagnostics(self):
-        """What a person would want to see of it."""
+        """What explains a failure: its description, the controller's log lines and the states of its instances."""
         described = subprocess.run([*self.cloud["kubectl"], "describe", "ig", "-n", self.tenant.namespace, self.name], capture_output=True, text=True).stdout
         states = [e for e in self.cloud.aws_events() if e.get("group") == self.scaling_group or e.get("id") == self.scaling_group]
         lines = [f"{e['time'][11:23]} {e['object']} {e['id']} {e['state']} {e.get('reason', '')} {e.get('version', '')}" for e in states[-15:]]
         log = self.tenant.controller.tail(self.key) if self.tenant.controller else ""
         return "\n".join(["--- describe", described, "--- the controller's log", log, "--- the simulator's", *lines])
 
-    # judging
+    # checks on the logs
 
     def events_in_aws(self, after=0):
         """What the simulator's log says about it: its states, and calls that name what it is made of."""

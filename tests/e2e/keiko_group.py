@@ -1,4 +1,4 @@
-"""What tests of a takeover ask of a world that keiko_loader.py loaded: what there is of it, and who has written to it since."""
+"""A group of keikoproj/instance-manager that keiko_loader.py loaded: its resources, and the writes to them since."""
 
 import contextlib
 import dataclasses
@@ -20,10 +20,10 @@ class LogPosition:
 
 
 class KeikoGroup(harness.Group):
-    """An InstanceGroup that the original left behind, with the names of all that it left.
+    """An InstanceGroup of keikoproj/instance-manager, with the names of all its resources.
 
     `template`, `template_id` and `launch_configuration` are None where the group has none; `desired` is how many nodes
-    it had; `recorded` is the world as it was loaded.
+    it had; `recorded` is the state as it was loaded.
     """
 
     def __init__(self, cloud, data):
@@ -60,7 +60,7 @@ class KeikoGroup(harness.Group):
         return self
 
     def snapshot(self):
-        """All that AWS and Kubernetes have of it, warm pool and hooks too, as one value that stands still; see `differences`."""
+        """All that AWS and Kubernetes have of it, warm pool and hooks too, as one comparable value; see `differences`."""
         account = self.cloud.snapshot()
         found = self.get()
         return plain({
@@ -117,7 +117,7 @@ class KeikoGroup(harness.Group):
 
     @contextlib.contextmanager
     def hooks_answered(self):
-        """Meanwhile somebody lets instances go on that wait for a lifecycle hook, as the hooks' consumer would."""
+        """Completes the lifecycle hooks of waiting instances meanwhile, as a consumer of the hooks would."""
         done = threading.Event()
         asg, name = self.cloud.boto("autoscaling"), {"AutoScalingGroupName": self.scaling_group}
 

@@ -1,7 +1,8 @@
-"""Worlds as keikoproj/instance-manager leaves them, written from what is known of it, in the shape of keiko_loader.py.
+"""States of groups as keikoproj/instance-manager leaves them, constructed in the shape that keiko_loader.py loads.
 
-`STATES[name](site)` gives the states of that name at a site, most of them one. Names are derived as the original derives
-them, the launch template is tagged by nobody, the scaling group follows `$Latest`, and nothing has our tags.
+`STATES[name](site)` gives the states of that name at a site, most of them one. Names are derived as
+keikoproj/instance-manager derives them. The launch template has no tags, the scaling group follows `$Latest`, and nothing
+has this controller's tags.
 """
 
 import hashlib
@@ -38,7 +39,7 @@ class GroupBuilder:
 
     @property
     def identity(self):
-        """The name of role and profile: IAM takes 64 characters, and the original gives it 63."""
+        """The name of role and profile: IAM allows 64 characters, and keikoproj/instance-manager uses 63."""
         short = self.derived if len(self.derived) <= 63 else hashlib.md5(self.derived.encode()).hexdigest()
         return self.own_role or short
 
@@ -49,7 +50,7 @@ class GroupBuilder:
     # the node
 
     def labels(self):
-        """The label flag: the original's own labels and the tenant's, sorted."""
+        """The label flag: the labels of keikoproj/instance-manager and the tenant's, sorted."""
         own = {PREFIX + "image": self.configuration["image"], PREFIX + "lifecycle": self.lifecycle, "node.kubernetes.io/role": self.name}
         labels = own | self.configuration.get("labels", {})
         return "--node-labels=" + ",".join(f"{key}={labels[key]}" for key in sorted(labels))
@@ -107,7 +108,7 @@ class GroupBuilder:
 
     def build(self, sizes=(1, 3), versions=None, running=(1,), state="Ready", strategy=ROLLING, eks=None, source=None, **parts):
         """All of it. `versions` are drafts of the launch template's versions, the last of them this one; `running` is the
-        version of each instance; `source` stands in for the launch template in the scaling group; `parts` are added to
+        version of each instance; `source` replaces the launch template in the scaling group; `parts` are added to
         the scaling group, `warm_pool` and `hooks` beside it."""
         versions = [*(versions or []), self]
         template = f"{self.derived}-{TEMPLATE_TIMESTAMP}"
@@ -166,13 +167,13 @@ def plain(site):
 
 
 def given_role(site):
-    """A role and a profile that a person made, and that the original only used."""
+    """An existing role and profile, which keikoproj/instance-manager only used."""
     name = f"{site.namespace}-nodes"
     return [GroupBuilder(site, "given", roleName=name, instanceProfileName=name).build()]
 
 
 def old_versions(site):
-    """Three versions of the template, and every node on the first: with this strategy the original never rotated."""
+    """Three versions of the template, and every node on the first: with this strategy keikoproj/instance-manager never rotated."""
     first = GroupBuilder(site, "aged")
     second = GroupBuilder(site, "aged", image=site.images["amazonlinux2"][1])
     third = GroupBuilder(site, "aged", image=site.images["amazonlinux2"][1], instanceType="m5.xlarge")
@@ -190,7 +191,7 @@ def long_name(site):
 
 
 def node_config(site):
-    """Amazon Linux 2023, which the original can only join with a document of the tenant's."""
+    """Amazon Linux 2023, which keikoproj/instance-manager supports only with a NodeConfig of the tenant."""
     document = textwrap.dedent(f"""\
         apiVersion: node.eks.aws/v1alpha1
         kind: NodeConfig
@@ -206,7 +207,7 @@ def node_config(site):
 
 
 def hooks(site):
-    """Hooks, suspended processes and one metric, for the original keeps only the last of several."""
+    """Hooks, suspended processes and one metric, because keikoproj/instance-manager keeps only the last of several."""
     wanted = [{"name": "down", "lifecycle": "terminate", "defaultResult": "continue"}]
     builder = GroupBuilder(site, "hooks", lifecycleHooks=wanted, suspendProcesses=["AZRebalance"], metricsCollection=["GroupMinSize", "GroupMaxSize"])
     hook = {"LifecycleHookName": "down", "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING", "DefaultResult": "CONTINUE", "HeartbeatTimeout": 300}
@@ -247,7 +248,7 @@ def mixed(site):
 
 
 def warm_pool(site):
-    """A warm pool, which the original made with an update of the group."""
+    """A warm pool, which keikoproj/instance-manager created in an update of the group."""
     pool = {"MinSize": 1, "MaxGroupPreparedCapacity": 2, "PoolState": "Stopped"}
     return [GroupBuilder(site, "warm").build(eks={"warmPool": {"minSize": 1, "maxSize": 2}}, warm_pool=pool)]
 

@@ -1,11 +1,11 @@
-"""Worlds that keikoproj/instance-manager left behind, loaded into a local cloud as an administrator would find them.
+"""Loads the state that keikoproj/instance-manager leaves of its groups into a local cloud.
 
-A state is what the original leaves of one InstanceGroup in AWS and Kubernetes, in the shape of its recordings: a folder
+A state is what keikoproj/instance-manager leaves of one InstanceGroup in AWS and Kubernetes, in the shape of its recordings: a folder
 of `<group>.json`, with `_world.json` (the network) and `_aws-auth.json` (the map of roles) beside them. Each file has
 the keys `instanceGroup` (with its status), `autoScalingGroup`, `launchTemplate` and `launchTemplateVersions` (with
 `UserDataDecoded`) or `launchConfiguration`, `role`, `rolePolicies`, `instanceProfile`, `lifecycleHooks` and `warmPool`,
 as the APIs tell them. The folder is named by ORIGINAL_WORLDS, else it is `shared/original-worlds` beside the checkout.
-Worlds of our own have the same shape: see keiko_groups.py.
+Constructed states have the same shape: see keiko_groups.py.
 
 A recording speaks of another cluster. It is rewritten as a whole, by one table, before it is loaded: the names of its
 cluster and namespace wherever they stand as words (so derived names stay derived), account, region, network, the
@@ -39,7 +39,7 @@ from e2e.keiko_group import KeikoGroup, differences
 
 __all__ = ["KeikoGroup", "Site", "GroupState", "differences", "load", "load_all", "recording", "recordings"]
 MANAGER = "manager"
-"""The name under which the original writes to the API server."""
+"""The field manager of keikoproj/instance-manager."""
 TRUST = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
@@ -47,7 +47,7 @@ TRUST = {
 """The trust of every node role."""
 NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy")
 UNRECORDED_HOOK_FIELDS = {"NotificationTargetARN": "notificationArn", "RoleARN": "roleArn", "NotificationMetadata": "metadata"}
-"""What the AWS of the recordings did not tell of a hook, or told alike of every hook; the original took it from the spec."""
+"""Fields of a hook that the recordings lack. keikoproj/instance-manager took them from the spec."""
 LAUNCH_CONFIGURATIONS_ALLOWED = threading.Lock()
 """Held while the account may make launch configurations."""
 LAUNCH_CONFIGURATION = (
@@ -90,7 +90,7 @@ class Site:
 
 @dataclasses.dataclass(frozen=True)
 class GroupState:
-    """One InstanceGroup and all that stands behind it; `entry` is its role's in aws-auth, `auth` the whole map if known."""
+    """One InstanceGroup and its resources; `entry` is the entry of its role in aws-auth, `auth` the whole map if known."""
 
     data: dict
     entry: dict
@@ -175,7 +175,7 @@ def load_all(cloud, named):
 
 
 class Loader:
-    """Makes one state, step by step, as a person with every right."""
+    """Creates one state step by step, as an administrator."""
 
     def __init__(self, cloud, data):
         self.cloud, self.data = cloud, data
@@ -186,7 +186,7 @@ class Loader:
         self.made = 0
 
     def load(self):
-        """All of it; the InstanceGroup comes last, as nobody acts on it before."""
+        """Creates everything. The InstanceGroup comes last, so that no controller acts on it before."""
         self.identity()
         self.parts()
         self.instances()
@@ -198,12 +198,12 @@ class Loader:
         return loaded
 
     def identity(self):
-        """Role and profile; those that exist are somebody's own, and stay."""
+        """Creates role and profile; existing ones stay as they are."""
         role, profile = self.data["role"], self.data["instanceProfile"]
         with ignore_existing():
             trust = json.dumps(role["AssumeRolePolicyDocument"] or TRUST)
             self.iam.create_role(RoleName=role["RoleName"], Path=role["Path"], AssumeRolePolicyDocument=trust)
-        # A role that a person gave was recorded without trust and policies; its nodes could not have joined so.
+        # An existing role was recorded without trust policy and policies, which its nodes need to join.
         arns = [policy["PolicyArn"] for policy in self.data["rolePolicies"]] or [f"arn:aws:iam::aws:policy/{name}" for name in NODE_POLICIES]
         for arn in arns:
             self.iam.attach_role_policy(RoleName=role["RoleName"], PolicyArn=arn)
@@ -304,7 +304,7 @@ class Loader:
         support.eventually(full, harness.WAIT, f"{count} instances in the warm pool of {self.scaling['AutoScalingGroupName']}")
 
     def settings(self):
-        """What the original sets once the group is there; hooks too, so they did not see the first instances."""
+        """What keikoproj/instance-manager sets after the group exists. Hooks too, so they do not apply to the first instances."""
         self.asg.update_auto_scaling_group(**self.name, MinSize=self.scaling["MinSize"])
         if self.scaling.get("SuspendedProcesses"):
             self.asg.suspend_processes(**self.name, ScalingProcesses=[p["ProcessName"] for p in self.scaling["SuspendedProcesses"]])
@@ -313,21 +313,21 @@ class Loader:
             self.asg.enable_metrics_collection(**self.name, Metrics=metrics, Granularity="1Minute")
         for hook in self.data["lifecycleHooks"]:
             (wanted,) = [h for h in self.data["instanceGroup"]["spec"]["eks"]["configuration"]["lifecycleHooks"] if h["name"] == hook["LifecycleHookName"]]
-            told = {key: value for key, value in hook.items() if key not in ("GlobalTimeout", *UNRECORDED_HOOK_FIELDS)}
-            self.asg.put_lifecycle_hook(**told, **{key: wanted[field] for key, field in UNRECORDED_HOOK_FIELDS.items() if field in wanted})
+            recorded = {key: value for key, value in hook.items() if key not in ("GlobalTimeout", *UNRECORDED_HOOK_FIELDS)}
+            self.asg.put_lifecycle_hook(**recorded, **{key: wanted[field] for key, field in UNRECORDED_HOOK_FIELDS.items() if field in wanted})
         if self.data["warmPool"]:
             known = ("MinSize", "MaxGroupPreparedCapacity", "PoolState", "InstanceReusePolicy")
             self.asg.put_warm_pool(**self.name, **{key: value for key, value in self.data["warmPool"].items() if key in known})
             self.wait_warm()
 
     def relabel(self, node):
-        """Copies the role of a node to where older tools look for it, as the original does."""
+        """Copies the role label of a node to its older name, as keikoproj/instance-manager does."""
         role = node["metadata"]["labels"].get("node.kubernetes.io/role")
         if role:
             self.cloud.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"metadata": {"labels": {"kubernetes.io/role": role}}})
 
     def instance_group(self):
-        """The resource with its finalizer, then its status, as the original wrote both."""
+        """The resource with its finalizer, then its status, as keikoproj/instance-manager wrote both."""
         body = self.data["instanceGroup"]
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         answer = self.cloud.api("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -338,7 +338,7 @@ class Loader:
 
 
 def add_to_aws_auth(cloud, state):
-    """Lets the nodes of a state in: aws-auth is as recorded when there is none yet, else it gets the missing entry."""
+    """Lets the nodes of a state join: creates aws-auth as recorded, or adds the missing entry to it."""
     def known(text):
         return [entry["rolearn"] for entry in yaml.safe_load(text) or []]
 

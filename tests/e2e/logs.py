@@ -1,4 +1,4 @@
-"""Judgements from the simulator's log and the API server's audit log alone."""
+"""What the controller did, from the simulator's log and the API server's audit log."""
 
 import functools
 import json

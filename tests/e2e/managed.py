@@ -9,7 +9,7 @@ LABEL = "eks.amazonaws.com/nodegroup"
 
 
 class Managed(harness.Group):
-    """An InstanceGroup of the provisioner eks-managed and what stands behind it."""
+    """An InstanceGroup of the provisioner eks-managed and its node groups."""
 
     def __init__(self, tenant, name):
         super().__init__(tenant, name)
@@ -75,7 +75,7 @@ def manifest(tenant, name="web", size=(2, 4), spec=None, annotations=None, **con
 
 
 def apply(tenant, name="web", size=(2, 4), spec=None, annotations=None, role_arn=None, **configuration):
-    """Creates one; its role is the tenant's own, made anew, unless it is given."""
+    """Creates one; it creates a role for it unless one is given."""
     give_role(tenant, role_arn or role(tenant, name))
     tenant.apply(manifest(tenant, name, size, spec, annotations, **configuration))
     return Managed(tenant, name)

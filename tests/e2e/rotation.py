@@ -120,7 +120,7 @@ def progress(group):
 
 
 def now_utc():
-    """This moment, as it stands in the logs."""
+    """The present time in the format of the logs."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")[:26]
 
 

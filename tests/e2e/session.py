@@ -1,4 +1,4 @@
-"""Runs a command with one controller at work in the local cloud that LOCAL_CLOUD names.
+"""Runs a command while one controller runs in the local cloud that LOCAL_CLOUD names.
 
 `localcloud/up -- python -m e2e.session -- python -m pytest ...`, with tests/ on PYTHONPATH: the command finds the
 controller through E2E_CONTROLLER. The exit code is the command's.
@@ -16,7 +16,7 @@ from e2e import harness  # noqa: E402
 
 
 def main(argv):
-    """Runs the command after `--`; what stands before it goes to the controller."""
+    """Runs the command after `--`; arguments before it go to the controller."""
     at = argv.index("--")
     cloud = harness.Cloud.shared()
     cloud.install()

@@ -1,4 +1,4 @@
-"""Resources of the crd strategy: their kinds, and a stand-in for the controllers that work on them.
+"""Resources of the crd strategy: their definitions, and a fake of the controllers that reconcile them.
 
 Argo's definition of a Workflow is Argo's own, out of its published module. That of a RollingUpgrade is ours, with every
 property of upgrade-manager's, because no registry has it; see `ROLLING_UPGRADE_SCHEMA`. With E2E_STRATEGY_CRDS set, the
@@ -168,7 +168,7 @@ def workflow(**more):
 
 
 class StrategyController:
-    """Plays the controller that works on the resources of a group, step by step as a test asks."""
+    """A fake of the controller that reconciles a group's resources, driven by a test step by step."""
 
     def __init__(self, group, kind):
         self.group, self.cloud, self.kind = group, group.cloud, kind
@@ -196,7 +196,7 @@ class StrategyController:
         self.cloud.patch(path, {"status": status})
 
     def delete(self, name):
-        """Deletes a resource, as a person does."""
+        """Deletes a resource, as a user does."""
         assert self.cloud.api("DELETE", f"{self.collection}/{name}").ok
 
     def replace_nodes(self):

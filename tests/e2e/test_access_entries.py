@@ -58,7 +58,7 @@ def rejected_nodes(cloud):
 
 @pytest.fixture(scope="module")
 def api(start_cloud):
-    """A cluster that reads access entries only, and a controller that was told nothing about it."""
+    """A cluster that reads access entries only, and a controller without a flag for it."""
     cloud = harness.Cloud.of(start_cloud("--authentication-mode", "API"))
     cloud.install()
     controller = harness.Controller(cloud, [*NO_ELECTION, *SHORT_RESYNC]).start()
@@ -67,7 +67,7 @@ def api(start_cloud):
 
 
 def test_nodes_join_with_an_access_entry_only(api, make_tenant):
-    """A cluster in the mode API reads no aws-auth: without an entry no node joins, and one left behind lets a role in for ever."""
+    """A cluster in the mode API reads no aws-auth: without an entry no node joins, and one that is left behind lets a role in permanently."""
     cloud, controller = api
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)
     arn = role_of(group)
@@ -130,7 +130,7 @@ def test_a_shared_role_keeps_its_access_entry_until_its_last_group_is_gone(api, 
 
 
 def test_an_existing_access_entry_is_used_and_not_changed(api, make_tenant, unique):
-    """Whoever made it may have other uses for it; tags of ours on it would let us delete it one day."""
+    """Its owner may need it for other things; with the controller's tags on it, the controller could delete it later."""
     cloud, controller = api
     arn = cloud.make_role(unique)
     create_access_entry(cloud, arn, "EC2_LINUX", owner="platform")
@@ -145,7 +145,7 @@ def test_an_existing_access_entry_is_used_and_not_changed(api, make_tenant, uniq
 
 
 def test_an_access_entry_of_another_type_is_reported_and_not_changed(api, make_tenant, unique):
-    """It may let people in; the type of an entry cannot be changed, so that only a person can decide."""
+    """It may give users access. The type of an entry cannot be changed, so only an admin can decide."""
     cloud, controller = api
     arn = cloud.make_role(unique)
     eks, name = cloud.boto("eks"), {"clusterName": cloud["cluster_name"], "principalArn": arn}
@@ -180,7 +180,7 @@ def test_a_recreated_role_gets_a_new_access_entry(api, make_tenant):
 
 
 def test_a_join_method_that_the_cluster_does_not_support_is_rejected(api, start_controller, make_tenant):
-    """Entries that nobody reads would look like a working configuration."""
+    """Entries that the cluster ignores would look like a working configuration."""
     cloud, controller = api
     controller.kill()
     try:
@@ -274,7 +274,7 @@ def test_roles_migrate_and_return_with_the_controller_killed_in_every_step(migra
         group.wait_ready(nodes=1)
     roles = {role_of(group) for group in groups}
     assert roles == {role_of(groups[0]), given}
-    # As in a cluster that was never told about access entries.
+    # As in a cluster that never used access entries.
     assert all("join" not in group.status() for group in groups) and not calls(cloud, "ListAccessEntries")
     migration.stop()
 
@@ -317,7 +317,7 @@ def test_auto_keeps_existing_aws_auth_entries_and_creates_access_entries_for_new
 
 
 def test_events_on_the_config_map_say_when_the_next_migration_step_is_safe(migration, make_tenant, unique):
-    """Whoever turns aws-auth off too early cuts nodes off; whoever is not told waits for ever."""
+    """An admin who turns aws-auth off too early disconnects nodes; without the event, an admin would never know."""
     cloud = migration.cloud
     cloud.edit_map_roles(lambda text: FOREIGN + text)
     migration.start("aws-auth")
@@ -326,16 +326,16 @@ def test_events_on_the_config_map_say_when_the_next_migration_step_is_safe(migra
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     migration.stop()
 
-    def told(reason):
+    def notes(reason):
         found = cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"]
         return [e["note"] for e in found if e["reason"] == reason and e["regarding"]["name"] == "instance-manager"]
 
     migration.start("both")
-    eventually(lambda: any("1 of 1" in note for note in told("AccessEntriesComplete")), harness.WAIT, "that every role has one")
+    eventually(lambda: any("1 of 1" in note for note in notes("AccessEntriesComplete")), harness.WAIT, "that every role has one")
     group.wait_ready(nodes=1)
     migration.stop()
     migration.start("access-entries")
-    eventually(lambda: any("role/admins" in note for note in told("AwsAuthEntriesLeft")), harness.WAIT, "what is left in aws-auth")
+    eventually(lambda: any("role/admins" in note for note in notes("AwsAuthEntriesLeft")), harness.WAIT, "what is left in aws-auth")
     assert role_of(group).rsplit("/", 1)[-1] not in cloud.map_roles() and FOREIGN in cloud.map_roles()
 
 

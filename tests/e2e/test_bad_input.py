@@ -41,7 +41,7 @@ def test_an_invalid_value_is_reported_with_its_field(tenant, configuration, eks,
 
 
 def test_a_subnet_of_another_vpc_is_reported_with_its_vpc(tenant, shared):
-    """Who copies an id from another cluster's group must see where it belongs."""
+    """A tenant who copies an id from another cluster must see where it belongs."""
     ec2 = shared.boto("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.77.1.0/24")["Subnet"]["SubnetId"]
@@ -61,7 +61,7 @@ def test_a_hook_with_an_invalid_notification_target_is_rejected(tenant):
 
 
 def test_a_group_recovers_when_its_spec_is_corrected(tenant):
-    """Whoever corrects the field is done."""
+    """A tenant corrects the field and needs nothing else."""
     tenant.set_defaults(instanceType="large please")
     group = tenant.group(size=(1, 1))
     group.wait_condition("Stalled", reason="InvalidSpec")
@@ -93,7 +93,7 @@ def fail_launches(group, code):
     ("InvalidIamInstanceProfile", "LaunchFailed", "Invalid IAM Instance Profile"),
 ])
 def test_launch_failures_are_reported_with_the_message_of_aws(tenant, code, reason, words):
-    """Without it, a group simply stays small and nobody knows why."""
+    """Without it, a group stays small and the tenant does not know why."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     fail_launches(group, code)
     group.patch_spec(eks={"minSize": 2})

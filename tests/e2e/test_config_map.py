@@ -60,7 +60,7 @@ def test_an_edit_writes_only_the_groups_that_it_changes(quiet):
 
 @pytest.mark.private
 def test_an_edit_without_effect_writes_nothing(quiet):
-    """Comments, order and defaults that nobody uses are free."""
+    """Comments, order and unused defaults cause no writes."""
     cloud, controller, tenant, groups = quiet
     audit, mark = len(cloud.audit()), cloud.log_position()
 

@@ -15,7 +15,7 @@ def write_status(group, **status):
 
 
 def reports_conflict(controller):
-    """Whether the controller says that another one is at work."""
+    """Whether the controller reports that another one is running."""
     return "instance_manager_other_controller 1" in controller.metrics().splitlines()
 
 
@@ -33,7 +33,7 @@ def config_map_events(cloud, reason):
 
 @pytest.mark.private
 def test_while_another_controller_writes_this_one_only_reads_and_reports_it(own_cloud, start_controller, make_tenant):
-    """Two controllers that undo each other's work would make template versions and replace nodes for ever."""
+    """Two controllers that undo each other's work would create template versions and replace nodes endlessly."""
     cloud = own_cloud()
     controller = start_controller(cloud, "--resync-period", "6s")
     group = make_tenant(cloud=cloud, controller=controller).group("web", size=(1, 3)).wait_ready(nodes=1)
@@ -46,7 +46,7 @@ def test_while_another_controller_writes_this_one_only_reads_and_reports_it(own_
         time.sleep(1)
         write_status(group, strategyRetryCount=count)
     assert controller_writes(cloud, group, seen, audited) == []
-    assert controller.ready(), "a Deployment that brings ours up before it ends the other one would wait for ever"
+    assert controller.ready(), "a Deployment that starts this one before it stops the other would wait endlessly"
     assert len(config_map_events(cloud, "OtherControllerRuns")) == 1 and "manager" in config_map_events(cloud, "OtherControllerRuns")[0]["note"]
     assert group.event("OtherControllerRuns", group.key)
     group.wait(lambda g: g.asg()["MinSize"] == 2, what="the size that was asked for, once the other is quiet")

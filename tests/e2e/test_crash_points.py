@@ -132,7 +132,7 @@ def reference(stage):
 
 @pytest.fixture(scope="module")
 def surge_reference(stage):
-    """The same of a group whose nodes stand by while their replacements come."""
+    """The same for a group with a surge, whose old nodes are in standby."""
     return run_lifecycle(stage, surge=1)
 
 
@@ -245,7 +245,7 @@ def test_a_crash_leaves_no_trace(stage, reference, name, answer):
 @pytest.mark.parametrize("answer", ["delivered", "lost"])
 @pytest.mark.parametrize("name", SURGE_POINTS)
 def test_a_crash_leaves_no_instance_in_standby(stage, surge_reference, name, answer):
-    """No node stands by for ever, none is told so twice, and none goes before its replacement serves."""
+    """No instance stays in standby, none enters it twice, and none is terminated before its replacement is ready."""
     result = run_lifecycle(stage, name, answer, surge=1)
     assert result["counts"] == surge_reference["counts"]
     assert differences(surge_reference["end"], result["end"]) == []

@@ -1,4 +1,4 @@
-"""Nodes are replaced by resources of other controllers, whose part the tests play."""
+"""Nodes are replaced by resources of other controllers, which the tests fake."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_a_group_is_ready_when_its_strategy_resource_has_succeeded(tenant, strat
 
 
 def test_a_failed_upgrade_is_retried_up_to_max_retries(tenant):
-    """Without the count, a broken upgrade would go round for ever, or stop at its first hiccup."""
+    """Without the count, a broken upgrade would be retried endlessly, or stop at its first failure."""
     group = strategies.start(tenant, strategies.rolling_upgrade(maxRetries=2))
     stand_in = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
@@ -63,14 +63,14 @@ def test_a_failed_upgrade_is_retried_up_to_max_retries(tenant):
     assert stand_in.created() == [name] * 3 and len(stand_in.resources()) == 1, "the last one is left to be looked at"
     stand_in.delete(name)
     assert stand_in.wait_submitted() == name
-    assert group.status()["strategyRetryCount"] == 0, "who deletes it asks anew"
+    assert group.status()["strategyRetryCount"] == 0, "a deletion requests a new attempt"
     stand_in.replace_nodes()
     stand_in.set_phase(name, "completed")
     group.wait_ready(nodes=1)
 
 
 def test_a_deleted_resource_is_submitted_again_and_counts_as_a_retry(tenant):
-    """Whoever deletes it by mistake must not stop the upgrade, and whoever deletes it always must not keep it going round."""
+    """A deletion by mistake must not stop the upgrade, and repeated deletions must not keep it running endlessly."""
     group = strategies.start(tenant, strategies.workflow(maxRetries=1))
     stand_in = StrategyController(group, WORKFLOW)
     strategies.change(tenant)
@@ -127,7 +127,7 @@ def test_the_concurrency_policy_decides_about_a_running_upgrade(tenant, policy):
 
 
 def test_a_lock_holds_the_submission(tenant):
-    """The brake must hold before the first node goes, whoever would take it."""
+    """The lock must hold before the first node is replaced, by whichever controller."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
     group.annotate(lock_upgrades="true")
@@ -155,7 +155,7 @@ def test_a_reverted_change_waits_for_the_upgrade_that_it_started(tenant):
 
 
 def cordoned(group):
-    """The group's nodes that nobody may be scheduled on."""
+    """The group's cordoned nodes."""
     return [n["metadata"]["name"] for n in group.nodes() if n["spec"].get("unschedulable")]
 
 
@@ -170,8 +170,8 @@ def test_after_a_switch_to_rolling_update_only_one_rotation_runs(tenant, end):
     group.wait(lambda g: "says `running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
     (before,) = group.instances()
     group.patch({"spec": {"strategy": {"type": "rollingUpdate", "crd": None}}})
-    told = group.wait(lambda g: "before spec.strategy was changed" in (g.has_condition("Reconciling") or {}).get("message", "") and g.has_condition("Reconciling"), what="the wait")
-    assert f"kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n {tenant.namespace} {name}" in told["message"]
+    condition = group.wait(lambda g: "before spec.strategy was changed" in (g.has_condition("Reconciling") or {}).get("message", "") and g.has_condition("Reconciling"), what="the wait")
+    assert f"kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n {tenant.namespace} {name}" in condition["message"]
     assert cordoned(group) == [] and group.instances() == [before]
     if end == "success":
         stand_in.set_phase(name, "Completed")
@@ -184,7 +184,7 @@ def test_after_a_switch_to_rolling_update_only_one_rotation_runs(tenant, end):
 
 
 def test_another_kind_in_the_template_waits_for_the_resource_of_the_first(tenant):
-    """Its end is seen by its own words, or the second upgrade would wait until a person deletes the first."""
+    """Its own status ends it, or the second upgrade would wait until a user deletes the first."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
@@ -243,7 +243,7 @@ def test_a_forbidden_template_is_reported_and_affects_no_other_group(make_tenant
 
 
 def test_a_resource_of_the_same_name_of_another_group_is_not_changed(tenant):
-    """Two groups whose resources read the same must not follow, or delete, each other's."""
+    """Two groups whose resources have the same name must not track or delete each other's."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
     suffix = group.status()["activeLaunchTemplateName"].rsplit("-", 1)[-1]
@@ -258,7 +258,7 @@ def test_a_resource_of_the_same_name_of_another_group_is_not_changed(tenant):
 
 @pytest.mark.parametrize(("name", "kind"), [("crd-rolling-upgrade", ROLLING_UPGRADE), ("crd-workflow", WORKFLOW)])
 def test_the_examples_submit_valid_resources(make_tenant, name, kind):
-    """Who copies an example must get what it shows."""
+    """A user who copies an example must get what it shows."""
     tenant = make_tenant(annotations={"instancemgr.keikoproj.io/config-excluded": "true"})
     group = tenant.apply((support.REPOSITORY / "examples" / f"{name}.yaml").read_text()).wait_ready(nodes=1)
     stand_in = StrategyController(group, kind)

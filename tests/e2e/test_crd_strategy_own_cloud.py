@@ -55,7 +55,7 @@ def stage(start_cloud):
 
 
 def test_a_kind_that_is_not_installed_is_reported_and_retried_slowly(stage):
-    """Who forgot to install upgrade-manager must be told so, and need not touch the group afterwards."""
+    """An admin who forgot to install upgrade-manager must see it, and the group recovers by itself afterwards."""
     tenant = stage.tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade())
     stand_in = StrategyController(group, ROLLING_UPGRADE)
@@ -96,7 +96,7 @@ def test_a_missing_permission_is_reported_and_granted_by_the_label(stage):
 
 
 def test_a_cluster_scoped_kind_is_rejected_even_when_it_is_allowed(stage):
-    """A listed kind whose resources are in no namespace would be everyone's."""
+    """Resources of a cluster-scoped kind would belong to every tenant."""
     kind = ("example.com", "FleetUpgrade", "fleetupgrades")
     stage.cloud.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(strategies.definition(kind, scope="Cluster")))
     harness.support.eventually(lambda: stage.cloud.api("GET", f"/apis/example.com/v1alpha1/{kind[2]}").ok, harness.WAIT, "the kind")

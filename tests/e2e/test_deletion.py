@@ -28,13 +28,13 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
     assert not any(w["params"].get("ForceDelete") == "true" for w in group.writes())
 
 
-@pytest.mark.parametrize("whose", ["ours", "a person's"])
-def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, whose):
-    """Who stands by counts for nothing in desired: counted, it would run on for ever, or cost a node that is still being drained."""
+@pytest.mark.parametrize("standby_by", ["controller", "user"])
+def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, standby_by):
+    """Instances in standby are not part of the desired capacity: counted, one would run on, or cost a node that is still being drained."""
     group = rotation.start_group(tenant, 2, maxSurge=1)
     rotation.block_drains(tenant, 2)
     (aside, _), asg = group.instances(), tenant.cloud.boto("autoscaling")
-    if whose == "ours":
+    if standby_by == "controller":
         tenant.set_defaults(image=rotation.images(tenant.cloud)[1])
         rotation.wait_draining(group)
         (aside,) = rotation.in_standby(group)
@@ -72,7 +72,7 @@ def test_deleting_during_the_creation_leaves_nothing(tenant):
 
 
 def test_a_foreign_policy_on_the_role_blocks_its_deletion_and_is_named(tenant):
-    """Taking a stranger's policy off could break what they run; going on silently would leave the role for ever."""
+    """Detaching a foreign policy could break its owner; continuing silently would leave the role behind."""
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     iam, role = tenant.cloud.boto("iam"), group.scaling_group
     iam.attach_role_policy(RoleName=role, PolicyArn=READ_ONLY)
@@ -87,7 +87,7 @@ def test_a_foreign_policy_on_the_role_blocks_its_deletion_and_is_named(tenant):
 
 
 def test_an_existing_aws_auth_entry_is_kept(tenant, unique):
-    """Who mapped the role by hand did so for more than this group."""
+    """An admin who mapped the role by hand did so for more than this group."""
     cloud = tenant.cloud
     arn = cloud.make_role(unique)
     entry = (
@@ -150,7 +150,7 @@ def test_the_entry_of_a_shared_role_stays_while_it_is_used(tenant, unique):
 
 
 def test_groups_deleted_together_remove_the_entry_of_their_role(tenant, unique):
-    """A namespace takes all its groups at once: an entry that stayed would let in whoever makes a role of that name."""
+    """A namespace takes all its groups at once: an entry that stayed would let in any later role of that name."""
     arn = tenant.cloud.make_role(unique)
     tenant.set_defaults(roleName=unique, instanceProfileName=unique)
     groups = [tenant.group(name, size=(0, 1)).wait_ready() for name in ("first", "second", "third")]

@@ -8,7 +8,7 @@ POLICY = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
 
 
 def update(group, **changes):
-    """What a person does to a scaling group in the console."""
+    """What a user changes in a scaling group in the console."""
     group.cloud.boto("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group.scaling_group, **changes)
 
 
@@ -19,7 +19,7 @@ def settled(group, mark, *operations):
 
 
 def test_changed_sizes_are_restored(tenant):
-    """Else the group silently stays at what somebody tried out one night."""
+    """Else the group silently keeps a value that a user tried out."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     mark = tenant.cloud.log_position()
     update(group, MinSize=0, MaxSize=9)
@@ -92,7 +92,7 @@ def test_a_removed_or_changed_tag_is_restored(tenant):
 
 
 def test_a_resumed_process_is_suspended_again(tenant):
-    """Who suspends AZRebalance does so because it takes nodes undrained."""
+    """Users suspend AZRebalance because it terminates nodes undrained."""
     group = tenant.group(size=(1, 2), suspendProcesses=["AZRebalance"]).wait_ready(nodes=1)
     mark = tenant.cloud.log_position()
     tenant.cloud.boto("autoscaling").resume_processes(AutoScalingGroupName=group.scaling_group, ScalingProcesses=["AZRebalance"])
@@ -101,7 +101,7 @@ def test_a_resumed_process_is_suspended_again(tenant):
 
 
 def test_a_changed_lifecycle_hook_is_restored(tenant):
-    """A hook with another timeout lets instances in before they are prepared, or holds them for ever."""
+    """A hook with another timeout lets instances in before they are prepared, or holds them too long."""
     hook = {"name": "prepare", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 100}
     group = tenant.group(size=(1, 2), lifecycleHooks=[hook]).wait_ready(nodes=1)
     asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.log_position()

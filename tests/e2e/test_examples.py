@@ -67,7 +67,7 @@ def test_bottlerocket_joins_by_its_settings(make_tenant):
 
 
 def test_windows_joins_by_its_powershell(make_tenant, shared):
-    """The family that differs in everything: script, image, right to join, and what the autoscaler must be told."""
+    """The family that differs in everything: script, image, right to join, and and the tags for the autoscaler."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "windows.yaml").read_text()).wait_ready(nodes=1)
     (node,) = group.nodes()
     labels = node["metadata"]["labels"]
@@ -100,7 +100,7 @@ def test_a_warm_pool_waits_beside_its_group(make_tenant, shared):
 
 
 def test_network_and_image_are_found_by_name(make_tenant, shared):
-    """Who names subnets by their tag and asks for `latest` must not have to know any id."""
+    """A tenant who names subnets by their tag and uses `latest` needs no id."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "by-name.yaml").read_text()).wait_ready(nodes=1)
     assert set(group.asg()["VPCZoneIdentifier"].split(",")) == set(shared["subnets"][:2])
     data = group.template_versions()[-1]["LaunchTemplateData"]
@@ -156,7 +156,7 @@ def test_conditionals_choose_image_and_type_by_annotation(own_cloud, start_contr
 
 
 def test_a_key_pair_reaches_the_instances(make_tenant, shared, unique):
-    """Who gives a key pair wants to log in with it."""
+    """Users log in with the key pair."""
     shared.boto("ec2").create_key_pair(KeyName=unique)
     tenant = make_tenant()
     tenant.set_defaults(keyPairName=unique)

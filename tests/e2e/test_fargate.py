@@ -15,7 +15,7 @@ SUBNETS = ["demo-private-a", "demo-private-b"]
 
 @pytest.fixture
 def fargate(make_tenant):
-    """A tenant whose groups are complete as they stand."""
+    """A tenant whose groups need no boundaries."""
     return make_tenant(annotations=EXCLUDED)
 
 
@@ -129,7 +129,7 @@ def test_tags_change_in_place_and_foreign_tags_stay(fargate):
 
 
 def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
-    """EKS deletes the pods that run by a profile with it; a person's brake must hold that."""
+    """EKS deletes the pods that run by a profile with it; a lock must hold that."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     fargate.deployment("app", 1)
     fargate.wait_pods_running(1)
@@ -146,7 +146,7 @@ def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
 
 
 def test_no_other_provisioner_takes_the_group_over(fargate):
-    """The profile would go on selecting pods beside the nodes, and nobody would remove it."""
+    """The profile would go on selecting pods beside the nodes, and no controller would remove it."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     group.patch({"spec": {"provisioner": "eks"}})
     condition = group.wait_condition("Stalled", reason="InvalidSpec")
@@ -158,7 +158,7 @@ def test_no_other_provisioner_takes_the_group_over(fargate):
 
 
 def test_profiles_of_one_cluster_change_one_at_a_time(fargate):
-    """EKS makes one profile at a time: each group must get its own, and a person see why it waits."""
+    """EKS makes one profile at a time: each group must get its own, and its status must say why it waits."""
     cloud, mark = fargate.cloud, fargate.cloud.log_position()
     groups = [fargate.apply(manifest(fargate, name, selectors=[{"namespace": f"{fargate.namespace}-{name}"}])) for name in ("one", "two", "three")]
     waits = set()
@@ -170,7 +170,7 @@ def test_profiles_of_one_cluster_change_one_at_a_time(fargate):
         return all(group.state() == "Ready" for group in groups)
 
     groups[0].wait(done, what="every group's turn")
-    assert waits, "nobody was told that it waits"
+    assert waits, "no group reported that it waits"
     made = calls(cloud, "CreateFargateProfile", fargate.namespace, mark)
     assert sum(not e.get("error") for e in made) == 3
     for group in groups:
@@ -289,7 +289,7 @@ def test_a_role_that_all_groups_stop_using_admits_pods_until_the_last_has_change
     one.wait(lambda g: g.state() == "Ready" and the_profile(g)["podExecutionRoleArn"] == new, what="its new profile alone")
     assert len(profiles(two)) == 2 and old in cloud.map_roles()
     two.annotate(lock_upgrades=None)
-    two.wait(lambda _: old not in cloud.map_roles(), what="the entry of the role that nobody has")
+    two.wait(lambda _: old not in cloud.map_roles(), what="the removal of the unused role's entry")
     assert the_profile(two)["podExecutionRoleArn"] == new and new in cloud.map_roles()
 
 
@@ -298,7 +298,7 @@ NO_ELECTION = ("--enable-leader-election=false", *SHORT_RESYNC)
 
 
 def tenant_without_boundaries(cloud, controller):
-    """A tenant of a private cloud, whose groups are complete as they stand."""
+    """A tenant of a private cloud, whose groups need no boundaries."""
     return Tenant(cloud, controller, annotations=EXCLUDED)
 
 
@@ -374,7 +374,7 @@ def test_a_missing_permission_is_reported_and_the_group_recovers_once_granted(ow
 
 @pytest.mark.private
 def test_in_api_mode_pods_start_with_an_access_entry(own_cloud, start_controller):
-    """Without an entry the node of a pod is turned away; one that is left behind lets a role in for ever."""
+    """Without an entry the node of a pod is turned away; one that is left behind lets a role in permanently."""
     cloud = own_cloud("--authentication-mode", "API")
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     group = tenant.apply(manifest(tenant)).wait_ready()
@@ -392,13 +392,13 @@ def test_in_api_mode_pods_start_with_an_access_entry(own_cloud, start_controller
 
 @pytest.mark.private
 def test_a_missing_role_blocks_only_its_own_group(own_cloud, start_controller):
-    """EKS makes one profile at a time: a group that can never have its turn must not stand before the others for ever."""
+    """EKS makes one profile at a time: a group that can never succeed must not block the others."""
     cloud = own_cloud("--authentication-mode", "API")
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     arn = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
     one = tenant.apply(manifest(tenant, "one", podExecutionRoleArn=arn))
-    told = one.wait_condition("Stalled", reason="RefusedByAws")["message"]
-    assert "spec.eks-fargate.podExecutionRoleArn" in told and "invalid principal" in told
+    message = one.wait_condition("Stalled", reason="RefusedByAws")["message"]
+    assert "spec.eks-fargate.podExecutionRoleArn" in message and "invalid principal" in message
     two = tenant.apply(manifest(tenant, "two", selectors=[{"namespace": f"{tenant.namespace}-two"}])).wait_ready()
     two.delete()
     two.wait_gone()
@@ -408,7 +408,7 @@ def test_a_missing_role_blocks_only_its_own_group(own_cloud, start_controller):
 
 @pytest.mark.private
 def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(own_cloud, start_controller):
-    """At first EKS may not know a new role; one that it refuses for minutes needs a person, who must be told of it."""
+    """At first EKS may not know a new role; one that it rejects for minutes must be reported, because only a user can repair it."""
     cloud = own_cloud()
     tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     group = tenant.apply(manifest(tenant)).wait_ready()
@@ -416,8 +416,8 @@ def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(o
     before = json.dumps(iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"])
     iam.update_assume_role_policy(RoleName=name, PolicyDocument=before.replace("eks-fargate-pods", "ec2"))
     change(group, selectors=[{"namespace": f"{tenant.namespace}-other"}])
-    told = group.wait_condition("Stalled", reason="RefusedByAws", timeout=4 * WAIT)["message"]
-    assert "trust policy" in told and "the group's own" in told
+    message = group.wait_condition("Stalled", reason="RefusedByAws", timeout=4 * WAIT)["message"]
+    assert "trust policy" in message and "the group's own" in message
     iam.update_assume_role_policy(RoleName=name, PolicyDocument=before)
     group.wait_ready()
 

@@ -137,7 +137,7 @@ def scaling_groups(tenant):
 
 
 def test_a_scaling_group_with_edited_tags_is_not_replaced_by_a_second_one(tenant):
-    """Its nodes would run on beside those of the new one, and nobody would look after them nor ever delete them."""
+    """Its nodes would run on beside those of the new one, and no controller would manage or delete them."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     autoscaling, arn = tenant.cloud.boto("autoscaling"), group.status()["nodesInstanceRoleArn"]
     tag = {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": OWNERSHIP + "InstanceGroup"}
@@ -157,7 +157,7 @@ def test_a_scaling_group_with_edited_tags_is_not_replaced_by_a_second_one(tenant
 
 
 def test_a_change_of_cluster_does_not_move_the_group(tenant, unique):
-    """One edit of the defaults would make every group anew elsewhere, and leave all nodes behind."""
+    """One edit of the defaults would create every group again elsewhere, and leave all nodes behind."""
     cloud = tenant.cloud
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     before, eks = cloud.snapshot()["groups"][group.scaling_group], cloud.boto("eks")

@@ -59,7 +59,7 @@ def test_custom_networking_limits_the_pods_of_each_node(tenant):
 
 @pytest.mark.parametrize("family", ["amazonlinux2", "amazonlinux2023", "bottlerocket"])
 def test_user_data_beyond_the_limit_is_compressed(tenant, shared, family):
-    """A long script that the original could not send works as it is."""
+    """A long script that keikoproj/instance-manager could not send works unchanged."""
     line = "# one of many lines that a platform team has written down here\n"
     annotations, image = {PREFIX + "os-family": family}, shared["amis"][family][0]
     tenant.set_defaults(annotations=annotations, image=image, userData=[{"name": "long", "stage": "PreBootstrap", "data": line * 600}])

@@ -1,6 +1,6 @@
 """What keikoproj/instance-manager left behind comes up in the local cloud, before any controller of ours looks at it.
 
-The recordings are tested where their folder exists (see keiko_loader.py), worlds of our own everywhere.
+The recordings are tested where their folder exists (see keiko_loader.py), constructed states everywhere.
 """
 
 import pytest
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.private
 
 @pytest.fixture(scope="module")
 def bare(start_cloud):
-    """A cloud without boundaries, in which nobody works on InstanceGroups."""
+    """A cloud without boundaries, in which no controller runs."""
     return harness.Cloud.of(start_cloud())
 
 
 def assert_as_recorded(group):
-    """Judges that a loaded group is as it was left: resource, scaling group, template and nodes."""
+    """Asserts that a loaded group is as it was recorded: resource, scaling group, template and nodes."""
     recorded, found, asg = group.recorded, group.get(), group.asg()
     assert (found["spec"], found["status"]) == (recorded["instanceGroup"]["spec"], recorded["instanceGroup"]["status"])
     assert found["metadata"]["finalizers"] == [harness.FINALIZER]
@@ -67,13 +67,13 @@ def test_constructed_groups_are_loaded_with_ready_nodes(bare, unique):
 
 
 def test_a_write_of_the_controller_is_found(bare, unique):
-    """Every test of a takeover counts on this judgement: one that sees nothing would call any controller harmless."""
+    """Every takeover test depends on this check: one that finds nothing would pass with any controller."""
     (state,) = keiko_groups.plain(keiko_loader.Site.of(bare, unique))
     group, other = keiko_loader.load(bare, state), keiko_loader.load(bare, *keiko_groups.long_name(keiko_loader.Site.of(bare, unique)))
     before, mark = group.snapshot(), group.mark()
     tag = {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": "added", "Value": "x", "PropagateAtLaunch": True}
     bare.boto("autoscaling").create_or_update_tags(Tags=[tag])
-    assert group.writes_since(mark) == [], "a person's"
+    assert group.writes_since(mark) == [], "the write of a user"
     bare.boto("autoscaling", key="controller").create_or_update_tags(Tags=[tag | {"Value": "y"}])
     bare.boto("ec2", key="controller").create_tags(Resources=[group.template_id], Tags=[{"Key": "ours", "Value": "1"}])
     bare.boto("iam", key="controller").tag_role(RoleName=group.role, Tags=[{"Key": "ours", "Value": "1"}])

@@ -45,7 +45,7 @@ def configurations(group):
 
 
 def test_a_group_keeps_its_launch_configuration_until_its_nodes_change(tenant, old_account):
-    """A swap of the controller that replaced every such node would be the outage that it promises not to be."""
+    """A change of controllers that replaced every such node would be an outage."""
     group, defaults, mark = found(tenant, 2)
     group.wait_ready(nodes=2)
     name, old = f"{group.scaling_group}-{STAMP}", group.instances()
@@ -69,7 +69,7 @@ def test_a_group_keeps_its_launch_configuration_until_its_nodes_change(tenant, o
 
 
 def test_the_launch_configuration_is_deleted_with_its_group(tenant, old_account):
-    """Else every group that is deleted leaves something behind that nobody dares to remove."""
+    """Else every deleted group leaves a launch configuration behind."""
     group, *_ = found(tenant, 1)
     group.wait_ready(nodes=1)
     assert configurations(group)

@@ -109,16 +109,16 @@ def test_another_instance_type_replaces_the_node_group_blue_green(tenant):
 
 
 def test_a_lock_holds_the_replacement_and_plan_lists_the_affected_nodes(tenant):
-    """A user who pulled the brake sees what waits behind it, and nothing is made until it is let go."""
+    """A user who set the lock sees what it holds back, and nothing is created until it is removed."""
     group = managed.apply(tenant, size=(1, 2)).wait_ready(nodes=1)
     (old,), mark = group.names, tenant.cloud.log_position()
     group.annotate(lock_upgrades="true")
     group.change(instanceType="c5.large")
     group.wait_state("Locked")
     _, answer = planned(tenant.cloud, group.key)
-    (told,) = answer["groups"]
-    assert told["change"] == "rotate" and told["held"], told
-    assert [n["because"] for n in told["rotate"]] == [[{"field": "instanceType", "from": "m5.large", "to": "c5.large"}]]
+    (planned_group,) = answer["groups"]
+    assert planned_group["change"] == "rotate" and planned_group["held"], planned_group
+    assert [n["because"] for n in planned_group["rotate"]] == [[{"field": "instanceType", "from": "m5.large", "to": "c5.large"}]]
     assert group.calls("CreateNodegroup", *UPDATES, after=mark) == []
     group.annotate(lock_upgrades=None)
     group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")
@@ -157,22 +157,22 @@ def test_the_example_gives_what_it_asks_for(tenant):
 
 
 def make(cloud, name, arn):
-    """A node group that carries nobody's tags."""
+    """A node group without ownership tags."""
     call = {"clusterName": cloud["cluster_name"], "nodegroupName": name, "nodeRole": arn, "subnets": cloud["subnets"]}
     cloud.boto("eks").create_nodegroup(**call, scalingConfig={"minSize": 1, "maxSize": 2, "desiredSize": 1}, instanceTypes=["m5.large"])
 
 
 def test_an_existing_node_group_is_not_adopted_by_its_name(tenant):
-    """Whoever may make an InstanceGroup may call it as any node group of the cluster: it must not get that one's nodes."""
+    """A tenant can give an InstanceGroup the name of any node group: it must not get that one's nodes."""
     cloud, arn, name = tenant.cloud, managed.role(tenant), f"system-{tenant.unique}"
     make(cloud, name, arn)
     described = lambda: cloud.boto("eks").describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
     support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group")
     mark = cloud.log_position()
     group = managed.apply(tenant, name, size=(1, 2), role_arn=arn)
-    told = group.wait_condition("Stalled", reason="NotOurs")["message"]
+    message = group.wait_condition("Stalled", reason="NotOurs")["message"]
     tags = {OWNERSHIP + "ClusterName": cloud["cluster_name"], OWNERSHIP + "InstanceGroup": name, OWNERSHIP + "Namespace": tenant.namespace}
-    assert all(f"{key}={value}" in told for key, value in tags.items())
+    assert all(f"{key}={value}" in message for key, value in tags.items())
     group.delete()
     group.wait_gone()
     assert described()["status"] == "ACTIVE" and not described()["tags"]
@@ -190,7 +190,7 @@ def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
     """A node group that bears the InstanceGroup's name is adopted: tagged, and neither doubled nor replaced."""
     cloud, arn = tenant.cloud, managed.role(tenant)
     name = f"web-{tenant.unique}"
-    # The original makes its node group after the InstanceGroup; this one cannot be worked with yet.
+    # keikoproj/instance-manager creates its node group after the InstanceGroup; this one cannot be worked with yet.
     group = managed.apply(tenant, name, size=(3, 2), role_arn=arn, instanceType="c5.large")
     group.wait_condition("Stalled", reason="InvalidSpec")
     make(cloud, name, arn)
@@ -208,15 +208,15 @@ def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
 
 
 def test_a_node_group_recorded_by_another_tenant_is_not_adopted(make_tenant, unique):
-    """The original calls node groups of two namespaces alike: a newcomer of that name must not get the other one's nodes."""
+    """keikoproj/instance-manager gives node groups of two namespaces one name: a new group must not get the other one's nodes."""
     one, two = (make_tenant(namespace=f"{unique}-{end}") for end in ("one", "two"))
     cloud, name = one.cloud, f"web-{unique}"
     arn, eks = managed.role(one), cloud.boto("eks")
     sizes = {"minSize": 1, "maxSize": 2, "desiredSize": 1}
     eks.create_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name, subnets=cloud["subnets"], nodeRole=arn, scalingConfig=sizes, instanceTypes=["m5.large"])
     described = lambda: eks.describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
-    support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the original's node group")
-    # The first cannot be taken over yet, for its spec is wrong; its status is the original's.
+    support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group of keikoproj/instance-manager")
+    # The first cannot be taken over yet, because its spec is invalid; its status is that of keikoproj/instance-manager.
     first = managed.apply(one, name, size=(3, 2), role_arn=arn)
     first.wait_condition("Stalled", reason="InvalidSpec")
     asg = described()["resources"]["autoScalingGroups"][0]["name"]
@@ -271,7 +271,7 @@ def crash(cloud, controller, start, operation, change):
 
 @pytest.mark.private
 def test_denied_tags_are_reported_and_other_changes_continue(own_cloud, start_controller):
-    """Who may not tag reads which rights are missing; labels arrive all the same, and EKS is not asked for tags in every pass."""
+    """Missing permissions to tag are reported; labels change all the same, and EKS is not called for tags in every reconcile."""
     cloud, rarely = own_cloud(), ("--enable-leader-election=false", "--resync-period", "1h")
     controller = start_controller(cloud, *rarely)
     group = managed.apply(harness.Tenant(cloud, controller), size=(1, 2), tags=[{"key": "owner", "value": "web"}]).wait_ready(nodes=1)
@@ -280,12 +280,12 @@ def test_denied_tags_are_reported_and_other_changes_continue(own_cloud, start_co
     with cloud.fault(action="deny", service="eks", operation="TagResource", count=-1):
         cloud.control("POST", "faults", who="controller", action="deny", service="eks", operation="UntagResource", count=-1)
         group.change(tags=[{"key": "tier", "value": "gold"}])
-        told = group.wait_condition("Stalled", reason="MissingPermission")["message"]
-        assert "eks:TagResource and eks:UntagResource" in told
+        message = group.wait_condition("Stalled", reason="MissingPermission")["message"]
+        assert "eks:TagResource and eks:UntagResource" in message
         group.change(nodeLabels={"team": "web"})
         group.wait(lambda g: g.nodegroup()["labels"] == {"team": "web"} and g.nodegroup()["status"] == "ACTIVE", what="the label")
         group.wait(lambda g: g.status()["observedGeneration"] == g.get()["metadata"]["generation"], what="the last pass")
-        assert group.wait_condition("Stalled", reason="MissingPermission")["message"] == told
+        assert group.wait_condition("Stalled", reason="MissingPermission")["message"] == message
         assert sorted(asked()) == ["TagResource", "UntagResource"]
         assert group.event("NodeGroupUpdated", "changed the tags") is None, "nothing was changed"
     controller.kill()
@@ -296,7 +296,7 @@ def test_denied_tags_are_reported_and_other_changes_continue(own_cloud, start_co
 
 @pytest.mark.private
 def test_a_crash_during_an_update_starts_no_second_update(own_cloud, start_controller):
-    """Who restarts a controller must not have nodes replaced twice, nor an update lost from sight."""
+    """A restart must not replace nodes twice or lose track of an update."""
     cloud = own_cloud()
     controller = start_controller(cloud, *NO_ELECTION)
     tenant = harness.Tenant(cloud, controller)

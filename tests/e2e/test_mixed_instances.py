@@ -85,8 +85,8 @@ def test_the_spot_ratio_changes_in_place(tenant):
     group.wait_ready()
     assert types(group) == ["m5.large", "m5a.large", "m5n.large"]
     assert {w["operation"] for w in group.writes(mark)} == {"UpdateAutoScalingGroup"}, "no new version, no terminate"
-    told = group.wait_event("ScalingGroupUpdated", "mixedInstancesPolicy.baseCapacity: 0 -> 1")
-    assert "mixedInstancesPolicy.strategy: capacity-optimized -> lowest-price" in (told.get("message") or told["note"])
+    event = group.wait_event("ScalingGroupUpdated", "mixedInstancesPolicy.baseCapacity: 0 -> 1")
+    assert "mixedInstancesPolicy.strategy: capacity-optimized -> lowest-price" in rotation.event_message(event)
 
 
 def test_a_changed_policy_is_restored(tenant):
@@ -129,7 +129,7 @@ def test_a_weighted_group_rotates_within_its_budget(tenant):
 
 
 def take_out(group, name):
-    """Takes a type out of the group's policy, as a person does."""
+    """Removes a type from the group's policy, as a user does."""
     policy = group.asg()["MixedInstancesPolicy"]
     template = policy["LaunchTemplate"]
     template["Overrides"] = [o for o in template["Overrides"] if o["InstanceType"] != name]
@@ -160,14 +160,14 @@ def test_an_instance_type_pool_holds_similar_types(make_tenant, shared):
     assert catalogue_reads(shared) > 0 and catalogue_reads(shared, mark) == 0
     before = set(group.instances())
     take_out(group, "m5d.large")
-    group.wait(lambda g: types(g) == pool, what="the type that somebody took out")
+    group.wait(lambda g: types(g) == pool, what="the removed type")
     group.wait_ready(nodes=1)
     assert set(group.instances()) == before
 
 
 @pytest.mark.private
 def test_a_new_instance_type_joins_the_pool_only_with_another_change(own_cloud, start_controller):
-    """A pool that AWS makes larger must change no group that nobody touched, also after a restart."""
+    """A pool that AWS makes larger must change no group by itself, also after a restart."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SHARED_FLAGS)
     tenant = Tenant(cloud, controller, annotations=EXCLUDED)
@@ -211,8 +211,8 @@ def test_a_spot_recommendation_is_applied_and_cleared(tenant):
         group.cloud.api("DELETE", f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
     mark = tenant.cloud.log_position()
     recommend(group, "no recommendation at all")
-    told = group.wait_event("SpotRecommendationIgnored")
-    assert "no JSON" in (told.get("message") or told["note"])
+    event = group.wait_event("SpotRecommendationIgnored")
+    assert "no JSON" in rotation.event_message(event)
     recommend(group, {"apiVersion": "v1alpha1", "spotPrice": "0.1", "useSpot": True}, age=7200)
     group.patch_spec(eks={"maxSize": 3})
     group.wait(lambda g: g.asg()["MaxSize"] == 3, what="the new size")

@@ -12,7 +12,7 @@ from e2e import harness, rotation
 
 NOTHING, ERROR, SOMETHING = 0, 1, 2
 PLANNER = "planner"
-"""The AWS key that `plan` works with, so that its calls can be told from others."""
+"""The AWS key that `plan` works with, so that its calls can be distinguished."""
 
 CALLS = {
     "CreateRole": "CreateRole", "AttachPolicy": "AttachRolePolicy", "CreateProfile": "CreateInstanceProfile",

@@ -1,4 +1,4 @@
-"""Before the swap and back again: `preflight` says what is missing, `handback` lets the other controller have its groups."""
+"""The change of controllers and back: `preflight` reports what is missing, `handback` releases groups to the other controller."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def only(checks, finding):
 
 @pytest.mark.private
 def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique):
-    """An admin reads here what a swap will do, before it is done."""
+    """An admin reads what a change of controllers will do."""
     cloud = own_cloud(config=None)
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
     before, mark = group.snapshot(), group.mark()
@@ -53,13 +53,13 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
 
 @pytest.mark.private
 def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
-    """A right that is missing would show only in the middle of the swap, as a group that waits for a person."""
+    """A right that is missing would show only after the change of controllers, as a stalled group."""
     cloud = own_cloud(config=None)
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/instance-manager"
     role = cloud.get(path)
     role["rules"] = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
     assert cloud.api("PUT", path, role).ok
-    # A definition that knows nothing of this controller's own fields, as that of the original.
+    # A definition that knows nothing of this controller's own fields, as that of keikoproj/instance-manager.
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/instancegroups.instancemgr.keikoproj.io"
     crd = cloud.get(path)
     del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["template"]
@@ -128,7 +128,7 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
         "DeleteLaunchTemplate",
         "DeleteLaunchTemplateVersions",
         "ModifyLaunchTemplate",
-    ], "nothing carries the cluster's tag before the swap"
+    ], "nothing has the cluster's tag before the takeover"
     assert "iam:SimulatePrincipalPolicy" in unknown[-1] and "cannot be simulated" in unknown[-1]
     tag = {"Key": "instancegroups.keikoproj.io/ClusterName", "Value": cloud["cluster_name"]}
     cloud.boto("ec2").create_tags(Resources=[template["LaunchTemplateId"]], Tags=[tag])
@@ -146,7 +146,7 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
 
 @pytest.mark.private
 def test_groups_are_handed_back_only_when_they_are_settled(own_cloud, start_controller, make_tenant):
-    """The original makes template versions for ever when a group is pinned, and would undo half a rotation."""
+    """keikoproj/instance-manager creates template versions endlessly when a group is pinned, and would undo half a rotation."""
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]

@@ -74,10 +74,10 @@ def test_the_last_known_good_boundaries_stay_active(own_cloud, start_controller)
     cloud.patch(CONFIG, {"data": {"boundaries": "restricted: {"}})
     broken = group.wait_condition("BoundariesApplied", "False", "LastGoodInForce")
     assert "boundaries" in broken["message"]
-    told = eventually(lambda: [e for e in cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"] if e["type"] == "Warning" and e["regarding"]["kind"] == "ConfigMap"], WAIT, "a warning on the ConfigMap")
-    in_force(told[0]["reason"])
+    warnings = eventually(lambda: [e for e in cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"] if e["type"] == "Warning" and e["regarding"]["kind"] == "ConfigMap"], WAIT, "a warning on the ConfigMap")
+    in_force(warnings[0]["reason"])
     controller = restart()
-    in_force(told[0]["reason"])
+    in_force(warnings[0]["reason"])
     late = tenant.group("late", size=(1, 2), image="ami-0aaaaaaaaaaaaaaaa").wait_ready(nodes=1)
     assert late.template_versions()[0]["LaunchTemplateData"]["ImageId"] == "ami-02100000000000001", "restricted still holds"
     cloud.kubectl("delete", "configmap", "instance-manager", "-n", "instance-manager")
@@ -113,7 +113,7 @@ def test_without_a_valid_revision_groups_that_had_one_are_not_changed(own_cloud,
 
 
 def test_a_cluster_without_a_config_map_runs_without_boundaries(own_cloud, start_controller):
-    """The original does; who uses no boundaries needs no ConfigMap."""
+    """keikoproj/instance-manager does so too: without boundaries no ConfigMap is needed."""
     cloud = own_cloud(config=None)
     controller = start_controller(cloud)
     tenant = tenant_of(cloud, controller)

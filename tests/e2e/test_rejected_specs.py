@@ -1,4 +1,4 @@
-"""InstanceGroups that were never accepted, and go: what their specs name is somebody else's, whatever it is called and tagged."""
+"""InstanceGroups whose specs were never accepted: their deletion must not delete what the specs name."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_a_rejected_name_and_role_delete_no_node_group(own_cloud, start_controll
 
 @pytest.mark.private
 def test_resources_of_the_keiko_controller_are_deleted_though_the_spec_is_rejected(own_cloud, start_controller):
-    """The refusal takes the place of the status that told of the profile: it would go on taking pods, and nobody would know."""
+    """The rejection replaces the status that recorded the profile: without a deletion it would keep running pods."""
     cloud = own_cloud(config=POLICY)
     tenant = harness.Tenant(cloud, start_controller(cloud, *NO_ELECTION))
     name = keiko_profile(tenant)

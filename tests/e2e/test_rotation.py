@@ -23,9 +23,9 @@ def test_a_new_image_in_the_config_map_replaces_every_node(tenant, max_unavailab
     tenant.wait_pods_running(4)
     assert not old_pods & {p["metadata"]["uid"] for p in tenant.pods()}
     assert rotation.evictions(tenant) and rotation.deleted_pods(tenant) == [], "a budget is only held when pods are evicted"
-    told = rotation.progress(group)
-    assert 1 <= max(n.get("draining", 0) for n in told) <= allowed
-    assert {n["outdated"] for n in told if "outdated" in n} >= {4, 2, 0}
+    progress = rotation.progress(group)
+    assert 1 <= max(n.get("draining", 0) for n in progress) <= allowed
+    assert {n["outdated"] for n in progress if "outdated" in n} >= {4, 2, 0}
     reasons = [e["reason"] for e in group.events()]
     assert reasons.count("NodeDraining") == reasons.count("InstanceTerminated") == 4
     assert group.event("NodeDraining", f"image: {old_image} -> {new_image}") and group.event("RotationCompleted")
@@ -41,7 +41,7 @@ def test_an_autoscaler_may_change_desired_capacity_during_a_rotation(tenant):
     old, scaling = group.instances(), tenant.cloud.boto("autoscaling")
 
     def desire(size):
-        # While a replacement is on its way no node can be taken, so that the judge and the controller see one size.
+        # While a replacement is on its way no node can be taken, so that the logs and the controller show one size.
         done = len(rotation.terminated(group))
         group.wait(lambda g: len(rotation.terminated(g)) > done, what="the next terminated node")
         scaling.set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=size)
@@ -74,7 +74,7 @@ def test_a_revert_during_a_rotation_keeps_the_old_nodes(tenant):
 
 
 def test_a_revert_uncordons_the_draining_node(tenant):
-    """Without this, a node would stay cordoned, or be replaced, for a change that nobody wants any more."""
+    """Without this, a node would stay cordoned, or be replaced, for a change that was reverted."""
     old_image, new_image, *_ = rotation.images(tenant.cloud)
     group = rotation.start_group(tenant, 2)
     rotation.block_drains(tenant, 2)
@@ -117,11 +117,11 @@ def test_nothing_is_cordoned_while_scaling_processes_are_suspended(tenant, obsta
         assert [p["ProcessName"] for p in group.asg()["SuspendedProcesses"]] == [obstacle]
         scaling.resume_processes(AutoScalingGroupName=name, ScalingProcesses=[obstacle])
     rotation.wait_rotated(group, old, 2, new_image)
-    assert rotation.calls(group, "ResumeProcesses") == [], "only the person may end what a person began"
+    assert rotation.calls(group, "ResumeProcesses") == [], "only the user may resume what a user suspended"
 
 
 def test_daemon_and_mirror_pods_stay_and_an_unmanaged_pod_is_reported(tenant):
-    """Without this, a drain would wait for ever for pods that come back, or lose one silently."""
+    """Without this, a drain would wait endlessly for pods that come back, or lose one silently."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)
     pods, (node,) = rotation.pool(tenant), group.nodes()
@@ -147,7 +147,7 @@ def test_daemon_and_mirror_pods_stay_and_an_unmanaged_pod_is_reported(tenant):
 
 
 def test_a_foreign_cordon_is_never_changed(tenant):
-    """Without this, a node that a person took out of use for a reason would take pods again."""
+    """Without this, a node that a user cordoned would take pods again."""
     old_image, new_image, *_ = rotation.images(tenant.cloud)
     group = rotation.start_group(tenant, 3)
     rotation.block_drains(tenant, 3)
@@ -158,7 +158,7 @@ def test_a_foreign_cordon_is_never_changed(tenant):
     assert node["metadata"]["name"] == before, "who is unavailable already costs nothing more"
     tenant.cloud.kubectl("cordon", during)
     group.annotate(lock_upgrades="true")
-    group.wait(lambda g: g.state() == "Locked" and not rotation.draining_nodes(g), what="the brake")
+    group.wait(lambda g: g.state() == "Locked" and not rotation.draining_nodes(g), what="the lock")
     cordoned = {n["metadata"]["name"] for n in group.nodes() if n["spec"].get("unschedulable")}
     assert cordoned == {before, during}
     tenant.set_defaults(image=old_image)

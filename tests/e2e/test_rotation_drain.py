@@ -6,7 +6,7 @@ from e2e import rotation
 
 
 def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
-    """Without this, one tenant's budget would stop the cluster's rotation, or be run over, and nobody would know why."""
+    """Without this, one tenant's budget would stop the cluster's rotation, or be ignored, without a message."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 2)
     other = rotation.add_group(tenant, 2, "other", maxUnavailable=2)
@@ -28,7 +28,7 @@ def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
 
 
 def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
-    """Without this, a budget that never allows anything would keep an old node for ever although the tenant agreed to force."""
+    """Without this, a budget that never allows anything would keep an old node although the tenant agreed to force."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1, drainTimeout="4s", drainForce=True)
     tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 0}, terminationGracePeriodSeconds=1)
@@ -45,7 +45,7 @@ def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
 
 
 def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant):
-    """Without this, a node that cannot be drained would stay cordoned and empty for ever."""
+    """Without this, a node that cannot be drained would stay cordoned and empty."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1, drainTimeout="4s")
     tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 0})
@@ -64,7 +64,7 @@ def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant)
 
 
 def test_unschedulable_pods_are_reported_with_the_remedy(tenant):
-    """Without this, a drain that waits for its own evicted pods would look like a budget that somebody set wrong."""
+    """Without this, a drain that waits for its own evicted pods would look like a wrong budget."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)
     tenant.deployment("app", 2, rotation.pool(tenant), {"maxUnavailable": 1})

@@ -1,4 +1,4 @@
-"""What stops a rotation: replacements that fail, a person's brake, kubelets that die, a cluster that is not well."""
+"""What stops a rotation: failing replacements, a lock, dead kubelets, an unhealthy cluster."""
 
 import datetime
 import time
@@ -14,7 +14,7 @@ TWO_POLLS = 7
 @pytest.mark.parametrize("way", ["never_joins", "not_ready", "dies"])
 def test_a_broken_image_halts_the_rotation_and_a_fixed_one_resumes_it(tenant, way):
     """Without this, a broken image would take down the whole group."""
-    broken, mended = tenant.cloud["amis"][f"broken_{way}"], rotation.images(tenant.cloud)[1]
+    broken, fixed = tenant.cloud["amis"][f"broken_{way}"], rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 4, joinTimeout="10s")
     old = group.instances()
     tenant.set_defaults(image=broken)
@@ -28,21 +28,21 @@ def test_a_broken_image_halts_the_rotation_and_a_fixed_one_resumes_it(tenant, wa
     assert set(group.instances(None)) >= before and rotation.terminated(group) == gone, "nothing is churned"
     assert len(gone) <= 1 and set(gone) <= set(old)
     assert rotation.draining_nodes(group) == []
-    tenant.set_defaults(image=mended)
-    rotation.wait_rotated(group, [*old, *new], 4, mended)
+    tenant.set_defaults(image=fixed)
+    rotation.wait_rotated(group, [*old, *new], 4, fixed)
     assert group.has_condition("RotationHalted", "False") and group.undrained() == {}
     assert group.max_unavailable_seen() == 1
     assert group.status()["template"]["lastReadyVersion"] == "3"
 
 
 def set_lock(tenant, group, where, value):
-    """Sets or releases the brake."""
+    """Sets or removes the lock."""
     paths = {"group": group.path, "namespace": f"/api/v1/namespaces/{tenant.namespace}", "ConfigMap": harness.CONFIG}
     tenant.cloud.patch(paths[where], {"metadata": {"annotations": {"instancemgr.keikoproj.io/lock-upgrades": value}}})
 
 
 def check_lock(tenant, where):
-    """Pulls the brake in mid-rotation, and releases it."""
+    """Sets the lock during a rotation, and removes it."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 3, maxUnavailable=2)
     rotation.block_drains(tenant, 3)
@@ -51,7 +51,7 @@ def check_lock(tenant, where):
     rotation.wait_draining(group, 2)
     group.wait(lambda g: g.has_condition("DrainBlocked"), what="the blocked drain")
     set_lock(tenant, group, where, "true")
-    group.wait(lambda g: g.state() == "Locked" and not rotation.draining_nodes(g), what="the brake")
+    group.wait(lambda g: g.state() == "Locked" and not rotation.draining_nodes(g), what="the lock")
     assert not [n for n in group.nodes() if n["spec"].get("unschedulable")]
     assert where.lower() in group.condition("Stalled")["message"].lower() and group.has_condition("Stalled", reason="Locked")
     held = rotation.now_utc()
@@ -65,7 +65,7 @@ def check_lock(tenant, where):
 
 @pytest.mark.parametrize("where", ["group", "namespace"])
 def test_a_lock_during_a_rotation_stops_it_and_reverts_drains(tenant, where):
-    """Without this, a person who sees something go wrong could not stop it."""
+    """Without this, a user who sees a problem could not stop it."""
     check_lock(tenant, where)
 
 
@@ -80,7 +80,7 @@ def test_a_lock_on_the_config_map_stops_every_rotation(own_cloud, start_controll
 
 
 def test_evictions_on_a_dead_kubelet_are_waited_for_until_its_timeout(tenant):
-    """Without this, pods that can never end would hold a dead node for ever, or a short silence would cost pods."""
+    """Without this, pods that can never end would hold a dead node, or a short network problem would cost pods."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 3)
     rotation.block_drains(tenant, 3)

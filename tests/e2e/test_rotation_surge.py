@@ -6,7 +6,7 @@ from e2e import rotation
 
 
 def assert_surged(group, old, size):
-    """What holds for every surge that was not disturbed."""
+    """Asserts what holds for every undisturbed surge."""
     assert group.min_serving_nodes(size) == size and group.undrained() == {}
     assert sorted(rotation.terminated(group)) == sorted(old), "each old node goes once, and no other"
     stood = rotation.calls(group, "EnterStandby")
@@ -62,7 +62,7 @@ def test_no_more_instances_are_in_standby_than_max_surge(tenant, surge, at_once)
 
 
 def test_a_replacement_that_never_joins_halts_the_surge_and_keeps_the_old_node(tenant):
-    """Without this, a broken image would cost a node although the group was told to bring the new one first."""
+    """Without this, a broken image would cost a node although the group surges."""
     new_image = rotation.images(tenant.cloud)[1]
     broken = tenant.cloud["amis"]["broken_never_joins"]
     group = rotation.start_group(tenant, 1, maxSurge=1, joinTimeout="20s")
@@ -80,14 +80,14 @@ def test_a_replacement_that_never_joins_halts_the_surge_and_keeps_the_old_node(t
 
 
 def test_a_foreign_standby_is_not_changed(tenant):
-    """Without this, an instance that somebody set aside to look into would be drained and terminated."""
+    """Without this, an instance that a user set aside would be drained and terminated."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 2, maxSurge=1)
     group.patch_spec(eks={"minSize": 1})
     group.wait(lambda g: g.asg()["MinSize"] == 1, what="room for one less")
     aside, other = group.instances()
     tenant.cloud.boto("autoscaling").enter_standby(AutoScalingGroupName=group.scaling_group, InstanceIds=[aside], ShouldDecrementDesiredCapacity=True)
-    group.wait(lambda g: rotation.in_standby(g) == [aside], what="a person's standby")
+    group.wait(lambda g: rotation.in_standby(g) == [aside], what="the user's standby")
     tenant.set_defaults(image=new_image)
     group.wait(lambda g: other not in g.instances(None), rotation.ROTATION, "the end of the other node")
     group.wait_ready()

@@ -1,6 +1,6 @@
-"""A cluster swaps keikoproj/instance-manager for this controller: nothing is replaced, and what changes is in docs/takeover.md.
+"""This controller replaces keikoproj/instance-manager: no node is replaced, and docs/takeover.md lists what changes.
 
-All groups of a fleet are taken over at once, as in a cluster. Worlds are described in keiko_loader.py and keiko_groups.py.
+All groups of a fleet are taken over at once, as in a cluster. Their states are described in keiko_loader.py and keiko_groups.py.
 """
 
 import base64
@@ -56,10 +56,10 @@ def all_reconciled(controller, groups):
 
 
 def take_over(cloud, start_controller, fleet):
-    """Takes a fleet over, starts anew, then changes each group."""
+    """Takes a fleet over, restarts the controller, then changes each group."""
     groups = list(fleet.values())
     for group in groups:
-        group.wait(without_startup_taints, what="nodes without a taint of their coming")
+        group.wait(without_startup_taints, what="nodes without startup taints")
     before, mark = {name: group.snapshot() for name, group in fleet.items()}, groups[0].mark()
     first = start_controller(cloud)
     for group in groups:
@@ -91,7 +91,7 @@ def assert_nothing_wrong(wrong):
 
 
 def rotate(fleet):
-    """Changes the instance type of each group and judges the rotations."""
+    """Changes the instance type of each group and checks the rotations."""
     old = {name: set(group.instances(None)) for name, group in fleet.items()}
     marks = {name: group.mark() for name, group in fleet.items()}
     for group in fleet.values():
@@ -128,7 +128,7 @@ def made(group, mark):
 
 @pytest.mark.skipif(not keiko_loader.recordings(), reason="there are no recordings")
 def test_recorded_groups_of_the_keiko_controller_are_taken_over_without_a_rotation(own_cloud, start_controller):
-    """The promise of a take_over: an admin who loses nodes by it will not try twice."""
+    """A takeover must not cost a node."""
     cloud = own_cloud(config=None)
     named = {name: keiko_loader.recording(cloud, name) for name in keiko_loader.recordings()}
     take_over(cloud, start_controller, keiko_loader.load_all(cloud, named))
@@ -147,7 +147,7 @@ def test_constructed_groups_of_the_keiko_controller_are_taken_over_without_a_rot
 
 
 def test_resources_are_tagged_once_the_permission_is_granted(own_cloud, start_controller, unique):
-    """Without its tags nothing but the controller's own record says whose a template is."""
+    """Without its tags nothing but the controller's own record says which group owns a template."""
     cloud = own_cloud(config=None)
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
     with cloud.fault(action="deny", operation="CreateTags", count=-1):
@@ -178,7 +178,7 @@ def test_untagged_resources_are_deleted_with_their_group(own_cloud, start_contro
 
 
 def change_as_keiko(group, site):
-    """What the original does when its own tenant's texts change: another version, or another configuration, and its name in the status."""
+    """What keikoproj/instance-manager does when its generated user data changes: another version, or another configuration, and its name in the status."""
     if group.template:
         ec2 = group.cloud.boto("ec2")
         made = ec2.create_launch_template_version(LaunchTemplateName=group.template, SourceVersion="1", LaunchTemplateData={"EbsOptimized": True})
@@ -193,7 +193,7 @@ def change_as_keiko(group, site):
 
 
 def test_changes_by_the_keiko_controller_after_a_return_are_taken_over_again(own_cloud, start_controller, unique):
-    """Back to the original and forward again: who has once swapped and returned would lose every node by the second take_over."""
+    """After a return to keikoproj/instance-manager, the second takeover must not cost a node either."""
     cloud = own_cloud(config=None)
     site = keiko_loader.Site.of(cloud, unique)
     groups = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(site)[0], "old": keiko_groups.launch_configuration(site)[0]}).values()

@@ -49,7 +49,7 @@ def test_two_tenants_with_colliding_names_both_get_nodes(make_tenant, unique):
 
 
 def test_a_foreign_role_of_the_derived_name_is_not_used(tenant):
-    """Whoever may choose a group's name would else choose the power of its nodes, past every policy on roles."""
+    """A tenant who chooses a group's name would else choose the role of its nodes, past every policy."""
     cloud, name = tenant.cloud, f"{tenant.cloud['cluster_name']}-{tenant.namespace}-web"
     theirs = cloud.make_role(name)
     before = {kind: cloud.snapshot()[kind][name] for kind in ("roles", "profiles")}
@@ -84,8 +84,8 @@ def test_an_excluded_namespace_has_no_boundaries(make_tenant, shared):
 def test_an_overridden_tenant_value_is_reported(tenant):
     """Silently ignored, a tenant would look for the fault in their image for hours."""
     group = tenant.group(size=(1, 1), image="ami-0badbadbadbadbad0", labels={"team": "a"}).wait_ready(nodes=1)
-    told = group.has_condition("BoundariesApplied", reason="TenantValuesRefused")
-    assert told and "spec.eks.configuration.image" in told["message"] and "ami-0badbadbadbadbad0" in told["message"]
+    condition = group.has_condition("BoundariesApplied", reason="TenantValuesRefused")
+    assert condition and "spec.eks.configuration.image" in condition["message"] and "ami-0badbadbadbadbad0" in condition["message"]
     group.wait_event("TenantValuesRefused", "ami-0badbadbadbadbad0")
     (node,) = group.nodes()
     assert node["metadata"]["labels"][PREFIX + "image"] == tenant.cloud["amis"]["amazonlinux2023"][0]

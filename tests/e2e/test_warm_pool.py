@@ -51,7 +51,7 @@ def test_a_warm_pool_is_filled_restored_and_removed(tenant):
 
 
 def test_a_scale_out_uses_a_warm_instance(tenant):
-    """What the pool is for: a node that was prepared joins with the right labels and nobody rotates it."""
+    """What the pool is for: a node that was prepared joins with the right labels and is not rotated."""
     group = start(tenant, 1, maxSize=3)
     waiting = filled(group, 2)
     group.patch_spec(eks={"minSize": 2})
@@ -91,7 +91,7 @@ def test_the_warm_pool_is_replaced_before_the_nodes(tenant):
 
 
 def test_an_incomplete_warm_pool_halts_the_rotation(tenant):
-    """Nothing else would tell a person why no node is replaced."""
+    """Nothing else would say why no node is replaced."""
     group = start(tenant, 1, maxSize=3)
     group.patch({"spec": {"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "10s"}}}})
     waiting, old = filled(group, 2), group.instances()
@@ -112,7 +112,7 @@ def test_an_incomplete_warm_pool_halts_the_rotation(tenant):
 
 
 def test_a_group_is_deleted_with_its_warm_pool(tenant):
-    """AWS keeps a group whose pool has instances: its deletion would hang for ever."""
+    """AWS keeps a group whose pool has instances: its deletion would never end."""
     group = start(tenant, 1, minSize=1)
     filled(group, 1)
     group.delete()
