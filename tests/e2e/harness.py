@@ -61,6 +61,15 @@ class Cloud(support.Cloud):
         """The same cloud with what is asked of it here."""
         return cls(cloud._description, cloud.process)
 
+    @classmethod
+    def on_control_plane(cls, control_plane, kubernetes, aws):
+        """The cloud of a control plane and a simulated AWS, given the description of both."""
+        nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+        used_before = len(logs.read(kubernetes["audit_log"]))
+        cloud = cls({**kubernetes._description, **aws, "env": {**aws["env"], **nowhere}, "audited_before": used_before}, kubernetes.process)
+        cloud.control_plane = control_plane
+        return cloud
+
     def boto(self, service, key="person"):
         """A client of one AWS service, with the access key of a user unless another one is given."""
         # Clients are kept, because making one reads the whole model of its service. boto3 makes them in one thread only.
@@ -98,7 +107,7 @@ class Cloud(support.Cloud):
 
     def audit(self, after=0):
         """Every write that the API server has answered, in order, without the first `after` of them."""
-        return logs.read(self["audit_log"])[after:]
+        return logs.read(self["audit_log"])[self._description.get("audited_before", 0) + after :]
 
     def edit_config_map(self, change, path=CONFIG):
         """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it. It starts again when another client has written meanwhile."""
