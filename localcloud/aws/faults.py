@@ -23,7 +23,7 @@ class Fault:
     operation: str = "*"
     kind: str = "any"
     match: str = ""
-    who: str = ""
+    caller: str = ""
     count: int = 1
     after: int = 0
     before: bool = False
@@ -31,7 +31,7 @@ class Fault:
     code: str = ""
     message: str = ""
     status: int = 400
-    frozen: Any = field(default=None, repr=False)
+    stale_state: Any = field(default=None, repr=False)
     hits: int = 0
 
     def applies(self, call: Call) -> bool:
@@ -41,7 +41,7 @@ class Fault:
             and self.operation in ("*", call.operation)
             and self.kind in ("any", "read" if is_read(call.operation) else "write")
             and self.match in call.text
-            and self.who in f"{call.access_key} {call.agent}"
+            and self.caller in f"{call.access_key} {call.agent}"
         )
 
 
@@ -52,21 +52,21 @@ class Faults:
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldCall] = {}
 
-    def add(self, fields: dict[str, Any], frozen: Any = None) -> Fault:
+    def add(self, fields: dict[str, Any], stale_state: Any = None) -> Fault:
         """Set a fault; unknown fields and actions are refused with ValueError."""
         if fields.get("action") not in ACTIONS:
             raise ValueError(f"action: {fields.get('action')!r} is not one of {', '.join(ACTIONS)}")
         unknown = set(fields) - set(Fault.__dataclass_fields__) | {"id", "frozen", "hits"} & set(fields)
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
-        fault = Fault(id=next(self._ids), frozen=frozen, **fields)
+        fault = Fault(id=next(self._ids), stale_state=stale_state, **fields)
         with self._lock:
             self._faults.append(fault)
         return fault
 
-    def take(self, call: Call) -> Fault | None:
+    def next_fault(self, call: Call) -> Fault | None:
         """The fault that this call meets, if any; it is counted."""
         with self._lock:
             for fault in self._faults:
@@ -93,7 +93,7 @@ class Faults:
             return [{k: v for k, v in vars(fault).items() if k not in hidden} for fault in self._faults]
 
 
-class Held:
+class HeldCall:
     """A call whose answer is held back."""
 
     def __init__(self, call: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import botocore.session
 
 CREDENTIAL = re.compile(r"Credential=([^/,]+)/\d+/([^/]+)/([^/]+)/")
-SECRET_KEYS = {"userdata", "user-data"}
+USER_DATA_KEYS = {"userdata", "user-data"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Call:
     agent: str
 
     @property
-    def who(self) -> dict[str, str]:
+    def caller(self) -> dict[str, str]:
         """Who called, as far as that can be told."""
         return {"key": self.access_key, "agent": self.agent}
 
@@ -50,16 +50,16 @@ def read_call(environ: dict[str, Any], body: bytes) -> Call:
         flat = dict(parse_qsl(body.decode() or environ.get("QUERY_STRING", ""), keep_blank_values=True))
         operation = flat.pop("Action", "Unknown")
         flat.pop("Version", None)
-        params = nested(flat)
+        params = parse_query_params(flat)
     else:
         path, method = environ.get("PATH_INFO", "/"), environ.get("REQUEST_METHOD", "GET")
         # An ARN in a path has slashes of its own, which only the raw path tells from the others.
         operation = rest_operation(service, method, environ.get("RAW_URI", path).split("?")[0])
         params = {"path": path} | (json.loads(body) if body and body[:1] == b"{" else {})
-    return Call(service, operation, redacted(params), key, agent)
+    return Call(service, operation, redact_user_data(params), key, agent)
 
 
-def nested(flat: dict[str, str]) -> Any:
+def parse_query_params(flat: dict[str, str]) -> Any:
     """Turn `Tags.member.1.Key=x` into nested dictionaries and lists."""
     tree: dict[str, Any] = {}
     for key, value in flat.items():
@@ -69,26 +69,26 @@ def nested(flat: dict[str, str]) -> Any:
             child = node.setdefault(part, {})
             node = child if isinstance(child, dict) else node.setdefault(part + ".", {})
         node[parts[-1]] = value
-    return lists(tree)
+    return numbered_to_lists(tree)
 
 
-def lists(tree: Any) -> Any:
+def numbered_to_lists(tree: Any) -> Any:
     """Replace dictionaries whose keys are numbers by lists."""
     if not isinstance(tree, dict):
         return tree
     if tree and all(key.isdigit() for key in tree):
-        return [lists(tree[key]) for key in sorted(tree, key=int)]
-    return {key: lists(value) for key, value in tree.items()}
+        return [numbered_to_lists(tree[key]) for key in sorted(tree, key=int)]
+    return {key: numbered_to_lists(value) for key, value in tree.items()}
 
 
-def redacted(params: Any) -> Any:
+def redact_user_data(params: Any) -> Any:
     """Replace user data by its size and hash."""
     if isinstance(params, list):
-        return [redacted(item) for item in params]
+        return [redact_user_data(item) for item in params]
     if not isinstance(params, dict):
         return params
     return {
-        key: fingerprint(value) if key.lower() in SECRET_KEYS and isinstance(value, str) else redacted(value)
+        key: fingerprint(value) if key.lower() in USER_DATA_KEYS and isinstance(value, str) else redact_user_data(value)
         for key, value in params.items()
     }
 

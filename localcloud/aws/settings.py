@@ -33,7 +33,7 @@ class Delays:
     """How long an update of the cluster takes."""
     nodegroup: float
     """From a call on a managed node group to what EKS does about it."""
-    patience: float
+    node_join_timeout: float
     """How long EKS waits for the nodes of a managed node group."""
     drain: float
     """How long EKS tries to evict the pods of a node."""
@@ -59,7 +59,7 @@ SHORT = Delays(
     access=0.5,
     update=1.0,
     nodegroup=0.5,
-    patience=45.0,
+    node_join_timeout=45.0,
     drain=30.0,
     cordoned=0.3,
     profile=1.0,
@@ -78,7 +78,7 @@ REALISTIC = Delays(
     access=5.0,
     update=120.0,
     nodegroup=20.0,
-    patience=900.0,
+    node_join_timeout=900.0,
     drain=900.0,
     cordoned=60.0,
     profile=60.0,

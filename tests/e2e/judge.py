@@ -35,7 +35,7 @@ def of_group(events, group):
 
 def by_controller(event):
     """Whether a call was the controller's own."""
-    return event["kind"] == "call" and event["who"]["key"] == "controller"
+    return event["kind"] == "call" and event["caller"]["key"] == "controller"
 
 
 def writes(events, group, after=0):

@@ -334,7 +334,7 @@ def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_th
 
     def killed_after(operation, act):
         nonlocal controller
-        cloud.control("POST", "faults", action="hold", operation=operation, who="controller", count=1)
+        cloud.control("POST", "faults", action="hold", operation=operation, caller="controller", count=1)
         group = act()
         eventually(lambda: cloud.control("GET", "held"), WAIT, f"the held {operation}")
         controller.kill()

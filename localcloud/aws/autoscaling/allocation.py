@@ -19,7 +19,7 @@ MEMORY_SHARE = 0.1
 """A GiB of memory costs as much as this share of a vCPU."""
 
 
-def kinds(group: Group) -> list[str]:
+def override_instance_types(group: Group) -> list[str]:
     """The instance types of the policy's overrides, without repetition; none means the template's own."""
     return list(dict.fromkeys(o["InstanceType"] for o in group.overrides if o.get("InstanceType")))
 
@@ -53,10 +53,10 @@ def on_demand(group: Group, members: Iterable[Member]) -> int:
 
 def next_is_spot(group: Group) -> bool:
     """Whether the next instance of a mixed group is to be a Spot Instance: the On-Demand part comes first."""
-    return on_demand(group, group.counted()) >= on_demand_target(group)
+    return on_demand(group, group.counted_members()) >= on_demand_target(group)
 
 
-def leaves_first(group: Group, members: list[Member]) -> bool | None:
+def scale_in_spot_first(group: Group, members: list[Member]) -> bool | None:
     """Whether Spot Instances are to leave first, or On-Demand ones; None when the group does not care."""
     if group.policy is None:
         return None
@@ -64,34 +64,34 @@ def leaves_first(group: Group, members: list[Member]) -> bool | None:
     return have < target or not any(not m.spot and have - weight_of(group, m) >= target for m in members)
 
 
-def unfit(group: Group) -> bool:
+def purchase_options_unbalanced(group: Group) -> bool:
     """Whether a member has a purchase option that the policy wants less of."""
-    members = group.counted()
+    members = group.counted_members()
     if group.policy is None or not members:
         return False
     if on_demand(group, members) < on_demand_target(group):
         return any(member.spot for member in members)
-    return not leaves_first(group, members)
+    return not scale_in_spot_first(group, members)
 
 
-def price(kind: str) -> float:
+def relative_price(instance_type: str) -> float:
     """A price that grows with the type's size."""
-    facts = INSTANCE_TYPES.get(kind)
+    facts = INSTANCE_TYPES.get(instance_type)
     return facts["VCpuInfo"]["DefaultVCpus"] + MEMORY_SHARE * facts["MemoryInfo"]["SizeInMiB"] / GIB if facts else float("inf")
 
 
-def choices(group: Group, spot: bool, zone: str) -> list[str]:
+def instance_type_order(group: Group, spot: bool, zone: str) -> list[str]:
     """The types to try in a zone, the preferred one first."""
-    listed, known = kinds(group), weights(group)
+    listed, known = override_instance_types(group), weights(group)
     strategy = group.distribution["SpotAllocationStrategy" if spot else "OnDemandAllocationStrategy"]
     if strategy in ("prioritized", "capacity-optimized-prioritized"):
         return listed
-    cheap = sorted(listed, key=lambda kind: (price(kind) / known.get(kind, 1), kind))
+    by_price = sorted(listed, key=lambda instance_type: (relative_price(instance_type) / known.get(instance_type, 1), instance_type))
     if not spot:
-        return cheap
-    running = Counter(m.instance_type for m in group.counted() if m.spot and m.zone == zone)
+        return by_price
+    running = Counter(m.instance_type for m in group.counted_members() if m.spot and m.zone == zone)
     if strategy == "lowest-price":
         pools = group.distribution["SpotInstancePools"]
-        return sorted(cheap[:pools], key=lambda kind: running[kind]) + cheap[pools:]
-    order = cheap if strategy == "price-capacity-optimized" else listed
-    return sorted(order, key=lambda kind: running[kind])
+        return sorted(by_price[:pools], key=lambda instance_type: running[instance_type]) + by_price[pools:]
+    order = by_price if strategy == "price-capacity-optimized" else listed
+    return sorted(order, key=lambda instance_type: running[instance_type])

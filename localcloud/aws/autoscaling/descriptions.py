@@ -6,9 +6,9 @@ import base64
 import binascii
 from typing import Any
 
-from localcloud.aws.errors import Refused, invalid
 from localcloud.aws.autoscaling.model import Group, Hook, Member
-from localcloud.aws.ec2.launch_templates import matches
+from localcloud.aws.ec2.filters import matches
+from localcloud.aws.errors import AwsError, validation_error
 
 GLOBAL_TIMEOUT = 172800
 
@@ -103,7 +103,7 @@ def tag_matches(tag: dict[str, Any], name: str, values: list[str]) -> bool:
             return matches(tag["Value"], values)
         case "propagate-at-launch":
             return str(tag["PropagateAtLaunch"]).lower() in [value.lower() for value in values]
-    raise invalid(f"Filter type {name} is not correct. Allowed Filter types are: auto-scaling-group key value propagate-at-launch")
+    raise validation_error(f"Filter type {name} is not correct. Allowed Filter types are: auto-scaling-group key value propagate-at-launch")
 
 
 def group_matches(group: Group, name: str, values: list[str]) -> bool:
@@ -114,19 +114,19 @@ def group_matches(group: Group, name: str, values: list[str]) -> bool:
         return any(matches(tag["Value"], values) for tag in group.tags.values())
     if name.startswith("tag:"):
         return name[4:] in group.tags and matches(group.tags[name[4:]]["Value"], values)
-    raise invalid(f"Invalid filter: {name}")
+    raise validation_error(f"Invalid filter: {name}")
 
 
 def page(items: list[Any], token: str | None, size: int | None, default: int = 50, limit: int = 100) -> tuple[list[Any], str | None]:
     """Cut one page; more than the limit is a ValidationError, as is a token from nowhere."""
     if size is not None and not 1 <= size <= limit:
-        raise invalid(
+        raise validation_error(
             f"1 validation error detected: Value '{size}' at 'maxRecords' failed to satisfy constraint: "
             f"Member must have value less than or equal to {limit}"
         )
     try:
         start = int(base64.b64decode(token)) if token else 0
     except (ValueError, binascii.Error):
-        raise Refused("InvalidNextToken", "The token is invalid.") from None
+        raise AwsError("InvalidNextToken", "The token is invalid.") from None
     end = start + (size or default)
     return items[start:end], base64.b64encode(str(end).encode()).decode() if end < len(items) else None

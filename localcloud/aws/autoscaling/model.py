@@ -1,4 +1,4 @@
-"""What a scaling group is made of; no behaviour beyond questions about itself."""
+"""What a scaling group is made of; no behavior beyond questions about itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METRICS = tuple(
 )
 LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
-GONE_OR_GOING = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated")
+TERMINATING_STATES = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated")
 STANDBY = ("EnteringStandby", "Standby")
 
 
@@ -52,12 +52,12 @@ class Hook:
 
 
 @dataclass
-class Waiting:
+class LifecycleAction:
     """An instance waits for one lifecycle hook."""
 
     hook: Hook
     token: str
-    beats: int = 0
+    heartbeats: int = 0
 
 
 @dataclass
@@ -73,8 +73,8 @@ class Member:
     state: str = "Pending"
     health: str = "Healthy"
     protected: bool = False
-    waiting: Waiting | None = None
-    hooks_left: list[Hook] = field(default_factory=list)
+    lifecycle_action: LifecycleAction | None = None
+    pending_hooks: list[Hook] = field(default_factory=list)
     activity: dict[str, Any] | None = None
     configuration: str | None = None
     spot: bool = False
@@ -93,7 +93,7 @@ class Member:
     @property
     def counts(self) -> bool:
         """Whether it counts towards the desired capacity."""
-        return self.state not in GONE_OR_GOING + STANDBY
+        return self.state not in TERMINATING_STATES + STANDBY
 
 
 @dataclass
@@ -153,11 +153,11 @@ class Group:
     activities: list[dict[str, Any]] = field(default_factory=list)
     refreshes: list[Refresh] = field(default_factory=list)
     deleting: bool = False
-    relaunch_due: bool = False
-    surplus: str | None = None
+    launch_backoff: bool = False
+    rebalance_instance: str | None = None
 
     @property
-    def pin(self) -> dict[str, str]:
+    def template_specification(self) -> dict[str, str]:
         """The specification of its launch template, by id."""
         specification = self.policy["LaunchTemplate"]["LaunchTemplateSpecification"] if self.policy else self.template
         return {key: value for key, value in specification.items() if key != "LaunchTemplateName"}
@@ -172,17 +172,17 @@ class Group:
         """The instances distribution of its mixed instances policy."""
         return self.policy["InstancesDistribution"] if self.policy else {}
 
-    def counted(self) -> list[Member]:
+    def counted_members(self) -> list[Member]:
         """The members that count towards the desired capacity, oldest first."""
         return [member for member in self.members.values() if member.counts]
 
-    def everyone(self) -> list[Member]:
+    def all_instances(self) -> list[Member]:
         """The members and the instances of the warm pool."""
         return [*self.members.values(), *self.warm.values()]
 
     def per_zone(self, warm: bool = False) -> Counter[str]:
         """How many members count in each zone, or how many instances the warm pool has there."""
-        counts = Counter(m.zone for m in (self.warm.values() if warm else self.counted()) if m.phase not in GONE_OR_GOING)
+        counts = Counter(m.zone for m in (self.warm.values() if warm else self.counted_members()) if m.phase not in TERMINATING_STATES)
         return Counter({zone: counts[zone] for zone in sorted({*self.zones, *counts})})
 
     def hooks_for(self, transition: str) -> list[Hook]:

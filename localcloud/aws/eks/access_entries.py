@@ -12,23 +12,23 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from localcloud.aws.nodes import authenticator as auth
 from localcloud.aws.eks.access_entry_validation import ARN
+from localcloud.aws.nodes import authenticator
 
 NODES = ["system:nodes"]
 IDENTITIES = {
-    "EC2_LINUX": (auth.USERNAME, NODES),
-    "EC2_WINDOWS": (auth.USERNAME, [auth.WINDOWS_GROUP, *NODES]),
-    "FARGATE_LINUX": (auth.FARGATE_USERNAME, ["system:node-proxier", *NODES]),
-    "HYBRID_LINUX": (auth.FARGATE_USERNAME, NODES),
-    "EC2": (auth.USERNAME, NODES),
-    "HYPERPOD_LINUX": (auth.FARGATE_USERNAME, NODES),
+    "EC2_LINUX": (authenticator.USERNAME, NODES),
+    "EC2_WINDOWS": (authenticator.USERNAME, [authenticator.WINDOWS_GROUP, *NODES]),
+    "FARGATE_LINUX": (authenticator.FARGATE_USERNAME, ["system:node-proxier", *NODES]),
+    "HYBRID_LINUX": (authenticator.FARGATE_USERNAME, NODES),
+    "EC2": (authenticator.USERNAME, NODES),
+    "HYPERPOD_LINUX": (authenticator.FARGATE_USERNAME, NODES),
 }
 """The user name and the groups that EKS itself gives to each type but STANDARD."""
 
 
 @dataclass
-class Entry:
+class AccessEntry:
     """One access entry. `principal_id` is that of the role or user at the time; one made anew is somebody else."""
 
     arn: str
@@ -59,28 +59,28 @@ class Entry:
         }
 
 
-class Access:
+class AccessEntries:
     """The access entries of the cluster by principal, and those that its API server knows by now."""
 
-    def __init__(self, world: Any) -> None:
-        self.world = world
-        self.entries: dict[str, Entry] = {}
-        self.effective: dict[str, Entry] = {}
-        self.owners: list[Callable[[], Iterable[tuple[Any, str]]]] = []
+    def __init__(self, simulator: Any) -> None:
+        self.simulator = simulator
+        self.entries: dict[str, AccessEntry] = {}
+        self.effective: dict[str, AccessEntry] = {}
+        self.role_sources: list[Callable[[], Iterable[tuple[Any, str]]]] = []
         """Who has roles that EKS lets in by itself: each gives its roles, with the type of their entries."""
 
-    def own_roles(self) -> list[tuple[Any, str]]:
+    def managed_roles(self) -> list[tuple[Any, str]]:
         """The roles of managed node groups and Fargate profiles."""
-        return [pair for owner in self.owners for pair in owner()]
+        return [pair for owner in self.role_sources for pair in owner()]
 
-    def add(self, principal: str, principal_id: str, kind: str, request: dict[str, Any]) -> Entry:
+    def add(self, principal: str, principal_id: str, kind: str, request: dict[str, Any]) -> AccessEntry:
         """Make an entry; what the call does not say EKS sets itself."""
-        settings = self.world.settings
-        _, what, name = ARN.fullmatch(principal).groups()
-        username, groups = IDENTITIES.get(kind) or (default_username(principal, what, name), [])
-        entry = Entry(
+        settings = self.simulator.settings
+        _, principal_type, name = ARN.fullmatch(principal).groups()
+        username, groups = IDENTITIES.get(kind) or (default_username(principal, principal_type, name), [])
+        entry = AccessEntry(
             arn=f"arn:aws:eks:{settings.region}:{settings.account}:access-entry/{settings.cluster_name}/"
-            f"{what}/{settings.account}/{name}/{uuid4()}",
+            f"{principal_type}/{settings.account}/{name}/{uuid4()}",
             cluster=settings.cluster_name,
             principal=principal,
             principal_id=principal_id,
@@ -91,19 +91,19 @@ class Access:
             request=request,
         )
         self.entries[principal] = entry
-        self.changed(principal)
+        self.on_change(principal)
         return entry
 
     def remove(self, principal: str) -> None:
         """Forget an entry."""
         del self.entries[principal]
-        self.changed(principal)
+        self.on_change(principal)
 
-    def changed(self, principal: str) -> None:
+    def on_change(self, principal: str) -> None:
         """Log an entry's change, and let the API server know of it a while later."""
         entry = self.entries.get(principal)
-        self.world.log.state("access-entry", principal, state="present" if entry else "gone", type=entry.type if entry else None)
-        self.world.timers.after(self.world.settings.delays.access, lambda: self.take_effect(principal))
+        self.simulator.log.state("access-entry", principal, state="present" if entry else "gone", type=entry.type if entry else None)
+        self.simulator.timers.after(self.simulator.settings.delays.access, lambda: self.take_effect(principal))
 
     def take_effect(self, principal: str) -> None:
         """The API server learns what the entry of a principal is now."""
@@ -112,26 +112,26 @@ class Access:
             self.effective[principal] = entry
         else:
             self.effective.pop(principal, None)
-        self.world.kubelets.judge()
+        self.simulator.kubelets.reevaluate_authorization()
 
-    def of_role(self, role: Any) -> Entry | None:
+    def effective_entry(self, role: Any) -> AccessEntry | None:
         """The entry by which the API server knows this very role."""
         entry = self.effective.get(role.arn)
         return entry if entry and entry.principal_id == role.id else None
 
-    def admit(self, role: Any, kind: str) -> None:
+    def authorize_role(self, role: Any, kind: str) -> None:
         """What EKS does by itself for a role of a managed node group or a Fargate profile: an entry of that type, or one in aws-auth."""
-        if self.world.authentication_mode != "CONFIG_MAP":
+        if self.simulator.authentication_mode != "CONFIG_MAP":
             if role.arn not in self.entries:
                 self.add(role.arn, role.id, kind, {})
-        elif self.world.kubelets.kube:
-            kubelets, entry = self.world.kubelets, auth.entry(role.arn, kind)
-            kubelets.worker.after(0, lambda: kubelets.kube.add_to_auth(entry))
+        elif self.simulator.kubelets.kube:
+            kubelets, entry = self.simulator.kubelets, authenticator.aws_auth_entry(role.arn, kind)
+            kubelets.worker.after(0, lambda: kubelets.kube.add_aws_auth_entry(entry))
 
 
-def default_username(principal: str, what: str, name: str) -> str:
+def default_username(principal: str, principal_type: str, name: str) -> str:
     """The user name that EKS gives to a principal of type STANDARD: of a role that of its sessions, without its path."""
-    if what == "user":
+    if principal_type == "user":
         return principal
     prefix = principal.partition(":role/")[0].replace(":iam:", ":sts:")
     return f"{prefix}:assumed-role/{name}/{{{{SessionName}}}}"

@@ -1,5 +1,5 @@
 """Why user data makes no node."""
 
 
-class Unusable(Exception):
+class InvalidUserData(Exception):
     """The node's software would refuse this user data, for this reason."""

@@ -1,7 +1,7 @@
 """Fixtures for the simulator's own tests: a simulator of its own per session, AWS clients, and a finished account.
 
-Tests marked `mended` check behaviour that plain moto lacks or gets wrong: with LOCAL_AWS_UNMENDED=1 they run
-against plain moto and must fail there, which test_unmended.py checks for all of them at once.
+Tests marked `patched` check behavior that plain moto lacks or gets wrong: with LOCAL_AWS_PLAIN_MOTO=1 they run
+against plain moto and must fail there, which test_unpatched_moto.py checks for all of them at once.
 """
 
 import base64
@@ -19,20 +19,12 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from localcloud.tests.aws.nodes.site import Site
-from localcloud.tests.aws.support import (
-    NUMBERS,
-    REPOSITORY,
-    TRUST,
-    UNMENDED,
-    Control,
-    Groups,
-    until,
-)
+from localcloud.tests.aws.support import NUMBERS, PLAIN_MOTO, REPOSITORY, TRUST, Control, Groups, wait_until
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "mended: fails on unmended moto")
-    config.addinivalue_line("markers", "moto_too: within a file of mended behaviour, one that plain moto has as well")
+    config.addinivalue_line("markers", "patched: fails on unpatched moto")
+    config.addinivalue_line("markers", "same_in_moto: a test in a file of patched behavior that passes on unpatched moto too")
 
 
 @pytest.fixture(scope="session")
@@ -46,12 +38,12 @@ def simulator(tmp_path_factory):
         "--state",
         str(state),
         "--delays",
-        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,patience=3,cordoned=0.1,profile=0.5,profile_gone=0.3",
+        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,node_join_timeout=3,cordoned=0.1,profile=0.5,profile_gone=0.3",
     ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, env=environment) as process:
         try:
-            until(lambda: (state / "aws.json").exists() or process.poll() is not None, "the simulator's start", 60)
+            wait_until(lambda: (state / "aws.json").exists() or process.poll() is not None, "the simulator's start", 60)
             yield SimpleNamespace(**json.loads((state / "aws.json").read_text()))
         finally:
             process.kill()
@@ -78,7 +70,7 @@ def control(simulator):
     """The control endpoint; its faults are gone after the test."""
     endpoint = Control(simulator.control)
     yield endpoint
-    if not UNMENDED:
+    if not PLAIN_MOTO:
         endpoint.post("release")
         endpoint.delete("faults")
 

@@ -15,11 +15,11 @@ TRUST = json.dumps(
     {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
 )
 NUMBERS = itertools.count(1)
-UNMENDED = bool(os.environ.get("LOCAL_AWS_UNMENDED"))
-PATIENCE = 1.0 if UNMENDED else 20.0
+PLAIN_MOTO = bool(os.environ.get("LOCAL_AWS_PLAIN_MOTO"))
+TIMEOUT = 1.0 if PLAIN_MOTO else 20.0
 
 
-def until(check, what, seconds=PATIENCE):
+def wait_until(check, what, seconds=TIMEOUT):
     """Wait until `check` gives something true, and return it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -30,7 +30,7 @@ def until(check, what, seconds=PATIENCE):
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
-def refusal(function, **parameters):
+def client_error(function, **parameters):
     """The error code and message that a call is refused with."""
     with pytest.raises(ClientError) as caught:
         function(**parameters)
@@ -97,7 +97,7 @@ class Groups:
 
     def settle(self, name, size):
         """Wait until exactly so many instances are left and in service; return their ids."""
-        until(lambda: self.states(name) == ["InService"] * size, f"{size} instances of {name} in service")
+        wait_until(lambda: self.states(name) == ["InService"] * size, f"{size} instances of {name} in service")
         return [i["InstanceId"] for i in self.show(name)["Instances"]]
 
     def activities(self, name):

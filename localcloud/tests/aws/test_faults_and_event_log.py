@@ -11,9 +11,9 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
-from localcloud.tests.aws.support import TRUST, events, refusal, until
+from localcloud.tests.aws.support import TRUST, client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_each_service_refuses_in_its_own_words(aws, control, service, call, code
     """The "Common Errors" page of each service's API reference; EC2: "Error codes for the Amazon EC2 API"."""
     for action, code in zip(("throttle", "error5xx", "deny"), codes, strict=True):
         control.post("faults", service=service, action=action)
-        assert refusal(getattr(getattr(aws, service), call))[0] == code
+        assert client_error(getattr(getattr(aws, service), call))[0] == code
         getattr(getattr(aws, service), call)()
 
 
@@ -52,9 +52,9 @@ def test_a_fault_hits_the_wanted_calls_only(aws, control, name):
 
 def test_a_fault_can_be_meant_for_one_client(aws, control, name):
     """By the access key or the user agent of the caller."""
-    control.post("faults", action="deny", operation="CreateRole", match=name, who="somebody-else")
-    control.post("faults", action="throttle", operation="CreateRole", match=name, who="Boto3")
-    assert refusal(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "Throttling"
+    control.post("faults", action="deny", operation="CreateRole", match=name, caller="somebody-else")
+    control.post("faults", action="throttle", operation="CreateRole", match=name, caller="Boto3")
+    assert client_error(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "Throttling"
 
 
 def test_a_lost_answer_leaves_the_deed_done(aws, control, name):
@@ -76,7 +76,7 @@ def test_a_held_call_waits_until_it_is_released(aws, control, name):
         control.post("faults", action="hold", operation="CreateRole", match=role, before=before)
         thread = threading.Thread(target=aws.iam.create_role, kwargs={"RoleName": role, "AssumeRolePolicyDocument": TRUST})
         thread.start()
-        held = until(lambda: control.get("held"), "the held call")
+        held = wait_until(lambda: control.get("held"), "the held call")
         assert next(iter(held.values()))["operation"] == "CreateRole"
         there = any(r["RoleName"] == role for r in aws.iam.list_roles(MaxItems=1000)["Roles"])
         assert there is not before
@@ -107,7 +107,7 @@ def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, s
     seq = control.post("reset-log")["seq"]
     name = groups.make(1)
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data)
-    refusal(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name))
+    client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name))
     counts = control.get("calls")
     assert counts["writes"] == {"autoscaling:CreateAutoScalingGroup": 2, "ec2:CreateLaunchTemplateVersion": 1}
     lines = [line for line in events(simulator.aws_log) if line["seq"] > seq]

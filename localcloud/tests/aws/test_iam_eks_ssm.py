@@ -5,21 +5,21 @@ import json
 
 import pytest
 
-from localcloud.tests.aws.support import TRUST, refusal
+from localcloud.tests.aws.support import TRUST, client_error
 
 POLICY = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_aws_managed_policies_are_there_and_know_their_roles(aws, name):
     """AWS Managed Policy Reference, AmazonEKSWorkerNodePolicy; IAM API Reference, ListEntitiesForPolicy."""
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     aws.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
     roles = aws.iam.list_entities_for_policy(PolicyArn=POLICY, EntityFilter="Role", MaxItems=1000)["PolicyRoles"]
     assert name in [role["RoleName"] for role in roles]
-    assert refusal(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
+    assert client_error(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
     aws.iam.detach_role_policy(RoleName=name, PolicyArn=POLICY)
-    assert refusal(aws.iam.detach_role_policy, RoleName=name, PolicyArn=POLICY)[0] == "NoSuchEntity"
+    assert client_error(aws.iam.detach_role_policy, RoleName=name, PolicyArn=POLICY)[0] == "NoSuchEntity"
     aws.iam.delete_role(RoleName=name)
 
 
@@ -28,24 +28,24 @@ def test_what_is_taken_missing_or_in_use_has_its_own_codes(aws, name):
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     aws.iam.create_instance_profile(InstanceProfileName=name)
     aws.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
-    assert refusal(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "EntityAlreadyExists"
-    assert refusal(aws.iam.create_instance_profile, InstanceProfileName=name)[0] == "EntityAlreadyExists"
-    assert refusal(aws.iam.add_role_to_instance_profile, InstanceProfileName=name, RoleName=name)[0] == "LimitExceeded"
-    assert refusal(aws.iam.delete_instance_profile, InstanceProfileName=name)[0] == "DeleteConflict"
-    assert refusal(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
-    assert refusal(aws.iam.get_role, RoleName="no-such")[0] == "NoSuchEntity"
-    assert refusal(aws.iam.attach_role_policy, RoleName=name, PolicyArn="arn:aws:iam::aws:policy/NoSuch")[0] == "NoSuchEntity"
+    assert client_error(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "EntityAlreadyExists"
+    assert client_error(aws.iam.create_instance_profile, InstanceProfileName=name)[0] == "EntityAlreadyExists"
+    assert client_error(aws.iam.add_role_to_instance_profile, InstanceProfileName=name, RoleName=name)[0] == "LimitExceeded"
+    assert client_error(aws.iam.delete_instance_profile, InstanceProfileName=name)[0] == "DeleteConflict"
+    assert client_error(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
+    assert client_error(aws.iam.get_role, RoleName="no-such")[0] == "NoSuchEntity"
+    assert client_error(aws.iam.attach_role_policy, RoleName=name, PolicyArn="arn:aws:iam::aws:policy/NoSuch")[0] == "NoSuchEntity"
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_a_role_that_is_not_in_a_profile_cannot_be_removed_from_it(aws, name):
     """IAM API Reference, RemoveRoleFromInstanceProfile, Errors: NoSuchEntity."""
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     aws.iam.create_instance_profile(InstanceProfileName=name)
-    assert refusal(aws.iam.remove_role_from_instance_profile, InstanceProfileName=name, RoleName=name)[0] == "NoSuchEntity"
+    assert client_error(aws.iam.remove_role_from_instance_profile, InstanceProfileName=name, RoleName=name)[0] == "NoSuchEntity"
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_instance_profiles_are_listed_in_pages_without_their_tags(aws, name):
     """IAM API Reference, ListInstanceProfiles, MaxItems and Marker: a listing returns no tags."""
     for i in range(3):
@@ -61,7 +61,7 @@ def test_instance_profiles_are_listed_in_pages_without_their_tags(aws, name):
     assert aws.iam.get_instance_profile(InstanceProfileName=f"{name}-0")["InstanceProfile"]["Tags"] == [{"Key": "k", "Value": "v"}]
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -73,7 +73,7 @@ def test_instance_profiles_are_listed_in_pages_without_their_tags(aws, name):
 )
 def test_roles_that_iam_would_refuse_are_refused(aws, name, change, code):
     """IAM API Reference, CreateRole, Request Parameters and Errors; IAM User Guide, "Tags for IAM resources"."""
-    assert refusal(aws.iam.create_role, **{"RoleName": name, "AssumeRolePolicyDocument": TRUST} | change)[0] == code
+    assert client_error(aws.iam.create_role, **{"RoleName": name, "AssumeRolePolicyDocument": TRUST} | change)[0] == code
 
 
 def test_tags_of_roles_and_profiles_are_kept(aws, name):
@@ -86,7 +86,7 @@ def test_tags_of_roles_and_profiles_are_kept(aws, name):
     assert [t["Key"] for t in aws.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Tags"]] == ["c"]
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_the_cluster_tells_its_vpc_its_endpoint_and_how_it_authenticates(aws, simulator):
     """Amazon EKS API Reference, Cluster: endpoint, certificateAuthority, resourcesVpcConfig, kubernetesNetworkConfig, accessConfig."""
     cluster = aws.eks.describe_cluster(name=simulator.cluster_name)["cluster"]
@@ -96,10 +96,10 @@ def test_the_cluster_tells_its_vpc_its_endpoint_and_how_it_authenticates(aws, si
     assert cluster["kubernetesNetworkConfig"]["serviceIpv4Cidr"] == "10.96.0.0/16"
     assert cluster["accessConfig"]["authenticationMode"] == "CONFIG_MAP"
     assert base64.b64decode(cluster["certificateAuthority"]["data"])
-    assert refusal(aws.eks.describe_cluster, name="no-such")[0] == "ResourceNotFoundException"
+    assert client_error(aws.eks.describe_cluster, name="no-such")[0] == "ResourceNotFoundException"
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_the_cluster_can_be_upgraded_from_outside(aws, simulator, control):
     """Amazon EKS API Reference, DescribeCluster: version and accessConfig change with the cluster."""
     control.post("cluster", version="1.33", authentication_mode="API")
@@ -108,7 +108,7 @@ def test_the_cluster_can_be_upgraded_from_outside(aws, simulator, control):
     control.post("cluster", version=simulator.cluster_version, authentication_mode="CONFIG_MAP")
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 @pytest.mark.parametrize(
     ("parameter", "family"),
     [
@@ -129,17 +129,17 @@ def test_public_parameters_name_amis_of_the_right_architecture(aws, simulator, p
     assert image["Architecture"] == ("arm64" if family.endswith("arm64") else "x86_64")
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_amazon_linux_2_ends_with_kubernetes_1_32_and_missing_parameters_say_so(aws):
     """Amazon EKS User Guide, "EKS AL2 AMI deprecation"; Systems Manager API Reference, GetParameters, InvalidParameters."""
     there = "/aws/service/eks/optimized-ami/1.32/amazon-linux-2/recommended/image_id"
     gone = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2/recommended/image_id"
-    assert refusal(aws.ssm.get_parameter, Name=gone)[0] == "ParameterNotFound"
+    assert client_error(aws.ssm.get_parameter, Name=gone)[0] == "ParameterNotFound"
     answer = aws.ssm.get_parameters(Names=[there, gone])
     assert ([p["Name"] for p in answer["Parameters"]], answer["InvalidParameters"]) == ([there], [gone])
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_a_public_parameter_can_move_to_a_new_release(aws, simulator, control):
     """Systems Manager User Guide, "Discovering public parameters": their values change with each release."""
     name = f"/aws/service/bottlerocket/aws-k8s-{simulator.cluster_version}/x86_64/latest/image_id"
@@ -147,7 +147,7 @@ def test_a_public_parameter_can_move_to_a_new_release(aws, simulator, control):
     control.post("ssm", name=name, value=new)
     assert aws.ssm.get_parameter(Name=name)["Parameter"]["Value"] == new
     control.post("ssm", name=name, value=None)
-    assert refusal(aws.ssm.get_parameter, Name=name)[0] == "ParameterNotFound"
+    assert client_error(aws.ssm.get_parameter, Name=name)[0] == "ParameterNotFound"
     control.post("ssm", name=name, value=old)
 
 
@@ -156,4 +156,4 @@ def test_inline_policies_block_the_deletion_of_a_role(aws, name):
     document = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     aws.iam.put_role_policy(RoleName=name, PolicyName="mine", PolicyDocument=json.dumps(document))
-    assert refusal(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
+    assert client_error(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from localcloud.aws.timers import Timers
-from localcloud.aws.request import lists, nested, redacted
+from localcloud.aws.request import numbered_to_lists, parse_query_params, redact_user_data
 from localcloud.aws.settings import REALISTIC, SHORT, parse_delays
+from localcloud.aws.timers import Timers
 
 
 def test_delays_are_named_and_changed_one_by_one():
@@ -20,12 +20,12 @@ def test_delays_are_named_and_changed_one_by_one():
 
 def test_flat_parameters_become_nested_ones():
     flat = {"Tags.member.1.Key": "k", "Tags.member.2.Key": "l", "LaunchTemplateData.UserData": "secret", "Name": "n"}
-    assert nested(flat) == {"Tags": [{"Key": "k"}, {"Key": "l"}], "LaunchTemplateData": {"UserData": "secret"}, "Name": "n"}
-    assert lists({"2": "b", "1": "a", "10": "c"}) == ["a", "b", "c"]
+    assert parse_query_params(flat) == {"Tags": [{"Key": "k"}, {"Key": "l"}], "LaunchTemplateData": {"UserData": "secret"}, "Name": "n"}
+    assert numbered_to_lists({"2": "b", "1": "a", "10": "c"}) == ["a", "b", "c"]
 
 
 def test_user_data_never_shows():
-    shown = redacted({"LaunchTemplateData": [{"UserData": "c2VjcmV0"}]})
+    shown = redact_user_data({"LaunchTemplateData": [{"UserData": "c2VjcmV0"}]})
     assert "c2VjcmV0" not in str(shown)
     assert "8 characters" in str(shown)
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from localcloud.aws.errors import Refused
 from localcloud.aws.autoscaling.model import now
+from localcloud.aws.errors import AwsError
 
 
-def bad(message: str) -> Refused:
+def invalid_parameter(message: str) -> AwsError:
     """EKS's error for a wrong parameter."""
-    return Refused("InvalidParameterException", message)
+    return AwsError("InvalidParameterException", message)
 
 
 def issue(code: str, message: str, resources: list[str | None]) -> dict[str, Any]:
@@ -47,9 +47,9 @@ class NodeGroup:
     group: str | None = None
     template: str | None = None
     security_group: str | None = None
-    marks: dict[str, tuple[str, str]] = field(default_factory=dict)
+    template_releases: dict[str, tuple[str, str]] = field(default_factory=dict)
     surge: int = 0
-    planned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    injected_issues: dict[str, dict[str, Any]] = field(default_factory=dict)
     delays: dict[str, float] = field(default_factory=dict)
 
     @property

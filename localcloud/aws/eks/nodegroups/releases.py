@@ -12,7 +12,7 @@ from typing import Any
 from moto.ssm.models import ssm_backends
 
 from localcloud.aws.ec2.images import DATES
-from localcloud.aws.eks.nodegroups.model import bad
+from localcloud.aws.eks.nodegroups.model import invalid_parameter
 
 AMI_TYPES = {
     "AL2_x86_64": "amazonlinux2",
@@ -43,7 +43,7 @@ def minor(version: str) -> int:
     """The minor number of a Kubernetes version."""
     match = re.fullmatch(r"1\.(\d+)", version)
     if not match:
-        raise bad(f"Kubernetes version {version!r} is not valid")
+        raise invalid_parameter(f"Kubernetes version {version!r} is not valid")
     return int(match[1])
 
 
@@ -57,24 +57,24 @@ def architecture(ami_type: str) -> str:
     return "arm64" if AMI_TYPES[ami_type].endswith("arm64") else "x86_64"
 
 
-def releases(world: Any, ami_type: str, version: str) -> dict[str, str]:
+def releases(simulator: Any, ami_type: str, version: str) -> dict[str, str]:
     """The AMI of each release that EKS knows of an AMI type and Kubernetes version, the oldest first."""
     family = AMI_TYPES[ami_type]
     if family.startswith("amazonlinux2") and "2023" not in family and minor(version) > LAST_AL2:
-        raise bad(f"AMI Type {ami_type} is only supported for kubernetes versions 1.{LAST_AL2} or earlier")
+        raise invalid_parameter(f"AMI Type {ami_type} is only supported for kubernetes versions 1.{LAST_AL2} or earlier")
     if family.startswith("bottlerocket"):
         names = BOTTLEROCKET
     elif family == "windows":
         names = tuple(f"{version}-{date[:4]}.{date[4:6]}.{date[6:]}" for date in DATES)
     else:
         names = tuple(f"{version}.0-{date}" for date in DATES)
-    return dict(zip(names, world.amis[family], strict=True))
+    return dict(zip(names, simulator.amis[family], strict=True))
 
 
-def latest(world: Any, ami_type: str, version: str) -> str:
+def latest(simulator: Any, ami_type: str, version: str) -> str:
     """The release that EKS takes when none is given: the one whose AMI the public parameter recommends."""
-    known = releases(world, ami_type, version)
-    parameters = ssm_backends[world.settings.account][world.settings.region]._parameters
+    known = releases(simulator, ami_type, version)
+    parameters = ssm_backends[simulator.settings.account][simulator.settings.region]._parameters
     values = dict.get(parameters, parameter(ami_type, version))
     ami = values[-1].value if values else None
     return next((release for release, identifier in known.items() if identifier == ami), next(iter(known)))
@@ -94,19 +94,19 @@ def parameter(ami_type: str, version: str) -> str:
     return f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2{suffix}/recommended/image_id"
 
 
-def check_release(world: Any, ami_type: str, version: str, release: str | None) -> str:
+def check_release(simulator: Any, ami_type: str, version: str, release: str | None) -> str:
     """The wanted release, or the latest; EKS's error when it is none of this version."""
     if release is None:
-        return latest(world, ami_type, version)
-    if release not in releases(world, ami_type, version):
-        raise bad(f"Requested release version {release} is not valid for kubernetes version {version}.")
+        return latest(simulator, ami_type, version)
+    if release not in releases(simulator, ami_type, version):
+        raise invalid_parameter(f"Requested release version {release} is not valid for kubernetes version {version}.")
     return release
 
 
 
-def is_older(world: Any, ami_type: str, wanted: tuple[str, str], present: tuple[str, str]) -> bool:
+def is_older(simulator: Any, ami_type: str, wanted: tuple[str, str], present: tuple[str, str]) -> bool:
     """Whether one pair of Kubernetes version and release comes before another."""
     if minor(wanted[0]) != minor(present[0]):
         return minor(wanted[0]) < minor(present[0])
-    known = list(releases(world, ami_type, wanted[0]))
+    known = list(releases(simulator, ami_type, wanted[0]))
     return present[1] in known and known.index(wanted[1]) < known.index(present[1])

@@ -15,7 +15,7 @@ from localcloud.aws.eks.nodegroups.releases import AMI_TYPES
 
 EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 BOUNDARY = "//"
-PLAIN = """#!/bin/bash
+AL2_SCRIPT = """#!/bin/bash
 set -ex
 /etc/eks/bootstrap.sh {cluster} --kubelet-extra-args '{flags}' --b64-cluster-ca {ca} --apiserver-endpoint {endpoint}
 """
@@ -26,13 +26,13 @@ spec:
   kubelet:
     flags: {flags}
 """
-WINDOWS = """<powershell>
+WINDOWS_SCRIPT = """<powershell>
 [string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"
 & $EKSBootstrapScriptFile -EKSClusterName "{cluster}" -Base64ClusterCA "{ca}" -APIServerEndpoint "{endpoint}" `
   -KubeletExtraArgs "{flags}" 3>&1 4>&1 5>&1 6>&1
 </powershell>
 """
-BOTTLEROCKET = """[settings.kubernetes]
+BOTTLEROCKET_SETTINGS = """[settings.kubernetes]
 api-server = "{endpoint}"
 cluster-certificate = "{ca}"
 cluster-name = "{cluster}"
@@ -59,29 +59,29 @@ def kubernetes_taint(taint: dict[str, str]) -> dict[str, str]:
     return {"key": taint["key"], **value, "effect": EFFECTS[taint["effect"]]}
 
 
-def user_data(world: Any, group: NodeGroup, ami: str) -> str:
+def user_data(simulator: Any, group: NodeGroup, ami: str) -> str:
     """The user data, in base64 as a launch template has it."""
     family = AMI_TYPES[group.settings["amiType"]].removesuffix("-arm64")
     labels = group.settings["labels"] | eks_labels(group, ami)
     flags = ["--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items())]
     if group.settings["taints"]:
         flags.append("--register-with-taints=" + ",".join(map(taint_text, group.settings["taints"])))
-    facts = {
+    values = {
         "cluster": group.cluster,
-        "ca": world.ca_data,
-        "endpoint": world.endpoint,
-        "cidr": world.settings.service_cidr,
+        "ca": simulator.ca_data,
+        "endpoint": simulator.endpoint,
+        "cidr": simulator.settings.service_cidr,
         "flags": " ".join(flags),
     }
     match family:
         case "amazonlinux2":
-            text = mime("text/x-shellscript", PLAIN.format(**facts))
+            text = mime("text/x-shellscript", AL2_SCRIPT.format(**values))
         case "amazonlinux2023":
-            text = mime("application/node.eks.aws", NODE_CONFIG.format(**facts | {"flags": json.dumps(flags)}))
+            text = mime("application/node.eks.aws", NODE_CONFIG.format(**values | {"flags": json.dumps(flags)}))
         case "bottlerocket":
-            text = BOTTLEROCKET.format(**facts) + tables(group, labels)
+            text = BOTTLEROCKET_SETTINGS.format(**values) + bottlerocket_tables(group, labels)
         case _:
-            text = WINDOWS.format(**facts)
+            text = WINDOWS_SCRIPT.format(**values)
     return base64.b64encode(text.encode()).decode()
 
 
@@ -91,7 +91,7 @@ def mime(kind: str, body: str) -> str:
     return f'{head}Content-Type: {kind}; charset="us-ascii"\n\n{body}\n--{BOUNDARY}--\n'
 
 
-def tables(group: NodeGroup, labels: dict[str, str]) -> str:
+def bottlerocket_tables(group: NodeGroup, labels: dict[str, str]) -> str:
     """Labels and taints as Bottlerocket's settings have them."""
     lines = ["[settings.kubernetes.node-labels]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in labels.items())]
     by_key: dict[str, list[str]] = {}

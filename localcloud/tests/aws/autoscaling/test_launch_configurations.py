@@ -2,18 +2,18 @@
 
 import pytest
 
-from localcloud.tests.aws.support import UNMENDED, refusal
+from localcloud.tests.aws.support import PLAIN_MOTO, client_error
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.fixture
 def old_account(control):
     """An account that may still make launch configurations."""
-    if not UNMENDED:
+    if not PLAIN_MOTO:
         control.post("allow-launch-configurations", allowed=True)
     yield
-    if not UNMENDED:
+    if not PLAIN_MOTO:
         control.post("allow-launch-configurations", allowed=False)
 
 
@@ -47,7 +47,7 @@ def make(aws, groups, name, configuration, size=0, **more):
 
 def test_new_accounts_cannot_make_any(aws, configuration, name):
     """Amazon EC2 Auto Scaling User Guide, "Auto Scaling launch configurations": new accounts cannot create any."""
-    code, message = refusal(aws.autoscaling.create_launch_configuration, LaunchConfigurationName=name, **configuration)
+    code, message = client_error(aws.autoscaling.create_launch_configuration, LaunchConfigurationName=name, **configuration)
     assert code == "UnsupportedOperation"
     assert message.startswith("The Launch Configuration creation operation is not available in your account.")
 
@@ -60,10 +60,10 @@ def test_one_is_listed_as_it_was_made_and_names_are_taken_once(aws, old_account,
     wanted = configuration | {"UserData": "IyEvYmluL2Jhc2gK", "SpotPrice": "0.05", "InstanceMonitoring": {"Enabled": True}, "KeyName": ""}
     assert {key: shown.get(key) for key in wanted} == wanted
     assert shown["LaunchConfigurationARN"].endswith(f":launchConfigurationName/{name}")
-    code, message = refusal(create, LaunchConfigurationName=name, **configuration)
+    code, message = client_error(create, LaunchConfigurationName=name, **configuration)
     assert (code, name in message) == ("AlreadyExists", True)
     aws.autoscaling.delete_launch_configuration(LaunchConfigurationName=name)
-    code, message = refusal(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
+    code, message = client_error(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
     assert (code, message.startswith("Launch configuration name not found")) == ("ValidationError", True)
 
 
@@ -72,7 +72,7 @@ def test_what_could_not_launch_is_refused_at_once(aws, old_account, configuratio
     changes = ({"ImageId": "ami-00000000000000bad"}, {"KeyName": "no-such-key"}, {"SpotPrice": "cheap"})
     for change in changes:
         given = {"LaunchConfigurationName": name, **configuration, **change}
-        code, message = refusal(aws.autoscaling.create_launch_configuration, **given)
+        code, message = client_error(aws.autoscaling.create_launch_configuration, **given)
         assert (code, next(iter(change.values())) in message) == ("ValidationError", True)
 
 
@@ -86,7 +86,7 @@ def test_they_are_listed_in_pages(aws, old_account, configuration, name):
     rest = describe(LaunchConfigurationNames=names, MaxRecords=2, NextToken=first["NextToken"])
     listed = first["LaunchConfigurations"] + rest["LaunchConfigurations"]
     assert [c["LaunchConfigurationName"] for c in listed] == names
-    assert refusal(describe, MaxRecords=101)[0] == "ValidationError"
+    assert client_error(describe, MaxRecords=101)[0] == "ValidationError"
 
 
 def test_a_group_launches_from_it_and_keeps_it_from_being_deleted(aws, groups, old_account, configuration, name):
@@ -99,7 +99,7 @@ def test_a_group_launches_from_it_and_keeps_it_from_being_deleted(aws, groups, o
     launched = aws.ec2.describe_instances(InstanceIds=[instance["InstanceId"]])["Reservations"][0]["Instances"][0]
     assert (launched["ImageId"], launched["InstanceLifecycle"]) == (configuration["ImageId"], "spot")
     assert "aws:ec2launchtemplate:id" not in {tag["Key"] for tag in launched["Tags"]}
-    code, message = refusal(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
+    code, message = client_error(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
     assert (code, message) == (
         "ResourceInUse",
         f"Cannot delete launch configuration {name} because it is attached to AutoScalingGroup {group}",
@@ -108,7 +108,7 @@ def test_a_group_launches_from_it_and_keeps_it_from_being_deleted(aws, groups, o
 
 def test_a_group_of_an_unknown_one_is_refused(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LaunchConfigurationName; Common Errors, ValidationError."""
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **from_configuration(groups, name))
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **from_configuration(groups, name))
     assert (code, message.startswith("Launch configuration name not found")) == ("ValidationError", True)
 
 

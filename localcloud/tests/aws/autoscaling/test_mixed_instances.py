@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from localcloud.tests.aws.support import refusal, until
+from localcloud.tests.aws.support import client_error, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 TYPES = ("m5.large", "m5a.large", "c5.large")
 
 
@@ -67,7 +67,7 @@ def options(aws, groups, name):
 )
 def test_a_distribution_that_aws_would_refuse_is_refused(aws, groups, name, change, part):
     """Amazon EC2 Auto Scaling API Reference, InstancesDistribution."""
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **parameters(groups, name, *TYPES, **change))
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **parameters(groups, name, *TYPES, **change))
     assert (code, part in message) == ("ValidationError", True), message
 
 
@@ -84,18 +84,18 @@ def test_overrides_that_aws_would_refuse_are_refused(aws, groups, name, override
     """Amazon EC2 Auto Scaling API Reference, LaunchTemplateOverrides: InstanceType and WeightedCapacity."""
     given = parameters(groups, name)
     given["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"] = overrides
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **given)
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **given)
     assert (code, part in message) == ("ValidationError", True), message
 
 
 def test_a_group_launches_from_one_kind_of_source_only(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup and UpdateAutoScalingGroup: LaunchTemplate, MixedInstancesPolicy."""
     mixed = policy(groups.template, *TYPES)
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, MixedInstancesPolicy=mixed))
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, MixedInstancesPolicy=mixed))
     assert (code, message.startswith("Valid requests must contain either LaunchTemplate")) == ("ValidationError", True)
     given = parameters(groups, name)
     del given["MixedInstancesPolicy"]
-    assert refusal(aws.autoscaling.create_auto_scaling_group, **given)[0] == "ValidationError"
+    assert client_error(aws.autoscaling.create_auto_scaling_group, **given)[0] == "ValidationError"
     group = groups.make()
     aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
     shown = groups.show(group)
@@ -182,7 +182,7 @@ def test_new_weights_must_cover_what_runs_and_change_how_much_it_counts(aws, gro
     group = groups.make(2, MaxSize=8)
     update = aws.autoscaling.update_auto_scaling_group
     mixed = policy(groups.template, "m5.xlarge", weights={"m5.xlarge": 4})
-    code, message = refusal(update, AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
+    code, message = client_error(update, AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
     assert (code, "m5.large" in message) == ("ValidationError", True)
     before = groups.settle(group, 2)
     mixed = policy(groups.template, "m5.xlarge", "m5.large", weights={"m5.xlarge": 4, "m5.large": 2})
@@ -196,7 +196,7 @@ def test_a_policy_that_wants_other_purchase_options_replaces_instances_gradually
     group = groups.make(2, MaxSize=3)
     mixed = policy(groups.template, "m5.large", "m5a.large", OnDemandPercentageAboveBaseCapacity=50)
     aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
-    until(lambda: len(groups.show(group)["Instances"]) == 3, "a third instance before one goes")
+    wait_until(lambda: len(groups.show(group)["Instances"]) == 3, "a third instance before one goes")
     groups.settle(group, 2)
     assert options(aws, groups, group) == {"on-demand": 1, "spot": 1}
 
@@ -207,7 +207,7 @@ def test_a_template_that_requests_spot_cannot_be_mixed(aws, groups, data, name):
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | market)
     given = parameters(groups, name, *TYPES)
     given["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]["Version"] = "2"
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **given)
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **given)
     assert (code, message.startswith("Incompatible launch template: You cannot use")) == ("ValidationError", True)
 
 
@@ -231,5 +231,5 @@ def test_market_options_that_a_group_cannot_use_are_refused(aws, groups, data, n
     """Amazon EC2 API Reference, InstanceMarketOptionsRequest; Auto Scaling User Guide: "a one-time request with no end date"."""
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | {"InstanceMarketOptions": market})
     given = groups.parameters(name, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "2"})
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **given)
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **given)
     assert (code, part in message) == ("ValidationError", True), message

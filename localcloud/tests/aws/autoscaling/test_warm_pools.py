@@ -2,9 +2,9 @@
 
 import pytest
 
-from localcloud.tests.aws.support import events, refusal, until
+from localcloud.tests.aws.support import client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 def pool(aws, group, **more):
@@ -15,7 +15,7 @@ def pool(aws, group, **more):
 
 def rest(aws, group, count, state="Warmed:Stopped"):
     """Wait until exactly so many instances rest in the pool; their ids."""
-    until(lambda: [i["LifecycleState"] for i in pool(aws, group)[1]] == [state] * count, f"{count} warmed instances of {group}")
+    wait_until(lambda: [i["LifecycleState"] for i in pool(aws, group)[1]] == [state] * count, f"{count} warmed instances of {group}")
     return [i["InstanceId"] for i in pool(aws, group)[1]]
 
 
@@ -82,7 +82,7 @@ def test_a_pool_refills_and_a_replacement_comes_from_it(aws, groups):
     group = warm(aws, groups, MinSize=1, MaxGroupPreparedCapacity=0)
     (warmed,), (old,) = rest(aws, group, 1), groups.settle(group, 1)
     aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=old, ShouldDecrementDesiredCapacity=False)
-    until(lambda: [i["InstanceId"] for i in groups.show(group)["Instances"]] == [warmed], "the warmed one to take the place")
+    wait_until(lambda: [i["InstanceId"] for i in groups.show(group)["Instances"]] == [warmed], "the warmed one to take the place")
     groups.settle(group, 1)
     (next_one,) = rest(aws, group, 1)
     assert next_one not in (warmed, old)
@@ -93,7 +93,7 @@ def test_a_pool_may_keep_its_instances_running(aws, groups):
     group = warm(aws, groups, MaxGroupPreparedCapacity=2, PoolState="Running")
     (warmed,) = rest(aws, group, 1, "Warmed:Running")
     assert ec2_state(aws, warmed) == "running"
-    code, message = refusal(aws.autoscaling.put_warm_pool, AutoScalingGroupName=group, PoolState="Frozen")
+    code, message = client_error(aws.autoscaling.put_warm_pool, AutoScalingGroupName=group, PoolState="Frozen")
     assert (code, "PoolState" in message) == ("ValidationError", True)
 
 
@@ -108,7 +108,7 @@ def test_hooks_hold_instances_that_enter_and_that_leave(aws, groups):
     aws.autoscaling.complete_lifecycle_action(**done)
     assert rest(aws, group, 1) == [warmed]
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    until(lambda: groups.states(group) == ["Pending:Wait"], "the instance to wait again")
+    wait_until(lambda: groups.states(group) == ["Pending:Wait"], "the instance to wait again")
     aws.autoscaling.complete_lifecycle_action(**done)
     assert groups.settle(group, 1) == [warmed]
 
@@ -121,10 +121,10 @@ def test_the_pool_is_brought_up_to_date_by_terminating_its_instances_through_ec2
     (old,) = rest(aws, group, 1)
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data)
     terminate = aws.autoscaling.terminate_instance_in_auto_scaling_group
-    code, message = refusal(terminate, InstanceId=old, ShouldDecrementDesiredCapacity=False)
+    code, message = client_error(terminate, InstanceId=old, ShouldDecrementDesiredCapacity=False)
     assert (code, "cannot be called on instances in a warm pool" in message) == ("ValidationError", True)
     aws.ec2.terminate_instances(InstanceIds=[old])
-    until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the old one to be gone")
+    wait_until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the old one to be gone")
     rest(aws, group, 1)
     assert [i["LaunchTemplate"]["Version"] for i in pool(aws, group)[1]] == ["2"]
 
@@ -135,7 +135,7 @@ def test_an_unhealthy_instance_of_the_pool_is_replaced(aws, groups):
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
     (old,) = rest(aws, group, 1)
     aws.autoscaling.set_instance_health(InstanceId=old, HealthStatus="Unhealthy")
-    until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the unhealthy one to be gone")
+    wait_until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the unhealthy one to be gone")
     rest(aws, group, 1)
 
 
@@ -145,7 +145,7 @@ def test_a_scale_in_may_return_instances_to_the_pool(aws, groups):
     (instance,) = groups.settle(group, 1)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group, InstanceReusePolicy={"ReuseOnScaleIn": True})
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-    until(lambda: groups.states(group) == [], "the group to be empty")
+    wait_until(lambda: groups.states(group) == [], "the group to be empty")
     assert rest(aws, group, 1) == [instance]
     assert pool(aws, group)[0]["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}
 
@@ -154,17 +154,17 @@ def test_a_pool_with_instances_is_deleted_by_force_only(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DeleteWarmPool, ForceDelete and Errors; WarmPoolConfiguration, Status."""
     delete = aws.autoscaling.delete_warm_pool
     group = groups.make(0, MaxSize=1)
-    code, message = refusal(delete, AutoScalingGroupName=group)
+    code, message = client_error(delete, AutoScalingGroupName=group)
     assert (code, message.startswith("No warm pool found")) == ("ValidationError", True)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
-    until(lambda: pool(aws, group)[1], "an instance that is launched")
-    assert refusal(delete, AutoScalingGroupName=group)[0] == "ScalingActivityInProgress"
+    wait_until(lambda: pool(aws, group)[1], "an instance that is launched")
+    assert client_error(delete, AutoScalingGroupName=group)[0] == "ScalingActivityInProgress"
     rest(aws, group, 1)
-    assert refusal(delete, AutoScalingGroupName=group)[0] == "ResourceInUse"
+    assert client_error(delete, AutoScalingGroupName=group)[0] == "ResourceInUse"
     delete(AutoScalingGroupName=group, ForceDelete=True)
     configuration, instances = pool(aws, group)
     assert (configuration["Status"], [i["LifecycleState"] for i in instances]) == ("PendingDelete", ["Warmed:Terminating"])
-    until(lambda: pool(aws, group) == (None, []), "the pool to be gone")
+    wait_until(lambda: pool(aws, group) == (None, []), "the pool to be gone")
     assert "WarmPoolConfiguration" not in groups.show(group)
 
 
@@ -173,9 +173,9 @@ def test_a_group_with_warmed_instances_is_deleted_by_force_only(aws, groups):
     group = groups.make(0, MaxSize=1)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
     (warmed,) = rest(aws, group, 1)
-    assert refusal(aws.autoscaling.delete_auto_scaling_group, AutoScalingGroupName=group)[0] == "ResourceInUse"
+    assert client_error(aws.autoscaling.delete_auto_scaling_group, AutoScalingGroupName=group)[0] == "ResourceInUse"
     aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=group, ForceDelete=True)
-    until(lambda: groups.show(group) is None, "the group to be gone")
+    wait_until(lambda: groups.show(group) is None, "the group to be gone")
     assert ec2_state(aws, warmed) == "terminated"
 
 
@@ -188,7 +188,7 @@ def test_pages_of_a_pool(aws, groups):
     first = describe(AutoScalingGroupName=group, MaxRecords=2)
     second = describe(AutoScalingGroupName=group, MaxRecords=2, NextToken=first["NextToken"])
     assert [i["InstanceId"] for i in first["Instances"] + second["Instances"]] == ids
-    assert refusal(describe, AutoScalingGroupName=group, MaxRecords=51)[0] == "ValidationError"
+    assert client_error(describe, AutoScalingGroupName=group, MaxRecords=51)[0] == "ValidationError"
 
 
 def test_groups_that_launch_spot_instances_have_no_pool(aws, groups, data):
@@ -197,12 +197,12 @@ def test_groups_that_launch_spot_instances_have_no_pool(aws, groups, data):
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | market)
     spot = {"LaunchTemplateName": groups.template, "Version": "2"}
     put, update = aws.autoscaling.put_warm_pool, aws.autoscaling.update_auto_scaling_group
-    code, message = refusal(put, AutoScalingGroupName=groups.make(LaunchTemplate=spot))
+    code, message = client_error(put, AutoScalingGroupName=groups.make(LaunchTemplate=spot))
     assert (code, "Spot Instances" in message) == ("ValidationError", True)
     group = groups.make(0, MaxSize=1)
     put(AutoScalingGroupName=group, MaxGroupPreparedCapacity=0)
     specification = {"LaunchTemplateSpecification": {"LaunchTemplateName": groups.template, "Version": "1"}}
     mixed = {"LaunchTemplate": specification, "InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": 50}}
     for change in ({"LaunchTemplate": spot}, {"MixedInstancesPolicy": mixed}):
-        assert refusal(update, AutoScalingGroupName=group, **change)[0] == "ValidationError"
+        assert client_error(update, AutoScalingGroupName=group, **change)[0] == "ValidationError"
     assert groups.show(group)["LaunchTemplate"]["Version"] == "1"

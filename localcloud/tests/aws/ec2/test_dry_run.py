@@ -5,9 +5,9 @@ import json
 import boto3
 import pytest
 
-from localcloud.tests.aws.support import TRUST, refusal
+from localcloud.tests.aws.support import TRUST, client_error
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 ALLOWED, DENIED = "DryRunOperation", "UnauthorizedOperation"
 CLUSTER = {"Key": "example.com/cluster", "Value": "blue"}
 DATA = {"ImageId": "ami-0123456789abcdef0"}
@@ -56,7 +56,7 @@ def role(simulator, aws, name):
 
 def tried(call, **arguments):
     """The code that a dry run ends with."""
-    return refusal(call, DryRun=True, **arguments)[0]
+    return client_error(call, DryRun=True, **arguments)[0]
 
 
 def test_a_dry_run_of_a_read_reads_nothing(aws):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from localcloud.tests.aws.support import refusal, until
+from localcloud.tests.aws.support import client_error, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 def pages(call, result, **parameters):
@@ -48,9 +48,9 @@ def test_types_come_in_pages_of_at_most_a_hundred(aws):
     assert (len(names), len(set(names)), set(sizes[:-1])) == (len(items), len(items), {100})
     assert len(names) >= 1395
     assert pages(aws.ec2.describe_instance_types, "InstanceTypes")[0] == sizes
-    code, message = refusal(aws.ec2.describe_instance_types, MaxResults=101)
+    code, message = client_error(aws.ec2.describe_instance_types, MaxResults=101)
     assert (code, "between 5 and 100" in message) == ("InvalidParameterValue", True)
-    assert refusal(aws.ec2.describe_instance_types, InstanceTypes=["m5.large"] * 101)[0] == "InvalidParameterValue"
+    assert client_error(aws.ec2.describe_instance_types, InstanceTypes=["m5.large"] * 101)[0] == "InvalidParameterValue"
 
 
 def test_filters_choose_types_and_pages_go_on_with_them(aws):
@@ -84,13 +84,13 @@ def test_wildcards_in_filters_choose_names_and_offers(aws, simulator):
     assert chosen("m5\\*.large") == chosen("M5.large") == set()
     too_many = [{"Name": "instance-type", "Values": [f"m{n}*" for n in range(201)]}]
     for call in (aws.ec2.describe_instance_types, aws.ec2.describe_instance_type_offerings):
-        assert refusal(call, Filters=too_many)[0] == "FilterLimitExceeded"
+        assert client_error(call, Filters=too_many)[0] == "FilterLimitExceeded"
 
 
-@pytest.mark.moto_too
+@pytest.mark.same_in_moto
 def test_types_that_do_not_exist_are_all_named(aws):
     """Amazon EC2 API Reference, "Common client errors": InvalidInstanceType."""
-    code, message = refusal(aws.ec2.describe_instance_types, InstanceTypes=["m5.large", "x1.tiny", "x1.mini"])
+    code, message = client_error(aws.ec2.describe_instance_types, InstanceTypes=["m5.large", "x1.tiny", "x1.mini"])
     assert (code, message) == ("InvalidInstanceType", "The following supplied instance types do not exist: [x1.tiny, x1.mini]")
 
 
@@ -102,8 +102,8 @@ def test_offerings_are_told_by_zone_in_pages(aws, simulator):
     assert sizes[0] == 1000
     assert {item["Location"] for item in items} == {f"{simulator.region}a", f"{simulator.region}b"}
     assert len({(item["Location"], item["InstanceType"]) for item in items}) == len(items)
-    assert "between 5 and 1000" in refusal(call, MaxResults=1001)[1]
-    assert refusal(call, LocationType="moon")[0] == "InvalidParameterValue"
+    assert "between 5 and 1000" in client_error(call, MaxResults=1001)[1]
+    assert client_error(call, LocationType="moon")[0] == "InvalidParameterValue"
 
 
 def test_a_zone_can_cease_to_offer_a_type(aws, simulator, offered):
@@ -141,10 +141,10 @@ def test_a_type_that_no_zone_of_the_group_offers_fails_at_launch_and_at_the_next
     for letter in "abc":
         offered("m5.large", simulator.region + letter, False)
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
-    (failed,) = until(lambda: groups.activities(name)[:1], "an activity")
+    (failed,) = wait_until(lambda: groups.activities(name)[:1], "an activity")
     assert (failed["StatusCode"], "is not supported in your requested" in failed["StatusMessage"]) == ("Failed", True)
     pin = {"LaunchTemplateName": template, "Version": "1"}
-    code, message = refusal(aws.autoscaling.update_auto_scaling_group, AutoScalingGroupName=name, LaunchTemplate=pin)
+    code, message = client_error(aws.autoscaling.update_auto_scaling_group, AutoScalingGroupName=name, LaunchTemplate=pin)
     assert (code, "Your requested instance type (m5.large) is not supported" in message) == ("ValidationError", True)
 
 
@@ -155,7 +155,7 @@ def test_an_image_of_another_architecture_does_not_launch(aws, simulator, groups
     arm = simulator.amis["amazonlinux2023-arm64"][0]
     aws.ec2.create_launch_template_version(LaunchTemplateName=template, LaunchTemplateData=data | {"ImageId": arm})
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
-    (failed,) = until(lambda: groups.activities(name)[:1], "an activity")
+    (failed,) = wait_until(lambda: groups.activities(name)[:1], "an activity")
     wanted = (
         "The architecture 'x86_64' of the specified instance type does not match the architecture 'arm64' of the specified AMI. "
         "Specify an instance type and an AMI that have matching architectures, and try again. Launching EC2 instance failed."

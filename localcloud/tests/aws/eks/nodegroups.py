@@ -6,7 +6,7 @@ import time
 
 from botocore.exceptions import ClientError
 
-from localcloud.tests.aws.support import NUMBERS, TRUST, events, until
+from localcloud.tests.aws.support import NUMBERS, TRUST, events, wait_until
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryReadOnly")
 RELEASES = tuple(f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001"))
@@ -64,7 +64,7 @@ class NodeGroups:
             shown = self.show(name)
             return (shown and shown["status"]) == status and (shown or True)
 
-        return until(reached, f"{name} to be {status or 'gone'}", seconds)
+        return wait_until(reached, f"{name} to be {status or 'gone'}", seconds)
 
     def scaling_group(self, name):
         """Its scaling group, as Auto Scaling shows it, or None."""
@@ -91,7 +91,7 @@ class NodeGroups:
             shown = self.update(name, update["id"])
             return shown["status"] != "InProgress" and shown
 
-        return until(ended, f"the end of an update of {name}", seconds)
+        return wait_until(ended, f"the end of an update of {name}", seconds)
 
     def delete(self, name):
         """Begin to delete it; the answer."""
@@ -104,7 +104,7 @@ class NodeGroups:
     def clear(self):
         """Delete what was made, and wait until it is gone."""
         with contextlib.suppress(AssertionError):
-            until(lambda: not [name for name in self.made if self.going(name)], "all groups to be gone")
+            wait_until(lambda: not [name for name in self.made if self.going(name)], "all groups to be gone")
 
     def going(self, name):
         """Delete a group if that can be done now; whether it is still there."""

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from localcloud.tests.aws.nodes.site import Site
-from localcloud.tests.aws.support import NUMBERS, events, until
 from localcloud.tests.aws.eks.test_fargate_profiles import FARGATE, Profiles
+from localcloud.tests.aws.nodes.site import Site
+from localcloud.tests.aws.support import NUMBERS, events, wait_until
 
 LABEL = "eks.amazonaws.com/fargate-profile"
 PAUSE = {"name": "c", "image": "i"}
@@ -42,7 +42,7 @@ def profiles(site, role):
     made = Profiles(site.eks, site.cloud["cluster_name"])
     call = {"clusterName": made.cluster, "podExecutionRoleArn": role, "subnets": site.cloud["subnets"]}
     made.add = lambda name, *selectors: made.make(call, fargateProfileName=name, selectors=list(selectors))
-    made.drop = lambda name: made.delete(name) and until(lambda: made.status(name) is None, f"{name} to be gone")
+    made.drop = lambda name: made.delete(name) and wait_until(lambda: made.status(name) is None, f"{name} to be gone")
     yield made
     for name in made.names():
         made.settle(name)
@@ -62,7 +62,7 @@ def pod(site, namespace):
 
 def running(show):
     """Wait until a pod runs; it."""
-    until(lambda: show()["status"].get("phase") == "Running", "the pod to run")
+    wait_until(lambda: show()["status"].get("phase") == "Running", "the pod to run")
     return show()
 
 
@@ -80,7 +80,7 @@ def test_a_pod_that_a_profile_selects_runs_on_a_node_of_its_own(site, profiles, 
     assert node["spec"]["taints"][0] == {"key": "eks.amazonaws.com/compute-type", "value": "fargate", "effect": "NoSchedule"}
     assert (stranger()["spec"]["schedulerName"], stranger()["spec"].get("nodeName")) == ("default-scheduler", None)
     site.cloud.kubectl("delete", "pod", "one", "-n", namespace, "--grace-period=0", "--force")
-    until(lambda: site.get(f"/api/v1/nodes/{nodes[0]}") is None, "the node to go with its pod")
+    wait_until(lambda: site.get(f"/api/v1/nodes/{nodes[0]}") is None, "the node to go with its pod")
     assert site.get(f"/api/v1/nodes/{nodes[1]}")
 
 
@@ -109,24 +109,24 @@ def test_pods_of_a_profile_that_goes_are_deleted_and_made_anew_by_another(site, 
         items = [p for p in site.get(pods)["items"] if "deletionTimestamp" not in p["metadata"]]
         return sorted((p["metadata"]["labels"].get(LABEL), p["status"].get("phase")) for p in items)
 
-    until(lambda: by() == [("first", "Running")] * 2, "the pods on the first profile", 30)
+    wait_until(lambda: by() == [("first", "Running")] * 2, "the pods on the first profile", 30)
     profiles.add("second", {"namespace": namespace})
     assert by() == [("first", "Running")] * 2
     profiles.drop("first")
-    until(lambda: by() == [("second", "Running")] * 2, "the pods on the second profile", 30)
+    wait_until(lambda: by() == [("second", "Running")] * 2, "the pods on the second profile", 30)
     profiles.drop("second")
-    until(lambda: by() == [(None, "Pending")] * 2, "the pods to wait for a node of another kind", 30)
-    until(lambda: not [n for n in site.get("/api/v1/nodes")["items"] if n["metadata"]["name"].startswith("fargate-")], "the nodes to go")
+    wait_until(lambda: by() == [(None, "Pending")] * 2, "the pods to wait for a node of another kind", 30)
+    wait_until(lambda: not [n for n in site.get("/api/v1/nodes")["items"] if n["metadata"]["name"].startswith("fargate-")], "the nodes to go")
 
 
 def test_a_role_that_is_not_let_in_blocks_its_profile(site, profiles, role, namespace, pod):
     """EKS User Guide, "Define which Pods use AWS Fargate when launched": the role is added to the cluster's RBAC, by EKS itself."""
     bare = role.replace("team/", "")
     profiles.add("mine", {"namespace": namespace})
-    until(lambda: bare in site.get("/api/v1/namespaces/kube-system/configmaps/aws-auth")["data"]["mapRoles"], "the entry of EKS")
+    wait_until(lambda: bare in site.get("/api/v1/namespaces/kube-system/configmaps/aws-auth")["data"]["mapRoles"], "the entry of EKS")
     site.forbid(bare)
     show = pod("one")
-    told = until(lambda: site.get(f"/api/v1/namespaces/{namespace}/events")["items"], "an event")[0]
+    told = wait_until(lambda: site.get(f"/api/v1/namespaces/{namespace}/events")["items"], "an event")[0]
     assert (told["reason"], "Pod execution role is not found in auth config" in told["message"]) == ("FailedScheduling", True)
     assert not show()["spec"].get("nodeName")
     site.allow(bare, username="system:node:{{SessionName}}", groups=("system:bootstrappers", "system:nodes", "system:node-proxier"))

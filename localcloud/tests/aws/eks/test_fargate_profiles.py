@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from localcloud.tests.aws.support import TRUST, UNMENDED, refusal, until
+from localcloud.tests.aws.support import PLAIN_MOTO, TRUST, client_error, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 PROPAGATION = 0.4
 FARGATE = json.dumps({
     "Version": "2012-10-17",
@@ -44,15 +44,15 @@ def profiles(aws, simulator, control):
     """Makes, shows and deletes profiles; all are gone after the test."""
     made = Profiles(aws.eks, simulator.cluster_name)
     yield made
-    if not UNMENDED:
+    if not PLAIN_MOTO:
         control.post("fargate-failure", profile="*", state="CREATE_FAILED", code=None)
         control.post("fargate-failure", profile="*", state="DELETE_FAILED", code=None)
     for name in made.names():
-        if not UNMENDED:
+        if not PLAIN_MOTO:
             made.settle(name)
         if made.status(name):
             made.delete(name)
-            until(lambda n=name: made.status(n) is None, f"the profile {name} to be gone")
+            wait_until(lambda n=name: made.status(n) is None, f"the profile {name} to be gone")
 
 
 class Profiles:
@@ -78,13 +78,13 @@ class Profiles:
 
     def settle(self, name):
         """Wait until nothing goes on with it."""
-        until(lambda: self.status(name) not in ("CREATING", "DELETING"), f"the profile {name} to settle")
+        wait_until(lambda: self.status(name) not in ("CREATING", "DELETING"), f"the profile {name} to settle")
 
     def make(self, call, **changes):
         """Make a profile and wait until it is ACTIVE."""
         self.eks.create_fargate_profile(**call | changes)
         name = (call | changes)["fargateProfileName"]
-        until(lambda: self.status(name) == "ACTIVE", f"the profile {name} to be ACTIVE")
+        wait_until(lambda: self.status(name) == "ACTIVE", f"the profile {name} to be ACTIVE")
 
     def delete(self, name):
         """Begin to delete a profile."""
@@ -99,11 +99,11 @@ def test_a_profile_takes_its_time_to_come_and_to_go(profiles, simulator, call, n
     assert (made["subnets"], made["selectors"], made["podExecutionRoleArn"]) == tuple(
         call[key] for key in ("subnets", "selectors", "podExecutionRoleArn")
     )
-    until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
+    wait_until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
     assert profiles.delete(name)["status"] == "DELETING"
     assert profiles.status(name) == "DELETING"
-    until(lambda: profiles.status(name) is None, "the profile to be gone")
-    assert refusal(profiles.eks.delete_fargate_profile, clusterName=simulator.cluster_name, fargateProfileName=name)[0] == (
+    wait_until(lambda: profiles.status(name) is None, "the profile to be gone")
+    assert client_error(profiles.eks.delete_fargate_profile, clusterName=simulator.cluster_name, fargateProfileName=name)[0] == (
         "ResourceNotFoundException"
     )
 
@@ -124,24 +124,24 @@ def test_a_profile_takes_its_time_to_come_and_to_go(profiles, simulator, call, n
 )
 def test_a_profile_that_eks_would_refuse_is_refused(profiles, call, change, message):
     """EKS API Reference, CreateFargateProfile: InvalidParameterException; User Guide, "Define which Pods use AWS Fargate when launched"."""
-    code, said = refusal(profiles.eks.create_fargate_profile, **call | change)
+    code, said = client_error(profiles.eks.create_fargate_profile, **call | change)
     assert (code, message in said) == ("InvalidParameterException", True), said
     assert profiles.names() == []
 
 
-@pytest.mark.moto_too
+@pytest.mark.same_in_moto
 @pytest.mark.parametrize("selectors", [[], [{"namespace": "a", "labels": {str(n): "v" for n in range(6)}}], [{"labels": {"a": "b"}}]])
 def test_selectors_have_namespaces_and_at_most_five_labels(profiles, call, selectors):
     """EKS API Reference, FargateProfileSelector."""
-    assert refusal(profiles.eks.create_fargate_profile, **call | {"selectors": selectors})[0] == "InvalidParameterException"
+    assert client_error(profiles.eks.create_fargate_profile, **call | {"selectors": selectors})[0] == "InvalidParameterException"
 
 
 def test_subnets_are_private_ones_of_the_cluster_and_chosen_when_none_is_given(profiles, aws, simulator, call, name):
     """EKS API Reference, CreateFargateProfile, subnets: "only private subnets (with no direct route to an Internet Gateway)"."""
-    said = refusal(profiles.eks.create_fargate_profile, **call | {"subnets": [simulator.subnets[0], simulator.public_subnet]})
+    said = client_error(profiles.eks.create_fargate_profile, **call | {"subnets": [simulator.subnets[0], simulator.public_subnet]})
     assert said == ("InvalidParameterException", f"Subnet {simulator.public_subnet} provided in Fargate Profile is not a private subnet")
     (foreign, *_) = aws.ec2.describe_subnets(Filters=[{"Name": "vpc-id", "Values": [simulator.other_vpc]}])["Subnets"]
-    assert "VPC" in refusal(profiles.eks.create_fargate_profile, **call | {"subnets": [foreign["SubnetId"]]})[1]
+    assert "VPC" in client_error(profiles.eks.create_fargate_profile, **call | {"subnets": [foreign["SubnetId"]]})[1]
     profiles.make({key: value for key, value in call.items() if key != "subnets"})
     assert profiles.show(name)["subnets"] == simulator.subnets
 
@@ -158,7 +158,7 @@ def test_subnets_are_private_ones_of_the_cluster_and_chosen_when_none_is_given(p
 def test_the_pod_execution_role_must_trust_fargate_for_this_cluster(profiles, aws, call, name, trust):
     """EKS User Guide, "Amazon EKS Pod execution IAM role": trust of eks-fargate-pods.amazonaws.com, for the profiles of one cluster."""
     role = pod_role(aws, f"{name}-wrong", trust)
-    code, said = refusal(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})
+    code, said = client_error(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})
     assert (code, said) == (
         "InvalidParameterException",
         "Misconfigured PodExecutionRole Trust Policy; Please add the eks-fargate-pods.amazonaws.com Service Principal",
@@ -168,7 +168,7 @@ def test_the_pod_execution_role_must_trust_fargate_for_this_cluster(profiles, aw
 def test_a_role_made_just_now_is_refused_for_a_while(profiles, aws, call, name):
     """IAM User Guide, "Changes that I make are not always immediately visible"."""
     role = aws.iam.create_role(RoleName=f"{name}-new", AssumeRolePolicyDocument=FARGATE)["Role"]["Arn"]
-    assert "Trust Policy" in refusal(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})[1]
+    assert "Trust Policy" in client_error(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})[1]
     time.sleep(PROPAGATION)
     profiles.make(call, podExecutionRoleArn=role)
 
@@ -180,7 +180,7 @@ def test_one_profile_at_a_time_comes_or_goes(profiles, call, name):
         function = profiles.eks.create_fargate_profile if verb == "create" else profiles.eks.delete_fargate_profile
         given = call | {"fargateProfileName": wanted}
         fields = given if verb == "create" else {key: given[key] for key in ("clusterName", "fargateProfileName")}
-        code, said = refusal(function, **fields)
+        code, said = client_error(function, **fields)
         assert code == "ResourceInUseException"
         assert said == f"Cannot {verb} Fargate Profile {wanted} because cluster demo currently has Fargate profile {other} in status {status}"
 
@@ -189,8 +189,8 @@ def test_one_profile_at_a_time_comes_or_goes(profiles, call, name):
     busy("create", f"{name}-next", name, "CREATING")
     busy("Delete", f"{name}-old", name, "CREATING")
     busy("Delete", name, name, "CREATING")
-    until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
-    assert refusal(profiles.eks.create_fargate_profile, **call)[1] == "A Fargate Profile already exists with this name in this cluster."
+    wait_until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
+    assert client_error(profiles.eks.create_fargate_profile, **call)[1] == "A Fargate Profile already exists with this name in this cluster."
     profiles.delete(name)
     busy("create", f"{name}-next", name, "DELETING")
     busy("Delete", f"{name}-old", name, "DELETING")
@@ -199,10 +199,10 @@ def test_one_profile_at_a_time_comes_or_goes(profiles, call, name):
 def test_nothing_changes_while_the_cluster_does(profiles, control, call):
     """EKS API Reference, UpdateClusterConfig: the cluster is UPDATING meanwhile; ResourceInUseException."""
     update = profiles.eks.update_cluster_config(name=profiles.cluster, accessConfig={"authenticationMode": "API_AND_CONFIG_MAP"})["update"]
-    code, said = refusal(profiles.eks.create_fargate_profile, **call)
+    code, said = client_error(profiles.eks.create_fargate_profile, **call)
     assert (code, said.endswith("because cluster demo currently has an update in progress")) == ("ResourceInUseException", True)
     shown = {"name": profiles.cluster, "updateId": update["id"]}
-    until(lambda: profiles.eks.describe_update(**shown)["update"]["status"] == "Successful", "the update")
+    wait_until(lambda: profiles.eks.describe_update(**shown)["update"]["status"] == "Successful", "the update")
     control.post("cluster", authentication_mode="CONFIG_MAP")
 
 
@@ -212,7 +212,7 @@ def test_a_client_token_repeats_its_call(profiles, call):
     again = profiles.eks.create_fargate_profile(**call, clientRequestToken="once")["fargateProfile"]
     assert again["fargateProfileArn"] == made["fargateProfileArn"]
     other = call | {"selectors": [{"namespace": "b"}]}
-    assert refusal(profiles.eks.create_fargate_profile, **other, clientRequestToken="once")[0] == "InvalidParameterException"
+    assert client_error(profiles.eks.create_fargate_profile, **other, clientRequestToken="once")[0] == "InvalidParameterException"
 
 
 def test_profiles_are_listed_in_pages_and_tagged_by_their_arn(profiles, call, name):
@@ -223,7 +223,7 @@ def test_profiles_are_listed_in_pages_and_tagged_by_their_arn(profiles, call, na
     page = profiles.eks.list_fargate_profiles(clusterName=profiles.cluster, maxResults=2)
     rest = profiles.eks.list_fargate_profiles(clusterName=profiles.cluster, maxResults=2, nextToken=page["nextToken"])
     assert (page["fargateProfileNames"], rest["fargateProfileNames"], "nextToken" in rest) == (names[:2], names[2:], False)
-    assert refusal(profiles.eks.list_fargate_profiles, clusterName=profiles.cluster, maxResults=100, nextToken="x")[0] == (
+    assert client_error(profiles.eks.list_fargate_profiles, clusterName=profiles.cluster, maxResults=100, nextToken="x")[0] == (
         "InvalidParameterException"
     )
     arn = profiles.show(names[0])["fargateProfileArn"]
@@ -236,18 +236,18 @@ def test_a_profile_can_fail_to_come_and_to_go_and_says_why(profiles, control, ca
     """EKS API Reference, FargateProfile: CREATE_FAILED, DELETE_FAILED, and FargateProfileIssue; either can be deleted again."""
     control.post("fargate-failure", profile=name, state="CREATE_FAILED", code="AccessDenied", message="not yours")
     profiles.eks.create_fargate_profile(**call)
-    until(lambda: profiles.status(name) == "CREATE_FAILED", "the profile to fail")
+    wait_until(lambda: profiles.status(name) == "CREATE_FAILED", "the profile to fail")
     assert profiles.show(name)["health"]["issues"] == [
         {"code": "AccessDenied", "message": "not yours", "resourceIds": [call["podExecutionRoleArn"]]}
     ]
     control.post("fargate-failure", profile="*", state="DELETE_FAILED", code="InternalFailure")
     profiles.delete(name)
-    until(lambda: profiles.status(name) == "DELETE_FAILED", "the deletion to fail")
+    wait_until(lambda: profiles.status(name) == "DELETE_FAILED", "the deletion to fail")
     assert profiles.show(name)["health"]["issues"][0]["code"] == "InternalFailure"
     control.post("fargate-failure", profile="*", state="DELETE_FAILED", code=None)
     control.post("fargate-failure", profile=name, state="CREATE_FAILED", code=None)
     profiles.delete(name)
-    until(lambda: profiles.status(name) is None, "the profile to be gone")
+    wait_until(lambda: profiles.status(name) is None, "the profile to be gone")
     profiles.make(call)
 
 
@@ -268,7 +268,7 @@ def test_eks_itself_makes_the_access_entry_of_a_profiles_role(profiles, control,
 def test_faults_meet_these_operations_and_a_lost_answer_leaves_the_profile(profiles, control, call, name):
     """The control endpoint's faults work on the operations of Fargate profiles."""
     control.post("faults", action="deny", operation="CreateFargateProfile", match=name)
-    assert refusal(profiles.eks.create_fargate_profile, **call)[0] == "AccessDeniedException"
+    assert client_error(profiles.eks.create_fargate_profile, **call)[0] == "AccessDeniedException"
     control.post("faults", action="lose", operation="CreateFargateProfile", match=name)
     with pytest.raises(Exception, match="onnection"):
         profiles.eks.create_fargate_profile(**call)

@@ -3,9 +3,9 @@
 import pytest
 
 from localcloud.tests.aws.eks.nodegroups import RELEASES, NodeGroups
-from localcloud.tests.aws.support import events, refusal, until
+from localcloud.tests.aws.support import client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def test_a_configuration_update_takes_time_and_is_the_only_change(aws, managed):
     assert managed.show(name)["status"] == "UPDATING"
     busy = "Nodegroup cannot be updated as it is currently not in Active State"
     which = {**managed.cluster, "nodegroupName": name}
-    assert refusal(aws.eks.update_nodegroup_config, **which, scalingConfig={"maxSize": 5}) == ("ResourceInUseException", busy)
-    assert refusal(aws.eks.update_nodegroup_version, **which) == ("ResourceInUseException", busy)
-    assert refusal(aws.eks.delete_nodegroup, **which)[0] == "ResourceInUseException"
+    assert client_error(aws.eks.update_nodegroup_config, **which, scalingConfig={"maxSize": 5}) == ("ResourceInUseException", busy)
+    assert client_error(aws.eks.update_nodegroup_version, **which) == ("ResourceInUseException", busy)
+    assert client_error(aws.eks.delete_nodegroup, **which)[0] == "ResourceInUseException"
     assert managed.finished(name, update)["status"] == "Successful"
     shown = managed.show(name)
     assert (shown["status"], shown["scalingConfig"]) == ("ACTIVE", {"minSize": 2, "maxSize": 4, "desiredSize": 3})
@@ -55,7 +55,7 @@ def test_a_configuration_update_takes_time_and_is_the_only_change(aws, managed):
 def test_a_configuration_that_eks_would_refuse_is_refused(aws, managed, changes, words):
     """Amazon EKS API Reference, UpdateNodegroupConfig, and data type NodegroupScalingConfig: the sizes must still fit each other."""
     name = managed.make(2)
-    code, message = refusal(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, **changes)
+    code, message = client_error(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, **changes)
     assert (code, words in message) == ("InvalidParameterException", True)
     assert managed.show(name)["status"] == "ACTIVE"
 
@@ -107,8 +107,8 @@ def test_updates_are_listed_for_their_group_only(aws, managed):
     place = {"name": managed.facts["cluster_name"]}
     assert sorted(aws.eks.list_updates(**place, nodegroupName=name)["updateIds"]) == sorted(made)
     assert aws.eks.list_updates(**place, nodegroupName=other)["updateIds"] == []
-    assert refusal(aws.eks.describe_update, **place, nodegroupName=other, updateId=made[0])[0] == "ResourceNotFoundException"
-    assert refusal(aws.eks.describe_update, **place, updateId=made[0])[0] == "ResourceNotFoundException"
+    assert client_error(aws.eks.describe_update, **place, nodegroupName=other, updateId=made[0])[0] == "ResourceNotFoundException"
+    assert client_error(aws.eks.describe_update, **place, updateId=made[0])[0] == "ResourceNotFoundException"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_updates_are_listed_for_their_group_only(aws, managed):
 def test_a_version_that_eks_would_refuse_is_refused(aws, managed, changes, words):
     """Amazon EKS API Reference, UpdateNodegroupVersion; User Guide, "Update a managed node group for your cluster"."""
     name = managed.make(0, releaseVersion=RELEASES[1])
-    code, message = refusal(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, **changes)
+    code, message = client_error(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, **changes)
     assert (code, words in message) == ("InvalidParameterException", True)
 
 
@@ -135,7 +135,7 @@ def test_a_version_update_replaces_instances_new_ones_first(managed):
     before = {instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]}
     update = managed.upgrade(name, releaseVersion=RELEASES[2])
     assert {p["type"]: p["value"] for p in update["params"]} == {"Version": "1.32", "ReleaseVersion": RELEASES[2]}
-    until(lambda: managed.scaling_group(name)["DesiredCapacity"] > 3, "more instances than desired")
+    wait_until(lambda: managed.scaling_group(name)["DesiredCapacity"] > 3, "more instances than desired")
     shown = managed.show(name)
     assert (shown["scalingConfig"]["desiredSize"], shown["releaseVersion"]) == (3, RELEASES[0])
     assert managed.finished(name, update)["status"] == "Successful"
@@ -155,7 +155,7 @@ def test_the_minimal_strategy_never_has_more_instances(managed):
         desired.add(managed.scaling_group(name)["DesiredCapacity"])
         return managed.update(name, update["id"])["status"] != "InProgress"
 
-    until(ended, "the end of the update", 60)
+    wait_until(ended, "the end of the update", 60)
     assert desired == {2}
     assert managed.show(name)["releaseVersion"] == RELEASES[1]
 

@@ -5,9 +5,9 @@ import pytest
 from botocore.config import Config
 
 from localcloud.tests.aws.eks.nodegroups import RELEASES, NodeGroups, trust
-from localcloud.tests.aws.support import events, refusal, until
+from localcloud.tests.aws.support import client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def key(aws):
 )
 def test_a_node_group_that_eks_would_refuse_is_refused(unchecked, managed, changes, words):
     """Amazon EKS API Reference, CreateNodegroup; Amazon EKS User Guide, "Create a managed node group" and "Node taints"."""
-    code, message = refusal(unchecked.create_nodegroup, **managed.parameters(**changes))
+    code, message = client_error(unchecked.create_nodegroup, **managed.parameters(**changes))
     assert code == "InvalidParameterException"
     assert words in message
 
@@ -81,7 +81,7 @@ def test_a_subnet_of_another_vpc_is_refused(aws, managed, simulator):
     """Amazon EKS User Guide, "View Amazon EKS networking requirements": nodes run in the cluster's VPC."""
     filters = [{"Name": "vpc-id", "Values": [simulator.other_vpc]}]
     other = aws.ec2.describe_subnets(Filters=filters)["Subnets"][0]["SubnetId"]
-    code, message = refusal(aws.eks.create_nodegroup, **managed.parameters(subnets=[other]))
+    code, message = client_error(aws.eks.create_nodegroup, **managed.parameters(subnets=[other]))
     assert code == "InvalidParameterException"
     assert simulator.vpc in message
 
@@ -89,7 +89,7 @@ def test_a_subnet_of_another_vpc_is_refused(aws, managed, simulator):
 def test_a_role_that_ec2_may_not_take_on_is_refused(aws, managed):
     """Amazon EKS User Guide, "Amazon EKS node IAM role": its trust policy names ec2.amazonaws.com."""
     role = managed.role(trust=trust("lambda.amazonaws.com"))
-    code, message = refusal(aws.eks.create_nodegroup, **managed.parameters(nodeRole=role))
+    code, message = client_error(aws.eks.create_nodegroup, **managed.parameters(nodeRole=role))
     assert code == "InvalidParameterException"
     assert "[ec2.amazonaws.com] were not found in the trust relationships" in message
 
@@ -98,7 +98,7 @@ def test_amazon_linux_2_ends_with_kubernetes_1_32(aws, managed, control):
     """Amazon EKS User Guide, "EKS AL2 AMI deprecation"."""
     control.post("cluster", version="1.33")
     try:
-        code, message = refusal(aws.eks.create_nodegroup, **managed.parameters(amiType="AL2_x86_64"))
+        code, message = client_error(aws.eks.create_nodegroup, **managed.parameters(amiType="AL2_x86_64"))
     finally:
         control.post("cluster", version="1.32")
     assert (code, "AL2_x86_64" in message) == ("InvalidParameterException", True)
@@ -110,9 +110,9 @@ def test_creation_takes_time_and_a_taken_name_is_refused(aws, managed, name):
     managed.made.append(name)
     shown = aws.eks.create_nodegroup(**parameters)["nodegroup"]
     assert (shown["status"], shown["resources"]) == ("CREATING", {})
-    code, message = refusal(aws.eks.create_nodegroup, **parameters)
+    code, message = client_error(aws.eks.create_nodegroup, **parameters)
     assert (code, message) == ("ResourceInUseException", f"NodeGroup already exists with name {name} and cluster name demo")
-    assert refusal(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
+    assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
     shown = managed.settle(name)
     assert shown["health"]["issues"] == []
     assert [line["state"] for line in managed.log(name)] == ["CREATING", "ACTIVE"]
@@ -137,7 +137,7 @@ def test_a_client_token_makes_one_group(aws, managed, name):
     managed.made.append(name)
     first, second = (aws.eks.create_nodegroup(**parameters)["nodegroup"] for _ in range(2))
     assert first["nodegroupArn"] == second["nodegroupArn"]
-    assert refusal(aws.eks.create_nodegroup, **parameters | {"diskSize": 30})[0] == "InvalidParameterException"
+    assert client_error(aws.eks.create_nodegroup, **parameters | {"diskSize": 30})[0] == "InvalidParameterException"
 
 
 def test_a_group_has_its_own_tagged_scaling_group_and_template(aws, managed, simulator):
@@ -181,7 +181,7 @@ def test_a_key_opens_ssh_by_a_security_group_that_goes_with_the_group(aws, manag
     assert aws.ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"]
     managed.delete(name)
     managed.settle(name, None)
-    assert refusal(aws.ec2.describe_security_groups, GroupIds=[group])[0] == "InvalidGroup.NotFound"
+    assert client_error(aws.ec2.describe_security_groups, GroupIds=[group])[0] == "InvalidGroup.NotFound"
 
 
 def test_a_public_subnet_that_gives_no_addresses_fails_the_creation(managed, simulator):
@@ -197,13 +197,13 @@ def test_deletion_takes_time_and_leaves_nothing(aws, managed, simulator):
     name = managed.make(2, nodeRole=role)
     group = managed.scaling_group(name)
     assert managed.delete(name)["status"] == "DELETING"
-    assert refusal(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
+    assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
     managed.settle(name, None)
     names = [group["AutoScalingGroupName"]]
     assert aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"] == []
     assert len(events(simulator.aws_log, object="instance", group=names[0], state="gone")) == 2
     assert aws.iam.list_instance_profiles_for_role(RoleName=role.rsplit("/", 1)[1])["InstanceProfiles"] == []
-    code, message = refusal(aws.eks.describe_nodegroup, **managed.cluster, nodegroupName=name)
+    code, message = client_error(aws.eks.describe_nodegroup, **managed.cluster, nodegroupName=name)
     assert (code, message) == ("ResourceNotFoundException", f"No node group found for name: {name}.")
 
 
@@ -215,7 +215,7 @@ def test_a_group_whose_instances_cannot_be_launched_fails_with_the_reason(aws, m
     assert (issue["code"], "sufficient" in issue["message"]) == ("AsgInstanceLaunchFailures", True)
     assert issue["resourceIds"] == [managed.scaling_group(name)["AutoScalingGroupName"]]
     control.post("launch-failure", group="*", instance_type="c5.large", code=None)
-    refused = refusal(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, scalingConfig={"maxSize": 5})
+    refused = client_error(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, scalingConfig={"maxSize": 5})
     assert refused == ("ResourceInUseException", "Nodegroup cannot be updated as it is currently not in Active State")
 
 
@@ -226,7 +226,7 @@ def test_a_group_without_its_scaling_group_or_role_is_degraded(aws, managed):
     aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=group, ForceDelete=True)
     shown = managed.settle(name, "DEGRADED")
     assert [issue["code"] for issue in shown["health"]["issues"]] == ["AutoScalingGroupNotFound"]
-    refused = refusal(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, releaseVersion=RELEASES[1])
+    refused = client_error(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, releaseVersion=RELEASES[1])
     assert (refused[0], "health has issues" in refused[1]) == ("InvalidRequestException", True)
     managed.delete(name)
     managed.settle(name, None)
@@ -277,7 +277,7 @@ def test_groups_are_listed_in_pages(aws, managed):
         if not token:
             break
     assert made <= set(names)
-    assert refusal(aws.eks.list_nodegroups, **managed.cluster, maxResults=101)[0] == "InvalidParameterException"
+    assert client_error(aws.eks.list_nodegroups, **managed.cluster, maxResults=101)[0] == "InvalidParameterException"
 
 
 def test_the_desired_size_is_the_one_that_the_autoscaler_set(aws, managed):
@@ -308,11 +308,11 @@ def test_faults_hit_calls_on_node_groups_too(aws, managed, control, name):
     parameters = managed.parameters(0, nodegroupName=name)
     managed.made.append(name)
     control.post("faults", service="eks", operation="CreateNodegroup", action="deny")
-    assert refusal(aws.eks.create_nodegroup, **parameters)[0] == "AccessDeniedException"
+    assert client_error(aws.eks.create_nodegroup, **parameters)[0] == "AccessDeniedException"
     assert managed.show(name) is None
     control.post("faults", service="eks", operation="CreateNodegroup", action="lose")
     with pytest.raises(Exception, match=r"(?i)connection"):
         aws.eks.create_nodegroup(**parameters)
     managed.settle(name)
-    calls = until(lambda: events(managed.facts["aws_log"], kind="call", operation="CreateNodegroup", fault="lose"), "the logged call")
+    calls = wait_until(lambda: events(managed.facts["aws_log"], kind="call", operation="CreateNodegroup", fault="lose"), "the logged call")
     assert calls[-1]["params"]["nodegroupName"] == name

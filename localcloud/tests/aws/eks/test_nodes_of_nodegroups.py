@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from localcloud.tests.aws.eks.nodegroups import POLICIES, RELEASES, NodeGroups
-from localcloud.tests.aws.support import Control, until
+from localcloud.tests.aws.support import Control, wait_until
 
 AUTH = "/api/v1/namespaces/kube-system/configmaps/aws-auth"
 
@@ -43,7 +43,7 @@ def ready(cloud, name, count, **labels):
         good = [n for n in found if any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"])]
         return len(found) == len(good) == count and good
 
-    return until(look, f"{count} nodes of {name}")
+    return wait_until(look, f"{count} nodes of {name}")
 
 
 def entries(cloud):
@@ -68,7 +68,7 @@ def run_pods(cloud, unique, node, budget=None, replicas=1):
     if budget is not None:
         body = {"metadata": {"name": unique}, "spec": {"minAvailable": budget, "selector": {"matchLabels": labels}}}
         cloud.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", body)
-    return until(lambda: len(found := homes(cloud, unique)) == replicas and found, f"the pods of {unique}")
+    return wait_until(lambda: len(found := homes(cloud, unique)) == replicas and found, f"the pods of {unique}")
 
 
 def homes(cloud, unique):
@@ -111,7 +111,7 @@ def test_eks_lets_the_role_in_and_takes_it_out_with_its_last_group(cloud, manage
     assert nodes(cloud, first) == []
     managed.delete(second)
     managed.settle(second, None)
-    until(lambda: bare not in entries(cloud), "the entry to be gone")
+    wait_until(lambda: bare not in entries(cloud), "the entry to be gone")
 
 
 def test_a_group_whose_role_loses_its_entry_is_degraded_until_it_has_one_again(cloud, managed, site):
@@ -129,7 +129,7 @@ def test_a_role_without_the_policies_of_a_node_fails_the_creation(managed, contr
     """Amazon EKS API Reference, data type Issue: NodeCreationFailure; Amazon EKS User Guide, "Amazon EKS node IAM role"."""
     name, other = managed.make(1, None, nodeRole=managed.role([])), managed.make(1, None, nodeRole=managed.role(POLICIES[:1]))
     for group in (name, other):
-        control.post("nodegroup", name=group, delays={"patience": 8})
+        control.post("nodegroup", name=group, delays={"node_join_timeout": 8})
     (issue,) = managed.settle(name, "CREATE_FAILED")["health"]["issues"]
     assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Instances failed to join the kubernetes cluster")
     assert issue["resourceIds"] == [instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]]
@@ -172,7 +172,7 @@ def test_a_version_update_replaces_every_node_and_respects_budgets(cloud, manage
         shown = managed.update(name, update["id"])
         return shown["status"] != "InProgress" and shown
 
-    assert until(ended, "the end of the update", 60)["status"] == "Successful"
+    assert wait_until(ended, "the end of the update", 60)["status"] == "Successful"
     assert min(fewest) >= 1
     image = cloud["amis"]["amazonlinux2023"][1]
     new = {node["metadata"]["name"] for node in ready(cloud, name, 2, **{"eks.amazonaws.com/nodegroup-image": image})}
@@ -180,7 +180,7 @@ def test_a_version_update_replaces_every_node_and_respects_budgets(cloud, manage
     shown = managed.settle(name)
     assert (shown["releaseVersion"], shown["scalingConfig"]["desiredSize"]) == (RELEASES[1], 2)
     assert managed.scaling_group(name)["MaxSize"] == 9
-    until(lambda: set(homes(cloud, unique)) <= new, "the pods on new nodes")
+    wait_until(lambda: set(homes(cloud, unique)) <= new, "the pods on new nodes")
 
 
 def test_a_pod_that_cannot_be_evicted_fails_the_update_unless_it_is_forced(cloud, managed, control, unique):
@@ -207,17 +207,17 @@ def test_a_release_that_does_not_start_fails_the_update_and_keeps_the_old_nodes(
     name = managed.make(1, amiType="BOTTLEROCKET_x86_64")
     (node,) = ready(cloud, name, 1)
     image, release = cloud["amis"]["bottlerocket"][2], managed.show(name)["releaseVersion"]
-    control.post("nodegroup", name=name, delays={"patience": 5})
-    control.post("ami", id=image, behaviour="never-joins")
+    control.post("nodegroup", name=name, delays={"node_join_timeout": 5})
+    control.post("ami", id=image, behavior="never-joins")
     try:
         failed = managed.finished(name, managed.upgrade(name, releaseVersion="1.42.0-a8c4a0c3"))
     finally:
-        control.post("ami", id=image, behaviour="ok")
+        control.post("ami", id=image, behavior="ok")
     assert (failed["status"], failed["errors"][0]["errorCode"]) == ("Failed", "NodeCreationFailure")
     assert failed["errors"][0]["resourceIds"][0].startswith("i-")
     (kept,) = ready(cloud, name, 1)
     assert kept["metadata"]["name"] == node["metadata"]["name"]
-    until(lambda: len(managed.scaling_group(name)["Instances"]) == 1, "the failed instance to be gone")
+    wait_until(lambda: len(managed.scaling_group(name)["Instances"]) == 1, "the failed instance to be gone")
     assert managed.show(name)["releaseVersion"] == release
 
 
@@ -229,8 +229,8 @@ def test_a_scale_in_drains_its_node_but_does_not_wait_for_budgets(cloud, managed
     control.post("nodegroup", name=name, delays={"drain": 3})
     group = managed.scaling_group(name)["AutoScalingGroupName"]
     managed.aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-    until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}")["spec"].get("unschedulable"), "the node to be cordoned")
-    until(lambda: nodes(cloud, name) == [], "the node to be gone")
+    wait_until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}")["spec"].get("unschedulable"), "the node to be cordoned")
+    wait_until(lambda: nodes(cloud, name) == [], "the node to be gone")
     assert set(evictions(cloud, unique)) == {429}
 
 
@@ -241,5 +241,5 @@ def test_deleting_a_group_drains_its_nodes(cloud, managed, unique):
     run_pods(cloud, unique, node)
     managed.delete(name)
     managed.settle(name, None)
-    until(lambda: nodes(cloud, name) == [], "the node to be gone")
+    wait_until(lambda: nodes(cloud, name) == [], "the node to be gone")
     assert evictions(cloud, unique) == [201]

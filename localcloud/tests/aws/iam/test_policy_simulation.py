@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from localcloud.tests.aws.support import TRUST, refusal
+from localcloud.tests.aws.support import TRUST, client_error
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 def statement(effect="Allow", action="ec2:CreateTags", resource="*", **condition):
@@ -80,5 +80,5 @@ def test_managed_policies_count_and_a_role_must_be_there(aws, name, allowed):
     aws.iam.detach_role_policy(RoleName=name, PolicyArn=policy)
     assert decisions(allowed([statement()], ["ecr:BatchGetImage"])) == ["implicitDeny"]
     ask = aws.iam.simulate_principal_policy
-    assert refusal(ask, PolicySourceArn=f"{allowed.arn}-not", ActionNames=["iam:GetRole"])[0] == "NoSuchEntity"
-    assert refusal(ask, PolicySourceArn="arn:aws:iam::123456789012:nothing", ActionNames=["iam:GetRole"])[0] == "InvalidInput"
+    assert client_error(ask, PolicySourceArn=f"{allowed.arn}-not", ActionNames=["iam:GetRole"])[0] == "NoSuchEntity"
+    assert client_error(ask, PolicySourceArn="arn:aws:iam::123456789012:nothing", ActionNames=["iam:GetRole"])[0] == "InvalidInput"

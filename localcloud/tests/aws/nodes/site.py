@@ -8,7 +8,7 @@ from pathlib import Path
 import boto3
 import yaml
 
-from localcloud.tests.aws.support import NUMBERS, TRUST, Control, events, until
+from localcloud.tests.aws.support import NUMBERS, TRUST, Control, events, wait_until
 
 AL2 = """#!/bin/bash
 set -o xtrace
@@ -118,12 +118,12 @@ class Site:
 
     def ready(self, group, count=1):
         """Wait for that many Ready nodes; their Node objects."""
-        lines = until(lambda: (found := self.log(group, "ready")) and len(found) >= count and found, f"{count} nodes of {group}")
+        lines = wait_until(lambda: (found := self.log(group, "ready")) and len(found) >= count and found, f"{count} nodes of {group}")
         return [self.get(f"/api/v1/nodes/{line['id']}") for line in lines]
 
     def reason(self, group):
         """Wait for the reason why an instance did not join."""
-        return until(lambda: self.log(group, "not-joined"), f"a refused node of {group}")[-1]["reason"]
+        return wait_until(lambda: self.log(group, "not-joined"), f"a refused node of {group}")[-1]["reason"]
 
     def condition(self, node):
         """The status of a node's condition Ready."""
@@ -131,7 +131,7 @@ class Site:
 
     def entries(self, change):
         """Change the list of aws-auth entries."""
-        until(lambda: self.try_entries(change), "a write of aws-auth that nobody crosses")
+        wait_until(lambda: self.try_entries(change), "a write of aws-auth that nobody crosses")
 
     def try_entries(self, change):
         """Change the entries unless somebody else changes them meanwhile; whether that was done."""

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from localcloud.tests.aws.nodes.site import POLICY, Site
-from localcloud.tests.aws.support import TRUST, until
+from localcloud.tests.aws.support import TRUST, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,9 @@ def test_an_instance_waits_for_its_access_entry_and_falls_silent_when_it_goes(si
     give(site, role, "EC2_LINUX")
     (node,) = site.ready(group)
     take(site, role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
     give(site, role, "EC2_LINUX")
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
 def test_an_entry_must_be_of_the_type_of_the_node(site, nodes, only_entries):
@@ -66,11 +66,11 @@ def test_an_entry_must_be_of_the_type_of_the_node(site, nodes, only_entries):
     windows, linux = nodes(profile, "windows"), nodes(profile)
     give(site, role, "STANDARD")
     wrong = f"the access entry for {role} is of type STANDARD, not "
-    until(lambda: (site.reason(linux), site.reason(windows)) == (f"{wrong}EC2_LINUX", f"{wrong}EC2_WINDOWS"), "the reasons")
+    wait_until(lambda: (site.reason(linux), site.reason(windows)) == (f"{wrong}EC2_LINUX", f"{wrong}EC2_WINDOWS"), "the reasons")
     take(site, role)
     give(site, role, "EC2_LINUX")
     site.ready(linux)
-    until(lambda: site.reason(windows).endswith("is of type EC2_LINUX, not EC2_WINDOWS"), "the reason of the Windows node")
+    wait_until(lambda: site.reason(windows).endswith("is of type EC2_LINUX, not EC2_WINDOWS"), "the reason of the Windows node")
     take(site, role)
     give(site, role, "EC2_WINDOWS")
     site.ready(windows)
@@ -80,13 +80,13 @@ def test_in_both_modes_an_entry_overrides_aws_auth_and_either_is_enough(site, no
     """Amazon EKS User Guide, "Migrate to access entries": "the settings for the access entry ... override the ConfigMap entry"."""
     role, profile = site.role()
     group = nodes(profile)
-    until(lambda: "no access entry for" in site.reason(group) and "kube-system/aws-auth" in site.reason(group), "both reasons")
+    wait_until(lambda: "no access entry for" in site.reason(group) and "kube-system/aws-auth" in site.reason(group), "both reasons")
     site.allow(role)
     (node,) = site.ready(group)
     give(site, role, "STANDARD")
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the entry to count")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the entry to count")
     take(site, role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "aws-auth to count again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "aws-auth to count again")
     give(site, role, "EC2_LINUX")
     site.forbid(role)
     site.control.post("cluster", authentication_mode="API")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from localcloud.tests.aws.nodes.site import MEMBERS, POLICY, PROXY, USER_DATA
-from localcloud.tests.aws.support import until
+from localcloud.tests.aws.support import wait_until
 
 
 @pytest.mark.parametrize("family", USER_DATA)
@@ -73,13 +73,13 @@ def test_an_instance_waits_for_its_role_in_aws_auth_and_falls_silent_when_the_en
     group = site.launch(site.user_data("amazonlinux2"), profile, site.cloud["amis"]["amazonlinux2"][0])
     assert role in site.reason(group) or "does not exist" in site.reason(group)
     site.allow(role, username="wrong")
-    until(lambda: "username" in site.reason(group), "the reason to change")
+    wait_until(lambda: "username" in site.reason(group), "the reason to change")
     site.allow(role)
     (node,) = site.ready(group)
     site.forbid(role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
     site.allow(role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
 def test_an_instance_waits_for_the_policy_that_its_role_lacks(site):
@@ -105,7 +105,7 @@ def test_a_windows_instance_waits_for_the_group_of_its_proxy(site):
     pod = {"metadata": {"name": group}, "spec": {"nodeName": node["metadata"]["name"], "containers": [{"name": "c", "image": "i"}]}}
     pods = "/api/v1/namespaces/default/pods"
     site.cloud.create(pods, pod)
-    until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
+    wait_until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
     site.cloud.api("DELETE", f"{pods}/{group}", {"gracePeriodSeconds": 0})
 
 
@@ -116,9 +116,9 @@ def test_broken_amis_never_join_stay_not_ready_or_die(site, joined):
         site.launch(site.user_data("amazonlinux2"), joined, amis[key]) for key in ("broken_never_joins", "broken_not_ready", "broken_dies")
     )
     assert "starts no kubelet" in site.reason(never)
-    node = until(lambda: site.log(unready, "not-ready"), "the node that is never ready")[0]["id"]
+    node = wait_until(lambda: site.log(unready, "not-ready"), "the node that is never ready")[0]["id"]
     (dead,) = site.ready(dies)
-    until(lambda: site.condition(dead["metadata"]["name"]) == "Unknown", "the node to die")
+    wait_until(lambda: site.condition(dead["metadata"]["name"]) == "Unknown", "the node to die")
     assert site.condition(node) == "False"
 
 
@@ -130,15 +130,15 @@ def test_a_dead_kubelet_leaves_its_pods_terminating_until_the_node_is_gone(site,
     pod = {"metadata": {"name": group}, "spec": {"nodeName": name, "containers": [{"name": "c", "image": "i"}]}}
     pods = "/api/v1/namespaces/default/pods"
     site.cloud.create(pods, pod)
-    until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
+    wait_until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
     site.control.post("instance", id=instance, action="kubelet-dies")
-    until(lambda: site.condition(name) == "Unknown", "the node to be Unknown")
+    wait_until(lambda: site.condition(name) == "Unknown", "the node to be Unknown")
     site.cloud.api("DELETE", f"{pods}/{group}", {"gracePeriodSeconds": 1})
     time.sleep(3)
     assert site.get(f"{pods}/{group}")["metadata"]["deletionTimestamp"]
     site.asg.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=False)
-    until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
-    until(lambda: site.get(f"{pods}/{group}") is None, "the pod to be gone")
+    wait_until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
+    wait_until(lambda: site.get(f"{pods}/{group}") is None, "the pod to be gone")
 
 
 def test_a_kubelet_that_recovers_is_ready_again(site, joined):
@@ -148,7 +148,7 @@ def test_a_kubelet_that_recovers_is_ready_again(site, joined):
     name, instance = node["metadata"]["name"], node["spec"]["providerID"].rsplit("/", 1)[1]
     for action, status in (("kubelet-dies", "Unknown"), ("kubelet-recovers", "True")):
         site.control.post("instance", id=instance, action=action)
-        until(lambda s=status: site.condition(name) == s, f"the node to be {status}")
+        wait_until(lambda s=status: site.condition(name) == s, f"the node to be {status}")
 
 
 def test_the_console_tells_why_an_instance_did_not_join(site, joined):

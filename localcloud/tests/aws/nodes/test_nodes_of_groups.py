@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from localcloud.tests.aws.support import events, until
+from localcloud.tests.aws.support import events, wait_until
 
 CHECK = """#!/bin/bash
 LIFECYCLE=$(curl http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state -H "X-aws-ec2-metadata-token: $TOKEN")
@@ -31,7 +31,7 @@ def states(site, instance):
 
 def warmed(site, group):
     """Wait for one instance that rests in the pool; its id."""
-    found = until(
+    found = wait_until(
         lambda: [
             i
             for i in site.asg.describe_warm_pool(AutoScalingGroupName=group)["Instances"]
@@ -48,11 +48,11 @@ def test_a_node_stays_ready_while_its_instance_stands_by(site, joined, ami):
     (node,) = site.ready(group)
     name, instance = node["metadata"]["name"], node["spec"]["providerID"].rsplit("/", 1)[1]
     site.asg.enter_standby(AutoScalingGroupName=group, InstanceIds=[instance], ShouldDecrementDesiredCapacity=False)
-    until(lambda: states(site, instance)[-1] == "Standby", "the instance to stand by")
+    wait_until(lambda: states(site, instance)[-1] == "Standby", "the instance to stand by")
     site.ready(group, 2)
     assert site.condition(name) == "True"
     site.asg.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=False)
-    until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
+    wait_until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
     assert len(site.log(group, "ready")) == 2
 
 
@@ -82,13 +82,13 @@ def test_a_warmed_instance_that_does_not_look_where_it_is_bound_for_joins_from_t
     instance = warmed(site, group)
     assert node["spec"]["providerID"].endswith(instance)
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    until(lambda: states(site, instance)[-1] == "InService", "the instance to be in service")
+    wait_until(lambda: states(site, instance)[-1] == "InService", "the instance to be in service")
     site.asg.put_warm_pool(AutoScalingGroupName=group, PoolState="Stopped", InstanceReusePolicy={"ReuseOnScaleIn": True})
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node of the stopped instance to be Unknown")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node of the stopped instance to be Unknown")
     assert warmed(site, group) == instance
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
 def test_an_instance_of_a_launch_configuration_joins(site, joined, ami):

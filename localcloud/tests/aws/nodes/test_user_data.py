@@ -2,10 +2,10 @@
 
 import pytest
 
-from localcloud.aws.nodes import authenticator as auth
+from localcloud.aws.nodes import authenticator
 from localcloud.aws.nodes.powershell import Script
 from localcloud.aws.nodes.user_data import parse, waits_in_warm_pool
-from localcloud.aws.nodes.user_data_error import Unusable
+from localcloud.aws.nodes.user_data_error import InvalidUserData
 from localcloud.tests.aws.support import REPOSITORY
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "user_data"
@@ -144,8 +144,8 @@ def test_windows_arguments_are_read_as_powershell_does(arguments, labels, pods):
     ],
 )
 def test_user_data_that_makes_no_node_is_refused_with_the_reason(family, text, reason):
-    """The documents that aws.userdata names."""
-    with pytest.raises(Unusable) as caught:
+    """The documents that localcloud.aws.nodes.user_data names."""
+    with pytest.raises(InvalidUserData) as caught:
         parse(text, family)
     assert reason in str(caught.value)
 
@@ -193,6 +193,6 @@ def test_bottlerocket_waits_for_its_place_in_the_group_when_it_is_told(setting, 
 )
 def test_aws_auth_lets_in_whom_it_names_in_full(map_roles, part):
     """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap"."""
-    reason = auth.map_refusal(map_roles, "arn:aws:iam::1:role/path/r", "EC2_LINUX")
+    reason = authenticator.aws_auth_problem(map_roles, "arn:aws:iam::1:role/path/r", "EC2_LINUX")
     assert (reason is None) if part is None else (part in reason)
-    assert reason or "eks:kube-proxy-windows" in auth.map_refusal(map_roles, "arn:aws:iam::1:role/path/r", "EC2_WINDOWS")
+    assert reason or "eks:kube-proxy-windows" in authenticator.aws_auth_problem(map_roles, "arn:aws:iam::1:role/path/r", "EC2_WINDOWS")
