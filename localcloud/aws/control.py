@@ -1,41 +1,56 @@
-"""What tests and people can ask of the simulator, under `/_local` on its port. Bodies and answers are JSON.
+"""The control endpoint of the simulator, under `/_local` on its port. Bodies and responses are JSON.
 
 `GET  /_local/calls`
-    Calls by service and operation since the last reset: `{"reads": {"ec2:DescribeImages": 1}, "writes": {...}, "total": {...}}`.
+    Number of calls by service and operation since the last reset:
+    `{"reads": {"ec2:DescribeImages": 1}, "writes": {...}, "total": {...}}`.
 `POST /_local/reset-log`
-    Sets these counters to zero and writes a `reset` line into the event log; answers `{"seq": n}`.
+    Sets these counters to zero and writes a `reset` line to the event log. Returns `{"seq": n}`.
 `GET  /_local/snapshot`
-    Groups, launch templates with all versions, managed node groups, roles, profiles, access entries, Fargate profiles and tags, to be
-    compared before and after.
-`POST /_local/faults`  `{"action": ..., ...}` answers `{"id": n}`; `GET` lists them with their `hits`; `DELETE` forgets all.
-    action: throttle | error5xx | deny | error (with code, message, status) | delay (with seconds) | lose | stale | hold
-    service: `autoscaling`, `ec2`, `iam`, `eks`, `ssm` or `*`; operation: `CreateRole` or `*`; kind: `read`, `write` or `any`
-    match: text that the call's parameters must contain; after: so many matching calls pass first; count: so often (-1: always)
-    who: text in the caller's access key or user agent, so that one client is hit and another is not
-    before: for lose and hold: the call is not performed (lose), or only when it is released (hold)
-    stale: groups and templates are shown as they were when the fault was set; other services repeat their last answer
-`GET  /_local/held` lists held calls; `POST /_local/release` `{"id": n or absent for all, "lose": false}` lets them go.
-`POST /_local/ami` `{"id", "behavior": ok|never-joins|not-ready|dies, "after_s": 2, "family": optional, "architecture": x86_64}`
-    Changes an AMI, or makes it; `after_s` says when a node that dies does so. Instances that run already keep their behavior.
-`POST /_local/instance` `{"id" or "ids": instance ids or node names, "action": kubelet-dies|kubelet-recovers|unhealthy|terminate}`
-    The kubelet stops or comes back; EC2's status check fails; EC2 terminates the instance behind its group's back.
-`POST /_local/ssm` `{"name", "value"}` sets a public parameter; a value of null removes it.
-`POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity|VcpuLimitExceeded|..., "message": optional,
-    "instance_type": optional}`
-    Launches of the group fail so, or those of one instance type; a code of null ends it.
+    Groups, launch templates with all versions, managed node groups, roles, profiles, access entries, Fargate
+    profiles and tags, to compare two states.
+`POST /_local/faults`  `{"action": ..., ...}` returns `{"id": n}`. `GET` lists the faults with their `hits`.
+    `DELETE` removes all faults.
+    action: throttle / error5xx / deny / error (with code, message, status) / delay (with seconds) / lose / stale /
+        hold. `lose` drops the connection without a response.
+    service: `autoscaling`, `ec2`, `iam`, `eks`, `ssm` or `*`. operation: `CreateRole` or `*`. kind: `read`,
+        `write` or `any`.
+    match: text that the call's parameters must contain. after: number of matching calls to skip first. count:
+        number of calls to hit (-1: all).
+    caller: text in the client's access key or user agent, so that the fault hits one client only.
+    before: for lose and hold: the call is never performed (lose), or is performed after its release (hold).
+    stale: groups and templates are shown as they were when the fault was set. Other services repeat their last
+        response.
+`GET  /_local/held` lists held calls. `POST /_local/release` `{"id": n or absent for all, "lose": false}` releases
+    them.
+`POST /_local/ami` `{"id", "behavior": ok / never-joins / not-ready / dies, "after_s": 2, "family": optional,
+    "architecture": x86_64}`
+    Changes or creates an AMI. `after_s` is the time until the kubelet of a `dies` AMI stops. Running instances
+    keep their behavior.
+`POST /_local/instance` `{"id" or "ids": instance ids or node names,
+    "action": kubelet-dies / kubelet-recovers / unhealthy / terminate}`
+    Stops or restarts the kubelet, fails EC2's status check, or terminates the instance through EC2.
+`POST /_local/ssm` `{"name", "value"}` sets a public parameter. A value of null removes it.
+`POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity / VcpuLimitExceeded /
+    ..., "message": optional, "instance_type": optional}`
+    Fails launches of the group, or of one instance type, with this error. A code of null removes the failure.
 `POST /_local/allow-launch-configurations` `{"allowed": true}`
-    Whether CreateLaunchConfiguration works, as in old accounts; at the start it is refused, as in new ones.
-`POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes the cluster at once, in any direction.
-`POST /_local/fargate-failure` `{"profile": name or "*", "state": CREATE_FAILED|DELETE_FAILED, "code": AccessDenied|..., "message": opt.}`
-    Fargate profiles end so, with that issue of their health; a code of null ends it. Codes are those of FargateProfileIssue.
-`POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` says where a type is offered from now on.
+    Whether CreateLaunchConfiguration works, as in old accounts. By default it fails, as in new accounts.
+`POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes the cluster immediately, in any
+    direction.
+`POST /_local/fargate-failure` `{"profile": name or "*", "state": CREATE_FAILED / DELETE_FAILED,
+    "code": AccessDenied / ..., "message": optional}`
+    Fails the creation or deletion of Fargate profiles with this health issue. A code of null removes the failure.
+    Codes are those of FargateProfileIssue.
+`POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` sets whether a zone offers a
+    type.
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
-    AWS launches an instance type with the facts of another, offered in these zones of the region, or in all.
-`POST /_local/nodegroup` `{"name", "operation": create|update|delete|degraded, "code": issue or error code, "message": optional,
-    "resources": optional ids}` or `{"name", "delays": {"node_join_timeout": 5, "drain": 3}}`
-    EKS ends the managed node group's creation, updates or deletion so, or finds it degraded; a code of null ends it. Or it is as
-    patient with this group as that, in seconds (see localcloud/aws/settings.py: nodegroup, node_join_timeout, drain, cordoned).
-`GET  /_local/instances` what became of each kubelet: `{"i-...": {"state": ..., "reason": ...}}`.
+    Adds an instance type with the attributes of an existing one, offered in these zones or in all.
+`POST /_local/nodegroup` `{"name", "operation": create / update / delete / degraded, "code": issue or error code,
+    "message": optional, "resources": optional ids}` or `{"name", "delays": {"node_join_timeout": 5, "drain": 3}}`
+    Fails the creation, updates or deletion of a managed node group, or degrades it. A code of null removes the
+    failure. Or sets EKS's delays for this group, in seconds (see localcloud/aws/settings.py: nodegroup,
+    node_join_timeout, drain, cordoned).
+`GET  /_local/instances` the state of each kubelet: `{"i-...": {"state": ..., "reason": ...}}`.
 """
 
 from __future__ import annotations
@@ -64,7 +79,7 @@ MESSAGES = {
 
 
 def respond(simulator: Any, environ: dict[str, Any], body: bytes) -> tuple[str, list[tuple[str, str]], bytes]:
-    """Answer a control request."""
+    """Respond to a control request."""
     method, name = environ["REQUEST_METHOD"], environ["PATH_INFO"].removeprefix("/_local/").strip("/")
     function = ROUTES.get((method, name))
     try:

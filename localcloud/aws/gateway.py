@@ -1,4 +1,4 @@
-"""The door: every call passes here, is logged, meets its fault, and is answered by moto."""
+"""The HTTP entry point: logs every call, applies faults, and lets moto respond."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from localcloud.aws.request import Call, read_call
 
 Response = tuple[str, list[tuple[str, str]], bytes]
 NOT_PERFORMED: Response = ("000", [], b"")
-"""What the log shows as status 0: the call was never performed."""
+"""Logged as status 0: the call was never performed."""
 VERSION = re.compile(rb"<versionNumber>(\d+)<")
 ERROR_CODE = re.compile(rb"<Code>([^<]+)</Code>")
 JSON_SERVICES = {"ssm", "eks", "sts-json"}
@@ -32,7 +32,7 @@ HELD_CALL_IDS = itertools.count(1)
 
 
 class Gateway:
-    """A WSGI application around moto's; one lock keeps calls and timers apart."""
+    """A WSGI application in front of moto's. One lock serializes calls and timers."""
 
     def __init__(self, simulator: Any, moto: Callable) -> None:
         self.simulator = simulator
@@ -50,7 +50,7 @@ class Gateway:
         return [content]
 
     def serve(self, environ: dict[str, Any], body: bytes) -> Response:
-        """Answer one AWS call, or drop its connection when a fault says so."""
+        """Respond to one AWS call, or drop its connection if a fault requires it."""
         call = read_call(environ, body)
         fault = self.simulator.faults.next_fault(call)
         if fault is None:
@@ -74,7 +74,7 @@ class Gateway:
         drop_connection(environ)
 
     def perform(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault | None = None) -> Response:
-        """Let moto answer and log it, in one step, so that the log's order is the real one."""
+        """Let moto respond and log the call while holding the lock, so that the log has the real order."""
         with self.simulator.lock:
             response = call_app(self.moto, environ, body)
             self.record(call, response, fault)
@@ -83,7 +83,7 @@ class Gateway:
         return response
 
     def perform_stale(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault) -> Response:
-        """Answer from the state at the time when the fault was set."""
+        """Respond from the state at the time when the fault was set."""
         with self.simulator.lock:
             if call.service in ("autoscaling", "ec2"):
                 with self.simulator.restored_state(fault.stale_state):
@@ -94,7 +94,7 @@ class Gateway:
         return response
 
     def hold(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault) -> Response:
-        """Keep the caller waiting, before or after the call is performed."""
+        """Hold the response back, before or after the call is performed."""
         held = HeldCall({"service": call.service, "operation": call.operation, "params": call.params, "before": fault.before})
         number = next(HELD_CALL_IDS)
         response = None if fault.before else self.perform(call, environ, body, fault)
@@ -110,7 +110,7 @@ class Gateway:
         return response
 
     def record(self, call: Call, response: Response, fault: Fault | None) -> None:
-        """Write the call into the event log."""
+        """Write the call to the event log."""
         status = int(response[0].split()[0])
         self.simulator.log.call(
             call.service,
@@ -125,7 +125,7 @@ class Gateway:
 
 
 def call_app(app: Callable, environ: dict[str, Any], body: bytes) -> Response:
-    """Call a WSGI application and collect its whole answer."""
+    """Call a WSGI application and collect its whole response."""
     received: dict[str, Any] = {}
 
     def start_response(status: str, headers: list, _exc_info: Any = None) -> None:
@@ -141,13 +141,13 @@ def call_app(app: Callable, environ: dict[str, Any], body: bytes) -> Response:
 
 
 def template_version(response: Response) -> int | None:
-    """The number of the launch template version that was made."""
+    """The number of the launch template version that the call created."""
     match = VERSION.search(response[2])
     return int(match[1]) if match else None
 
 
 def error_code(response: Response) -> str | None:
-    """The service's error code in an answer of any protocol."""
+    """The service's error code in a response of any protocol."""
     match = ERROR_CODE.search(response[2])
     if match:
         return match[1].decode()
@@ -161,7 +161,7 @@ def error_code(response: Response) -> str | None:
 
 
 def fault_response(call: Call, fault: Fault) -> Response:
-    """The error that a fault wants, in the protocol of the called service."""
+    """The error response of a fault, in the protocol of the called service."""
     service = call.service
     match fault.action:
         case "throttle":
@@ -175,12 +175,12 @@ def fault_response(call: Call, fault: Fault) -> Response:
             message = f"User: arn:aws:sts::123456789012:assumed-role/instance-manager/local is not authorized to perform: {action}"
             message += f" because no identity-based policy allows the {action} action"
         case _:
-            code, status, message = fault.code or "ValidationError", fault.status, fault.message or "refused by a fault"
+            code, status, message = fault.code or "ValidationError", fault.status, fault.message or "injected by a fault"
     return error_response(service, fault.code or code, status, fault.message or message)
 
 
 def error_response(service: str, code: str, status: int, message: str) -> Response:
-    """An error in the protocol of a service."""
+    """An error response in the protocol of a service."""
     request_id = str(uuid4())
     line = f"{status} {code}"
     if service in JSON_SERVICES:
@@ -195,9 +195,9 @@ def error_response(service: str, code: str, status: int, message: str) -> Respon
 
 
 def drop_connection(environ: dict[str, Any]) -> None:
-    """Close the connection without an answer: the caller cannot know what happened."""
+    """Close the connection without a response, so that the client cannot know the outcome."""
     connection = environ.get("werkzeug.socket")
     if connection is not None:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
-    raise ConnectionAbortedError("a fault lost the answer")
+    raise ConnectionAbortedError("a fault dropped the response")

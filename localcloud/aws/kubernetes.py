@@ -1,4 +1,4 @@
-"""The few requests that simulated kubelets make to the API server."""
+"""The Kubernetes API requests of the simulator: nodes, evictions, aws-auth and watches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KubernetesClient:
         return session
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json", **params: Any) -> requests.Response:
-        """One request; an answer of 500 and above, or none, is tried again for a while."""
+        """Send one request. Retries on a connection error and on a status of 429, or 500 and above."""
         for attempt in range(6):
             try:
                 answer = self.session.request(
@@ -53,7 +53,7 @@ class KubernetesClient:
         return answer
 
     def request_once(self, method: str, path: str, body: Any) -> requests.Response | None:
-        """One request that is not tried again, as a budget refuses an eviction; None when there was no answer."""
+        """Send one request without retries. Returns None if there was no response."""
         try:
             headers = {"Content-Type": "application/json"}
             return self.session.request(method, self.url + path, data=json.dumps(body) if body else None, headers=headers, timeout=10)
@@ -62,14 +62,14 @@ class KubernetesClient:
             return None
 
     def create_node(self, node: dict[str, Any]) -> requests.Response:
-        """Register a node; one of that name is replaced, as a kubelet that comes back does."""
+        """Register a node. Like a restarted kubelet, this updates an existing node of the same name."""
         answer = self.request("POST", "/api/v1/nodes", node)
         if answer.status_code == 409:
             answer = self.patch_node(node["metadata"]["name"], {key: node[key] for key in ("metadata", "spec")})
         return answer
 
     def patch_node(self, name: str, patch: dict[str, Any]) -> requests.Response:
-        """Change a node's metadata or spec."""
+        """Patch a node's metadata or spec."""
         return self.request("PATCH", f"/api/v1/nodes/{name}", patch, MERGE)
 
     def set_ready(self, name: str, status: str, reason: str, message: str) -> requests.Response:
@@ -86,7 +86,7 @@ class KubernetesClient:
         return self.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
 
     def delete_node(self, name: str) -> None:
-        """Remove a node, and its pods as the pod garbage collector does."""
+        """Delete a node, and its pods as the pod garbage collector does."""
         self.request("DELETE", f"/api/v1/nodes/{name}")
         pods = self.request("GET", "/api/v1/pods", fieldSelector=f"spec.nodeName={name}").json().get("items", [])
         for pod in pods:
@@ -94,7 +94,7 @@ class KubernetesClient:
             self.request("DELETE", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", {"gracePeriodSeconds": 0})
 
     def add_aws_auth_entry(self, entry: dict[str, Any]) -> None:
-        """Add an entry to mapRoles of aws-auth, as EKS does, unless its role has one; what else is in there stays."""
+        """Add an entry to mapRoles of aws-auth, as EKS does, unless the role has one. Other entries are kept."""
         while True:
             answer = self.request("GET", f"{CONFIG_MAPS}/aws-auth")
             config = answer.json() if answer.status_code == 200 else {"metadata": {"name": "aws-auth"}}
@@ -108,7 +108,7 @@ class KubernetesClient:
                 return
 
     def remove_aws_auth_entries(self, role_arn: str) -> None:
-        """Take the entries of a role out of mapRoles of aws-auth, as EKS does; what else is in there stays."""
+        """Remove a role's entries from mapRoles of aws-auth, as EKS does. Other entries are kept."""
         while True:
             answer = self.request("GET", f"{CONFIG_MAPS}/aws-auth")
             config = answer.json() if answer.status_code == 200 else {}
@@ -121,7 +121,7 @@ class KubernetesClient:
                 return
 
     def watch_aws_auth(self, changed: Callable[[str | None], None]) -> None:
-        """Call `changed` with mapRoles of aws-auth, now and at each change, from a thread of its own."""
+        """Call `changed` with mapRoles of aws-auth, now and after each change, from a new thread."""
         threading.Thread(target=self._watch_aws_auth, args=(changed,), name="aws-auth", daemon=True).start()
 
     def _watch_aws_auth(self, changed: Callable[[str | None], None]) -> None:
@@ -142,7 +142,10 @@ class KubernetesClient:
         listed: Callable[[list[dict[str, Any]]], None],
         changed: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """List, then watch, for ever: what is there goes to `listed`, and each change to `changed`, with ADDED, MODIFIED or DELETED."""
+        """List, then watch, forever.
+
+        `listed` gets all existing objects after each list. `changed` gets each change: ADDED, MODIFIED or DELETED.
+        """
         session = self._session(self.access)
         while True:
             try:
@@ -161,7 +164,7 @@ class KubernetesClient:
 
 
 def append_entry(text: str, entry: dict[str, Any]) -> str:
-    """A list of entries with one more; what is in it stays as it is written, where it is one entry below the other."""
+    """Append an entry to a YAML list. A list in block style keeps its formatting."""
     root = yaml.compose(text)
     if isinstance(root, yaml.SequenceNode) and root.value and not root.flow_style and not root.start_mark.column:
         return text.rstrip("\n") + "\n" + yaml.safe_dump([entry])
@@ -169,7 +172,7 @@ def append_entry(text: str, entry: dict[str, Any]) -> str:
 
 
 def remove_entries(text: str, role_arn: str) -> str:
-    """A list of entries without those of a role; the others stay as they are written."""
+    """Remove the entries of a role from a YAML list. The other entries keep their formatting."""
     root = yaml.compose(text or "[]")
     lines = text.splitlines(keepends=True)
     for node in reversed(root.value if isinstance(root, yaml.SequenceNode) else []):
@@ -182,7 +185,7 @@ def remove_entries(text: str, role_arn: str) -> str:
 
 
 def last_line(node: Any) -> int:
-    """The line that the last word of a value stands on."""
+    """The last line of a YAML value."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
         return node.end_mark.line
     last = node.value[-1]

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def to_plain(params: Any) -> Any:
-    """Parsed parameters as plain dictionaries."""
+    """Parsed parameters as plain dictionaries, lists and strings."""
     if isinstance(params, dict):
         return {key: to_plain(value) for key, value in params.items()}
     if isinstance(params, list):

@@ -1,4 +1,4 @@
-"""What a call is, read from the raw HTTP request of any AWS protocol in use."""
+"""Parses the service, operation and parameters of a call from the raw HTTP request, for every AWS protocol in use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USER_DATA_KEYS = {"userdata", "user-data"}
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a client to a service."""
+    """One API call of a client."""
 
     service: str
     operation: str
@@ -28,17 +28,17 @@ class Call:
 
     @property
     def caller(self) -> dict[str, str]:
-        """Who called, as far as that can be told."""
+        """The access key and the user agent of the client."""
         return {"key": self.access_key, "agent": self.agent}
 
     @functools.cached_property
     def text(self) -> str:
-        """The parameters as text, for faults that match a resource's name."""
+        """The parameters as text, so that a fault can match a resource's name."""
         return json.dumps(self.params, sort_keys=True)
 
 
 def read_call(environ: dict[str, Any], body: bytes) -> Call:
-    """Tell service, operation and parameters of a request."""
+    """Parse the service, operation and parameters of a request."""
     match = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
     key, service = (match[1], match[3]) if match else ("anonymous", "unknown")
     agent = environ.get("HTTP_USER_AGENT", "").partition(" ")[0]
@@ -60,7 +60,7 @@ def read_call(environ: dict[str, Any], body: bytes) -> Call:
 
 
 def parse_query_params(flat: dict[str, str]) -> Any:
-    """Turn `Tags.member.1.Key=x` into nested dictionaries and lists."""
+    """Turn query parameters such as `Tags.member.1.Key=x` into nested dictionaries and lists."""
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         parts = [part for part in key.split(".") if part != "member"]
@@ -73,7 +73,7 @@ def parse_query_params(flat: dict[str, str]) -> Any:
 
 
 def numbered_to_lists(tree: Any) -> Any:
-    """Replace dictionaries whose keys are numbers by lists."""
+    """Replace dictionaries whose keys are all numbers by lists."""
     if not isinstance(tree, dict):
         return tree
     if tree and all(key.isdigit() for key in tree):
@@ -94,13 +94,13 @@ def redact_user_data(params: Any) -> Any:
 
 
 def fingerprint(value: str) -> str:
-    """Say which user data it was without telling it."""
+    """The size and the hash of user data, to identify it without showing it."""
     return f"[{len(value)} characters, sha256 {hashlib.sha256(value.encode()).hexdigest()[:16]}]"
 
 
 @functools.cache
 def rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
-    """Method, path pattern and name of each operation of a REST service."""
+    """The HTTP method, path pattern and name of each operation of a REST service."""
     try:
         model = botocore.session.get_session().get_service_model(service)
     except Exception:
@@ -114,7 +114,7 @@ def rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
 
 
 def rest_operation(service: str, method: str, path: str) -> str:
-    """The operation that a path of a REST service stands for."""
+    """The operation of a REST service that handles a path."""
     for candidate, pattern, name in rest_routes(service):
         if candidate == method and pattern.match(path):
             return name

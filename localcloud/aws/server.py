@@ -1,6 +1,6 @@
 """Starts the simulated AWS.
 
-`LOCAL_AWS_PLAIN_MOTO=1` starts moto as it is, in the same furnished account: the simulator's tests must fail there.
+`LOCAL_AWS_PLAIN_MOTO=1` starts unpatched moto with the same resources: tests of patched behavior must fail there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="localcloud.aws.server", description="The simulated AWS of the local cloud.")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one (see aws.json)")
     parser.add_argument("--state", required=True, help="directory for aws.json and aws-events.jsonl")
@@ -32,7 +32,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def set_moto_environment() -> None:
-    """What moto reads from its environment, before it is imported."""
+    """Set the environment variables that moto reads when it is imported."""
     os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
     os.environ.setdefault("MOTO_DISABLE_GLOBAL_CORS", "true")
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "local")
@@ -41,7 +41,7 @@ def set_moto_environment() -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Furnish the account and answer until killed."""
+    """Create the initial resources and serve requests until the process is killed."""
     import moto.core.responses as responses
     from moto.moto_server.werkzeug_app import (
         DomainDispatcherApplication,
@@ -71,7 +71,7 @@ def serve(options: argparse.Namespace) -> None:
     moto = DomainDispatcherApplication(create_backend_app)
 
     class QuietRequestHandler(MotoRequestHandler):
-        """Writes no line per request: the event log has them."""
+        """A request handler that logs nothing: the event log has every call."""
 
         def log_request(self, *_: Any) -> None:
             pass
@@ -84,7 +84,7 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def write_facts(state: Path, facts: dict[str, Any]) -> None:
-    """Write aws.json in one step: whoever sees it sees all of it."""
+    """Write aws.json atomically, so that readers never see a part of it."""
     facts["control"] = facts["aws_endpoint"] + "/_local"
     facts["env"] = {
         "AWS_ENDPOINT_URL": facts["aws_endpoint"],

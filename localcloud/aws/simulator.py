@@ -1,4 +1,4 @@
-"""Everything that there is in the simulated account, and the network and cluster that it starts with."""
+"""The simulated account: its backends, its network and its EKS cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ NO_CA = base64.b64encode(b"no certificate authority").decode()
 
 
 class Simulator:
-    """The simulated account. One lock keeps requests and timers apart; kubelets talk to Kubernetes outside it."""
+    """The simulated account.
+
+    One lock serializes requests and timers. Kubelets call the Kubernetes API without holding it.
+    """
 
     def __init__(self, settings: Settings, kube: dict[str, str] | None, patched: bool = True) -> None:
         self.settings = settings
@@ -133,7 +136,7 @@ class Simulator:
         }
 
     def _public_subnet(self, vpc: Any) -> str:
-        """A subnet whose route table leads to an internet gateway; the cluster does not use it."""
+        """Create a subnet whose route table has an internet gateway. The cluster does not use it."""
         zone, name = self.settings.region + ZONES[0], {"Name": "demo-public-a"}
         subnet = self.ec2.create_subnet(vpc.id, "10.0.128.0/19", availability_zone=zone, tags={"subnet": name})
         gateway, table = self.ec2.create_internet_gateway(), self.ec2.create_route_table(vpc.id)
@@ -143,18 +146,18 @@ class Simulator:
         return subnet.id
 
     def role_propagated(self, role: Any) -> bool:
-        """Whether other services know of an IAM role by now."""
+        """Whether a new IAM role is visible to other services yet."""
         age = datetime.now(UTC) - role.create_date.replace(tzinfo=UTC)
         return age.total_seconds() >= self.settings.delays.propagation
 
     def copy_state(self) -> Any:
-        """A copy of groups and templates, for stale reads."""
+        """Copy groups and templates, for stale reads."""
         with self.lock:
             return copy.deepcopy((self.engine.groups, dict(self.templates.by_id)))
 
     @contextmanager
     def restored_state(self, stale_state: Any) -> Iterator[None]:
-        """Let calls see the copy."""
+        """Serve calls from a copy of an earlier state."""
         groups, by_id = stale_state
         current = self.engine.groups, self.templates.by_id
         self.engine.groups, self.templates.by_id = groups, by_id

@@ -1,4 +1,4 @@
-"""The whole simulated account as one value, for tests that compare."""
+"""The state of the whole simulated account as one JSON value, for tests that compare two states."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from localcloud.aws.request import redact_user_data
 
 
 def snapshot(simulator: Any) -> dict[str, Any]:
-    """Groups, templates, managed node groups, roles, instance profiles, access entries and Fargate profiles by name.
+    """All groups, templates, managed node groups, roles, instance profiles, access entries and Fargate profiles by
+    name.
 
-    User data appears as its hash.
+    User data is replaced by its hash.
     """
     with simulator.lock:
         return {
@@ -27,7 +28,7 @@ def snapshot(simulator: Any) -> dict[str, Any]:
 
 
 def group(simulator: Any, item: Any) -> dict[str, Any]:
-    """A group with its hooks and what is in its warm pool."""
+    """A scaling group with its hooks and the instances of its warm pool."""
     shown = describe_group(item, simulator.settings.account)
     warm = [describe_member(member) for member in item.warm.values()]
     return shown | {"WarmPool": warm, "LifecycleHooks": [describe_hook(item, item.hooks[name]) for name in sorted(item.hooks)]}
@@ -41,7 +42,7 @@ def template(simulator: Any, item: Any) -> dict[str, Any]:
 
 
 def tags_of(item: Any) -> dict[str, str]:
-    """The tags of a role or profile, which moto keeps in two shapes."""
+    """The tags of a role or instance profile. moto stores these in two shapes."""
     tags = item.tags.values() if isinstance(item.tags, dict) else item.tags
     return {tag["Key"]: tag["Value"] for tag in tags}
 

@@ -1,8 +1,8 @@
-"""How scaling groups come to have the instances that they should have.
+"""Reconciles scaling groups with their desired capacity.
 
-Every method runs under the world's lock; time passes only through the world's timers.
-Follows the Amazon EC2 Auto Scaling User Guide: "Amazon EC2 Auto Scaling instance lifecycle",
-"Suspend and resume processes", "Control which instances terminate".
+Every method runs while holding the simulator's lock. Delays use the simulator's timers. Follows the Amazon EC2 Auto
+Scaling User Guide: "Amazon EC2 Auto Scaling instance lifecycle", "Suspend and resume processes", "Control which
+instances terminate".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from localcloud.aws.errors import AwsError
 
 
 class Engine(WarmPools):
-    """The scaling groups of the region and what drives them."""
+    """The scaling groups of the region, and the control loop that reconciles them."""
 
     def __init__(self, simulator: Any) -> None:
         self.simulator = simulator
@@ -29,7 +29,7 @@ class Engine(WarmPools):
         self._queued: set[str] = set()
 
     def member(self, identifier: str) -> tuple[Group, Member] | None:
-        """The member of that instance id, or the instance of a warm pool, with its group."""
+        """The member or warm pool instance with that instance id, and its group. None if there is none."""
         for group in self.groups.values():
             for where in (group.members, group.warm):
                 if identifier in where:
@@ -37,7 +37,7 @@ class Engine(WarmPools):
         return None
 
     def reconcile_soon(self, group: Group, delay: float = 0.0) -> None:
-        """Look at a group soon; several wishes become one look."""
+        """Schedule a reconcile of the group. Several requests without a delay are merged into one."""
         if delay == 0.0:
             if group.name in self._queued:
                 return
@@ -45,7 +45,7 @@ class Engine(WarmPools):
         self.simulator.timers.after(delay, lambda: self.reconcile(group))
 
     def reconcile(self, group: Group) -> None:
-        """Bring a group closer to what it should be."""
+        """Bring a group closer to its desired state."""
         self._queued.discard(group.name)
         if self.groups.get(group.name) is not group:
             return
@@ -65,7 +65,7 @@ class Engine(WarmPools):
         self.reconcile_warm_pool(group)
 
     def scale_out(self, group: Group, current_capacity: int) -> None:
-        """Take from the warm pool, then launch, until the desired capacity is there or a launch fails."""
+        """Take instances from the warm pool, then launch, until the desired capacity is reached or a launch fails."""
         if "Launch" in group.suspended or group.launch_backoff:
             return
         why = f"increasing the capacity from {current_capacity} to {group.desired}"
@@ -77,7 +77,7 @@ class Engine(WarmPools):
                 return
 
     def scale_in(self, group: Group, current_capacity: int) -> bool:
-        """Terminate what is too much; whether there was something."""
+        """Terminate excess instances. Returns whether there were any."""
         if "Terminate" in group.suspended:
             return False
         selected = instances_to_terminate(group, self.find_source(group))
@@ -89,20 +89,20 @@ class Engine(WarmPools):
         return bool(selected)
 
     def find_source(self, group: Group) -> Source | None:
-        """What the group launches now, if that can be found."""
+        """The launch source of the group, or None if it is invalid."""
         try:
             return current_source(self.simulator, group)
         except AwsError:
             return None
 
     def remove(self, group: Group) -> None:
-        """Forget a group."""
+        """Delete a group."""
         self.deleted_activities += group.activities
         self.groups.pop(group.name, None)
         self.simulator.log.state("group", group.name, state="gone")
 
     def replace_unhealthy(self, group: Group, members: Iterable[Member]) -> None:
-        """Terminate what failed its health check."""
+        """Terminate instances that failed their health check."""
         if {"ReplaceUnhealthy", "Terminate"} & set(group.suspended):
             return
         for member in list(members):
@@ -110,7 +110,7 @@ class Engine(WarmPools):
                 self.terminate(group, member, "in response to a health check: it has been marked as unhealthy")
 
     def rebalance_in_progress(self, group: Group) -> bool:
-        """Whether the instance that rebalancing added is still on its way."""
+        """Whether the instance that rebalancing launched is not in service yet."""
         member = group.members.get(group.rebalance_instance or "")
         if member is None or member.state == "InService" or not member.counts:
             group.rebalance_instance = None
@@ -118,9 +118,10 @@ class Engine(WarmPools):
         return True
 
     def rebalance(self, group: Group) -> None:
-        """Move one instance to where it is due: launch first, then terminate.
+        """Move one instance: launch first, then terminate.
 
-        That is from the fullest zone to the emptiest, or to the purchase option that the policy wants more of.
+        It moves from the zone with the most instances to the one with the fewest, or to the purchase option that the
+        policy requires more of.
         """
         if {"Launch", "Terminate"} & set(group.suspended) or group.launch_backoff or self.find_source(group) is None:
             return
@@ -136,7 +137,7 @@ class Engine(WarmPools):
         group.rebalance_instance = launched.id if launched else None
 
     def zones_unbalanced(self, group: Group) -> bool:
-        """Whether one zone has two instances more than another that could have one."""
+        """Whether one zone has two instances more than another one that offers the type."""
         zones = offered_zones(self.simulator, group)
         counts = [count for zone, count in group.per_zone().items() if count or zone in zones]
         return len(counts) > 1 and max(counts) - min(counts) > 1

@@ -1,4 +1,4 @@
-"""The Auto Scaling actions, put into moto's dispatcher over our own groups."""
+"""The Auto Scaling operations on groups and their instances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAUNCH_SOURCES = ("LaunchTemplate", "LaunchConfigurationName", "MixedInstancesPo
 
 
 def install(simulator: Any) -> None:
-    """Put these actions into moto."""
+    """Add the Auto Scaling operations to moto."""
     for operations in (GroupOperations, ProcessOperations, StandbyOperations, LaunchConfigurationOperations, WarmPoolOperations):
         for name, method in vars(operations).items():
             if not name.startswith("_"):
@@ -34,7 +34,7 @@ def install(simulator: Any) -> None:
 
 
 class GroupOperations:
-    """Methods for moto's response class; `self` is that class's instance."""
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def create_auto_scaling_group(self) -> ActionResult:
         params, simulator = request_params(self), self.simulator
@@ -178,7 +178,7 @@ class GroupOperations:
 
 
 def apply_options(group: Group, params: dict[str, Any]) -> None:
-    """The plain settings that creation and update share."""
+    """Apply the settings that creation and update share."""
     names = {
         "DefaultCooldown": "cooldown",
         "HealthCheckType": "health_check_type",
@@ -194,7 +194,7 @@ def apply_options(group: Group, params: dict[str, Any]) -> None:
 
 
 def decrement_desired_capacity(group: Group, members: list[Member], action: str) -> None:
-    """Lower the desired capacity with the members that leave, never below the minimum."""
+    """Lower the desired capacity by the number of members. Rejected below the minimum."""
     if group.desired - len(members) < group.min_size:
         raise validation_error(
             f"Currently, desiredSize equals minSize ({group.min_size}). {action} will violate group's min size constraint. "

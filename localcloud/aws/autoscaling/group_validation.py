@@ -1,6 +1,6 @@
-"""What Auto Scaling refuses in the parameters of its calls.
+"""Validation of the parameters of Auto Scaling operations.
 
-Follows the Amazon EC2 Auto Scaling API Reference: the pages of the named actions and data types.
+Follows the Amazon EC2 Auto Scaling API Reference: the pages of the named operations and data types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLICIES = {
 
 
 def check_name(name: str | None) -> str:
-    """A group's name: 1 to 255 printable ASCII characters without spaces and colons."""
+    """Check a group's name: 1 to 255 printable ASCII characters without spaces and colons."""
     if not name:
         raise validation_error(
             "1 validation error detected: Value null at 'autoScalingGroupName' failed to satisfy constraint: Member must not be null"
@@ -37,7 +37,7 @@ def check_name(name: str | None) -> str:
 
 
 def check_sizes(low: int | None, high: int | None, desired: int | None) -> None:
-    """Minimum, maximum and desired capacity at creation or update."""
+    """Check minimum, maximum and desired capacity at creation or update."""
     if low is None or high is None:
         raise validation_error(
             "1 validation error detected: Value null at 'minSize' or 'maxSize' failed to satisfy constraint: Member must not be null"
@@ -51,7 +51,7 @@ def check_sizes(low: int | None, high: int | None, desired: int | None) -> None:
 
 
 def check_common(params: dict[str, Any]) -> None:
-    """What CreateAutoScalingGroup and UpdateAutoScalingGroup check alike."""
+    """The checks that CreateAutoScalingGroup and UpdateAutoScalingGroup share."""
     if params.get("InstanceId"):
         raise AwsError("NotSimulated", "InstanceId is not simulated: use LaunchTemplate")
     kinds = set((params.get("HealthCheckType") or "EC2").split(","))
@@ -66,7 +66,7 @@ def check_common(params: dict[str, Any]) -> None:
 
 
 def check_tag(tag: dict[str, Any]) -> None:
-    """A tag's key and value."""
+    """Check a tag's key and value."""
     key, value = tag.get("Key") or "", tag.get("Value") or ""
     if not key:
         raise validation_error(
@@ -82,7 +82,7 @@ def check_tag(tag: dict[str, Any]) -> None:
 
 
 def put_tags(group: Group, tags: list[dict[str, Any]]) -> None:
-    """Create or overwrite tags of a group: all of them or none."""
+    """Create or overwrite tags of a group, all or none."""
     for tag in tags:
         check_tag(tag)
         if tag.get("ResourceType") not in (None, "auto-scaling-group"):
@@ -102,7 +102,7 @@ def put_tags(group: Group, tags: list[dict[str, Any]]) -> None:
 
 
 def check_hook(params: dict[str, Any], group: Group | None) -> None:
-    """The parameters of a lifecycle hook."""
+    """Check the parameters of a lifecycle hook."""
     name = params.get("LifecycleHookName") or ""
     if not 1 <= len(name) <= 255:
         raise too_long_error(name, "lifecycleHookName", 255)
@@ -123,7 +123,7 @@ def check_hook(params: dict[str, Any], group: Group | None) -> None:
 
 
 def check_processes(names: list[str]) -> list[str]:
-    """Names of processes; none means all."""
+    """Check the names of processes. An empty list means all processes."""
     for name in names:
         if name not in PROCESSES:
             raise validation_error(f"Invalid process name: {name}. Supported processes are: {', '.join(PROCESSES)}")
@@ -131,7 +131,7 @@ def check_processes(names: list[str]) -> list[str]:
 
 
 def check_metrics(names: list[str]) -> list[str]:
-    """Names of group metrics; none means all."""
+    """Check the names of group metrics. An empty list means all metrics."""
     for name in names:
         if name not in METRICS:
             raise validation_error(f"Invalid metric: {name}")

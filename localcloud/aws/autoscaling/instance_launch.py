@@ -1,4 +1,4 @@
-"""From a group's launch template to an EC2 instance, or to AWS's reason why not."""
+"""Launches an EC2 instance from a group's launch source, or returns the reason why EC2 refuses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX = "You must use a valid fully-formed launch template. "
 
 
 def resolve(simulator: Any, specification: dict[str, Any]) -> tuple[LaunchTemplate, LaunchTemplateVersion]:
-    """The template and version that a LaunchTemplateSpecification means now."""
+    """The template and version that a LaunchTemplateSpecification refers to now."""
     try:
         template = simulator.templates.get(specification.get("LaunchTemplateId"), specification.get("LaunchTemplateName"))
     except AwsError as error:
@@ -35,12 +35,12 @@ def resolve(simulator: Any, specification: dict[str, Any]) -> tuple[LaunchTempla
 
 
 def instance_type_of(data: dict[str, Any]) -> str:
-    """The instance type that template data launches; m1.small is EC2's own default."""
+    """The instance type of template data. m1.small is EC2's default."""
     return data.get("InstanceType") or "m1.small"
 
 
 def launch_problem(simulator: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
-    """Why EC2 would not run an instance from this template data in these subnets."""
+    """Why EC2 refuses to run an instance from this template data in these subnets, or None."""
     image = simulator.ec2.amis.get(data.get("ImageId", ""))
     if not data.get("ImageId"):
         return "The request must contain the parameter ImageId"
@@ -66,13 +66,13 @@ def launch_problem(simulator: Any, data: dict[str, Any], subnets: list[str]) -> 
 
 
 def key_problem(simulator: Any, data: dict[str, Any]) -> str | None:
-    """Whether the key pair exists."""
+    """Check that the key pair exists."""
     name = data.get("KeyName")
     return f"The key pair '{name}' does not exist" if name and name not in simulator.ec2.key_pairs else None
 
 
 def group_problem(simulator: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
-    """Whether the security groups exist in the VPC of the subnets."""
+    """Check that the security groups exist in the VPC of the subnets."""
     identifiers = list(data.get("SecurityGroupIds", []))
     for nic in data.get("NetworkInterfaces", []):
         identifiers += nic.get("Groups", [])
@@ -87,7 +87,7 @@ def group_problem(simulator: Any, data: dict[str, Any], subnets: list[str]) -> s
 
 
 def profile_problem(simulator: Any, wanted: dict[str, str] | None) -> str | None:
-    """Whether the instance profile is known to EC2 by now, and has a role."""
+    """Check that the instance profile has propagated to EC2 and has a role."""
     if not wanted:
         return None
     field, word = ("arn", "ARN") if wanted.get("Arn") else ("name", "name")
@@ -102,7 +102,7 @@ def profile_problem(simulator: Any, wanted: dict[str, str] | None) -> str | None
 
 
 def zone_problem(simulator: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
-    """Why no zone of these subnets could run the instance type: EC2's reason for the first."""
+    """EC2's error for the first zone, if no zone of these subnets offers the instance type."""
     reasons = [simulator.instance_type_catalog.unsupported_reason(instance_type_of(data), simulator.ec2.get_subnet(subnet).availability_zone) for subnet in subnets]
     return reasons[0] if reasons and all(reasons) else None
 
@@ -122,7 +122,7 @@ def check_subnets(simulator: Any, text: str) -> tuple[list[str], list[str]]:
 
 
 def run(simulator: Any, group: Group, source: Any, subnet: str) -> Any:
-    """Make the EC2 instance of an :class:`localcloud.aws.autoscaling.launch_source.Source`, in the state `pending`."""
+    """Create the EC2 instance of a :class:`localcloud.aws.autoscaling.launch_source.Source`, in the state `pending`."""
     data = source.data
     reason = zone_problem(simulator, data, [subnet])
     if reason:
@@ -166,13 +166,13 @@ def run(simulator: Any, group: Group, source: Any, subnet: str) -> Any:
 
 
 def strip_iops(mapping: dict[str, Any]) -> dict[str, Any]:
-    """A block device as moto's launch takes it: it drops Iops, and makes no volume that must have them."""
+    """A block device mapping that moto can launch. moto drops Iops, but requires them for io1 and io2."""
     ebs = mapping["Ebs"]
     return {**mapping, "Ebs": {**ebs, "VolumeType": "gp2"}} if ebs.get("VolumeType") in ("io1", "io2") else mapping
 
 
 def set_volume_performance(simulator: Any, instance: Any, devices: list[dict[str, Any]]) -> None:
-    """Let the volumes of an instance have the type, Iops and Throughput that were asked for."""
+    """Set the requested type, Iops and Throughput on the volumes of an instance."""
     attached = dict(instance.get_block_device_mapping)
     for mapping in devices:
         ebs, volume = mapping["Ebs"], simulator.ec2.volumes[attached[mapping["DeviceName"]].volume_id]
@@ -182,18 +182,18 @@ def set_volume_performance(simulator: Any, instance: Any, devices: list[dict[str
 
 
 def forget_instance(simulator: Any, instance: Any) -> None:
-    """Let EC2 no longer show a terminated instance."""
+    """Remove a terminated instance from EC2's responses."""
     for identifier, reservation in list(simulator.ec2.reservations.items()):
         if instance in reservation.instances:
             del simulator.ec2.reservations[identifier]
 
 
 def specified_tags(data: dict[str, Any], resource_type: str) -> dict[str, str]:
-    """The tags that a template gives to one kind of resource."""
+    """The tags that a template defines for one type of resource."""
     matching = [s for s in data.get("TagSpecifications", []) if s.get("ResourceType") == resource_type]
     return {tag["Key"]: tag.get("Value", "") for specification in matching for tag in specification["Tags"]}
 
 
 def resolve_profile(simulator: Any, wanted: dict[str, str] | None) -> Any:
-    """The profile as DescribeInstances shows it."""
+    """The instance profile as DescribeInstances returns it."""
     return find_profile(simulator, wanted) if wanted else None

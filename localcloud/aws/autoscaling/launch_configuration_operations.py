@@ -1,4 +1,4 @@
-"""The Auto Scaling actions on launch configurations."""
+"""The Auto Scaling operations on launch configurations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localcloud.aws.errors import AwsError
 
 
 class LaunchConfigurationOperations:
-    """Methods for moto's response class; `self` is that class's instance."""
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def create_launch_configuration(self) -> ActionResult:
         self.simulator.launch_configurations.create(self.simulator, request_params(self))

@@ -1,4 +1,4 @@
-"""Launch configurations, the forerunners of launch templates; they never change.
+"""Launch configurations, the immutable predecessors of launch templates.
 
 Follows the Amazon EC2 Auto Scaling API Reference: CreateLaunchConfiguration and data type LaunchConfiguration.
 """
@@ -24,7 +24,7 @@ COPIED_FIELDS = ("KernelId", "RamdiskId", "AssociatePublicIpAddress", "Placement
 
 @dataclass(frozen=True)
 class LaunchConfiguration:
-    """A launch configuration, with the parameters that made it."""
+    """A launch configuration, with the parameters of its creation."""
 
     name: str
     arn: str
@@ -32,7 +32,7 @@ class LaunchConfiguration:
     created: datetime
 
     def launch_data(self) -> dict[str, Any]:
-        """What EC2 is asked for, in the shape of a launch template's data."""
+        """The launch parameters, in the shape of a launch template's data."""
         given = self.given
         same = ("ImageId", "InstanceType", "KeyName", "UserData", "BlockDeviceMappings", "MetadataOptions")
         data = {key: given[key] for key in same if given.get(key)} | {"SecurityGroupIds": given.get("SecurityGroups", [])}
@@ -46,7 +46,7 @@ class LaunchConfiguration:
         return data
 
     def describe(self) -> dict[str, Any]:
-        """As DescribeLaunchConfigurations shows it."""
+        """The launch configuration as DescribeLaunchConfigurations returns it."""
         given = self.given
         return {
             "LaunchConfigurationName": self.name,
@@ -66,20 +66,20 @@ class LaunchConfiguration:
 
 
 class LaunchConfigurations:
-    """All launch configurations of the region, and whether the account may still make any."""
+    """All launch configurations of the region, and whether the account may create new ones."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, LaunchConfiguration] = {}
         self.creation_allowed = False
 
     def get(self, name: str) -> LaunchConfiguration:
-        """The one of that name, or Auto Scaling's error for its absence."""
+        """The launch configuration of that name. Raises Auto Scaling's error if it does not exist."""
         if name not in self.by_name:
             raise validation_error(f"Launch configuration name not found - A launch configuration with the name: {name} does not exist")
         return self.by_name[name]
 
     def create(self, simulator: Any, params: dict[str, Any]) -> None:
-        """Make one, unless the account is too young for that."""
+        """Create a launch configuration, if the account may do so."""
         if not self.creation_allowed:
             raise AwsError("UnsupportedOperation", CREATION_NOT_AVAILABLE)
         name = params.get("LaunchConfigurationName") or ""
@@ -94,7 +94,7 @@ class LaunchConfigurations:
 
 
 def validate(simulator: Any, params: dict[str, Any]) -> None:
-    """Refuse what Auto Scaling would refuse in a new launch configuration."""
+    """Reject parameters that Auto Scaling rejects."""
     if params.get("InstanceId"):
         raise AwsError("NotSimulated", "InstanceId of a launch configuration is not simulated")
     if not params.get("ImageId") or not params.get("InstanceType"):

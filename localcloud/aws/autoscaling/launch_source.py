@@ -1,4 +1,4 @@
-"""What a group launches its instances from: a launch template, a mixed instances policy or a launch configuration."""
+"""The launch source of a group: a launch template, a mixed instances policy or a launch configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPOT_AND_WARM = "You can't add a warm pool to an Auto Scaling group that launche
 
 @dataclass(frozen=True)
 class Source:
-    """Launch data in the shape of a template's, and where it is from: a template's version, or a launch configuration."""
+    """Launch data in the shape of a launch template's, and its origin: a template version or a launch configuration."""
 
     data: dict[str, Any]
     template: dict[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Source:
 
 
 def current_source(simulator: Any, group: Group) -> Source:
-    """What the group launches now, or Auto Scaling's error for why it cannot be found."""
+    """The current launch source of the group. Raises Auto Scaling's error if it is invalid."""
     if group.configuration:
         return Source(simulator.launch_configurations.get(group.configuration).launch_data(), {}, group.configuration)
     source = template_source(simulator, group.template_specification)
@@ -44,14 +44,14 @@ def current_source(simulator: Any, group: Group) -> Source:
 
 
 def template_source(simulator: Any, specification: dict[str, Any]) -> Source:
-    """What a LaunchTemplateSpecification means now."""
+    """The template version that a LaunchTemplateSpecification refers to now."""
     template, version = instance_launch.resolve(simulator, specification)
     where = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
     return Source(version.data, where)
 
 
 def with_override(source: Source, group: Group, instance_type: str | None, spot: bool) -> Source:
-    """The source with a type and a purchase option of the group's policy."""
+    """The source with an instance type and a purchase option of the group's policy."""
     data = source.data | ({"InstanceType": instance_type} if instance_type else {})
     if spot:
         price = group.distribution.get("SpotMaxPrice")
@@ -60,7 +60,7 @@ def with_override(source: Source, group: Group, instance_type: str | None, spot:
 
 
 def set_launch_source(simulator: Any, group: Group, params: dict[str, Any], subnets: list[str]) -> None:
-    """Let a group launch from what a call gives; one kind takes the place of the other, and a wrong one changes nothing."""
+    """Set the launch source of a group. It replaces a source of another kind. An invalid source changes nothing."""
     template, configuration, policy = (params.get(name) for name in ("LaunchTemplate", "LaunchConfigurationName", "MixedInstancesPolicy"))
     if sum(map(bool, (template, configuration, policy))) != 1:
         raise validation_error(EXACTLY_ONE)
@@ -80,13 +80,13 @@ def set_launch_source(simulator: Any, group: Group, params: dict[str, Any], subn
 
 
 def reject_spot(simulator: Any, group: Group) -> None:
-    """Refuse a warm pool for a group that launches Spot Instances."""
+    """Reject a warm pool for a group that launches Spot Instances."""
     if group.policy and group.distribution["OnDemandPercentageAboveBaseCapacity"] < 100 or current_source(simulator, group).spot:
         raise validation_error(SPOT_AND_WARM)
 
 
 def validate_policy(simulator: Any, group: Group, given: dict[str, Any], subnets: list[str]) -> dict[str, Any]:
-    """Check a mixed instances policy as Auto Scaling does; it is merged with the one that the group has."""
+    """Validate a mixed instances policy as Auto Scaling does, merged with the group's current one."""
     policy = merge_policy(group.policy, given)
     template, overrides = policy["LaunchTemplate"], policy["LaunchTemplate"]["Overrides"]
     first = {"InstanceType": overrides[0]["InstanceType"]} if overrides else {}
@@ -101,7 +101,7 @@ def validate_policy(simulator: Any, group: Group, given: dict[str, Any], subnets
 
 
 def check_weights(group: Group, policy: dict[str, Any]) -> None:
-    """Weights that are new to a group must be there for every type that runs in it."""
+    """Check that weights which are new to a group cover every instance type that runs in it."""
     overrides = policy["LaunchTemplate"]["Overrides"]
     if weights(group) or not any(override.get("WeightedCapacity") for override in overrides):
         return
@@ -111,14 +111,14 @@ def check_weights(group: Group, policy: dict[str, Any]) -> None:
 
 
 def update_weights(group: Group) -> None:
-    """Give the members the weights of the policy; a type that it no longer lists keeps its last one."""
+    """Set the members' weights by the policy. A type that is no longer listed keeps its last weight."""
     known = weights(group)
     for member in group.members.values():
         member.weight = known.get(member.instance_type, member.weight) if known else None
 
 
 def validate_template(simulator: Any, specification: dict[str, Any], subnets: list[str], changes: dict[str, Any]) -> dict[str, str]:
-    """Check a launch template as Auto Scaling does when a group refers to it."""
+    """Validate a launch template as Auto Scaling does when a group refers to it."""
     source = template_source(simulator, specification)
     reason = instance_launch.launch_problem(simulator, source.data | changes, subnets)
     if reason:
@@ -128,6 +128,6 @@ def validate_template(simulator: Any, specification: dict[str, Any], subnets: li
 
 
 def offered_zones(simulator: Any, group: Group) -> list[str]:
-    """The zones that offer what the group launches now."""
+    """The zones of the group that offer an instance type which it launches."""
     wanted = override_instance_types(group) or [instance_launch.instance_type_of(current_source(simulator, group).data)]
     return [zone for zone in group.zones if any(not simulator.instance_type_catalog.unsupported_reason(instance_type, zone) for instance_type in wanted)]

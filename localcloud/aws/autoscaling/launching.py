@@ -1,4 +1,4 @@
-"""How a group launches one instance, and what happens when EC2 refuses.
+"""Launches of single instances, and the handling of launch failures.
 
 Follows the Amazon EC2 Auto Scaling User Guide: "Availability Zone distribution", "Allocation strategies" and
 "Troubleshoot: EC2 instance launch failures".
@@ -19,12 +19,12 @@ from localcloud.aws.errors import AwsError
 
 
 class Launching(Lifecycle):
-    """The part of the engine that launches; :class:`localcloud.aws.autoscaling.engine.Engine` completes it."""
+    """The part of the engine that launches instances. See :class:`localcloud.aws.autoscaling.engine.Engine`."""
 
     launch_failures: dict[tuple[str, str | None], tuple[str, str]]
 
     def launch(self, group: Group, why: str, warm: bool = False) -> Member | None:
-        """Launch one instance in the emptiest zone that offers its type; else try again later."""
+        """Launch one instance in the zone with the fewest instances that offers its type. Schedules a retry on failure."""
         counts = group.per_zone(warm)
         for zone in sorted(group.zones, key=lambda z: (counts[z], z)):
             made, code = self.launch_in_zone(group, zone, why, warm)
@@ -37,7 +37,7 @@ class Launching(Lifecycle):
         return None
 
     def launch_in_zone(self, group: Group, zone: str, why: str, warm: bool) -> tuple[Member | None, str]:
-        """Launch one instance in a zone, or record why that failed and return the error's code."""
+        """Launch one instance in a zone. On failure, record it and return the error's code."""
         cause = f"an instance was started in response to a difference between desired and actual capacity, {why}."
         activity = self.activity(group, "Launching a new EC2 instance" + " into warm pool" * warm, cause)
         try:
@@ -59,7 +59,7 @@ class Launching(Lifecycle):
         return member, ""
 
     def run(self, group: Group, zone: str, subnet: str) -> tuple[Source, Any]:
-        """Let EC2 run what the group launches; of several types the first that EC2 does not refuse."""
+        """Run an instance of the group's launch source. Tries several types in order, until EC2 accepts one."""
         source, error = current_source(self.simulator, group), None
         variants = [source]
         if group.policy:
@@ -74,7 +74,7 @@ class Launching(Lifecycle):
         raise error
 
     def check(self, group: Group, source: Source) -> None:
-        """Refuse what EC2 would refuse, and what a test wants it to refuse."""
+        """Raise the error with which EC2 refuses the launch, or an injected launch failure."""
         for where in (group.name, "*"):
             for kind in (instance_launch.instance_type_of(source.data), None):
                 if (where, kind) in self.launch_failures:
@@ -84,12 +84,12 @@ class Launching(Lifecycle):
             raise AwsError("ValidationError", f"{reason.rstrip('.')}. Launching EC2 instance failed.")
 
     def launch_failed(self, group: Group, activity: dict[str, Any], reason: str) -> None:
-        """Record why a launch failed."""
+        """Record a failed launch."""
         activity["Description"] += f".  Status Reason: {reason}"
         self.finish(activity, "Failed", reason)
         self.simulator.log.state("group", group.name, state="launch-failed", reason=reason)
 
     def retry_launch(self, group: Group) -> None:
-        """Try again after a failed launch."""
+        """Retry after a failed launch."""
         group.launch_backoff = False
         self.reconcile(group)

@@ -1,4 +1,4 @@
-"""What an instance of a scaling group passes through, from running to gone.
+"""The lifecycle of an instance in a scaling group, from running to terminated.
 
 Follows the Amazon EC2 Auto Scaling User Guide: "Amazon EC2 Auto Scaling instance lifecycle", "Lifecycle hooks",
 "Temporarily remove instances from your Auto Scaling group".
@@ -24,16 +24,16 @@ from localcloud.aws.autoscaling.model import (
 
 MAX_ACTIVITIES = 500
 TERMINATED_RETENTION = 600.0
-"""For so many seconds EC2 still shows a terminated instance."""
+"""Time in seconds that EC2 still returns a terminated instance."""
 
 
 class Lifecycle:
-    """The part of the engine that moves single instances; :class:`localcloud.aws.autoscaling.engine.Engine` completes it."""
+    """The part of the engine that changes single instances. See :class:`localcloud.aws.autoscaling.engine.Engine`."""
 
     simulator: Any
 
     def on_running(self, group: Group, member: Member, instance: Any) -> None:
-        """The EC2 instance runs: it boots while lifecycle hooks may hold it back."""
+        """The EC2 instance is running. It boots while lifecycle hooks may hold it."""
         if instance.state != "pending":
             return
         instance._state.name, instance._state.code = "running", 16
@@ -42,16 +42,16 @@ class Lifecycle:
             self.start_launch_hooks(group, member)
 
     def start_launch_hooks(self, group: Group, member: Member) -> None:
-        """Let the launch hooks hold the instance."""
+        """Start the lifecycle hooks of the launch."""
         member.pending_hooks = list(group.hooks_for(LAUNCHING))
         self.next_hook(group, member)
 
     def finish_launch(self, group: Group, member: Member) -> None:
-        """No hook holds the instance any more."""
+        """All launch hooks are complete."""
         self.enter_pool(group, member) if member.warm else self.in_service(group, member)
 
     def next_hook(self, group: Group, member: Member) -> None:
-        """Wait for the next hook, or go on when there is none."""
+        """Wait for the next lifecycle hook, or continue if there is none."""
         launching = member.phase.startswith("Pending")
         if not member.pending_hooks:
             member.lifecycle_action = None
@@ -66,7 +66,7 @@ class Lifecycle:
         self.simulator.nodegroups.on_terminate_hook(group, member)
 
     def start_heartbeat_timer(self, group: Group, member: Member, lifecycle_action: LifecycleAction) -> None:
-        """End the wait with the hook's default when its heartbeat stops."""
+        """Complete the lifecycle action with the hook's default result when its heartbeat times out."""
         heartbeats = lifecycle_action.heartbeats
         seconds = lifecycle_action.hook.heartbeat * self.simulator.settings.delays.heartbeat_scale
 
@@ -77,7 +77,7 @@ class Lifecycle:
         self.simulator.timers.after(seconds, expire)
 
     def complete(self, group: Group, member: Member, result: str) -> None:
-        """End the wait for a hook: ABANDON ends a launch, and skips what hooks a termination has left."""
+        """Complete a lifecycle action. ABANDON ends a launch, and skips the remaining hooks of a termination."""
         member.lifecycle_action = None
         if member.phase == "Pending:Wait":
             if result == "ABANDON":
@@ -91,14 +91,14 @@ class Lifecycle:
         self.next_hook(group, member)
 
     def in_service(self, group: Group, member: Member) -> None:
-        """The instance takes up its service."""
+        """The instance enters service."""
         member.state = "InService"
         self.finish(member.activity, "Successful")
         self.log_state(group, member)
         self.reconcile_soon(group)
 
     def enter_standby(self, group: Group, member: Member, why: str) -> dict[str, Any]:
-        """Take an instance out of service; it stays in the group, and its node in the cluster."""
+        """Move an instance to Standby. It stays in the group, and its node in the cluster."""
         member.activity = activity = self.activity(group, f"Moving EC2 instance to Standby: {member.id}", why)
         activity["Progress"] = 50
         member.state = "EnteringStandby"
@@ -108,14 +108,14 @@ class Lifecycle:
         return activity
 
     def in_standby(self, group: Group, member: Member) -> None:
-        """The instance stands by until somebody takes it back."""
+        """The instance has reached Standby."""
         if member.state == "EnteringStandby":
             member.state = "Standby"
             self.finish(member.activity, "Successful")
             self.log_state(group, member)
 
     def exit_standby(self, group: Group, member: Member, why: str) -> dict[str, Any]:
-        """Take an instance back; only now its health counts again."""
+        """Return an instance to service. From now on, health checks apply again."""
         member.activity = activity = self.activity(group, f"Moving EC2 instance out of Standby: {member.id}", why)
         activity |= {"Progress": 30, "StatusCode": "PreInService"}
         if self.simulator.ec2.get_instance(member.id).state != "running":
@@ -132,7 +132,7 @@ class Lifecycle:
             self.in_service(group, member)
 
     def terminate(self, group: Group, member: Member, why: str) -> dict[str, Any]:
-        """Begin to terminate an instance; its replacement does not wait for the end."""
+        """Start to terminate an instance. Its replacement is launched meanwhile."""
         if member.phase in TERMINATING_STATES:
             return member.activity
         if member.activity and "EndTime" not in member.activity:
@@ -148,7 +148,7 @@ class Lifecycle:
         return activity
 
     def shut_down(self, group: Group, member: Member) -> None:
-        """EC2 takes the instance down."""
+        """Shut the EC2 instance down."""
         if member.phase == "Terminating:Wait":
             member.enter("Terminating:Proceed")
             self.log_state(group, member)
@@ -170,7 +170,7 @@ class Lifecycle:
         self.reconcile_soon(group)
 
     def terminate_externally(self, identifier: str) -> None:
-        """EC2's TerminateInstances on a member: the group sees it at its next health check."""
+        """EC2's TerminateInstances on a member. The group replaces it at its next health check."""
         group, member = self.member(identifier)
         instance = self.simulator.ec2.get_instance(identifier)
         if instance.state not in ("shutting-down", "terminated"):
@@ -183,13 +183,13 @@ class Lifecycle:
             self.simulator.timers.after(self.simulator.settings.delays.terminate, lambda: self.finish_external_termination(instance))
 
     def finish_external_termination(self, instance: Any) -> None:
-        """End an instance that its group may not replace; it stays a member, unhealthy."""
+        """End an instance that its group may not replace. It stays a member, unhealthy."""
         if instance.state != "terminated":
             instance.terminate()
             self.simulator.kubelets.on_terminated(instance.id)
 
     def activity(self, group: Group, description: str, cause: str) -> dict[str, Any]:
-        """Begin an activity."""
+        """Start a scaling activity."""
         started = now()
         activity = {
             "ActivityId": str(uuid4()),
@@ -207,13 +207,13 @@ class Lifecycle:
         return activity
 
     def finish(self, activity: dict[str, Any], code: str, message: str | None = None) -> None:
-        """End an activity."""
+        """End a scaling activity."""
         activity |= {"StatusCode": code, "EndTime": now(), "Progress": 100}
         if message:
             activity["StatusMessage"] = message
 
     def log_state(self, group: Group, member: Member, **more: Any) -> None:
-        """Write an instance's state into the event log."""
+        """Write an instance's state to the event log."""
         self.simulator.log.state(
             "instance",
             member.id,

@@ -1,4 +1,4 @@
-"""From a call's parameters to the groups and members that it means."""
+"""Looks up the groups and members that an Auto Scaling call refers to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localcloud.aws.parameters import to_plain
 
 
 def engine(response: Any) -> Engine:
-    """The engine behind a response object."""
+    """The engine of the account that a response object belongs to."""
     return response.simulator.engine
 
 
@@ -21,7 +21,7 @@ def request_params(response: Any) -> dict[str, Any]:
 
 
 def get_group(response: Any, name: str | None) -> Group:
-    """The group of that name, or Auto Scaling's error for its absence."""
+    """The group of that name. Raises Auto Scaling's error if it does not exist."""
     group = engine(response).groups.get(name or "")
     if group is None:
         raise validation_error(f"AutoScalingGroup name not found - AutoScalingGroup '{name}' not found")
@@ -31,7 +31,7 @@ def get_group(response: Any, name: str | None) -> Group:
 
 
 def get_member(response: Any, identifier: str | None) -> tuple[Group, Member]:
-    """The member of that id, or Auto Scaling's error for its absence."""
+    """The member with that instance id. Raises Auto Scaling's error if it does not exist."""
     found = engine(response).member(identifier or "")
     if found is None:
         raise validation_error(f"Instance Id not found - No managed instance found for instance ID: {identifier}")
@@ -39,7 +39,7 @@ def get_member(response: Any, identifier: str | None) -> tuple[Group, Member]:
 
 
 def get_members(group: Group, identifiers: list[str]) -> list[Member]:
-    """Members of a group by id."""
+    """The members of a group with these instance ids."""
     for identifier in identifiers:
         if identifier not in group.members:
             raise validation_error(f"The instance {identifier} is not part of Auto Scaling group {group.name}.")

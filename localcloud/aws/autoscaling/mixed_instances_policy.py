@@ -1,6 +1,7 @@
-"""What Auto Scaling refuses in a mixed instances policy, and what it adds to one.
+"""Validation and defaults of mixed instances policies.
 
-Follows the Amazon EC2 Auto Scaling API Reference: MixedInstancesPolicy, InstancesDistribution and LaunchTemplateOverrides.
+Follows the Amazon EC2 Auto Scaling API Reference: MixedInstancesPolicy, InstancesDistribution and
+LaunchTemplateOverrides.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DEFAULT_SPOT_POOLS = 2
 
 
 def merge_policy(before: dict[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:
-    """The policy after a call: what the call leaves out stays, or is AWS's default."""
+    """The policy after a call. Omitted fields keep their values, or get AWS's defaults."""
     template, old = given.get("LaunchTemplate") or {}, before or {"LaunchTemplate": {}, "InstancesDistribution": {}}
     specification = template.get("LaunchTemplateSpecification") or old["LaunchTemplate"].get("LaunchTemplateSpecification")
     if not specification:
@@ -34,7 +35,7 @@ def merge_policy(before: dict[str, Any] | None, given: dict[str, Any]) -> dict[s
 
 
 def check_overrides(overrides: list[dict[str, Any]]) -> None:
-    """Instance types and their weights: all have one or none has."""
+    """Check instance types and weights. Either all overrides have a weight, or none."""
     if len(overrides) > MAX_OVERRIDES:
         raise validation_error(f"The number of launch template overrides, {len(overrides)}, exceeds the limit of {MAX_OVERRIDES}.")
     for override in overrides:
@@ -80,7 +81,7 @@ def merge_distribution(before: dict[str, Any], given: dict[str, Any]) -> dict[st
 
 
 def check_strategies(wanted: dict[str, Any]) -> None:
-    """Names of strategies, and the share of On-Demand."""
+    """Check the names of strategies, and the On-Demand share."""
     for name, allowed in (("OnDemandAllocationStrategy", ON_DEMAND_STRATEGIES), ("SpotAllocationStrategy", SPOT_STRATEGIES)):
         if wanted[name] not in allowed:
             raise validation_error(f"Invalid {name}: {wanted[name]}. Valid values: {', '.join(allowed)}")

@@ -1,4 +1,4 @@
-"""What a scaling group is made of; no behavior beyond questions about itself."""
+"""The data of scaling groups. The classes have no behavior beyond queries about their own data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STANDBY = ("EnteringStandby", "Standby")
 
 
 def now() -> datetime:
-    """The present, in UTC."""
+    """The current time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -53,7 +53,7 @@ class Hook:
 
 @dataclass
 class LifecycleAction:
-    """An instance waits for one lifecycle hook."""
+    """A lifecycle hook for which an instance waits."""
 
     hook: Hook
     token: str
@@ -62,7 +62,7 @@ class LifecycleAction:
 
 @dataclass
 class Member:
-    """An instance of a group; `template` is empty when it was launched from a launch configuration."""
+    """An instance of a group. `template` is empty if it was launched from a launch configuration."""
 
     id: str
     zone: str
@@ -83,11 +83,11 @@ class Member:
 
     @property
     def phase(self) -> str:
-        """Its state, whether it is in the group or in the warm pool."""
+        """Its lifecycle state without the prefix of warm pools."""
         return self.state.removeprefix("Warmed:")
 
     def enter(self, phase: str) -> None:
-        """Pass into a state, of the warm pool if it is there."""
+        """Set the lifecycle state, with the prefix of warm pools if it is in one."""
         self.state = f"Warmed:{phase}" if self.warm else phase
 
     @property
@@ -98,7 +98,7 @@ class Member:
 
 @dataclass
 class Refresh:
-    """An instance refresh, of which only the existence is simulated."""
+    """An instance refresh. Only its status is simulated."""
 
     id: str
     status: str
@@ -120,9 +120,9 @@ class WarmPool:
 
 @dataclass
 class Group:
-    """A scaling group; sizes and names as the API calls them, in Python's spelling.
+    """A scaling group. Fields correspond to those of the API.
 
-    It launches from one of `template`, `policy` and `configuration`; the others are empty.
+    It launches from one of `template`, `policy` and `configuration`. The others are empty.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Group:
         return [*self.members.values(), *self.warm.values()]
 
     def per_zone(self, warm: bool = False) -> Counter[str]:
-        """How many members count in each zone, or how many instances the warm pool has there."""
+        """The number of counted members in each zone, or of warm pool instances."""
         counts = Counter(m.zone for m in (self.warm.values() if warm else self.counted_members()) if m.phase not in TERMINATING_STATES)
         return Counter({zone: counts[zone] for zone in sorted({*self.zones, *counts})})
 

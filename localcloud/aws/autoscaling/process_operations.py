@@ -1,4 +1,4 @@
-"""The Auto Scaling actions on what a group has beside its instances: processes, metrics, tags, hooks, refreshes."""
+"""The Auto Scaling operations on processes, metrics, tags, lifecycle hooks and instance refreshes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVE_REFRESH = ("Pending", "InProgress", "Cancelling")
 
 
 class ProcessOperations:
-    """Methods for moto's response class; `self` is that class's instance."""
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def suspend_processes(self) -> ActionResult:
         params = request_params(self)

@@ -1,4 +1,4 @@
-"""Whom a scale-in terminates.
+"""Selects the instances that a scale-in terminates.
 
 Follows the Amazon EC2 Auto Scaling User Guide, "Control which Auto Scaling instances terminate during scale in".
 """
@@ -11,7 +11,7 @@ from localcloud.aws.autoscaling.model import Group, Member
 
 
 def instances_to_terminate(group: Group, source: Source | None) -> list[Member]:
-    """Members to terminate, so that the desired capacity is still there; the source is what the group launches now."""
+    """The members to terminate. The desired capacity remains. `source` is the group's current launch source."""
     selected: list[Member] = []
     while True:
         rest = [m for m in group.counted_members() if m not in selected]
@@ -29,7 +29,7 @@ def instances_to_terminate(group: Group, source: Source | None) -> list[Member]:
 
 
 def first_by_termination_policy(group: Group, source: Source | None, candidates: list[Member]) -> Member:
-    """The first to go by the group's termination policy."""
+    """The member that the group's termination policy selects first."""
     policy = group.termination_policies[0]
     if policy == "NewestInstance":
         return max(candidates, key=lambda m: m.launched)

@@ -1,4 +1,4 @@
-"""The Auto Scaling actions on Standby."""
+"""The Auto Scaling operations on Standby."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from localcloud.aws.autoscaling.model import Group, Member
 from localcloud.aws.errors import validation_error
 
 MAX_INSTANCES = 20
-"""So many instances may be named in one call."""
+"""Maximum number of instances in one call."""
 
 
 class StandbyOperations:
-    """Methods for moto's response class; `self` is that class's instance."""
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def enter_standby(self) -> ActionResult:
         params = request_params(self)
@@ -43,7 +43,7 @@ class StandbyOperations:
 
 
 def get_members_in_state(response: Any, params: dict[str, Any], state: str) -> tuple[Group, list[Member]]:
-    """The group and the instances that the call names, all of them in that state."""
+    """The group and the instances of the call, all of which must be in that state."""
     group = get_group(response, params.get("AutoScalingGroupName"))
     members = get_members(group, params.get("InstanceIds", []))
     if not 1 <= len(members) <= MAX_INSTANCES:
@@ -55,11 +55,11 @@ def get_members_in_state(response: Any, params: dict[str, Any], state: str) -> t
 
 
 def size_conflict(group: Group, action: str) -> str:
-    """Why the group's sizes do not allow the move."""
+    """The error message if the group's sizes do not allow the move."""
     now = f"min-size={group.min_size}, max-size={group.max_size}, and desired-size={group.desired}"
     return f"AutoScalingGroup {group.name} has {now}. {action}, please update the AutoScalingGroup sizes appropriately."
 
 
 def instance_count(members: list[Member]) -> str:
-    """So many instances, in words."""
+    """The number of instances as text."""
     return f"{len(members)} instance{'s' if len(members) > 1 else ''}"

@@ -1,4 +1,4 @@
-"""The Auto Scaling actions on warm pools."""
+"""The Auto Scaling operations on warm pools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localcloud.aws.errors import AwsError, validation_error
 
 
 class WarmPoolOperations:
-    """Methods for moto's response class; `self` is that class's instance."""
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def put_warm_pool(self) -> ActionResult:
         params = request_params(self)
@@ -51,7 +51,7 @@ class WarmPoolOperations:
 
 
 def merge_warm_pool(pool: WarmPool, params: dict[str, Any]) -> WarmPool:
-    """The pool after a call; what the call leaves out stays."""
+    """The warm pool after a call. Omitted fields keep their values."""
     low, max_prepared = params.get("MinSize", pool.min_size), params.get("MaxGroupPreparedCapacity")
     state, policy = params.get("PoolState", pool.state), params.get("InstanceReusePolicy") or {}
     if low < 0:

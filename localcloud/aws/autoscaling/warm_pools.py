@@ -1,7 +1,7 @@
-"""Warm pools: instances that are launched ahead of time, and wait beside their group.
+"""Warm pools: pre-initialized instances beside a group.
 
-Follows the Amazon EC2 Auto Scaling User Guide, "Decrease latency for applications with long boot times using warm pools"
-with "Use lifecycle hooks with a warm pool", and the API Reference, PutWarmPool.
+Follows the Amazon EC2 Auto Scaling User Guide, "Decrease latency for applications with long boot times using warm
+pools" with "Use lifecycle hooks with a warm pool", and the API Reference, PutWarmPool.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ READY = ("Stopped", "Running", "Hibernated")
 
 
 class WarmPools(Launching):
-    """The part of the engine that keeps warm pools; :class:`localcloud.aws.autoscaling.engine.Engine` completes it."""
+    """The part of the engine that maintains warm pools. See :class:`localcloud.aws.autoscaling.engine.Engine`."""
 
     def desired_pool_size(self, group: Group) -> int:
-        """How many instances the pool is to have: what the group may still grow by, and at least its minimum."""
+        """The desired number of warm instances: the capacity by which the group can still grow, at least the pool's
+        minimum.
+        """
         pool = group.pool
         limit = group.max_size if pool.max_prepared is None else pool.max_prepared
         return max(pool.min_size, limit - group.desired)
@@ -45,7 +47,7 @@ class WarmPools(Launching):
                 self.terminate(group, member, f"shrinking the warm pool from {len(current)} to {len(current) + missing}")
 
     def drain_warm_pool(self, group: Group) -> None:
-        """Terminate what is in a pool that is to go; the last one takes the pool with it."""
+        """Terminate the instances of a pool that is being deleted. The pool is removed with the last one."""
         for member in list(group.warm.values()):
             self.terminate(group, member, "the warm pool was deleted with force")
         if not group.warm:
@@ -53,13 +55,13 @@ class WarmPools(Launching):
             self.simulator.log.state("warm-pool", group.name, group=group.name, state="gone")
 
     def next_warm_instance(self, group: Group) -> Member | None:
-        """The instance that leaves the pool next: one that is ready, for the emptiest zone."""
+        """The ready instance that leaves the pool next. The zone with the fewest members comes first."""
         counts = group.per_zone()
         ready = [m for m in group.warm.values() if m.phase in READY and m.health == "Healthy" and m.zone in group.zones]
         return min(ready, key=lambda m: (counts[m.zone], m.launched), default=None)
 
     def start_from_pool(self, group: Group, member: Member, why: str) -> None:
-        """Put a warmed instance into service; one that was stopped boots again."""
+        """Put a warm instance into service. A stopped instance boots again."""
         cause = f"an instance was started in response to a difference between desired and actual capacity, {why}."
         member.activity = self.activity(group, f"Launching a new EC2 instance from warm pool: {member.id}", cause)
         group.members[member.id] = group.warm.pop(member.id)
@@ -75,7 +77,7 @@ class WarmPools(Launching):
         self.simulator.timers.after(self.simulator.settings.delays.pending, lambda: self.on_running(group, member, instance))
 
     def return_to_pool(self, group: Group, member: Member) -> None:
-        """Put an instance that a scale-in took out of service into the pool."""
+        """Return an instance to the pool after a scale-in."""
         why = f"instance {member.id} was returned to the warm pool, shrinking the capacity to {group.desired}."
         member.activity = self.activity(group, f"Moving EC2 instance to warm pool: {member.id}", why)
         group.warm[member.id] = group.members.pop(member.id)
@@ -86,7 +88,7 @@ class WarmPools(Launching):
         self.next_hook(group, member)
 
     def enter_pool(self, group: Group, member: Member) -> None:
-        """The instance is prepared: it is stopped, if the pool keeps its instances so."""
+        """The instance is initialized. Stop it, if the pool keeps stopped instances."""
         if group.pool.state == "Running":
             self.finish_pool_entry(group, member, "Running")
             return
@@ -102,14 +104,14 @@ class WarmPools(Launching):
             self.finish_pool_entry(group, member, "Hibernated" if group.pool.state == "Hibernated" else "Stopped")
 
     def finish_pool_entry(self, group: Group, member: Member, phase: str) -> None:
-        """The instance waits in the pool."""
+        """The instance is ready in the pool."""
         member.enter(phase)
         self.finish(member.activity, "Successful")
         self.log_state(group, member)
         self.reconcile_soon(group)
 
     def reusable_slots(self, group: Group) -> int:
-        """How many instances of a scale-in the pool takes back."""
+        """The number of instances of a scale-in that the pool takes back."""
         if group.pool is None or group.pool.deleting or not group.pool.reuse:
             return 0
         current = Counter(member.phase in TERMINATING_STATES for member in group.warm.values())[False]

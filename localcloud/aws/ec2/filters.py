@@ -17,9 +17,9 @@ PAGE = 200
 
 
 def matches(value: str, patterns: list[str]) -> bool:
-    """Whether a value matches one of a filter's values: * is any characters, ? at most one, a backslash takes a sign as it is.
+    """Whether a value matches one of a filter's values.
 
-    Amazon EC2 User Guide, "List and filter using the CLI and API".
+    `*` matches zero or more characters, `?` zero or one. A backslash escapes the next character.
     """
     return any(filter_pattern(pattern).fullmatch(value) for pattern in patterns)
 
@@ -32,14 +32,14 @@ def filter_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def check_filters(filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Refuse more filter values than EC2 takes in one call."""
+    """Reject more filter values than EC2 accepts in one call."""
     if sum(len(condition.get("Values", [])) for condition in filters) > PAGE:
         raise AwsError("FilterLimitExceeded", "The maximum number of filter values specified on a single call is 200")
     return filters
 
 
 def page(items: list[Any], token: str | None, limit: int) -> tuple[list[Any], str | None]:
-    """Cut a page out of a list; the token says where the next one starts."""
+    """Return one page of a list, and the token of the next page."""
     try:
         start = int(base64.b64decode(token)) if token else 0
     except (ValueError, binascii.Error):

@@ -1,8 +1,4 @@
-"""AMIs, how they behave, and the public SSM parameters that name them.
-
-Follows "Retrieve recommended Amazon Linux AMI IDs" and "Retrieve recommended Microsoft Windows AMI IDs" (Amazon EKS User
-Guide) and "Retrieve AMI IDs" (Bottlerocket).
-"""
+"""AMIs and how nodes that they start behave."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ DATES = ("20250101", "20250601", "20251001")
 
 @dataclass
 class Image:
-    """What an AMI does once it runs; a family of None understands every kind of user data."""
+    """How nodes of an AMI behave. A family of None accepts user data of every family."""
 
     id: str
     family: str | None
@@ -29,7 +25,7 @@ class Image:
 
 
 def add_image(simulator: Any, image: Image, name: str) -> str:
-    """Register an AMI in moto under a given id."""
+    """Register an AMI in moto under the given id."""
     ami = Ami(
         simulator.ec2,
         image.id,
@@ -54,7 +50,7 @@ def add_image(simulator: Any, image: Image, name: str) -> str:
 
 
 def create_images(simulator: Any) -> dict[str, Any]:
-    """Three releases of each family and architecture (Windows has one), and three broken AMIs."""
+    """Create three releases of each family and architecture, and three broken AMIs."""
     result: dict[str, Any] = {}
     for f, family in enumerate(FAMILIES, 1):
         for a, architecture in enumerate(("x86_64",) if family == "windows" else ("x86_64", "arm64"), 1):

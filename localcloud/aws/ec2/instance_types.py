@@ -1,4 +1,4 @@
-"""Instance types and where they are offered: moto's 1,395 real ones, with AWS's paging, and the zones of the simulated region.
+"""Instance types and the zones that offer them: moto's data, with AWS's paging.
 
 Follows the Amazon EC2 API Reference, DescribeInstanceTypes and DescribeInstanceTypeOfferings.
 """
@@ -27,7 +27,7 @@ INSTANCE_TYPE_NAME = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 
 
 class InstanceTypeCatalog:
-    """Which types the zones of the region offer; the types themselves live in moto's lists."""
+    """Which instance types each zone of the region offers. The types themselves are in moto's lists."""
 
     def __init__(self, region: str) -> None:
         self.region = region
@@ -37,7 +37,7 @@ class InstanceTypeCatalog:
             self.zones.setdefault(offering["Location"], set()).add(offering["InstanceType"])
 
     def unsupported_reason(self, instance_type: str, zone: str) -> str | None:
-        """Why EC2 would not launch this type in this zone."""
+        """The error with which EC2 refuses this type in this zone, or None if the zone offers it."""
         if instance_type in self.zones[zone]:
             return None
         others = sorted(name for name, kinds in self.zones.items() if instance_type in kinds)
@@ -46,22 +46,22 @@ class InstanceTypeCatalog:
         return f"{start} Please retry your request by {advice}."
 
     def set_offered(self, instance_type: str, zone: str, offered: bool) -> None:
-        """Say whether a zone offers a type from now on."""
+        """Set whether a zone offers a type."""
         if instance_type not in INSTANCE_TYPES or zone not in self.zones:
-            raise ValueError(f"{instance_type} in {zone}: no such type or no such zone")
+            raise ValueError(f"{instance_type} in {zone}: unknown instance type or zone")
         (self.zones[zone].add if offered else self.zones[zone].discard)(instance_type)
 
     def add_instance_type(self, name: str, like: str, zones: list[str] | None) -> None:
-        """AWS launches a type with the facts of another; without zones, every zone offers it."""
+        """Add a type with the attributes of an existing one. Without zones, every zone offers it."""
         if not INSTANCE_TYPE_NAME.fullmatch(name) or name in INSTANCE_TYPES:
-            raise ValueError(f"{name!r} is no name for a new instance type")
+            raise ValueError(f"{name!r} is not a valid name for a new instance type")
         INSTANCE_TYPES[name] = copy.deepcopy(INSTANCE_TYPES[like]) | {"InstanceType": name}
         InstanceTypeBackend.instance_types.append(InstanceType(name))
         for zone in zones or self.zones:
             self.set_offered(name, zone, True)
 
     def offerings(self, location_type: str) -> list[dict[str, str]]:
-        """What is offered where, by location and type."""
+        """The offered types, by location and type."""
         match location_type:
             case "availability-zone":
                 locations = self.zones
@@ -79,7 +79,7 @@ class InstanceTypeCatalog:
 
 
 def page_size(value: int | None, limit: int) -> int:
-    """Check MaxResults; without it EC2 gives as many as it may."""
+    """Check MaxResults. Without it, EC2 returns as many items as possible."""
     if value is not None and not 5 <= value <= limit:
         message = f"Value ( {value} ) for parameter maxResults is invalid. Expecting a value between 5 and {limit}."
         raise AwsError("InvalidParameterValue", message)
@@ -87,7 +87,7 @@ def page_size(value: int | None, limit: int) -> int:
 
 
 def install(simulator: Any) -> None:
-    """Put the mended answers into moto."""
+    """Replace moto's operations on instance types."""
 
     def describe_instance_types(self: Any) -> ActionResult:
         params = to_plain(self._get_params())

@@ -1,6 +1,6 @@
-"""EC2 launch templates: versions, client tokens, deletion and paging as AWS has them.
+"""EC2 launch templates: versions, client tokens, deletion and validation.
 
-Follows the Amazon EC2 API Reference; the actions are named by the functions.
+Follows the Amazon EC2 API Reference. The functions are named after the API operations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LaunchTemplateVersion:
 
 @dataclass
 class LaunchTemplate:
-    """A launch template; its tags live in moto's store of EC2 tags."""
+    """A launch template. Its tags are in moto's EC2 tag store."""
 
     id: str
     name: str
@@ -43,14 +43,14 @@ class LaunchTemplate:
     latest: int = 0
 
     def add(self, data: dict[str, Any], description: str | None) -> LaunchTemplateVersion:
-        """Add a version; numbers are never used twice."""
+        """Add a version. Version numbers are never reused."""
         self.latest += 1
         version = LaunchTemplateVersion(self.latest, data, description, datetime.now(UTC))
         self.versions[version.number] = version
         return version
 
     def find(self, wanted: str) -> LaunchTemplateVersion | None:
-        """The version of a number, `$Latest` or `$Default`."""
+        """The version with that number, `$Latest` or `$Default`. None if it does not exist."""
         if wanted == "$Latest":
             return self.versions[max(self.versions)]
         if wanted == "$Default":
@@ -59,7 +59,7 @@ class LaunchTemplate:
 
 
 def check_name(name: str | None) -> str:
-    """Refuse a name that EC2 would refuse."""
+    """Reject a name that EC2 rejects."""
     if not name:
         raise AwsError("MissingParameter", "The request must contain the parameter LaunchTemplateName")
     if not NAME.fullmatch(name):
@@ -72,7 +72,7 @@ def check_name(name: str | None) -> str:
 
 
 def check_data(data: dict[str, Any], description: str | None) -> dict[str, Any]:
-    """Refuse template data that EC2 would refuse."""
+    """Reject launch template data that EC2 rejects."""
     if description is not None and len(description) > 255:
         raise AwsError("InvalidParameterValue", "The version description must not be longer than 255 characters.")
     if not data:
@@ -93,7 +93,7 @@ def check_data(data: dict[str, Any], description: str | None) -> dict[str, Any]:
 
 
 def check_user_data(text: str | None) -> None:
-    """Refuse user data that is not base64, or too large."""
+    """Reject user data that is not base64, or is too large."""
     if not text:
         return
     try:
@@ -105,7 +105,7 @@ def check_user_data(text: str | None) -> None:
 
 
 def check_tags(tags: list[dict[str, str]]) -> dict[str, str]:
-    """Refuse tags that EC2 would refuse; return them by key."""
+    """Reject tags that EC2 rejects. Returns the tags by key."""
     for tag in tags:
         key, value = tag.get("Key", ""), tag.get("Value") or ""
         if key.lower().startswith("aws:"):
@@ -129,11 +129,11 @@ class LaunchTemplates:
         self.tokens: dict[tuple[str, str], tuple[str, Any]] = {}
 
     def by_name(self, name: str) -> LaunchTemplate | None:
-        """The template of that name."""
+        """The template of that name, or None."""
         return next((t for t in self.by_id.values() if t.name == name), None)
 
     def get(self, identifier: str | None, name: str | None) -> LaunchTemplate:
-        """The template of that id or name, or EC2's error for its absence."""
+        """The template of that id or name. Raises EC2's error if it does not exist."""
         if identifier and name:
             raise AwsError(
                 "InvalidParameterCombination", "Either launch template ID or launch template name can be specified, but not both."
@@ -152,7 +152,7 @@ class LaunchTemplates:
         return template
 
     def run_once(self, operation: str, token: str | None, params: Any, create: Any) -> Any:
-        """Act once per client token; another request with the same token is a mismatch."""
+        """Call `create` once per client token. Other parameters with the same token are an error."""
         if not token:
             return create()
         request = json.dumps(params, sort_keys=True, default=str)
@@ -168,7 +168,7 @@ class LaunchTemplates:
 
 
 def get_version(template: LaunchTemplate, wanted: str) -> LaunchTemplateVersion:
-    """The wanted version, or EC2's error for its absence."""
+    """The version with that number. Raises EC2's error if it does not exist."""
     version = template.find(wanted)
     if version is None:
         message = f"Could not find the specified version {wanted} for the launch template with ID {template.id}."

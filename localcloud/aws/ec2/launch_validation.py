@@ -1,7 +1,7 @@
-"""What EC2 refuses in block devices, metadata options, placement and licences when an instance is to run.
+"""Validation of block devices, metadata options, placement and licenses at launch.
 
-Follows the Amazon EBS User Guide, "Amazon EBS volume types", and the Amazon EC2 API Reference,
-EbsBlockDevice, InstanceMetadataOptionsRequest, Placement and LicenseConfigurationRequest.
+Follows the Amazon EBS User Guide, "Amazon EBS volume types", and the Amazon EC2 API Reference, EbsBlockDevice,
+InstanceMetadataOptionsRequest, Placement and LicenseConfigurationRequest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TENANCIES = ("default", "dedicated", "host")
 
 
 def device_problem(simulator: Any, mappings: list[dict[str, Any]]) -> str | None:
-    """Why these block devices cannot be."""
+    """Why EC2 rejects these block device mappings, or None."""
     names = [mapping.get("DeviceName") for mapping in mappings]
     if len(set(names)) < len(names):
         return f"The device '{max(names, key=names.count)}' is used in more than one block-device mapping"
@@ -46,7 +46,7 @@ def device_problem(simulator: Any, mappings: list[dict[str, Any]]) -> str | None
 
 
 def volume_problem(simulator: Any, ebs: dict[str, Any], device: str | None) -> str | None:
-    """Why this EBS volume cannot be."""
+    """Why EC2 rejects this EBS volume, or None."""
     kind, size, iops, throughput = ebs.get("VolumeType") or "gp2", ebs.get("VolumeSize"), ebs.get("Iops"), ebs.get("Throughput")
     if kind not in VOLUME_SIZES:
         return f"Invalid volume type: {kind}"
@@ -72,7 +72,7 @@ def volume_problem(simulator: Any, ebs: dict[str, Any], device: str | None) -> s
 
 
 def option_problem(data: dict[str, Any]) -> str | None:
-    """Why these metadata options, this placement or these licences cannot be."""
+    """Why EC2 rejects the metadata options, placement or licenses, or None."""
     options = data.get("MetadataOptions") or {}
     for name, allowed in METADATA_OPTIONS.items():
         if options.get(name) not in (None, *allowed):
@@ -88,7 +88,7 @@ def option_problem(data: dict[str, Any]) -> str | None:
 
 
 def placement_problem(placement: dict[str, Any]) -> str | None:
-    """Why an instance cannot be placed so: a host resource group takes instances of tenancy host only."""
+    """Why EC2 rejects this placement, or None. A host resource group requires the tenancy host."""
     tenancy, group = placement.get("Tenancy"), placement.get("HostResourceGroupArn")
     if tenancy not in (None, *TENANCIES):
         return f"Value ({tenancy}) for parameter tenancy is invalid."
@@ -100,7 +100,7 @@ def placement_problem(placement: dict[str, Any]) -> str | None:
 
 
 def license_problem(specifications: list[dict[str, Any]]) -> str | None:
-    """Why these licence configurations cannot be used."""
+    """Why EC2 rejects these license configurations, or None."""
     for specification in specifications:
         arn = specification.get("LicenseConfigurationArn") or ""
         if not LICENSE.fullmatch(arn):

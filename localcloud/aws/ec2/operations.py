@@ -1,4 +1,4 @@
-"""The EC2 actions that moto gets wrong, put into moto's own dispatcher."""
+"""EC2 operations that replace those of moto: launch templates, tags, filters, console output and termination."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CREATED_BY = f"arn:aws:iam::{ACCOUNT}:root"
 
 
 def describe(template: LaunchTemplate, tags: dict[str, str]) -> dict[str, Any]:
-    """A launch template as DescribeLaunchTemplates shows it."""
+    """A launch template as DescribeLaunchTemplates returns it."""
     return {
         "LaunchTemplateId": template.id,
         "LaunchTemplateName": template.name,
@@ -44,7 +44,7 @@ def describe(template: LaunchTemplate, tags: dict[str, str]) -> dict[str, Any]:
 
 
 def describe_version(template: LaunchTemplate, version: LaunchTemplateVersion) -> dict[str, Any]:
-    """A version as DescribeLaunchTemplateVersions shows it."""
+    """A version as DescribeLaunchTemplateVersions returns it."""
     return {
         "LaunchTemplateId": template.id,
         "LaunchTemplateName": template.name,
@@ -58,7 +58,7 @@ def describe_version(template: LaunchTemplate, version: LaunchTemplateVersion) -
 
 
 def page_size(value: int | None) -> int:
-    """Check MaxResults; 200 is what EC2 gives without it."""
+    """Check MaxResults. Without it, EC2 returns 200 items."""
     if value is not None and not 1 <= value <= PAGE:
         message = f"Value ( {value} ) for parameter maxResults is invalid. Expecting a value between 1 and 200."
         raise AwsError("InvalidParameterValue", message)
@@ -66,7 +66,7 @@ def page_size(value: int | None) -> int:
 
 
 class LaunchTemplateOperations:
-    """Methods for moto's response class; `self` is that class's instance."""
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def create_launch_template(self) -> ActionResult:
         templates, params = template_store(self), to_plain(self._get_params())
@@ -206,7 +206,7 @@ class LaunchTemplateOperations:
 
 
 def template_matches(response: Any, template: LaunchTemplate, name: str, values: list[str]) -> bool:
-    """Whether a template passes one filter of DescribeLaunchTemplates."""
+    """Whether a template matches one filter of DescribeLaunchTemplates."""
     tags = tags_of(response, template)
     if name == "launch-template-name":
         return matches(template.name, values)
@@ -218,7 +218,7 @@ def template_matches(response: Any, template: LaunchTemplate, name: str, values:
 
 
 def version_matches(template: LaunchTemplate, version: LaunchTemplateVersion, name: str, values: list[str]) -> bool:
-    """Whether a version passes one filter of DescribeLaunchTemplateVersions."""
+    """Whether a version matches one filter of DescribeLaunchTemplateVersions."""
     match name:
         case "is-default-version":
             return str(version.number == template.default).lower() in values
@@ -230,17 +230,17 @@ def version_matches(template: LaunchTemplate, version: LaunchTemplateVersion, na
 
 
 def template_store(response: Any) -> LaunchTemplates:
-    """The launch templates behind a response object."""
+    """The launch templates of the account that a response object belongs to."""
     return response.ec2_backend.local_templates
 
 
 def tags_of(response: Any, template: LaunchTemplate) -> dict[str, str]:
-    """The tags of a template, from moto's store of EC2 tags."""
+    """The tags of a template, from moto's EC2 tag store."""
     return dict(response.ec2_backend.tags.get(template.id, {}))
 
 
 def install(simulator: Any) -> None:
-    """Put these actions into moto."""
+    """Replace moto's operations."""
     for name, method in vars(LaunchTemplateOperations).items():
         if not name.startswith("__"):
             setattr(LaunchTemplatesResponse, name, method)
@@ -271,7 +271,7 @@ def install(simulator: Any) -> None:
 
 
 def install_terminate_instances(simulator: Any) -> None:
-    """Tell the scaling groups when an instance is terminated behind their back."""
+    """Notify the scaling groups when an instance is terminated through EC2."""
     from moto.ec2.models.instances import InstanceBackend
 
     original = InstanceBackend.terminate_instances

@@ -1,4 +1,4 @@
-"""Access entries, which moto lacks, and how the cluster comes to have them.
+"""Access entries, which moto lacks.
 
 Follows the Amazon EKS API Reference (the operations, and data type AccessEntry) and the User Guide, "Create access
 entries", "Change authentication mode to use access entries" and "Migrating existing aws-auth ConfigMap entries".
@@ -24,12 +24,15 @@ IDENTITIES = {
     "EC2": (authenticator.USERNAME, NODES),
     "HYPERPOD_LINUX": (authenticator.FARGATE_USERNAME, NODES),
 }
-"""The user name and the groups that EKS itself gives to each type but STANDARD."""
+"""The user name and groups that EKS sets for each type except STANDARD."""
 
 
 @dataclass
 class AccessEntry:
-    """One access entry. `principal_id` is that of the role or user at the time; one made anew is somebody else."""
+    """One access entry.
+
+    `principal_id` is the unique id of the role or user at creation. A recreated principal has another id.
+    """
 
     arn: str
     cluster: str
@@ -45,7 +48,7 @@ class AccessEntry:
     modified: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def describe(self) -> dict[str, Any]:
-        """The entry as DescribeAccessEntry shows it."""
+        """The entry as DescribeAccessEntry returns it."""
         return {
             "clusterName": self.cluster,
             "principalArn": self.principal,
@@ -60,21 +63,21 @@ class AccessEntry:
 
 
 class AccessEntries:
-    """The access entries of the cluster by principal, and those that its API server knows by now."""
+    """The access entries of the cluster by principal, and those that are already effective in its API server."""
 
     def __init__(self, simulator: Any) -> None:
         self.simulator = simulator
         self.entries: dict[str, AccessEntry] = {}
         self.effective: dict[str, AccessEntry] = {}
         self.role_sources: list[Callable[[], Iterable[tuple[Any, str]]]] = []
-        """Who has roles that EKS lets in by itself: each gives its roles, with the type of their entries."""
+        """Functions that return the roles that EKS itself authorizes, with the types of their entries."""
 
     def managed_roles(self) -> list[tuple[Any, str]]:
         """The roles of managed node groups and Fargate profiles."""
         return [pair for owner in self.role_sources for pair in owner()]
 
     def add(self, principal: str, principal_id: str, kind: str, request: dict[str, Any]) -> AccessEntry:
-        """Make an entry; what the call does not say EKS sets itself."""
+        """Create an entry. EKS sets the fields that the call omits."""
         settings = self.simulator.settings
         _, principal_type, name = ARN.fullmatch(principal).groups()
         username, groups = IDENTITIES.get(kind) or (default_username(principal, principal_type, name), [])
@@ -95,18 +98,18 @@ class AccessEntries:
         return entry
 
     def remove(self, principal: str) -> None:
-        """Forget an entry."""
+        """Delete an entry."""
         del self.entries[principal]
         self.on_change(principal)
 
     def on_change(self, principal: str) -> None:
-        """Log an entry's change, and let the API server know of it a while later."""
+        """Log an entry's change, and make it effective after a delay."""
         entry = self.entries.get(principal)
         self.simulator.log.state("access-entry", principal, state="present" if entry else "gone", type=entry.type if entry else None)
         self.simulator.timers.after(self.simulator.settings.delays.access, lambda: self.take_effect(principal))
 
     def take_effect(self, principal: str) -> None:
-        """The API server learns what the entry of a principal is now."""
+        """Make the current entry of a principal effective in the API server."""
         entry = self.entries.get(principal)
         if entry:
             self.effective[principal] = entry
@@ -115,12 +118,14 @@ class AccessEntries:
         self.simulator.kubelets.reevaluate_authorization()
 
     def effective_entry(self, role: Any) -> AccessEntry | None:
-        """The entry by which the API server knows this very role."""
+        """The effective entry of this role. A role that was recreated has none."""
         entry = self.effective.get(role.arn)
         return entry if entry and entry.principal_id == role.id else None
 
     def authorize_role(self, role: Any, kind: str) -> None:
-        """What EKS does by itself for a role of a managed node group or a Fargate profile: an entry of that type, or one in aws-auth."""
+        """Authorize the role of a managed node group or Fargate profile, as EKS does: by an access entry, or in
+        aws-auth.
+        """
         if self.simulator.authentication_mode != "CONFIG_MAP":
             if role.arn not in self.entries:
                 self.add(role.arn, role.id, kind, {})
@@ -130,7 +135,9 @@ class AccessEntries:
 
 
 def default_username(principal: str, principal_type: str, name: str) -> str:
-    """The user name that EKS gives to a principal of type STANDARD: of a role that of its sessions, without its path."""
+    """The user name that EKS sets for a principal of type STANDARD. For a role, it is that of its sessions, without the
+    path.
+    """
     if principal_type == "user":
         return principal
     prefix = principal.partition(":role/")[0].replace(":iam:", ":sts:")

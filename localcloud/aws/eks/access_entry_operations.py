@@ -1,6 +1,6 @@
-"""The operations on access entries and their policies, put into moto.
+"""The EKS operations on access entries and access policies.
 
-Follows the Amazon EKS API Reference; the actions are named by the functions.
+Follows the Amazon EKS API Reference. The functions are named after the API operations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLICIES = ("AmazonEKSAdminPolicy", "AmazonEKSAdminViewPolicy", "AmazonEKSCluste
 
 
 def cluster_params(simulator: Any, response: Any) -> dict[str, Any]:
-    """The parameters of a call about a cluster that is there and has access entries."""
+    """The parameters of a call. The cluster must exist, and its authentication mode must include access entries."""
     params = request_params(response)
     get_cluster(simulator, params["clusterName"])
     check_mode(simulator)
@@ -36,7 +36,7 @@ def cluster_params(simulator: Any, response: Any) -> dict[str, Any]:
 
 
 def get_entry(simulator: Any, params: dict[str, Any]) -> AccessEntry:
-    """The entry that a call names."""
+    """The entry of the call. Raises EKS's error if it does not exist."""
     entry = simulator.access_entries.entries.get(params["principalArn"])
     if entry is None:
         message = "The specified principalArn could not be found. You can view your available access entries with 'list-access-entries'."
@@ -50,7 +50,7 @@ def association(arn: str, made: dict[str, Any]) -> dict[str, Any]:
 
 
 def install(simulator: Any) -> None:
-    """Put the operations into moto, which has none of them."""
+    """Add the operations to moto, which lacks them."""
     add_operations(entry_operations(simulator))
     add_operations(policy_operations(simulator))
 
@@ -59,7 +59,7 @@ def entry_operations(simulator: Any) -> type:
     """The operations on entries."""
 
     class Operations:
-        """Methods for moto's response class; `self` is that class's instance."""
+        """Methods for moto's response class. `self` is an instance of that class."""
 
         def create_access_entry(self) -> ActionResult:
             params = cluster_params(simulator, self)
@@ -102,10 +102,10 @@ def entry_operations(simulator: Any) -> type:
 
 
 def policy_operations(simulator: Any) -> type:
-    """The operations on access policies, which are kept and grant nothing here."""
+    """The operations on access policies. Policies are stored, but grant no permissions."""
 
     class Operations:
-        """Methods for moto's response class; `self` is that class's instance."""
+        """Methods for moto's response class. `self` is an instance of that class."""
 
         def associate_access_policy(self) -> ActionResult:
             params = cluster_params(simulator, self)

@@ -1,7 +1,7 @@
-"""Checks of the calls about access entries.
+"""Validation of calls on access entries.
 
-Follows the Amazon EKS API Reference, CreateAccessEntry, and the User Guide, "Create access entries". The messages are those
-that AWS answers with where they are known.
+Follows the Amazon EKS API Reference, CreateAccessEntry, and the User Guide, "Create access entries". Messages are those
+of AWS where they are known.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ MODES = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API")
 
 
 def invalid_parameter(message: str) -> AwsError:
-    """What is wrong with a parameter."""
+    """EKS's error for an invalid parameter."""
     return AwsError("InvalidParameterException", message)
 
 
 def check_mode(simulator: Any) -> None:
-    """Whether the cluster has access entries at all."""
+    """Check that the cluster's authentication mode includes access entries."""
     if simulator.authentication_mode == "CONFIG_MAP":
         message = "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation."
         raise AwsError("InvalidRequestException", message)
 
 
 def check_principal(simulator: Any, arn: str, kind: str) -> str:
-    """The id of the principal, which must be there, and known by now; only STANDARD entries take users and other accounts."""
+    """The unique id of the principal, which must exist and have propagated.
+
+    Only STANDARD entries accept users and principals of other accounts.
+    """
     match = ARN.fullmatch(arn)
     if "/aws-service-role/" in arn:
         raise invalid_parameter("The caller is not allowed to modify access entries with a principalArn value of a Service Linked Role")
@@ -45,14 +48,14 @@ def check_principal(simulator: Any, arn: str, kind: str) -> str:
 
 
 def check_type(kind: str) -> str:
-    """One of the types."""
+    """Check the type of an entry."""
     if kind not in TYPES:
         raise invalid_parameter(f"The specified type {kind} is invalid, it must be one of {', '.join(TYPES)}")
     return kind
 
 
 def check_identity(kind: str, username: str | None, groups: list[str] | None) -> None:
-    """User name and groups, which only a STANDARD entry has of its own."""
+    """Check user name and groups, which only STANDARD entries may set."""
     for group in groups or []:
         if group.startswith("system:"):
             raise invalid_parameter(f"The kubernetes group name {group} is invalid, it cannot start with system:")
@@ -68,7 +71,7 @@ def check_identity(kind: str, username: str | None, groups: list[str] | None) ->
 
 
 def check_change(before: str, after: str) -> None:
-    """Whether a cluster's authentication mode can be changed so: one step, and never back."""
+    """Check a change of the authentication mode. It goes one step forward, never back."""
     if after not in MODES:
         raise invalid_parameter(f"The specified authentication mode {after} is invalid")
     if (before, after) not in zip(MODES, MODES[1:], strict=False):
@@ -76,7 +79,7 @@ def check_change(before: str, after: str) -> None:
 
 
 def check_scope(scope: dict[str, Any]) -> None:
-    """The scope of an access policy: namespaces belong to the scope of that name, and to no other."""
+    """Check the scope of an access policy. Only the namespace scope has namespaces."""
     if scope.get("type") not in ("cluster", "namespace"):
         raise invalid_parameter(f"The access scope type {scope.get('type')} is invalid")
     if (scope["type"] == "namespace") != bool(scope.get("namespaces")):

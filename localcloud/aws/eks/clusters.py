@@ -1,7 +1,7 @@
-"""The EKS cluster that stands for the local API server.
+"""The EKS cluster of the local API server.
 
-Follows the Amazon EKS API Reference, DescribeCluster, data type Cluster, and UpdateClusterConfig; of an update only the
-authentication mode has its rules and its time, the rest is moto's.
+Follows the Amazon EKS API Reference, DescribeCluster, data type Cluster, and UpdateClusterConfig. Only updates of the
+authentication mode are validated and take time. moto handles the other updates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from localcloud.aws.errors import AwsError
 
 
 def create_cluster(simulator: Any, subnets: list[str], security_group: str) -> None:
-    """Make the cluster in moto; its endpoint and CA are those of the real API server."""
+    """Create the cluster in moto, with the endpoint and the CA of the real API server."""
     settings = simulator.settings
     backend = eks_backends[settings.account][settings.region]
     backend.create_cluster(
@@ -31,7 +31,7 @@ def create_cluster(simulator: Any, subnets: list[str], security_group: str) -> N
 
 
 def describe(simulator: Any, cluster: Any) -> dict[str, Any]:
-    """The cluster as AWS shows it, with what moto leaves out."""
+    """The cluster as AWS returns it, including fields that moto omits."""
     config = cluster.resources_vpc_config
     subnets = config.get("subnetIds", [])
     return {
@@ -64,7 +64,7 @@ def describe(simulator: Any, cluster: Any) -> dict[str, Any]:
 
 
 def change_mode(simulator: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """Begin to change the authentication mode; the update."""
+    """Start to change the authentication mode. Returns the update."""
     mode = params["accessConfig"]["authenticationMode"]
     if simulator.updates.running():
         raise update_in_progress(f"Cannot update cluster {cluster.name}", cluster)
@@ -82,7 +82,7 @@ def change_mode(simulator: Any, cluster: Any, params: dict[str, Any]) -> dict[st
 
 
 def set_mode(simulator: Any, mode: str) -> None:
-    """The cluster authenticates so from now on; EKS makes access entries for the roles that it had put into aws-auth itself."""
+    """Set the authentication mode. EKS then creates access entries for the roles that it added to aws-auth itself."""
     had_access_entries, simulator.authentication_mode = simulator.authentication_mode != "CONFIG_MAP", mode
     simulator.log.state("cluster", simulator.settings.cluster_name, state=mode)
     if mode != "CONFIG_MAP" and not had_access_entries:
@@ -92,12 +92,12 @@ def set_mode(simulator: Any, mode: str) -> None:
 
 
 def update_in_progress(what: str, cluster: Any) -> AwsError:
-    """What EKS answers while the cluster changes."""
+    """EKS's error while the cluster is being updated."""
     return AwsError("ResourceInUseException", f"{what} because cluster {cluster.name} currently has an update in progress")
 
 
 def install(simulator: Any) -> None:
-    """Put the mended answers into moto."""
+    """Replace moto's operations."""
     update_cluster_config = EKSResponse.update_cluster_config
 
     def describe_cluster(self: Any) -> ActionResult:

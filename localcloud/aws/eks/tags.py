@@ -1,7 +1,7 @@
-"""Tags of EKS resources other than the cluster, which moto alone can tag.
+"""Tags of EKS resources. moto can tag clusters only.
 
-Follows the Amazon EKS API Reference, TagResource, UntagResource, ListTagsForResource, and the User Guide, "Organize Amazon
-EKS resources with tags".
+Follows the Amazon EKS API Reference, TagResource, UntagResource, ListTagsForResource, and the User Guide, "Organize
+Amazon EKS resources with tags".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from localcloud.aws.errors import AwsError
 
 
 def check(tags: dict[str, str]) -> dict[str, str]:
-    """Tags that EKS takes, at most 50 of them."""
+    """Reject tags that EKS rejects."""
     for key, value in tags.items():
         if not 1 <= len(key) <= 128 or len(value) > 256:
             raise AwsError("InvalidParameterException", f"the tag {key!r} is longer than 128 characters, or its value than 256")
@@ -27,7 +27,7 @@ def check(tags: dict[str, str]) -> dict[str, str]:
 
 
 def tags_of(simulator: Any, arn: str) -> dict[str, str]:
-    """The tags of the resource of that ARN, to be changed in place."""
+    """The tags of the resource with that ARN. Changes to them are effective."""
     for things in simulator.tagged:
         for thing in things():
             if thing.arn == arn:
@@ -36,10 +36,10 @@ def tags_of(simulator: Any, arn: str) -> dict[str, str]:
 
 
 def install(simulator: Any) -> None:
-    """Put the operations into moto."""
+    """Add the operations to moto."""
 
     class Operations:
-        """Methods for moto's response class; `self` is that class's instance."""
+        """Methods for moto's response class. `self` is an instance of that class."""
 
         def tag_resource(self) -> EmptyResult:
             params = request_params(self)

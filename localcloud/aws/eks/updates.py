@@ -1,4 +1,4 @@
-"""Updates of a cluster and its parts, which take their time.
+"""Updates of the cluster and of managed node groups.
 
 Follows the Amazon EKS API Reference: Update, DescribeUpdate, ListUpdates.
 """
@@ -19,7 +19,7 @@ from localcloud.aws.errors import AwsError
 
 @dataclass
 class Update:
-    """One update; `nodegroup` is empty for an update of the cluster itself."""
+    """One update. `nodegroup` is empty for an update of the cluster itself."""
 
     type: str
     params: dict[str, Any]
@@ -31,7 +31,7 @@ class Update:
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def describe(self) -> dict[str, Any]:
-        """The update as DescribeUpdate shows it."""
+        """The update as DescribeUpdate returns it."""
         params = [{"type": key, "value": text(value)} for key, value in self.params.items()]
         return {
             "id": self.id,
@@ -44,45 +44,48 @@ class Update:
 
 
 def text(value: Any) -> str:
-    """A parameter's value as it is shown."""
+    """A parameter's value as text."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 class Updates:
-    """All updates of the account's one cluster."""
+    """All updates of the cluster and its node groups."""
 
     def __init__(self, simulator: Any) -> None:
         self.simulator = simulator
         self.all: list[Update] = []
 
     def begin(self, type_: str, params: dict[str, Any], request: dict[str, Any], nodegroup: str = "") -> Update:
-        """Start an update. `params` are those shown, by UpdateParam's types; `request` is the whole call, for its token."""
+        """Start an update.
+
+        `params` are the returned UpdateParams. `request` is the whole call, for its client token.
+        """
         update = Update(type_, params, request, nodegroup)
         self.all.append(update)
         self.log_state(update)
         return update
 
     def end(self, update: Update, *errors: dict[str, Any], status: str | None = None) -> None:
-        """Finish an update: Failed with errors (ErrorDetail), Successful without, or as told."""
+        """Finish an update: Failed if there are errors (ErrorDetail), otherwise Successful, unless `status` is given."""
         update.errors = list(errors)
         update.status = status or ("Failed" if errors else "Successful")
         self.log_state(update)
 
     def running(self, nodegroup: str = "") -> Update | None:
-        """The update that is in progress now, of a node group or of the cluster itself."""
+        """The update in progress of a node group, or of the cluster itself."""
         return next((u for u in self.all if u.status == "InProgress" and u.nodegroup == nodegroup), None)
 
     def log_state(self, update: Update) -> None:
-        """Write an update's state into the event log."""
+        """Write an update's state to the event log."""
         more = {"nodegroup": update.nodegroup} if update.nodegroup else {}
         self.simulator.log.state("update", update.id, type=update.type, state=update.status, errors=update.errors or None, **more)
 
 
 def install(simulator: Any) -> None:
-    """Put the operations into moto, which has neither."""
+    """Add the operations to moto, which lacks them."""
 
     class Operations:
-        """Methods for moto's response class; `self` is that class's instance."""
+        """Methods for moto's response class. `self` is an instance of that class."""
 
         def describe_update(self) -> ActionResult:
             params = request_params(self)

@@ -1,6 +1,6 @@
-"""What moto's IAM lacks or lets pass.
+"""IAM validation, propagation delays and paging that moto lacks.
 
-Follows the AWS Identity and Access Management API Reference; the actions are named by the functions.
+Follows the AWS Identity and Access Management API Reference. The functions are named after the API operations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLICY_PREFIXES = (
 
 
 def load_policies(backend: Any) -> None:
-    """Add those AWS managed policies that nodes are given; all 1,400 would slow every write down."""
+    """Add the AWS managed policies that nodes use. Loading all 1,400 would make every write slow."""
     from moto.iam.aws_managed_policies import aws_managed_policies_data
 
     for name, data in json.loads(aws_managed_policies_data).items():
@@ -43,7 +43,7 @@ def load_policies(backend: Any) -> None:
 
 
 def check_name(name: str, parameter: str, limit: int) -> None:
-    """Refuse a name that is too long, or has characters that names have not."""
+    """Reject a name that is too long, or contains invalid characters."""
     if len(name) > limit:
         raise too_long_error(name, parameter, limit)
     if not NAME.fullmatch(name):
@@ -53,7 +53,7 @@ def check_name(name: str, parameter: str, limit: int) -> None:
 
 
 def check_trust_policy(document: str) -> None:
-    """Refuse a trust policy that cannot be one."""
+    """Reject a malformed trust policy."""
     try:
         statements = json.loads(document)["Statement"]
         statements = statements if isinstance(statements, list) else [statements]
@@ -65,7 +65,7 @@ def check_trust_policy(document: str) -> None:
 
 
 def check_tags(tags: list[dict[str, str]] | None) -> None:
-    """Refuse reserved keys and too many tags."""
+    """Reject reserved keys and more than 50 tags."""
     for tag in tags or []:
         if tag["Key"].lower().startswith("aws:"):
             raise AwsError("InvalidInput", "Tag keys with prefix 'aws:' are reserved")
@@ -74,7 +74,7 @@ def check_tags(tags: list[dict[str, str]] | None) -> None:
 
 
 def install(simulator: Any) -> None:
-    """Put the mended behavior into moto."""
+    """Replace moto's operations."""
     install_validation()
     install_propagation_delay(simulator)
     install_pagination()
@@ -82,7 +82,7 @@ def install(simulator: Any) -> None:
 
 
 def install_validation() -> None:
-    """Names, trust policies, tags and detached roles."""
+    """Validate names, trust policies, tags and role removals."""
     create_role, create_profile, remove = (
         IAMBackend.create_role,
         IAMBackend.create_instance_profile,
@@ -120,7 +120,7 @@ def install_validation() -> None:
 
 
 def install_propagation_delay(simulator: Any) -> None:
-    """A profile becomes visible to EC2 a while after its role was added."""
+    """Make an instance profile visible to EC2 only after a delay, as IAM's eventual consistency does."""
     create, add = IAMBackend.create_instance_profile, IAMBackend.add_role_to_instance_profile
 
     def created(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -151,7 +151,7 @@ def paginate(response: Any, items: list[Any], default: int = 100) -> tuple[list[
 
 
 def install_pagination() -> None:
-    """Paging where moto gives everything, and the roles of a policy."""
+    """Add paging to lists that moto returns as a whole, and ListEntitiesForPolicy."""
 
     def list_instance_profiles(self: Any) -> ActionResult:
         prefix = self._get_param("PathPrefix") or "/"

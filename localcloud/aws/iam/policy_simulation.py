@@ -1,8 +1,8 @@
-"""What IAM says that a role's policies allow.
+"""SimulatePrincipalPolicy: what a role's policies allow.
 
-Follows the AWS Identity and Access Management API Reference, SimulatePrincipalPolicy and EvaluationResult, and the
-User Guide, "IAM JSON policy elements: Condition operators". NotAction, NotResource, NotPrincipal, policy variables,
-boundaries and the policies of resources are not simulated.
+Follows the AWS Identity and Access Management API Reference, SimulatePrincipalPolicy and EvaluationResult, and the User
+Guide, "IAM JSON policy elements: Condition operators". NotAction, NotResource, NotPrincipal, policy variables,
+permissions boundaries and resource policies are not simulated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IF_EXISTS = "IfExists"
 
 
 def install() -> None:
-    """Put the operation into moto, which has none of the kind."""
+    """Add the operation to moto, which lacks it."""
 
     def simulate_principal_policy(self: Any) -> ActionResult:
         params = to_plain(self._get_params())
@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def find_role(backend: Any, arn: str) -> Any:
-    """The role that an ARN names."""
+    """The role with that ARN."""
     found = ARN.fullmatch(arn)
     if not found:
         raise AwsError("InvalidInput", f"Invalid Entity Arn: {arn} does not clearly define entity type and name.")
@@ -48,7 +48,7 @@ def find_role(backend: Any, arn: str) -> Any:
 
 
 def policy_statements(role: Any) -> Iterator[dict[str, Any]]:
-    """Every statement of its managed and inline policies."""
+    """Every statement of a role's managed and inline policies."""
     managed = [v.document for p in role.managed_policies.values() for v in p.versions if v.is_default]
     for document in [*managed, *role.policies.values()]:
         document = json.loads(document) if isinstance(document, str) else document
@@ -56,27 +56,27 @@ def policy_statements(role: Any) -> Iterator[dict[str, Any]]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list of what may stand alone."""
+    """A policy element as a list. Policies may contain a single value instead."""
     return value if isinstance(value, list) else [value]
 
 
 @dataclass
 class Evaluation:
-    """What comes of the statements for one action on one resource."""
+    """The effects of all matching statements for one action on one resource."""
 
     effects: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
 
     @property
     def decision(self) -> str:
-        """A denial wins; what nobody allows is denied too."""
+        """The decision. An explicit deny wins, and no match is an implicit deny."""
         if "Deny" in self.effects:
             return "explicitDeny"
         return "allowed" if self.effects else "implicitDeny"
 
 
 def evaluation_result(statements: list[dict[str, Any]], action: str, resources: list[str], context: dict[str, list[str]]) -> dict[str, Any]:
-    """One EvaluationResult. Only where the resource is `*` it has the missing keys itself; else each resource has its own."""
+    """One EvaluationResult. Missing context keys are reported on it only for the resource `*`, otherwise per resource."""
     evaluations = {resource: evaluate(statements, action, resource, context) for resource in resources}
     decisions = [evaluation.decision for evaluation in evaluations.values()]
     overall = next(d for d in ("explicitDeny", "implicitDeny", "allowed") if d in decisions)
@@ -91,7 +91,7 @@ def evaluation_result(statements: list[dict[str, Any]], action: str, resources: 
 
 
 def evaluate(statements: list[dict[str, Any]], action: str, resource: str, context: dict[str, list[str]]) -> Evaluation:
-    """Evaluates each statement about the action and the resource."""
+    """Evaluate all statements that match the action and the resource."""
     evaluation = Evaluation()
     for statement in statements:
         if "Action" not in statement or "Resource" not in statement:
@@ -107,7 +107,7 @@ def evaluate(statements: list[dict[str, Any]], action: str, resource: str, conte
 
 
 def condition_holds(operator: str, given: list[str] | None, wanted: list[str]) -> bool:
-    """Whether a condition holds for the values of its key; a key without any matches only the operators that end in IfExists."""
+    """Whether a condition holds. A missing context key matches only operators that end in IfExists."""
     if given is None:
         return operator.endswith(IF_EXISTS)
     kind = operator.removesuffix(IF_EXISTS)
@@ -119,6 +119,6 @@ def condition_holds(operator: str, given: list[str] | None, wanted: list[str]) -
 
 
 def matches_wildcards(pattern: str, text: str) -> bool:
-    """Whether a pattern with `*` and `?` matches."""
+    """Whether text matches a pattern with `*` and `?`."""
     parts = [{"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern]
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None

@@ -1,4 +1,4 @@
-"""Whether a role may make nodes: by what IAM gives it, by access entries and by aws-auth.
+"""Whether a role may join nodes: by its IAM policies, by access entries and by aws-auth.
 
 Follows "Amazon EKS node IAM role", "Grant IAM users access to Kubernetes with a ConfigMap", "Create access entries",
 "Migrating existing aws-auth ConfigMap entries to access entries" and "Deploy Windows nodes on EKS clusters" (Amazon EKS
@@ -16,17 +16,17 @@ FARGATE_USERNAME = "system:node:{{SessionName}}"
 GROUPS = {"system:bootstrappers", "system:nodes"}
 PROXIER_GROUP = "system:node-proxier"
 WINDOWS_GROUP = "eks:kube-proxy-windows"
-"""What kube-proxy needs on a Windows node beside these: its node's network works only with it."""
+"""The additional group of Windows nodes. Without it, kube-proxy and the node's network do not work."""
 
 AUTHORIZATION_PROBLEMS = ("kube-system/aws-auth", "mapRoles", "the entry", "the access entry", "there is no access entry")
-"""How each reason begins for which a role is not let in."""
+"""The prefixes of the reasons that `authorization_problem` returns."""
 ACCEPTED_ENTRY_TYPES = {"EC2_LINUX": ("EC2_LINUX", "EC2_WINDOWS"), "EC2_WINDOWS": ("EC2_WINDOWS",), "FARGATE_LINUX": ("FARGATE_LINUX",)}
-"""Which types of access entries let a kind of node in: the groups of EC2_WINDOWS are those of EC2_LINUX and one more."""
+"""The types of access entries that authorize each kind of node. EC2_WINDOWS has all groups of EC2_LINUX."""
 WORKER_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy")
 
 
 def node_role_problem(role: Any) -> str | None:
-    """Why a node of this role cannot start; policies that are not AWS's own are trusted to allow what it needs."""
+    """Why a node with this role cannot start, or None. Customer-managed policies are assumed to be sufficient."""
     if role is None:
         return "the instance has no role"
     if "ec2.amazonaws.com" not in role.assume_role_policy_document:
@@ -38,7 +38,7 @@ def node_role_problem(role: Any) -> str | None:
 
 
 def authorization_problem(simulator: Any, role: Any, kind: str = "EC2_LINUX") -> str | None:
-    """Why a role is not let in with a node of that kind; None lets it in. An access entry overrides aws-auth."""
+    """Why a node with this role cannot authenticate, or None. An access entry overrides aws-auth."""
     mode, map_roles = simulator.authentication_mode, simulator.kubelets.map_roles
     if mode == "CONFIG_MAP":
         return aws_auth_problem(map_roles, role.arn, kind)
@@ -55,20 +55,20 @@ def authorization_problem(simulator: Any, role: Any, kind: str = "EC2_LINUX") ->
 
 
 def arn_without_path(role_arn: str) -> str:
-    """A role's ARN as aws-auth has it: without the path."""
+    """A role's ARN without its path, as aws-auth requires it."""
     prefix, _, path = role_arn.partition(":role/")
     return f"{prefix}:role/{path.rsplit('/', 1)[-1]}"
 
 
 def aws_auth_entry(role_arn: str, kind: str) -> dict[str, Any]:
-    """The entry in aws-auth that does what an access entry of that type does."""
+    """The aws-auth entry that corresponds to an access entry of that type."""
     fargate = kind == "FARGATE_LINUX"
     extra_groups = {PROXIER_GROUP} if fargate else {WINDOWS_GROUP} if kind == "EC2_WINDOWS" else set()
     return {"rolearn": arn_without_path(role_arn), "username": FARGATE_USERNAME if fargate else USERNAME, "groups": sorted(GROUPS | extra_groups)}
 
 
 def aws_auth_problem(map_roles: str | None, role_arn: str, kind: str) -> str | None:
-    """Why aws-auth does not let a role in; None lets it in. The role's path does not count, and is not to be in the entry."""
+    """Why aws-auth does not authorize a role, or None. Entries must contain the ARN without the role's path."""
     wanted = aws_auth_entry(role_arn, kind)
     if map_roles is None:
         return "kube-system/aws-auth does not exist"

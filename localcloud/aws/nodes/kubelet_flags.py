@@ -1,4 +1,4 @@
-"""What a kubelet accepts as flags, labels and taints.
+"""Flags, labels and taints that a kubelet accepts.
 
 Follows "kubelet" and "Well-Known Labels, Annotations and Taints" in the Kubernetes reference.
 """
@@ -50,7 +50,7 @@ TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^:]*))?:(?P<effect>NoSchedule|P
 
 
 def check_label(key: str, value: str) -> None:
-    """Refuse what is no label, and labels that a kubelet may not give itself."""
+    """Reject invalid labels, and labels that a kubelet may not set on its own node."""
     namespace, slash, name = key.rpartition("/")
     if not NAME.fullmatch(name) or (slash and not PREFIX.fullmatch(namespace)) or (value and not NAME.fullmatch(value)):
         raise InvalidUserData(f"kubelet: {key}={value} is not a valid label")
@@ -62,7 +62,7 @@ def check_label(key: str, value: str) -> None:
 
 
 def parse_taint(text: str) -> dict[str, str]:
-    """Read `key=value:effect` or `key:effect`."""
+    """Parse `key=value:effect` or `key:effect`."""
     match = TAINT.fullmatch(text)
     if not match:
         raise InvalidUserData(f"kubelet: invalid taint {text!r}")

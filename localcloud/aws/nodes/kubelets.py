@@ -1,6 +1,6 @@
 """Simulated kubelets: an instance becomes a Node only if a real one would.
 
-What they decide, they decide under the world's lock; what they tell Kubernetes goes through one worker thread.
+Decisions are made while holding the simulator's lock. Calls to Kubernetes run on one worker thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ RETRY_SECONDS = 2.0
 
 @dataclass
 class Kubelet:
-    """The kubelet of one instance. state: booting, warmed, waiting, joined, ready, never-ready, dead, refused or stopped."""
+    """The kubelet of one instance.
+
+    `state` is booting, warmed, waiting, joined, ready, never-ready, dead, refused or stopped.
+    """
 
     instance: Any
     group: str
@@ -42,7 +45,7 @@ class Kubelet:
 
     @property
     def entry_type(self) -> str:
-        """The type of the access entry that its node needs."""
+        """The type of access entry that its node needs."""
         return "EC2_WINDOWS" if self.spec is not None and self.spec.family == "windows" else "EC2_LINUX"
 
 
@@ -59,12 +62,14 @@ class Kubelets:
             kube.watch_aws_auth(self.on_aws_auth_change)
 
     def describe(self) -> dict[str, Any]:
-        """What became of each, for the control endpoint."""
+        """The state of each kubelet, for the control endpoint."""
         with self.simulator.lock:
             return {i: {"node": k.node, "group": k.group, "state": k.state, "reason": k.reason} for i, k in self.all.items()}
 
     def on_running(self, identifier: str, group: str, template: dict[str, str], warm: bool = False) -> None:
-        """The instance runs now: its user data is read after a while; a kubelet that had joined once starts by itself."""
+        """The instance is running. Read its user data after a delay. A kubelet that has joined before starts without
+        it.
+        """
         if self.kube is None:
             return
         existing = self.all.get(identifier)
@@ -97,7 +102,7 @@ class Kubelets:
         self.join(kubelet)
 
     def check_user_data(self, kubelet: Kubelet) -> NodeSpec:
-        """What the user data says, or why that cannot become a node of this cluster."""
+        """Parse the user data. Raises InvalidUserData if it cannot start a node of this cluster."""
         instance, settings = kubelet.instance, self.simulator.settings
         image = self.simulator.images.get(instance.image_id)
         if image is None or kubelet.behavior == "never-joins":
@@ -112,18 +117,18 @@ class Kubelets:
         return spec
 
     def role_of(self, kubelet: Kubelet) -> Any:
-        """The role that the instance has now."""
+        """The current role of the instance."""
         profile = kubelet.instance.iam_instance_profile
         current = find_profile(self.simulator, {"Arn": profile.arn}) if profile else None
         return current.roles[0] if current and current.roles else None
 
     def authorization_problem(self, kubelet: Kubelet) -> str | None:
-        """Why the instance's role cannot join now."""
+        """Why the instance's role cannot join now, or None."""
         role = self.role_of(kubelet)
         return authenticator.node_role_problem(role) or authenticator.authorization_problem(self.simulator, role, kubelet.entry_type)
 
     def join(self, kubelet: Kubelet) -> None:
-        """Register the node, if its role is let in; else try again, as a kubelet does."""
+        """Register the node if its role is authorized. Otherwise retry, as a kubelet does."""
         if kubelet.state != "waiting":
             return
         problem = self.authorization_problem(kubelet)
@@ -138,7 +143,7 @@ class Kubelets:
         self.worker.after(0, lambda: self.register(kubelet, node))
 
     def register(self, kubelet: Kubelet, node: dict[str, Any]) -> None:
-        """Worker: create the Node, and make it ready later."""
+        """Worker: create the Node, and make it ready after a delay."""
         if kubelet.state != "joined":
             return
         answer = self.kube.create_node(node)
@@ -150,7 +155,7 @@ class Kubelets:
         self.worker.after(self.simulator.settings.delays.ready, lambda: self.ready(kubelet))
 
     def ready(self, kubelet: Kubelet) -> None:
-        """Worker: the node becomes Ready, unless its AMI is broken."""
+        """Worker: set the node Ready, unless its AMI is broken."""
         if kubelet.state not in ("joined", "dead"):
             return
         if kubelet.behavior == "not-ready":
@@ -166,7 +171,7 @@ class Kubelets:
             self.worker.after(kubelet.after, lambda: self.mark_dead(kubelet, "the AMI's kubelet died"))
 
     def mark_dead(self, kubelet: Kubelet, reason: str) -> None:
-        """Worker: the kubelet is silent from now on; its node becomes Unknown."""
+        """Worker: stop the heartbeats. The node's Ready condition becomes Unknown."""
         if kubelet.state not in ("ready", "never-ready", "joined"):
             return
         kubelet.state, kubelet.reason = "dead", reason
@@ -175,17 +180,17 @@ class Kubelets:
         self.worker.after(self.simulator.settings.delays.notice, lambda: self.mark_node_unknown(kubelet))
 
     def mark_node_unknown(self, kubelet: Kubelet) -> None:
-        """Worker: do what the node lifecycle controller does when it misses a kubelet, only sooner."""
+        """Worker: set Ready to Unknown, as the node lifecycle controller does, but sooner."""
         if kubelet.state == "dead":
             self.kube.set_ready(kubelet.node, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
 
     def stop_kubelet(self, identifier: str) -> None:
-        """Stop a kubelet on demand."""
+        """Stop a kubelet, for tests."""
         kubelet = self.get_kubelet(identifier)
         self.worker.after(0, lambda: self.mark_dead(kubelet, "stopped on demand"))
 
     def recover(self, identifier: str) -> None:
-        """Bring a kubelet back on demand; its AMI does not break it again."""
+        """Restart a kubelet, for tests. It stays healthy even if its AMI is broken."""
         kubelet = self.get_kubelet(identifier)
         kubelet.behavior, kubelet.reason = "ok", ""
         if kubelet.state == "never-ready":
@@ -193,17 +198,17 @@ class Kubelets:
         self.worker.after(0, lambda: self.ready(kubelet))
 
     def get_kubelet(self, identifier: str) -> Kubelet:
-        """The kubelet of an instance that has one."""
+        """The kubelet of an instance. Raises ValueError if there is none."""
         if identifier not in self.all:
             raise ValueError(f"no kubelet runs on {identifier}")
         return self.all[identifier]
 
     def instance_of(self, identifier: str) -> str:
-        """An instance id for an instance id or a node name."""
+        """The instance id of an instance id or a node name."""
         return next((i for i, kubelet in self.all.items() if kubelet.node == identifier), identifier)
 
     def on_shutting_down(self, identifier: str) -> None:
-        """The instance shuts down: its kubelet falls silent; pods on it are handled no more."""
+        """The instance is shutting down. Its kubelet stops, and its pods are no longer handled."""
         kubelet = self.all.get(identifier)
         if kubelet is None:
             return
@@ -212,7 +217,7 @@ class Kubelets:
             self.worker.after(0, lambda: self.kube.patch_node(kubelet.node, {"metadata": {"labels": {node_objects.KUBELET_LABEL: "dead"}}}))
 
     def on_stopped(self, identifier: str) -> None:
-        """The instance is stopped, not terminated: its Node, if it has one, stays."""
+        """The instance is stopped, not terminated. Its Node remains."""
         kubelet = self.all.get(identifier)
         if kubelet and kubelet.node:
             self.worker.after(0, lambda: self.mark_dead(kubelet, "the instance was stopped"))
@@ -220,7 +225,7 @@ class Kubelets:
             kubelet.state = "stopped"
 
     def on_terminated(self, identifier: str) -> None:
-        """The instance is terminated: its Node goes with it."""
+        """The instance is terminated. Its Node is deleted."""
         kubelet = self.all.pop(identifier, None)
         if kubelet is None:
             return
@@ -229,18 +234,18 @@ class Kubelets:
             self.worker.after(0, lambda: self.delete_node(kubelet))
 
     def delete_node(self, kubelet: Kubelet) -> None:
-        """Worker: delete the Node and what was left on it."""
+        """Worker: delete the Node and its remaining pods."""
         self.kube.delete_node(kubelet.node)
         self.log_state(kubelet, "gone")
 
     def on_aws_auth_change(self, map_roles: str | None) -> None:
-        """aws-auth is this now."""
+        """Handle a change of aws-auth."""
         with self.simulator.lock:
             self.map_roles = map_roles
             self.reevaluate_authorization()
 
     def reevaluate_authorization(self) -> None:
-        """Who is let in changed: who waits tries again, and who is no longer let in goes silent."""
+        """Handle a change of authorization: waiting kubelets retry, and unauthorized ones stop their heartbeats."""
         for kubelet in list(self.all.values()):
             if kubelet.state == "waiting" and not self.authorization_problem(kubelet):
                 self.join(kubelet)
@@ -252,19 +257,19 @@ class Kubelets:
                 self.rejoin(kubelet)
 
     def rejoin(self, kubelet: Kubelet) -> None:
-        """A node that only its entry had silenced comes back."""
+        """Restart a kubelet that had stopped only because it was unauthorized."""
         if kubelet.reason.startswith(authenticator.AUTHORIZATION_PROBLEMS):
             self.worker.after(0, lambda: self.ready(kubelet))
 
     def set_not_joined(self, kubelet: Kubelet, state: str, reason: str) -> None:
-        """Say why there is no node, once per reason."""
+        """Record why there is no node. Each reason is logged once."""
         kubelet.state, kubelet.reason = state, reason
         if reason not in kubelet.logged_reasons:
             kubelet.logged_reasons.append(reason)
             self.log_state(kubelet, "not-joined", reason=reason)
 
     def log_state(self, kubelet: Kubelet, state: str, **more: Any) -> None:
-        """Write into the event log and onto the instance's console."""
+        """Write to the event log and to the instance's console output."""
         name = kubelet.node or node_objects.node_name(kubelet.instance, self.simulator.settings.region)
         self.simulator.console[kubelet.instance.id].append(f"kubelet: {state} {more.get('reason', '')}".rstrip())
         self.simulator.log.state(
@@ -273,7 +278,7 @@ class Kubelets:
 
 
 def decode_user_data(instance: Any, family: str | None = None) -> str:
-    """The instance's user data as text, unpacked as cloud-init, nodeadm and Bottlerocket unpack it, and EC2Launch does not."""
+    """The instance's user data as text. cloud-init, nodeadm and Bottlerocket decompress gzip, EC2Launch does not."""
     if not instance.user_data:
         raise InvalidUserData("there is no user data")
     try:
@@ -282,6 +287,6 @@ def decode_user_data(instance: Any, family: str | None = None) -> str:
             data = gzip.decompress(data)
         return data.decode()
     except (OSError, EOFError, zlib.error):
-        raise InvalidUserData("the user data is no gzip, although it begins so") from None
+        raise InvalidUserData("the user data starts like gzip but is not valid gzip") from None
     except ValueError:
         raise InvalidUserData("the user data is not text") from None

@@ -1,4 +1,4 @@
-"""The Node object that a kubelet and its cloud provider would register."""
+"""The Node objects that a kubelet and its cloud provider register."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ARCHITECTURE = {"x86_64": "amd64", "arm64": "arm64"}
 
 
 def node_name(instance: Any, region: str) -> str:
-    """The private DNS name, which is the node's name."""
+    """The node's name: the private DNS name of the instance."""
     domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
     return f"ip-{instance.private_ip.replace('.', '-')}.{domain}"
 
 
 def default_max_pods(instance_type: dict[str, Any]) -> int:
-    """How many pods the VPC CNI can give addresses to."""
+    """The number of pods to which the VPC CNI can assign addresses."""
     network = instance_type["NetworkInfo"]
     return network["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2
 
@@ -47,7 +47,7 @@ def capacity(instance_type: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, s
 
 
 def build_node(instance: Any, spec: NodeSpec, architecture: str, region: str, version: str) -> dict[str, Any]:
-    """The Node, not ready yet."""
+    """The Node of an instance, not ready yet."""
     zone, name = instance.placement.zone, node_name(instance, region)
     instance_type = INSTANCE_TYPES[instance.instance_type]
     cpu_architecture, windows = ARCHITECTURE[architecture], spec.family == "windows"
@@ -106,7 +106,7 @@ def build_node(instance: Any, spec: NodeSpec, architecture: str, region: str, ve
 
 
 def build_fargate_node(uid: str, address: str, zone: str, region: str, version: str, taint: dict[str, str]) -> dict[str, Any]:
-    """The Node of a pod on Fargate, not ready yet."""
+    """The Node of a Fargate pod, not ready yet."""
     domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
     name = f"fargate-ip-{address.replace('.', '-')}.{domain}"
     labels = {

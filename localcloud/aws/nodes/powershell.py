@@ -1,7 +1,8 @@
-"""Enough of PowerShell to see which commands a script runs with which arguments.
+"""A parser for PowerShell scripts that returns their commands and arguments.
 
 Follows PowerShell's "about_Parsing", "about_Quoting_Rules", "about_Special_Characters", "about_Redirection" and
-"about_Comments". Blocks are read in order, whatever decides between them; what only running could tell is empty text.
+"about_Comments". Commands in blocks are read in order, regardless of conditions. Values that only execution can
+determine are empty strings.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from localcloud.aws.nodes.user_data_error import InvalidUserData
 
 SINGLE = "'\u2018\u2019\u201a\u201b"
-"""Each of these begins or ends a verbatim string, the typographic ones too."""
+"""Characters that delimit a verbatim string, including typographic quotes."""
 DOUBLE = '"\u201c\u201d\u201e'
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
 REDIRECTION = re.compile(r"[1-6*]?>{1,2}(&[12])?")
@@ -24,14 +25,14 @@ ENVIRONMENT = {"env:programfiles": "C:\\Program Files", "env:systemdrive": "C:",
 
 @dataclass
 class Word:
-    """One word of a command: as written, and what it stands for."""
+    """One word of a command: as written, and its value."""
 
     raw: str = ""
     value: str = ""
 
 
 class Script:
-    """Reads a script once, from its beginning to its end."""
+    """Parses one script."""
 
     def __init__(self, text: str) -> None:
         self.text = text.replace("\r\n", "\n")
@@ -43,7 +44,7 @@ class Script:
         self.open_brackets: list[str] = []
 
     def read(self) -> list[list[Word]]:
-        """All commands; a script that PowerShell cannot parse runs none of them."""
+        """All commands of the script. Raises InvalidUserData if PowerShell cannot parse it."""
         while self.position < len(self.text):
             self.read_next()
         self.end_command()
@@ -52,7 +53,7 @@ class Script:
         return self.commands
 
     def read_next(self) -> None:
-        """Read what begins here."""
+        """Read the next token."""
         rest, char = self.text[self.position : self.position + 2], self.text[self.position]
         if self.word is None and self.read_word_start(char, rest):
             return
@@ -83,7 +84,7 @@ class Script:
         self.position += 1
 
     def read_word_start(self, char: str, rest: str) -> bool:
-        """Read what only a new word can begin with; whether there was any."""
+        """Read a token that only the start of a word can contain. Returns whether there was one."""
         here_string_match, redirection = HERE.match(self.text, self.position), REDIRECTION.match(self.text, self.position)
         if char == "#":
             self.position = self.find("\n", self.position, len(self.text))
@@ -101,27 +102,27 @@ class Script:
         return True
 
     def find(self, text: str, start: int, default: int | None) -> int:
-        """Where a text comes next."""
+        """The position of the next occurrence of a text."""
         found = self.text.find(text, start)
         if found < 0 and default is None:
             raise InvalidUserData(f"PowerShell: the terminator {text} is missing")
         return default if found < 0 else found
 
     def add(self, raw: str, value: str) -> None:
-        """Add to the word, or begin one."""
+        """Append to the current word, or start one."""
         self.word = self.word or Word()
         self.word.raw += raw
         self.word.value += value
 
     def read_character(self, char: str) -> None:
-        """One character or one variable outside of quotes."""
+        """Read one character or one variable outside of quotes."""
         variable = VARIABLE.match(self.text, self.position)
         raw = variable[0] if variable else char
         self.add(raw, self.lookup(variable) if variable else char)
         self.position += len(raw)
 
     def read_escape(self) -> None:
-        """A backtick outside of quotes: it joins lines, or takes the next character as it is."""
+        """Read a backtick outside of quotes. It continues a line, or escapes the next character."""
         self.position += 1
         following = self.text[self.position : self.position + 1]
         if following == "\n":
@@ -130,7 +131,7 @@ class Script:
             self.add("`" + following, following)
 
     def read_string(self, quote: str) -> None:
-        """A string in quotes; the caller steps over the last one."""
+        """Read a quoted string. The caller skips the closing quote."""
         start, value, delimiters = self.position, "", SINGLE if quote in SINGLE else DOUBLE
         self.position += 1
         while True:
@@ -150,7 +151,7 @@ class Script:
         self.add(self.text[start : self.position + 1], value)
 
     def expand(self, char: str) -> str:
-        """An escape, a variable or a subexpression within double quotes."""
+        """Read an escape, a variable or a subexpression in a double-quoted string."""
         if char == "`":
             self.position += 2
             following = self.text[self.position - 1 : self.position]
@@ -166,7 +167,7 @@ class Script:
         return char
 
     def read_here_string(self, opening: re.Match[str]) -> None:
-        """Lines between @' and '@, which hold no command."""
+        """Read the lines between @' and '@."""
         delimiters = SINGLE if opening[1] in SINGLE else DOUBLE
         end = re.compile(f"\n[{delimiters}]@").search(self.text, opening.end() - 1)
         if not end:
@@ -175,17 +176,17 @@ class Script:
         self.position = end.end()
 
     def lookup(self, variable: re.Match[str]) -> str:
-        """What a variable holds."""
+        """The value of a variable."""
         return self.variables.get((variable[1] or variable[2]).lower(), "")
 
     def end_word(self) -> None:
-        """The word is complete."""
+        """End the current word."""
         if self.word is not None:
             self.words.append(self.word)
             self.word = None
 
     def end_command(self) -> None:
-        """The command is complete: an assignment is remembered, anything else is a command."""
+        """End the current command. An assignment sets its variable."""
         self.end_word()
         words, self.words = self.words, []
         target = TARGET.fullmatch(words[0].raw) if words else None
@@ -196,7 +197,7 @@ class Script:
 
 
 def script_arguments(text: str, script: str) -> list[Word] | None:
-    """The arguments of the first call of a script file, by the file's name; None without one."""
+    """The arguments of the first call of a script file, by the file's name. None if it is not called."""
     for words in Script(text).read():
         call = words[1:] if words[0].raw == "&" else words
         if call and call[0].value.lower().rpartition("\\")[2] == script.lower():

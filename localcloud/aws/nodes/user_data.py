@@ -1,6 +1,6 @@
-"""What a node would make of its user data: who it joins, and as what.
+"""Parses user data as a node does: the cluster to join, and the node's labels and taints.
 
-Pure: text in, :class:`NodeSpec` or :class:`Unusable` out. Follows the documents of
+Pure: the input is text, and the output is :class:`NodeSpec` or :class:`InvalidUserData`. Follows the documentation of
 amazon-eks-ami (bootstrap.sh, nodeadm's NodeConfig), "Bottlerocket settings reference: kubernetes", "Bootstrap script
 configuration parameters" for Windows (Amazon EKS User Guide), and the kubelet's own rules for labels and taints.
 """
@@ -48,7 +48,7 @@ BOTTLEROCKET_KEYS = frozenset(
 
 @dataclass
 class NodeSpec:
-    """What user data says about the node."""
+    """The node settings of user data."""
 
     family: str
     cluster: str
@@ -60,7 +60,7 @@ class NodeSpec:
 
 
 def parse(text: str, family: str | None) -> NodeSpec:
-    """Read user data as an AMI of this family would; None tells the family from the text."""
+    """Parse user data as an AMI of this family does. With None, the family is detected from the text."""
     if family is None:
         family = detect_family(text)
     match family:
@@ -80,10 +80,11 @@ def parse(text: str, family: str | None) -> NodeSpec:
 
 
 def waits_in_warm_pool(text: str, family: str) -> bool:
-    """Whether a script asks the metadata service where the instance is bound for, and lets no node join from a warm pool.
+    """Whether user data keeps the node from joining while its instance is in a warm pool.
 
-    To end the script is enough where the script itself starts the node. On Amazon Linux 2023 nodeadm-run.service starts it
-    once cloud-init is done, however its scripts ended: there the script has to stop that service. Bottlerocket has a setting.
+    A script reads the target lifecycle state from the metadata service. On Amazon Linux 2 and Windows, ending the
+    script is sufficient, because the script itself starts the node. On Amazon Linux 2023, nodeadm-run.service starts
+    the node after cloud-init in any case, so the script must stop that service. Bottlerocket has a setting.
     """
     if family == "bottlerocket":
         return tomllib.loads(text).get("settings", {}).get("autoscaling", {}).get("should-wait") is True
@@ -92,7 +93,7 @@ def waits_in_warm_pool(text: str, family: str) -> bool:
 
 
 def detect_family(text: str) -> str:
-    """Which family user data is written for."""
+    """The family for which user data is written."""
     if is_mime(text) and NODE_CONFIG in text:
         return "amazonlinux2023"
     if "<powershell>" in text.lower():
@@ -101,12 +102,12 @@ def detect_family(text: str) -> str:
 
 
 def is_mime(text: str) -> bool:
-    """Whether cloud-init would see a MIME message."""
+    """Whether cloud-init recognizes a MIME message."""
     return bool(re.match(r"(MIME-Version|Content-Type):", text, re.IGNORECASE))
 
 
 def mime_parts(text: str) -> list[tuple[str, str]]:
-    """Content type and body of each part of a MIME message; a script is its own only part."""
+    """Content type and body of each part of a MIME message. A script is its own only part."""
     if not is_mime(text):
         return [("text/x-shellscript", text)]
     message = email.message_from_string(text)
@@ -116,7 +117,7 @@ def mime_parts(text: str) -> list[tuple[str, str]]:
 
 
 def amazon_linux_2(text: str) -> NodeSpec:
-    """The arguments of bootstrap.sh in a shell script."""
+    """Parse the arguments of bootstrap.sh in a shell script."""
     scripts = [body for kind, body in mime_parts(text) if kind in ("text/x-shellscript", "text/plain")]
     if not any(script.lstrip("\n").startswith("#!") for script in scripts):
         raise InvalidUserData("cloud-init runs no script that does not start with #!")
@@ -128,7 +129,7 @@ def amazon_linux_2(text: str) -> NodeSpec:
 
 
 def bootstrap_call(script: str) -> list[str] | None:
-    """The words of the call of bootstrap.sh, split as a shell would."""
+    """The words of the call of bootstrap.sh, split as a shell does. None if it is not called."""
     lines = script.split("\n")
     for number, line in enumerate(lines):
         if not re.match(rf"\s*(exec\s+|sudo\s+|bash\s+)*{re.escape(BOOTSTRAP)}(\s|$)", line):
@@ -150,7 +151,7 @@ def bootstrap_call(script: str) -> list[str] | None:
 
 
 def shell_words(command: str) -> list[str]:
-    """Words up to the end of the first command."""
+    """The words of the first command."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
@@ -162,7 +163,7 @@ def shell_words(command: str) -> list[str]:
 
 
 def bootstrap_arguments(words: list[str]) -> NodeSpec:
-    """What bootstrap.sh does with its arguments."""
+    """Parse the arguments of bootstrap.sh."""
     options: dict[str, str] = {}
     positional: list[str] = []
     rest = list(words)
@@ -184,7 +185,7 @@ def bootstrap_arguments(words: list[str]) -> NodeSpec:
 
 
 def apply_flags(spec: NodeSpec, words: list[str]) -> None:
-    """Read kubelet flags; a flag that no kubelet knows keeps it from starting."""
+    """Parse kubelet flags. An unknown flag prevents the kubelet from starting."""
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -210,7 +211,7 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def amazon_linux_2023(text: str) -> NodeSpec:
-    """The NodeConfig documents, merged as nodeadm merges them."""
+    """Parse the NodeConfig documents, merged as nodeadm merges them."""
     if is_mime(text):
         documents = [body for kind, body in mime_parts(text) if kind == NODE_CONFIG]
     else:
@@ -253,7 +254,7 @@ def node_config(body: str) -> dict[str, Any]:
 
 
 def merge(first: Any, second: Any) -> Any:
-    """Later documents win, mappings are merged, kubelet flags are appended."""
+    """Merge two documents. Later values win, mappings are merged, kubelet flags are appended."""
     if isinstance(first, dict) and isinstance(second, dict):
         return {
             key: merge(first[key], second[key]) if key in first and key in second else second.get(key, first.get(key))
@@ -265,7 +266,7 @@ def merge(first: Any, second: Any) -> Any:
 
 
 def bottlerocket(text: str) -> NodeSpec:
-    """The TOML settings of Bottlerocket, which refuses what it does not know."""
+    """Parse the TOML settings of Bottlerocket, which rejects unknown settings."""
     try:
         settings = tomllib.loads(text).get("settings", {})
     except tomllib.TOMLDecodeError as error:
@@ -295,7 +296,7 @@ def bottlerocket(text: str) -> NodeSpec:
 
 
 def windows(text: str) -> NodeSpec:
-    """The arguments of Start-EKSBootstrap.ps1 in the PowerShell script that EC2Launch runs."""
+    """Parse the arguments of Start-EKSBootstrap.ps1 in the PowerShell script that EC2Launch runs."""
     script = re.search(r"<powershell>(.*?)</powershell>", text, re.DOTALL | re.IGNORECASE)
     if not script:
         raise InvalidUserData("EC2Launch: the user data has no <powershell> with its end")

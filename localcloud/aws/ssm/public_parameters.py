@@ -15,7 +15,7 @@ from localcloud.aws.ec2.images import DATES
 
 
 def set_parameter(simulator: Any, name: str, value: str) -> None:
-    """Set a parameter as AWS does for its public ones; PutParameter refuses these names."""
+    """Set a public parameter. PutParameter rejects names of public parameters."""
     parameters = ssm_backends[simulator.settings.account][simulator.settings.region]._parameters
     before = list.__len__(dict.get(parameters, name) or [])
     parameter = Parameter(
@@ -34,7 +34,9 @@ def set_parameter(simulator: Any, name: str, value: str) -> None:
 
 
 def create_parameters(simulator: Any, amis: dict[str, Any]) -> None:
-    """The parameters of the cluster's version and its neighbours: `recommended` and `latest` name the first release."""
+    """Create the parameters of the cluster's version and its neighbors. `recommended` and `latest` name the first
+    release.
+    """
     minor = int(simulator.settings.cluster_version.split(".")[1])
     for version in (f"1.{minor - 1}", f"1.{minor}", f"1.{minor + 1}"):
         if int(version.split(".")[1]) <= 32:
@@ -56,7 +58,7 @@ def create_parameters(simulator: Any, amis: dict[str, Any]) -> None:
 
 
 def fill_amazon_linux_2(simulator: Any, amis: dict[str, Any], version: str) -> None:
-    """Amazon Linux 2, which ends with Kubernetes 1.32."""
+    """Create the parameters of Amazon Linux 2, which AWS publishes up to Kubernetes 1.32."""
     for suffix in ("", "-arm64"):
         path = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2{suffix}"
         releases = amis["amazonlinux2" + suffix]

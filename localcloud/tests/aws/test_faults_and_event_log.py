@@ -26,7 +26,7 @@ pytestmark = pytest.mark.patched
         ("ssm", "describe_parameters", ("ThrottlingException", "InternalServerError", "AccessDeniedException")),
     ],
 )
-def test_each_service_refuses_in_its_own_words(aws, control, service, call, codes):
+def test_faults_use_the_error_codes_of_each_service(aws, control, service, call, codes):
     """The "Common Errors" page of each service's API reference; EC2: "Error codes for the Amazon EC2 API"."""
     for action, code in zip(("throttle", "error5xx", "deny"), codes, strict=True):
         control.post("faults", service=service, action=action)
@@ -34,7 +34,7 @@ def test_each_service_refuses_in_its_own_words(aws, control, service, call, code
         getattr(getattr(aws, service), call)()
 
 
-def test_a_fault_hits_the_wanted_calls_only(aws, control, name):
+def test_a_fault_hits_only_matching_calls(aws, control, name):
     """Which call meets a fault: service, operation, a text in its parameters, the first few passed over, so often."""
     control.post(
         "faults", action="error", code="Sorry", message="not now", status=400, operation="CreateRole", match=name, after=1, count=2
@@ -50,14 +50,14 @@ def test_a_fault_hits_the_wanted_calls_only(aws, control, name):
     assert control.get("faults")[0]["hits"] == 2
 
 
-def test_a_fault_can_be_meant_for_one_client(aws, control, name):
+def test_a_fault_can_be_limited_to_one_client(aws, control, name):
     """By the access key or the user agent of the caller."""
     control.post("faults", action="deny", operation="CreateRole", match=name, caller="somebody-else")
     control.post("faults", action="throttle", operation="CreateRole", match=name, caller="Boto3")
     assert client_error(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "Throttling"
 
 
-def test_a_lost_answer_leaves_the_deed_done(aws, control, name):
+def test_a_call_with_a_lost_response_is_performed(aws, control, name):
     """AWS General Reference, "Timeouts, retries, and backoff": a lost answer says nothing about the deed."""
     control.post("faults", action="lose", operation="CreateRole", match=name)
     with pytest.raises((ConnectionClosedError, HTTPClientError, EndpointConnectionError)):
@@ -85,7 +85,7 @@ def test_a_held_call_waits_until_it_is_released(aws, control, name):
         assert aws.iam.get_role(RoleName=role)
 
 
-def test_a_delayed_call_is_answered_later(aws, control, name):
+def test_a_delayed_call_succeeds(aws, control, name):
     """A slow answer is an answer."""
     control.post("faults", action="delay", seconds=0.3, operation="CreateRole", match=name)
     begun = time.monotonic()
@@ -93,7 +93,7 @@ def test_a_delayed_call_is_answered_later(aws, control, name):
     assert time.monotonic() - begun >= 0.3
 
 
-def test_a_stale_read_shows_what_was(aws, control, groups):
+def test_a_stale_read_returns_the_previous_state(aws, control, groups):
     """Amazon EC2 API Reference, "Eventual consistency in the Amazon EC2 API"."""
     name = groups.make()
     control.post("faults", action="stale", operation="DescribeAutoScalingGroups", match=name)
@@ -126,7 +126,7 @@ def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, s
     assert lines[0]["params"]["LaunchTemplate"]["LaunchTemplateName"] == groups.template
 
 
-def test_a_snapshot_holds_what_oracles_compare(aws, control, groups):
+def test_a_snapshot_is_stable_and_complete(aws, control, groups):
     """Two snapshots with nothing between them are equal."""
     name = groups.make(1)
     first = control.get("snapshot")

@@ -11,7 +11,7 @@ POLICY = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
 
 
 @pytest.mark.patched
-def test_aws_managed_policies_are_there_and_know_their_roles(aws, name):
+def test_aws_managed_policies_exist_and_list_their_roles(aws, name):
     """AWS Managed Policy Reference, AmazonEKSWorkerNodePolicy; IAM API Reference, ListEntitiesForPolicy."""
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     aws.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
@@ -23,7 +23,7 @@ def test_aws_managed_policies_are_there_and_know_their_roles(aws, name):
     aws.iam.delete_role(RoleName=name)
 
 
-def test_what_is_taken_missing_or_in_use_has_its_own_codes(aws, name):
+def test_error_codes_of_existing_missing_and_used_resources(aws, name):
     """IAM API Reference, CreateRole (EntityAlreadyExists), GetRole (NoSuchEntity), DeleteInstanceProfile (DeleteConflict)."""
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     aws.iam.create_instance_profile(InstanceProfileName=name)
@@ -71,7 +71,7 @@ def test_instance_profiles_are_listed_in_pages_without_their_tags(aws, name):
         ({"Tags": [{"Key": "aws:x", "Value": "y"}]}, "InvalidInput"),
     ],
 )
-def test_roles_that_iam_would_refuse_are_refused(aws, name, change, code):
+def test_invalid_roles_are_rejected(aws, name, change, code):
     """IAM API Reference, CreateRole, Request Parameters and Errors; IAM User Guide, "Tags for IAM resources"."""
     assert client_error(aws.iam.create_role, **{"RoleName": name, "AssumeRolePolicyDocument": TRUST} | change)[0] == code
 
@@ -87,7 +87,7 @@ def test_tags_of_roles_and_profiles_are_kept(aws, name):
 
 
 @pytest.mark.patched
-def test_the_cluster_tells_its_vpc_its_endpoint_and_how_it_authenticates(aws, simulator):
+def test_describe_cluster_returns_vpc_endpoint_and_authentication_mode(aws, simulator):
     """Amazon EKS API Reference, Cluster: endpoint, certificateAuthority, resourcesVpcConfig, kubernetesNetworkConfig, accessConfig."""
     cluster = aws.eks.describe_cluster(name=simulator.cluster_name)["cluster"]
     assert (cluster["status"], cluster["version"]) == ("ACTIVE", simulator.cluster_version)
@@ -100,7 +100,7 @@ def test_the_cluster_tells_its_vpc_its_endpoint_and_how_it_authenticates(aws, si
 
 
 @pytest.mark.patched
-def test_the_cluster_can_be_upgraded_from_outside(aws, simulator, control):
+def test_the_control_endpoint_changes_the_cluster_version(aws, simulator, control):
     """Amazon EKS API Reference, DescribeCluster: version and accessConfig change with the cluster."""
     control.post("cluster", version="1.33", authentication_mode="API")
     cluster = aws.eks.describe_cluster(name=simulator.cluster_name)["cluster"]
@@ -130,7 +130,7 @@ def test_public_parameters_name_amis_of_the_right_architecture(aws, simulator, p
 
 
 @pytest.mark.patched
-def test_amazon_linux_2_ends_with_kubernetes_1_32_and_missing_parameters_say_so(aws):
+def test_amazon_linux_2_parameters_end_with_kubernetes_1_32(aws):
     """Amazon EKS User Guide, "EKS AL2 AMI deprecation"; Systems Manager API Reference, GetParameters, InvalidParameters."""
     there = "/aws/service/eks/optimized-ami/1.32/amazon-linux-2/recommended/image_id"
     gone = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2/recommended/image_id"
@@ -140,7 +140,7 @@ def test_amazon_linux_2_ends_with_kubernetes_1_32_and_missing_parameters_say_so(
 
 
 @pytest.mark.patched
-def test_a_public_parameter_can_move_to_a_new_release(aws, simulator, control):
+def test_the_control_endpoint_changes_a_public_parameter(aws, simulator, control):
     """Systems Manager User Guide, "Discovering public parameters": their values change with each release."""
     name = f"/aws/service/bottlerocket/aws-k8s-{simulator.cluster_version}/x86_64/latest/image_id"
     old, new = simulator.amis["bottlerocket"][:2]

@@ -12,7 +12,7 @@ from localcloud.tests.aws.support import PLAIN_MOTO, REPOSITORY
 
 
 @pytest.mark.skipif(PLAIN_MOTO, reason="this is the run on plain moto")
-def test_every_test_of_mended_behavior_fails_on_plain_moto(tmp_path):
+def test_patched_behavior_fails_on_unpatched_moto(tmp_path):
     """The same tests, once more, against moto as it is published."""
     report = tmp_path / "report.xml"
     command = [

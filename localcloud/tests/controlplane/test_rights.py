@@ -65,7 +65,7 @@ def test_no_rule_has_a_wildcard():
             assert "*" not in str(rule)
 
 
-def test_the_controller_is_refused_a_secret_in_fact(kubernetes):
+def test_the_controller_cannot_read_a_secret(kubernetes):
     answer = kubernetes.api("GET", "/api/v1/namespaces/kube-system/secrets", token=kubernetes.controller_token)
     assert answer.status_code == 403
 
@@ -83,7 +83,7 @@ def test_the_deployment_meets_the_restricted_pod_security_standard(kubernetes, u
     assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_the_manifests_apply_as_they_are(kubernetes):
+def test_the_manifests_can_be_applied(kubernetes):
     kubernetes.kubectl("apply", "--dry-run=server", "-f", REPOSITORY / "deploy" / "deployment.yaml")
     again = kubernetes.kubectl("apply", "-f", REPOSITORY / "deploy" / "rbac.yaml")
     assert "configured" not in again and "created" not in again

@@ -1,7 +1,7 @@
-"""Pods on Fargate: each has a node of its own.
+"""Pods on Fargate, each with a node of its own.
 
-Follows the Amazon EKS User Guide, "Simplify compute management with AWS Fargate" and "Define which Pods use AWS Fargate when
-launched". Not simulated: how large a node is for what its pod requests, and logging.
+Follows the Amazon EKS User Guide, "Simplify compute management with AWS Fargate" and "Define which Pods use AWS Fargate
+when launched". Node sizes by pod requests, and logging, are not simulated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localcloud.aws.nodes import authenticator, node_objects
 log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
 ADMISSION_DELAY = 2.0
-"""After so many seconds the API server admits pods by a policy that was written."""
+"""Time in seconds until the API server uses a changed admission policy."""
 TAINT = {"key": "eks.amazonaws.com/compute-type", "value": "fargate", "effect": "NoSchedule"}
 BLOCKED = (
     "Misconfigured Fargate Profile: fargate profile {name} blocked for new launches due to: Pod execution role is not found in "
@@ -27,7 +27,7 @@ BLOCKED = (
 
 @dataclass
 class FargatePod:
-    """One pod for Fargate, and where it runs."""
+    """One Fargate pod, and its node."""
 
     uid: str
     meta: dict[str, Any]
@@ -38,12 +38,12 @@ class FargatePod:
 
     @property
     def path(self) -> str:
-        """Where the API server has it."""
+        """The pod's path in the Kubernetes API."""
         return f"/api/v1/namespaces/{self.meta['namespace']}/pods/{self.meta['name']}"
 
 
 class FargatePods:
-    """The pods for Fargate, by their uid. They are watched once there is a profile."""
+    """The Fargate pods by uid. The watch starts with the first profile."""
 
     def __init__(self, simulator: Any, fargate: Any) -> None:
         self.simulator = simulator
@@ -57,11 +57,11 @@ class FargatePods:
         return self.simulator.kubelets.kube
 
     def enqueue(self, function: Any) -> None:
-        """Talk to the API server, outside the world's lock."""
+        """Call the Kubernetes API from the worker thread, without the simulator's lock."""
         self.simulator.kubelets.worker.after(0, function)
 
     def match(self, profiles: list[Any]) -> float:
-        """Match new pods with these profiles from now on; how long that takes."""
+        """Match new pods with these profiles. Returns the delay until this is effective, in seconds."""
         if self.kube is None:
             return 0.0
         if not self.is_watching:
@@ -72,24 +72,24 @@ class FargatePods:
         return ADMISSION_DELAY
 
     def evict(self, profile: str) -> None:
-        """Delete the pods of a profile that goes; who makes them anew finds another profile, or none."""
+        """Delete the pods of a profile that is being deleted. Their replacements match another profile, or none."""
         if self.kube:
             selector = f"{admission.LABEL}={profile}"
             self.enqueue(lambda: self.delete_all(selector))
 
     def delete_all(self, selector: str) -> None:
-        """Worker: delete the pods for Fargate of these labels."""
+        """Worker: delete the Fargate pods with these labels."""
         fields = f"spec.schedulerName={admission.SCHEDULER}"
         for pod in self.kube.request("GET", "/api/v1/pods", labelSelector=selector, fieldSelector=fields).json().get("items", []):
             self.kube.request("DELETE", f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
 
     def watch(self) -> None:
-        """Follow the pods of Fargate's scheduler."""
+        """Watch the pods of the Fargate scheduler."""
         params = {"fieldSelector": f"spec.schedulerName={admission.SCHEDULER}"}
         self.kube.list_and_watch("/api/v1/pods", params, self.on_pods_listed, self.on_pod_event)
 
     def on_pods_listed(self, items: list[dict[str, Any]]) -> None:
-        """All the pods there are now."""
+        """Handle a list of all existing pods."""
         with self.simulator.lock:
             for uid in set(self.all) - {item["metadata"]["uid"] for item in items}:
                 self.on_pod_deleted(self.all[uid])
@@ -97,7 +97,7 @@ class FargatePods:
                 self.on_pod(item)
 
     def on_pod_event(self, event: str, item: dict[str, Any]) -> None:
-        """A pod came, changed or went."""
+        """Handle a watch event of a pod."""
         with self.simulator.lock:
             pod = self.all.get(item["metadata"]["uid"])
             if event != "DELETED":
@@ -106,7 +106,7 @@ class FargatePods:
                 self.on_pod_deleted(pod)
 
     def on_pod(self, item: dict[str, Any]) -> None:
-        """A new pod gets its node after a while."""
+        """Schedule the launch of a node for a new pod."""
         meta, delays = item["metadata"], self.simulator.settings.delays
         if meta["uid"] in self.all or item["spec"].get("nodeName"):
             return
@@ -115,7 +115,7 @@ class FargatePods:
         self.simulator.timers.after(delays.pending + delays.join, lambda: self.launch(pod))
 
     def launch(self, pod: FargatePod) -> None:
-        """Make the pod's node, if its profile is ACTIVE and its role is let in; else try again."""
+        """Create the pod's node, if its profile is ACTIVE and its role is authorized. Otherwise retry."""
         if pod.uid not in self.all:
             return
         profile = self.fargate.profiles.get(pod.profile)
@@ -132,7 +132,7 @@ class FargatePods:
         self.enqueue(lambda: self.run(pod, node))
 
     def node(self, pod: FargatePod, profile: Any) -> dict[str, Any]:
-        """The Node of a pod, with an interface in the least used subnet of the profile."""
+        """The Node of a pod, with a network interface in the profile's least used subnet."""
         used = [interface.subnet.id for interface in self.simulator.ec2.enis.values()]
         subnet = self.simulator.ec2.get_subnet(min(profile.subnets, key=used.count))
         interface = self.simulator.ec2.create_network_interface(subnet, None, description=f"Fargate pod {pod.path}")
@@ -143,7 +143,7 @@ class FargatePods:
         return node
 
     def run(self, pod: FargatePod, node: dict[str, Any]) -> None:
-        """Worker: register the node, bind the pod to it, and let kwok run it."""
+        """Worker: register the node and bind the pod to it. kwok then runs the pod."""
         if pod.uid not in self.all:
             return
         self.kube.create_node(node)
@@ -157,7 +157,7 @@ class FargatePods:
         self.simulator.log.state("fargate-pod", pod.path, profile=pod.profile, state="running", node=pod.node)
 
     def publish_blocked_event(self, pod: FargatePod) -> None:
-        """Worker: say on the pod why it does not run."""
+        """Worker: publish a Kubernetes event with the reason why the pod does not run."""
         reference = {"apiVersion": "v1", "kind": "Pod", "name": pod.meta["name"], "namespace": pod.meta["namespace"], "uid": pod.uid}
         event = {
             "metadata": {"generateName": f"{pod.meta['name'][:200]}.", "namespace": pod.meta["namespace"]},
@@ -170,7 +170,7 @@ class FargatePods:
         self.kube.request("POST", f"/api/v1/namespaces/{pod.meta['namespace']}/events", event)
 
     def on_pod_deleted(self, pod: FargatePod) -> None:
-        """The pod is gone, and its node with it."""
+        """Delete the node of a deleted pod."""
         del self.all[pod.uid]
         if pod.node:
             self.simulator.ec2.delete_network_interface(pod.interface)

@@ -1,9 +1,9 @@
-"""Fargate profiles: they take their time, and the cluster makes or deletes one at a time.
+"""Fargate profiles. Creation and deletion take time, and the cluster changes one profile at a time.
 
 Follows the Amazon EKS API Reference (CreateFargateProfile, DescribeFargateProfile, ListFargateProfiles,
-DeleteFargateProfile, FargateProfile) and the User Guide, "Define which Pods use AWS Fargate when launched" and "Delete a
-Fargate profile". Whether EKS takes the pod execution role out of aws-auth, or deletes its access entry, when a profile goes
-is not documented: here both stay.
+DeleteFargateProfile, FargateProfile) and the User Guide, "Define which Pods use AWS Fargate when launched" and "Delete
+a Fargate profile". AWS does not document whether deleting a profile removes the pod execution role from aws-auth, or
+its access entry. Here both remain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAILED = {"CREATING": "CREATE_FAILED", "DELETING": "DELETE_FAILED"}
 
 @dataclass
 class Profile:
-    """One Fargate profile; `request` is the call that made it."""
+    """One Fargate profile. `request` is the call that created it."""
 
     arn: str
     cluster: str
@@ -47,7 +47,7 @@ class Profile:
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def describe(self) -> dict[str, Any]:
-        """The profile as DescribeFargateProfile shows it."""
+        """The profile as DescribeFargateProfile returns it."""
         return {
             "fargateProfileName": self.name,
             "fargateProfileArn": self.arn,
@@ -63,7 +63,7 @@ class Profile:
 
 
 class Fargate:
-    """The Fargate profiles of the cluster, by name, and what shall fail of them."""
+    """The Fargate profiles of the cluster by name, and the injected failures."""
 
     def __init__(self, simulator: Any) -> None:
         self.simulator = simulator
@@ -74,18 +74,18 @@ class Fargate:
         simulator.access_entries.role_sources.append(self.roles)
 
     def roles(self) -> list[tuple[Any, str]]:
-        """The pod execution roles, which EKS lets in by itself."""
+        """The pod execution roles, which EKS itself authorizes."""
         roles = [validation.find_role(self.simulator, profile.role) for profile in self.profiles.values()]
         return [(role, "FARGATE_LINUX") for role in roles if role]
 
     def get(self, name: str) -> Profile:
-        """The profile of that name."""
+        """The profile of that name. Raises EKS's error if it does not exist."""
         if name not in self.profiles:
             raise AwsError("ResourceNotFoundException", f"No Fargate Profile found with name: {name}.")
         return self.profiles[name]
 
     def check_no_other_change(self, what: str) -> None:
-        """Whether nothing else of the kind goes on in the cluster."""
+        """Reject a change while another profile or the cluster is being changed."""
         cluster = self.simulator.eks.clusters[self.simulator.settings.cluster_name]
         if self.simulator.updates.running():
             raise update_in_progress(what, cluster)
@@ -95,7 +95,7 @@ class Fargate:
                 raise AwsError("ResourceInUseException", message)
 
     def create(self, params: dict[str, Any]) -> Profile:
-        """Begin to make a profile, and let its role in."""
+        """Start to create a profile, and authorize its role."""
         settings, name = self.simulator.settings, params["fargateProfileName"]
         subnets = validation.check(self.simulator, params)
         if name in self.profiles:
@@ -118,7 +118,7 @@ class Fargate:
         return profile
 
     def finish_creation(self, profile: Profile) -> None:
-        """The profile is made: pods are matched with it first, then it is shown as ACTIVE."""
+        """Match pods with the new profile, then set its status to ACTIVE."""
         if not self.check_failure(profile):
             delay = self.pods.match(self.active() + [profile])
             self.simulator.timers.after(delay, lambda: self.set_status(profile, "ACTIVE"))
@@ -128,7 +128,7 @@ class Fargate:
         return [profile for profile in self.profiles.values() if profile.status == "ACTIVE"]
 
     def delete(self, profile: Profile) -> None:
-        """Begin to delete a profile, with the pods that run by it."""
+        """Start to delete a profile and its pods."""
         self.check_no_other_change(f"Cannot Delete Fargate Profile {profile.name}")
         self.set_status(profile, "DELETING")
         delay = self.pods.match(self.active())
@@ -136,14 +136,14 @@ class Fargate:
         self.simulator.timers.after(delay + self.simulator.settings.delays.profile_gone, lambda: self.finish_deletion(profile))
 
     def finish_deletion(self, profile: Profile) -> None:
-        """The profile is gone, unless that was to fail."""
+        """Remove the profile, unless a failure was injected."""
         if not self.check_failure(profile):
             self.pods.evict(profile.name)
             del self.profiles[profile.name]
             self.simulator.log.state("fargate-profile", profile.name, state="gone")
 
     def check_failure(self, profile: Profile) -> bool:
-        """Whether making or deleting the profile was to fail, which shows as an issue of its health."""
+        """Apply an injected failure, with its health issue. Returns whether there was one."""
         state = FAILED[profile.status]
         failure = self.failures.get((profile.name, state)) or self.failures.get(("*", state))
         if failure:
@@ -153,23 +153,23 @@ class Fargate:
         return failure is not None
 
     def set_status(self, profile: Profile, status: str) -> None:
-        """The profile comes into a state."""
+        """Set the status of a profile."""
         profile.status = status
         if status not in FAILED.values():
             profile.issues = []
         self.log_state(profile)
 
     def log_state(self, profile: Profile) -> None:
-        """Write a profile's state into the event log."""
+        """Write a profile's state to the event log."""
         more = {"selectors": profile.selectors, "role": profile.role, "issues": profile.issues or None}
         self.simulator.log.state("fargate-profile", profile.name, state=profile.status, **more)
 
 
 def install(simulator: Any) -> None:
-    """Put the operations into moto, which makes and deletes profiles at once."""
+    """Replace moto's operations, which create and delete profiles immediately."""
 
     class Operations:
-        """Methods for moto's response class; `self` is that class's instance."""
+        """Methods for moto's response class. `self` is an instance of that class."""
 
         def create_fargate_profile(self) -> ActionResult:
             params = cluster_params(simulator, self)
@@ -193,7 +193,7 @@ def install(simulator: Any) -> None:
 
 
 def cluster_params(simulator: Any, response: Any) -> dict[str, Any]:
-    """The parameters of a call about a cluster that is there."""
+    """The parameters of a call. The cluster must exist."""
     params = request_params(response)
     get_cluster(simulator, params["clusterName"])
     return params

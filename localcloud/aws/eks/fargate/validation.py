@@ -1,8 +1,8 @@
-"""Checks of a Fargate profile before EKS makes it.
+"""Validation of Fargate profiles.
 
 Follows the Amazon EKS API Reference, CreateFargateProfile and FargateProfileSelector, and the User Guide, "Define which
-Pods use AWS Fargate when launched" and "Amazon EKS Pod execution IAM role". The messages are those that AWS answers with
-where they are known.
+Pods use AWS Fargate when launched" and "Amazon EKS Pod execution IAM role". Messages are those of AWS where they are
+known.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TRUST = f"Misconfigured PodExecutionRole Trust Policy; Please add the {SERVICE} 
 
 
 def invalid_parameter(message: str) -> AwsError:
-    """What is wrong with a parameter."""
+    """EKS's error for an invalid parameter."""
     return AwsError("InvalidParameterException", message)
 
 
 def check(simulator: Any, params: dict[str, Any]) -> list[str]:
-    """Whether EKS would take the call; the subnets, which are the private ones of the cluster unless some are given."""
+    """Validate the call. Returns the subnets: the given ones, or the private subnets of the cluster."""
     check_name(params["fargateProfileName"])
     check_selectors(params.get("selectors") or [])
     eks_tags.check(params.get("tags") or {})
@@ -42,7 +42,7 @@ def check(simulator: Any, params: dict[str, Any]) -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """The name of a profile."""
+    """Check the name of a profile."""
     if len(name) > 100:
         raise invalid_parameter("The Fargate profile name parameter should not be greater than 100 characters.")
     if not NAME.fullmatch(name):
@@ -56,7 +56,7 @@ def check_name(name: str) -> None:
 
 
 def check_selectors(selectors: list[dict[str, Any]]) -> None:
-    """One to five selectors, each with a namespace and at most five labels, as Kubernetes has them or with wildcards."""
+    """Check selectors: one to five, each with a namespace and at most five labels, which may have wildcards."""
     if not selectors:
         raise invalid_parameter("Fargate Profile requires at least one selector.")
     if len(selectors) > 5:
@@ -75,19 +75,19 @@ def check_selectors(selectors: list[dict[str, Any]]) -> None:
 
 
 def find_role(simulator: Any, arn: str) -> Any:
-    """The role of that ARN, if it is there."""
+    """The role with that ARN, or None."""
     return next((role for role in simulator.iam.roles.values() if role.arn == arn), None)
 
 
 def check_role(simulator: Any, arn: str) -> None:
-    """The pod execution role; one that was made just now is not known yet, as the wrong trust policy shows."""
+    """Check the pod execution role. A role that has not propagated yet gets the error for a wrong trust policy."""
     role = find_role(simulator, arn)
     if role is None or not simulator.role_propagated(role) or not trusts_fargate(simulator, role):
         raise invalid_parameter(TRUST)
 
 
 def trusts_fargate(simulator: Any, role: Any) -> bool:
-    """Whether the role trusts Fargate pods of this cluster's profiles."""
+    """Whether the role's trust policy allows Fargate pods of this cluster."""
     settings = simulator.settings
     source = f"arn:aws:eks:{settings.region}:{settings.account}:fargateprofile/{settings.cluster_name}/any"
     document = role.assume_role_policy_document
@@ -96,7 +96,7 @@ def trusts_fargate(simulator: Any, role: Any) -> bool:
 
 
 def statement_trusts_fargate(statement: dict[str, Any], source: str) -> bool:
-    """Whether a statement of a trust policy lets Fargate take the role for that profile; of conditions aws:SourceArn counts."""
+    """Whether a statement allows Fargate to assume the role for that profile. Only aws:SourceArn conditions count."""
     principal = statement.get("Principal")
     services = as_list(principal.get("Service", [])) if isinstance(principal, dict) else []
     conditions = [pair for condition in statement.get("Condition", {}).values() for pair in condition.items()]
@@ -105,7 +105,7 @@ def statement_trusts_fargate(statement: dict[str, Any], source: str) -> bool:
 
 
 def check_subnets(simulator: Any, given: list[str]) -> list[str]:
-    """Private subnets of the cluster's VPC."""
+    """Check that the subnets are private subnets of the cluster's VPC."""
     cluster_subnets = simulator.eks.clusters[simulator.settings.cluster_name].resources_vpc_config["subnetIds"]
     vpc = simulator.ec2.get_subnet(cluster_subnets[0]).vpc_id
     found = given or [identifier for identifier in cluster_subnets if not is_public(simulator, simulator.ec2.get_subnet(identifier))]

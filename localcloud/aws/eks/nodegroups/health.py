@@ -1,7 +1,7 @@
-"""What EKS finds wrong with a managed node group.
+"""Health checks of managed node groups.
 
-Every method runs under the world's lock. Follows the Amazon EKS API Reference, data type Issue, and the Amazon EKS User Guide,
-"Amazon EKS node IAM role" and "Troubleshoot problems with Amazon EKS clusters and nodes".
+Every method runs while holding the simulator's lock. Follows the Amazon EKS API Reference, data type Issue, and the
+Amazon EKS User Guide, "Amazon EKS node IAM role" and "Troubleshoot problems with Amazon EKS clusters and nodes".
 """
 
 from __future__ import annotations
@@ -34,30 +34,32 @@ IMAGE_POLICIES = {
 
 
 class Health:
-    """The part of the node groups that judges them; :class:`localcloud.aws.eks.nodegroups.lifecycle.NodeGroups` completes it."""
+    """The part of the node groups that checks their health. See
+    :class:`localcloud.aws.eks.nodegroups.lifecycle.NodeGroups`.
+    """
 
     simulator: Any
     has_nodes: bool
 
     def ready_members(self, group: Group) -> list[Member]:
-        """The members in service whose nodes are ready; where there are no nodes, those in service."""
+        """The members in service with ready nodes. Without a cluster, all members in service."""
         members = [member for member in group.members.values() if member.state == "InService"]
         return [member for member in members if self.state_of(member) == "ready"]
 
     def state_of(self, member: Member) -> str:
-        """What became of the kubelet of an instance."""
+        """The kubelet state of an instance."""
         if not self.has_nodes:
             return "ready"
         kubelet = self.simulator.kubelets.all.get(member.id)
         return kubelet.state if kubelet else "booting"
 
     def node_of(self, member: Member) -> str:
-        """The name of an instance's node, or nothing."""
+        """The name of an instance's node, or an empty string."""
         kubelet = self.simulator.kubelets.all.get(member.id)
         return kubelet.node if kubelet else ""
 
     def why_not_ready(self, found: NodeGroup, group: Group) -> dict[str, Any]:
-        """The issue that keeps a group from having its nodes."""
+        """The issue because of which the group's nodes are not ready."""
         failed = launch_failure(group)
         if failed and len(group.counted_members()) < group.desired:
             return issue(*failed, [group.name])
@@ -70,11 +72,11 @@ class Health:
         return issue("NodeCreationFailure", "Unhealthy nodes in the kubernetes cluster", [member.id for member in members])
 
     def missing_group(self, found: NodeGroup) -> dict[str, Any]:
-        """The issue of a scaling group that somebody deleted."""
+        """The issue of a deleted scaling group."""
         return issue("AutoScalingGroupNotFound", f"Couldn't find the Auto Scaling group {found.group} of the node group", [found.group])
 
     def refresh_health(self, found: NodeGroup) -> None:
-        """See whether a group that rests is still in order, as EKS does now and then."""
+        """Update the health of an idle node group."""
         if found.status not in ("ACTIVE", "DEGRADED"):
             return
         issues = self.problems(found)
@@ -83,7 +85,7 @@ class Health:
             self.set_status(found, status, issues)
 
     def problems(self, found: NodeGroup) -> list[dict[str, Any]]:
-        """What is wrong with a group's resources."""
+        """The issues of a group's resources."""
         issues, role = [], found.settings["nodeRole"]
         if "degraded" in found.injected_issues:
             issues.append(found.injected_issues["degraded"])
@@ -101,12 +103,12 @@ class Health:
         return [*issues, issue("AccessDenied", NO_ACCESS, unauthorized)] if unauthorized else issues
 
     def is_unauthorized(self, member: Member) -> bool:
-        """Whether the cluster no longer lets an instance's node in."""
+        """Whether the cluster no longer authorizes an instance's node."""
         kubelet = self.simulator.kubelets.all.get(member.id)
         return kubelet is not None and kubelet.state == "dead" and kubelet.reason.startswith(AUTHORIZATION_PROBLEMS)
 
     def never_becomes_ready(self, kubelet: Any) -> bool:
-        """Whether a node of a managed group never becomes ready: its role gives it no network, or no images."""
+        """Whether a node never becomes ready, because its role lacks the policies for networking or images."""
         if self.find_by_scaling_group(kubelet.group) is None:
             return False
         role = self.simulator.kubelets.role_of(kubelet)
@@ -117,14 +119,14 @@ class Health:
 
 
 def subnets_without_public_ips(simulator: Any, found: NodeGroup) -> list[dict[str, Any]]:
-    """The issue of public subnets that give instances no public address, if there are such."""
+    """The issue of public subnets that assign no public addresses, if there are any."""
     subnets = [simulator.ec2.get_subnet(identifier) for identifier in found.settings["subnets"]]
     subnet_ids = [s.id for s in subnets if is_public(simulator, s) and str(s.map_public_ip_on_launch).lower() != "true"]
     return [issue("Ec2SubnetInvalidConfiguration", NO_ADDRESSES, subnet_ids)] if subnet_ids else []
 
 
 def is_yaml_list(map_roles: str | None) -> bool:
-    """Whether EKS can add an entry to mapRoles of aws-auth."""
+    """Whether mapRoles of aws-auth is a list, so that EKS can add an entry."""
     try:
         return isinstance(yaml.safe_load(map_roles or "[]") or [], list)
     except yaml.YAMLError:
@@ -132,7 +134,7 @@ def is_yaml_list(map_roles: str | None) -> bool:
 
 
 def launch_failure(group: Group) -> tuple[str, str] | None:
-    """Code and message of EKS's issue for the group's last launch, if that failed."""
+    """Code and message of EKS's issue for the group's last launch, if it failed."""
     last = next((activity for activity in group.activities if activity["Description"].startswith("Launching")), None)
     if last is None or last["StatusCode"] != "Failed":
         return None

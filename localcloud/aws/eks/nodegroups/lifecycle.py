@@ -1,7 +1,8 @@
-"""The managed node groups of the cluster: how they come into being, and how they go.
+"""Creation and deletion of managed node groups.
 
-Every method runs under the world's lock. Follows the Amazon EKS API Reference, CreateNodegroup and DeleteNodegroup, and the
-Amazon EKS User Guide, "Simplify node lifecycle with managed node groups" and "Delete a managed node group".
+Every method runs while holding the simulator's lock. Follows the Amazon EKS API Reference, CreateNodegroup and
+DeleteNodegroup, and the Amazon EKS User Guide, "Simplify node lifecycle with managed node groups" and "Delete a managed
+node group".
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from localcloud.aws.errors import AwsError
 from localcloud.aws.kubernetes import KubernetesClient
 
 POLL_SECONDS = 0.2
-"""How often EKS looks after a group that changes, in seconds."""
+"""Interval at which EKS checks a changing group."""
 
 
 class NodeGroups(Resources, Health, Updates):
@@ -35,39 +36,39 @@ class NodeGroups(Resources, Health, Updates):
         simulator.access_entries.role_sources.append(self.roles)
 
     def roles(self) -> list[tuple[Any, str]]:
-        """The roles of all groups, with the type of their access entries."""
+        """The roles of all groups, with the types of their access entries."""
         return [(self.role_of(found), found.entry_type) for found in self.all.values() if self.role_of(found)]
 
     def role_of(self, found: NodeGroup) -> Any:
-        """The role of a group's nodes, if it is still there."""
+        """The role of a group's nodes, if it still exists."""
         return next((role for role in self.simulator.iam.roles.values() if role.arn == found.settings["nodeRole"]), None)
 
     def find_by_scaling_group(self, name: str) -> NodeGroup | None:
-        """The node group that a scaling group belongs to."""
+        """The node group of a scaling group, or None."""
         return next((found for found in self.all.values() if found.group == name), None)
 
     def scaling_group(self, found: NodeGroup) -> Group | None:
-        """The scaling group of a node group, if it has one and nobody deleted it."""
+        """The scaling group of a node group, if it exists."""
         return self.simulator.engine.groups.get(found.group or "")
 
     def version_of(self, template: dict[str, str]) -> str:
-        """The Kubernetes version that a launch template's version starts; nodes outside managed groups follow the cluster."""
+        """The Kubernetes version that a launch template version starts. Other nodes have the cluster's version."""
         for found in self.all.values():
             if found.template and found.template == template.get("LaunchTemplateId"):
                 return found.template_releases[template["Version"]][0]
         return self.simulator.settings.cluster_version
 
     def set_status(self, found: NodeGroup, status: str, issues: list[dict[str, Any]] | None = None) -> None:
-        """Pass into a status, with these issues."""
+        """Set the status and the issues of a group."""
         found.status, found.issues, found.modified = status, issues or [], now()
         self.simulator.log.state("nodegroup", found.name, state=status, issues=[issue["code"] for issue in found.issues])
 
     def after(self, function: Any, seconds: float = POLL_SECONDS) -> None:
-        """Go on with a group later."""
+        """Continue with a group after a delay."""
         self.simulator.timers.after(seconds, function)
 
     def create(self, cluster: Any, request: dict[str, Any], settings: dict[str, Any], version: str, release: str) -> NodeGroup:
-        """Begin to make a node group."""
+        """Start to create a node group."""
         simulator_settings, uuid, name = self.simulator.settings, str(uuid4()), request["nodegroupName"]
         arn = f"arn:aws:eks:{simulator_settings.region}:{simulator_settings.account}:nodegroup/{cluster.name}/{name}/{uuid}"
         found = self.all[name] = NodeGroup(cluster.name, name, arn, uuid, request, settings, version, release)
@@ -76,7 +77,7 @@ class NodeGroups(Resources, Health, Updates):
         return found
 
     def provision(self, found: NodeGroup) -> None:
-        """Let its role in, make what it launches from, and its scaling group."""
+        """Authorize its role, then create its launch template and its scaling group."""
         role = self.role_of(found)
         if role is None:
             self.set_status(found, "CREATE_FAILED", self.problems(found))
@@ -96,7 +97,7 @@ class NodeGroups(Resources, Health, Updates):
         self.wait_for_nodes(found, time.monotonic())
 
     def wait_for_nodes(self, found: NodeGroup, started: float) -> None:
-        """Wait until as many nodes are ready as are desired, or for too long."""
+        """Wait until the desired number of nodes is ready, or fail after a timeout."""
         if found.status != "CREATING":
             return
         group, injected = self.scaling_group(found), found.injected_issues.get("create")
@@ -112,7 +113,7 @@ class NodeGroups(Resources, Health, Updates):
             self.after(lambda: self.wait_for_nodes(found, started))
 
     def on_terminate_hook(self, group: Group, member: Member) -> None:
-        """An instance waits for EKS before it is terminated: its node is cordoned and drained, then it may go."""
+        """Cordon and drain the node of an instance, then complete its terminate hook."""
         lifecycle_action, found = member.lifecycle_action, self.find_by_scaling_group(group.name)
         if found is None or lifecycle_action.hook.name != TERMINATE_HOOK:
             return
@@ -128,7 +129,7 @@ class NodeGroups(Resources, Health, Updates):
         self.simulator.timers.after(0, lambda: self.manager.drain(node, self.delay(found, "drain"), False, done))
 
     def delete(self, found: NodeGroup) -> None:
-        """Begin to delete: no instance is wanted any more, and each is drained before it goes."""
+        """Start to delete a group. Its instances are drained and terminated."""
         self.set_status(found, "DELETING")
         group = self.scaling_group(found)
         if group:
@@ -137,7 +138,7 @@ class NodeGroups(Resources, Health, Updates):
         self.after(lambda: self.wait_until_empty(found), self.delay(found, "nodegroup"))
 
     def wait_until_empty(self, found: NodeGroup) -> None:
-        """Wait until the last instance is gone, then remove what EKS made."""
+        """Wait until the last instance is terminated, then delete the group's resources."""
         group, injected = self.scaling_group(found), found.injected_issues.get("delete")
         if injected:
             self.set_status(found, "DELETE_FAILED", [injected])
@@ -147,7 +148,7 @@ class NodeGroups(Resources, Health, Updates):
             self.remove(found)
 
     def remove(self, found: NodeGroup) -> None:
-        """Forget a group; if no other has its role, that leaves aws-auth. An access entry stays."""
+        """Remove a group. Its role is removed from aws-auth, unless another group uses it. Access entries remain."""
         self.remove_resources(found)
         del self.all[found.name]
         role = found.settings["nodeRole"]

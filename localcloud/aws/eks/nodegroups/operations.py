@@ -1,6 +1,6 @@
-"""The EKS operations on managed node groups, put into moto's dispatcher over our own groups.
+"""The EKS operations on managed node groups.
 
-Follows the Amazon EKS API Reference; the operations are named by the functions.
+Follows the Amazon EKS API Reference. The functions are named after the API operations.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ TOLERATED_ISSUES = ("AsgInstanceLaunchFailures", "InstanceLimitExceeded", "Insuf
 
 
 def install(simulator: Any) -> None:
-    """Put the operations into moto."""
+    """Add the operations to moto."""
     EKSResponse.simulator = simulator
     add_operations(NodeGroupOperations)
 
 
 def get_nodegroup(simulator: Any, params: dict[str, Any]) -> NodeGroup:
-    """The node group that a call names, or EKS's error for its absence."""
+    """The node group of a call. Raises EKS's error if it does not exist."""
     get_cluster(simulator, params["clusterName"])
     found = simulator.nodegroups.all.get(params["nodegroupName"])
     if found is None:
@@ -37,13 +37,13 @@ def get_nodegroup(simulator: Any, params: dict[str, Any]) -> NodeGroup:
 
 
 def check_idle(found: NodeGroup) -> None:
-    """One change at a time."""
+    """Reject a change while another one is in progress."""
     if found.status not in ("ACTIVE", "DEGRADED"):
         raise AwsError("ResourceInUseException", BUSY)
 
 
 class NodeGroupOperations:
-    """Methods for moto's response class; `self` is that class's instance."""
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def create_nodegroup(self) -> ActionResult:
         params, groups = request_params(self), self.simulator.nodegroups

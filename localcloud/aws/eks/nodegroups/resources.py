@@ -1,7 +1,8 @@
-"""What EKS makes for a managed node group: a launch template, an instance profile, a scaling group, and a security group for SSH.
+"""The AWS resources of a managed node group: launch template, instance profile, scaling group, and security group for
+SSH.
 
-Every method runs under the world's lock. Follows the Amazon EKS User Guide, "Managed node groups concepts", "Managed node group
-capacity types" and "Customize managed nodes with launch templates".
+Every method runs while holding the simulator's lock. Follows the Amazon EKS User Guide, "Managed node groups concepts",
+"Managed node group capacity types" and "Customize managed nodes with launch templates".
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from localcloud.aws.eks.nodegroups.releases import releases
 from localcloud.aws.eks.nodegroups.user_data import user_data
 
 TERMINATE_HOOK = "Terminate-LC-Hook"
-"""The lifecycle hook by which EKS drains a node before its instance goes."""
+"""The lifecycle hook with which EKS drains a node before its instance is terminated."""
 
 
 class Resources:
-    """The part of the node groups that makes these; :class:`localcloud.aws.eks.nodegroups.lifecycle.NodeGroups` completes it."""
+    """The part of the node groups that creates these. See :class:`localcloud.aws.eks.nodegroups.lifecycle.NodeGroups`."""
 
     simulator: Any
 
     def make_security_group(self, found: NodeGroup) -> None:
-        """The group that opens SSH, when a key was given."""
+        """Create the security group that allows SSH, if a key was given."""
         if not found.settings.get("remoteAccess", {}).get("ec2SshKey"):
             return
         vpc = self.simulator.ec2.get_subnet(found.settings["subnets"][0]).vpc_id
@@ -37,7 +38,7 @@ class Resources:
         found.security_group = made.id
 
     def make_template(self, found: NodeGroup) -> None:
-        """The launch template, and the instance profile that it names."""
+        """Create the launch template and its instance profile."""
         iam, name = self.simulator.iam, found.resource_name
         if not any(profile.name == name for profile in iam.instance_profiles.values()):
             profile = iam.create_instance_profile(name, "/", [], [])
@@ -50,14 +51,14 @@ class Resources:
         self.add_version(found, found.version, found.release)
 
     def add_version(self, found: NodeGroup, version: str, release: str) -> str:
-        """A version of the launch template that starts nodes of this version and release; its number."""
+        """Create a launch template version for this Kubernetes version and release. Returns its number."""
         data, template = self.launch_data(found, version, release), self.simulator.templates.by_id[found.template]
         number = str(template.add(data, None).number)
         found.template_releases[number] = version, release
         return number
 
     def launch_data(self, found: NodeGroup, version: str, release: str) -> dict[str, Any]:
-        """What instances of the group are launched with."""
+        """The launch template data of the group."""
         settings, ami = found.settings, releases(self.simulator, found.settings["amiType"], version)[release]
         cluster = self.simulator.eks.clusters[found.cluster]
         groups = [cluster.resources_vpc_config["securityGroupIds"][0], found.security_group]
@@ -78,11 +79,11 @@ class Resources:
         return data | ({"KeyName": key} if key else {})
 
     def tags(self, found: NodeGroup) -> dict[str, str]:
-        """The tags that EKS puts on what it makes; the group's own tags stay on the group."""
+        """The tags that EKS sets on these resources. The node group's own tags are not propagated."""
         return {"eks:cluster-name": found.cluster, "eks:nodegroup-name": found.name}
 
     def make_scaling_group(self, found: NodeGroup) -> None:
-        """The scaling group, which the Cluster Autoscaler finds by its tags."""
+        """Create the scaling group, with the tags that the Cluster Autoscaler uses."""
         simulator, settings, sizes = self.simulator, found.settings, found.settings["scalingConfig"]
         name, spot = f"eks-{found.name}-{found.uuid}", settings["capacityType"] == "SPOT"
         subnets, zones = instance_launch.check_subnets(simulator, ",".join(settings["subnets"]))
@@ -110,13 +111,13 @@ class Resources:
         simulator.engine.reconcile_soon(group)
 
     def use_version(self, found: NodeGroup, number: str) -> None:
-        """Let the scaling group launch from a version of the template."""
+        """Set the launch template version of the scaling group."""
         group = self.scaling_group(found)
         specification = {"LaunchTemplateId": found.template, "Version": number}
         set_launch_source(self.simulator, group, {"MixedInstancesPolicy": {"LaunchTemplate": {"LaunchTemplateSpecification": specification}}}, group.subnets)
 
     def remove_resources(self, found: NodeGroup) -> None:
-        """Remove what EKS made for a group."""
+        """Delete the group's resources."""
         group = self.scaling_group(found)
         if group:
             self.simulator.engine.remove(group)

@@ -1,9 +1,9 @@
-"""How EKS replaces the nodes of a managed group: new ones first, then the old ones are drained and terminated.
+"""Version updates of a managed node group: new nodes are launched first, then old nodes are drained and terminated.
 
-Every method runs under the world's lock. Follows the Amazon EKS User Guide, "Understand each phase of node updates", with these
-liberties: of "up to twice the number of Availability Zones" it adds one node for each zone that has any; the last old nodes go
-without replacement, which ends the scale down phase with them; after a failure the nodes that were not drained are schedulable again,
-what was launched for them goes, and nodes that were replaced stay.
+Every method runs while holding the simulator's lock. Follows the Amazon EKS User Guide, "Understand each phase of node
+updates", with these simplifications. Instead of "up to twice the number of Availability Zones", it adds one node for
+each zone with nodes. The last old nodes are not replaced, which merges the scale down phase with the upgrade phase.
+After a failure, nodes that were not drained are uncordoned, surplus new nodes are terminated, and replaced nodes stay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localcloud.aws.eks.updates import Update
 
 
 class RollingUpdate:
-    """One update of one node group."""
+    """One version update of one node group."""
 
     def __init__(self, groups: Any, found: NodeGroup, update: Update, target: tuple[str, str], force: bool) -> None:
         self.groups, self.found, self.update, self.target, self.force = groups, found, update, target, force
@@ -34,15 +34,15 @@ class RollingUpdate:
         return self.groups.scaling_group(self.found)
 
     def is_new(self, member: Member) -> bool:
-        """Whether an instance runs what the update is bound for."""
+        """Whether an instance runs the target version and release."""
         return self.found.template_releases.get(member.template.get("Version", "")) == self.target
 
     def old(self) -> list[Member]:
-        """The instances that are still to be replaced."""
+        """The instances that must still be replaced."""
         return [member for member in self.group.counted_members() if not self.is_new(member)]
 
     def start(self) -> None:
-        """The setup phase, and the first half of the scale up phase."""
+        """Setup phase, and first half of the scale up phase."""
         groups, group = self.groups, self.group
         groups.use_version(self.found, groups.add_version(self.found, *self.target))
         old = self.old()
@@ -57,7 +57,7 @@ class RollingUpdate:
         self.wait_for_new_nodes(self.found.surge, self.cordon_old_nodes)
 
     def wait_for_new_nodes(self, count: int, then: Any) -> None:
-        """Wait until so many new nodes are ready, or fail."""
+        """Wait until this number of new nodes is ready, or fail."""
         started = time.monotonic()
 
         def poll() -> None:
@@ -75,7 +75,7 @@ class RollingUpdate:
         poll()
 
     def exists(self) -> bool:
-        """Whether the scaling group is still there; the update fails without it."""
+        """Whether the scaling group still exists. Otherwise the update fails."""
         if self.groups.scaling_group(self.found) is None and not self.finished:
             self.finished = True
             self.found.surge = 0
@@ -83,14 +83,14 @@ class RollingUpdate:
         return not self.finished
 
     def cordon_old_nodes(self) -> None:
-        """The second half of the scale up phase: no new pods on old nodes."""
+        """Second half of the scale up phase: cordon the old nodes."""
         for member in self.old():
             if self.groups.node_of(member):
                 self.groups.manager.cordon(self.groups.node_of(member), True)
         self.continue_upgrade()
 
     def continue_upgrade(self) -> None:
-        """The upgrade phase: drain as many nodes as may be unavailable."""
+        """Upgrade phase: drain as many nodes as may be unavailable."""
         if self.finished or not self.exists():
             return
         injected = self.found.injected_issues.get("update")
@@ -118,7 +118,7 @@ class RollingUpdate:
         self.simulator.timers.after(0, lambda: self.groups.manager.drain(node, timeout, self.force, done))
 
     def drained(self, member: Member, node: str, left: list[str]) -> None:
-        """A node is empty, or its pods would not go."""
+        """The drain of a node is complete, or failed."""
         if self.finished or not self.exists():
             return
         if left:
@@ -128,7 +128,7 @@ class RollingUpdate:
         self.groups.after(lambda: self.terminate(member), self.groups.delay(self.found, "cordoned"))
 
     def terminate(self, member: Member) -> None:
-        """Terminate an emptied node; while there are more old ones than were added, its place is filled."""
+        """Terminate a drained node. It is replaced while there are more old nodes than surge nodes."""
         if self.finished or not self.exists():
             return
         self.draining.discard(member.id)
@@ -142,13 +142,13 @@ class RollingUpdate:
         self.wait_for_new_nodes(self.expected(), self.continue_upgrade)
 
     def expected(self) -> int:
-        """How many new nodes must be ready before the next old one may go."""
+        """The number of new nodes that must be ready before the next old node is terminated."""
         if self.minimal:
             return max(0, self.group.desired - len(self.old()) - self.parallel + 1)
         return self.group.desired - len(self.old())
 
     def succeed(self) -> None:
-        """The scale down phase, and the end, once the last old instance is gone."""
+        """Scale down phase. The update ends with the last old instance."""
         if self.finished or not self.exists():
             return
         if not all(self.is_new(member) for member in self.group.members.values()):
@@ -160,7 +160,7 @@ class RollingUpdate:
         self.groups.finish(self.found, self.update)
 
     def fail(self, problem: dict[str, Any]) -> None:
-        """Go back as far as that is possible, and say why."""
+        """Roll back as far as possible, and report the issue."""
         self.finished = True
         groups, group = self.groups, self.group
         groups.use_version(self.found, self.previous_version)
@@ -175,7 +175,7 @@ class RollingUpdate:
         groups.finish(self.found, self.update, problem)
 
     def remove_surge(self) -> None:
-        """Take back what the update added to the sizes."""
+        """Restore the sizes that the update increased."""
         group = self.group
         group.desired, group.max_size, self.found.surge = group.desired - self.found.surge, group.max_size - self.found.surge, 0
         self.simulator.engine.reconcile_soon(group)

@@ -1,4 +1,4 @@
-"""What EKS refuses in an update of a managed node group, and what the group looks like after one.
+"""Validation of updates of managed node groups.
 
 Follows the Amazon EKS API Reference, UpdateNodegroupConfig, UpdateNodegroupVersion and data type UpdateParam.
 """
@@ -21,7 +21,7 @@ SIZE_PARAMS = {"minSize": "MinSize", "maxSize": "MaxSize", "desiredSize": "Desir
 
 
 def merge_config(sizes: dict[str, int], before: dict[str, Any], params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings that an update changes, and the update's parameters; `sizes` are those of this moment."""
+    """The changed settings and the UpdateParams of an update. `sizes` are the current sizes."""
     settings: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     if "scalingConfig" in params:
@@ -62,12 +62,12 @@ def merge_config(sizes: dict[str, int], before: dict[str, Any], params: dict[str
 
 
 def identity(taint: dict[str, str]) -> tuple[str, str]:
-    """What makes a taint the same one."""
+    """The key and the effect, which identify a taint."""
     return taint.get("key", ""), taint.get("effect", "")
 
 
 def resolve_target(simulator: Any, cluster: Any, found: NodeGroup, params: dict[str, Any]) -> tuple[str, str]:
-    """The Kubernetes version and release that an update is bound for; without a version, the group's own."""
+    """The Kubernetes version and release of an update. The version defaults to the group's own."""
     if params.get("launchTemplate"):
         raise invalid_parameter("The node group was not deployed with a launch template")
     version = params.get("version") or found.version

@@ -1,7 +1,7 @@
-"""Updates of managed node groups: of their configuration, and of what their nodes run.
+"""Updates of managed node groups: of their configuration and of their version.
 
-Every method runs under the world's lock. Follows the Amazon EKS User Guide, "Update a managed node group for your cluster" and
-"Understand each phase of node updates".
+Every method runs while holding the simulator's lock. Follows the Amazon EKS User Guide, "Update a managed node group
+for your cluster" and "Understand each phase of node updates".
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from localcloud.aws.eks.updates import Update
 
 
 class Updates:
-    """The part of the node groups that changes them; :class:`localcloud.aws.eks.nodegroups.lifecycle.NodeGroups` completes it."""
+    """The part of the node groups that updates them. See :class:`localcloud.aws.eks.nodegroups.lifecycle.NodeGroups`."""
 
     simulator: Any
 
     def sizes(self, found: NodeGroup) -> dict[str, int]:
-        """The sizes of this moment: the desired one is the scaling group's, whoever set it, without what an update adds for its time."""
+        """The current sizes. The desired size is that of the scaling group, without the surge of an update."""
         group = self.scaling_group(found)
         configured = found.settings["scalingConfig"]
         if group is None or found.status == "DELETING":
@@ -29,29 +29,29 @@ class Updates:
         return configured | {"desiredSize": max(group.desired - found.surge, 0)}
 
     def describe(self, found: NodeGroup) -> dict[str, Any]:
-        """As DescribeNodegroup shows it now."""
+        """The node group as DescribeNodegroup returns it now."""
         return found.describe() | {"scalingConfig": self.sizes(found)}
 
     def begin(self, found: NodeGroup, kind: str, shown: dict[str, Any], request: dict[str, Any]) -> Update:
-        """Begin an update."""
+        """Start an update."""
         update = self.simulator.updates.begin(kind, shown, request, found.name)
         self.set_status(found, "UPDATING", found.issues)
         return update
 
     def finish(self, found: NodeGroup, update: Update, problem: dict[str, Any] | None = None) -> None:
-        """End an update, well or with a problem; the group is active again either way."""
+        """End an update, with an issue if it failed. The group is ACTIVE again in either case."""
         self.simulator.updates.end(update, *([error_of(problem)] if problem else []))
         self.set_status(found, "ACTIVE")
         self.refresh_health(found)
 
     def update_config(self, found: NodeGroup, settings: dict[str, Any], shown: dict[str, Any], request: dict[str, Any]) -> Update:
-        """Begin to change the configuration."""
+        """Start to change the configuration."""
         update = self.begin(found, "ConfigUpdate", shown, request)
         self.after(lambda: self.apply_config(found, update, settings), self.delay(found, "nodegroup"))
         return update
 
     def apply_config(self, found: NodeGroup, update: Update, settings: dict[str, Any]) -> None:
-        """Change the scaling group, the nodes that are there, and what new ones are launched with."""
+        """Change the scaling group, the existing nodes, and the launch template of new nodes."""
         injected = found.injected_issues.get("update")
         group = self.scaling_group(found)
         if injected or group is None:
@@ -72,7 +72,7 @@ class Updates:
         self.after(lambda: self.finish(found, update), self.delay(found, "nodegroup"))
 
     def change_nodes(self, found: NodeGroup, before: dict[str, Any]) -> None:
-        """Give the nodes that are there the labels and taints that changed; others on them stay."""
+        """Apply changed labels and taints to the existing nodes. Other labels and taints are kept."""
         old, new = before["labels"], found.settings["labels"]
         add = {key: value for key, value in new.items() if old.get(key) != value}
         remove = [key for key in old if key not in new]
@@ -88,13 +88,13 @@ class Updates:
                 self.manager.update_labels_and_taints(self.node_of(member), add, remove, taints)
 
     def update_version(self, found: NodeGroup, target: tuple[str, str], request: dict[str, Any]) -> Update:
-        """Begin to replace the nodes by those of a version and release."""
+        """Start to replace the nodes by nodes of another version and release."""
         update = self.begin(found, "VersionUpdate", {"Version": target[0], "ReleaseVersion": target[1]}, request)
         self.after(lambda: self.start_rolling_update(found, update, target), self.delay(found, "nodegroup"))
         return update
 
     def start_rolling_update(self, found: NodeGroup, update: Update, target: tuple[str, str]) -> None:
-        """Make the new version of the launch template, and replace node after node."""
+        """Start to replace the nodes one after another."""
         injected = found.injected_issues.get("update")
         if injected or self.scaling_group(found) is None:
             self.finish(found, update, injected or self.missing_group(found))
@@ -102,24 +102,24 @@ class Updates:
         RollingUpdate(self, found, update, target, bool(update.request.get("force"))).start()
 
     def delay(self, found: NodeGroup, name: str) -> float:
-        """How long something takes with this group, in seconds."""
+        """EKS's delay for this group, in seconds."""
         return found.delays.get(name, getattr(self.simulator.settings.delays, name))
 
     def set_delays(self, name: str, delays: dict[str, Any]) -> None:
-        """Let a test say how long things take with a group."""
+        """Set EKS's delays for a group, for tests."""
         unknown = set(delays) - {"nodegroup", "node_join_timeout", "drain", "cordoned"}
         if unknown:
             raise ValueError(f"delays: {', '.join(sorted(unknown))} are not EKS's with a node group")
         self.all[name].delays |= {key: float(value) for key, value in delays.items()}
 
     def inject_issue(self, name: str, operation: str, code: str | None, message: str | None, resources: list[str]) -> None:
-        """What a test wants to go wrong with a group: its creation, updates, deletion, or all the time; a code of None ends it."""
+        """Set or remove an issue of a group's creation, updates, deletion, or of its health, for tests."""
         if operation not in ("create", "update", "delete", "degraded"):
             raise ValueError(f"operation: {operation!r} is not one of create, update, delete, degraded")
         found = self.all[name]
         found.injected_issues.pop(operation, None)
         if code:
-            found.injected_issues[operation] = issue(code, message or f"{code}, as a test wanted it", resources)
+            found.injected_issues[operation] = issue(code, message or f"{code}, injected by a test", resources)
         self.refresh_health(found)
 
 

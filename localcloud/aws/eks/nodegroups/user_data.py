@@ -1,7 +1,7 @@
-"""The user data that EKS writes for the nodes of a managed group, for each family of AMIs.
+"""The user data of managed nodes, for each AMI family.
 
-Follows the Amazon EKS User Guide, "Customize managed nodes with launch templates", "Amazon EC2 user data", and "Understand each
-phase of node updates" for the labels that EKS applies.
+Follows the Amazon EKS User Guide, "Customize managed nodes with launch templates", "Amazon EC2 user data", and
+"Understand each phase of node updates" for the labels that EKS sets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ cluster-name = "{cluster}"
 
 
 def eks_labels(group: NodeGroup, ami: str) -> dict[str, str]:
-    """The labels that EKS itself applies."""
+    """The labels that EKS sets."""
     return {
         "eks.amazonaws.com/nodegroup": group.name,
         "eks.amazonaws.com/nodegroup-image": ami,
@@ -49,18 +49,18 @@ def eks_labels(group: NodeGroup, ami: str) -> dict[str, str]:
 
 
 def taint_text(taint: dict[str, str]) -> str:
-    """A taint as the kubelet's flag takes it."""
+    """A taint in the format of the kubelet's flag."""
     return f"{taint['key']}={taint.get('value') or ''}:{EFFECTS[taint['effect']]}"
 
 
 def kubernetes_taint(taint: dict[str, str]) -> dict[str, str]:
-    """A taint as a Node has it."""
+    """A taint in the format of a Node."""
     value = {"value": taint["value"]} if taint.get("value") else {}
     return {"key": taint["key"], **value, "effect": EFFECTS[taint["effect"]]}
 
 
 def user_data(simulator: Any, group: NodeGroup, ami: str) -> str:
-    """The user data, in base64 as a launch template has it."""
+    """The user data in base64, as launch templates contain it."""
     family = AMI_TYPES[group.settings["amiType"]].removesuffix("-arm64")
     labels = group.settings["labels"] | eks_labels(group, ami)
     flags = ["--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items())]
@@ -86,13 +86,13 @@ def user_data(simulator: Any, group: NodeGroup, ami: str) -> str:
 
 
 def mime(kind: str, body: str) -> str:
-    """One part in a MIME archive."""
+    """A MIME archive with one part."""
     head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{BOUNDARY}"\n\n--{BOUNDARY}\n'
     return f'{head}Content-Type: {kind}; charset="us-ascii"\n\n{body}\n--{BOUNDARY}--\n'
 
 
 def bottlerocket_tables(group: NodeGroup, labels: dict[str, str]) -> str:
-    """Labels and taints as Bottlerocket's settings have them."""
+    """Labels and taints in the format of Bottlerocket's settings."""
     lines = ["[settings.kubernetes.node-labels]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in labels.items())]
     by_key: dict[str, list[str]] = {}
     for taint in group.settings["taints"]:

@@ -1,7 +1,8 @@
-"""What EKS refuses in the parameters of the calls on managed node groups.
+"""Validation of calls on managed node groups.
 
-Follows the Amazon EKS API Reference, CreateNodegroup and UpdateNodegroupConfig with their data types, and the Amazon EKS User
-Guide, "Create a managed node group for your cluster" and "Prevent Pods from being scheduled on specific nodes".
+Follows the Amazon EKS API Reference, CreateNodegroup and UpdateNodegroupConfig with their data types, and the Amazon
+EKS User Guide, "Create a managed node group for your cluster" and "Prevent Pods from being scheduled on specific
+nodes".
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def validate_create(simulator: Any, cluster: Any, params: dict[str, Any]) -> dic
 
 
 def check_name(name: str | None) -> None:
-    """A letter or digit, then letters, digits, hyphens and underscores; 63 at most."""
+    """Check the name: a letter or digit, then letters, digits, hyphens and underscores, at most 63 characters."""
     if not name or not NAME.fullmatch(name):
         raise invalid_parameter(
             f"nodegroupName {name!r} is not valid: it can't be longer than 63 characters, must start with a letter or digit, "
@@ -80,7 +81,7 @@ def check_name(name: str | None) -> None:
 
 
 def check_sizes(before: dict[str, int], given: dict[str, int]) -> dict[str, int]:
-    """The sizes after a call; what it leaves out stays, and then may contradict what it gives."""
+    """The sizes after a call. Omitted sizes keep their values and must still fit."""
     sizes = {**before, **{key: value for key, value in given.items() if value is not None}}
     low, high, desired = sizes["minSize"], sizes["maxSize"], sizes["desiredSize"]
     if low < 0 or desired < 0 or high < 1:
@@ -95,7 +96,7 @@ def check_sizes(before: dict[str, int], given: dict[str, int]) -> dict[str, int]
 
 
 def check_subnets(simulator: Any, cluster: Any, subnets: list[str] | None) -> list[str]:
-    """At least one, all of the cluster's VPC."""
+    """Check that there is at least one subnet, and that all are in the cluster's VPC."""
     if not subnets:
         raise invalid_parameter("Subnets must be provided")
     vpc = simulator.ec2.get_subnet(cluster.resources_vpc_config["subnetIds"][0]).vpc_id
@@ -110,7 +111,7 @@ def check_subnets(simulator: Any, cluster: Any, subnets: list[str] | None) -> li
 
 
 def check_role(simulator: Any, cluster: Any, arn: str | None) -> str:
-    """It exists, EC2 may take it on, and it is not the cluster's own."""
+    """Check that the role exists, that EC2 can assume it, and that it is not the cluster's role."""
     match = re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/(?:.*/)?([^/]+)", arn or "")
     if not match:
         raise invalid_parameter(f"nodeRole {arn!r} is not the ARN of a role")
@@ -125,7 +126,7 @@ def check_role(simulator: Any, cluster: Any, arn: str | None) -> str:
 
 
 def check_types(simulator: Any, types: list[str], ami_type: str, subnets: list[str]) -> None:
-    """Known, offered in a zone of the subnets, and of the AMI type's architecture."""
+    """Check that the instance types exist, are offered in the subnets, and fit the AMI's architecture."""
     if len(types) > 20:
         raise invalid_parameter("The number of instance types can't be greater than 20")
     zones = [simulator.ec2.get_subnet(subnet).availability_zone for subnet in subnets]
@@ -139,7 +140,7 @@ def check_types(simulator: Any, types: list[str], ami_type: str, subnets: list[s
 
 
 def check_labels(labels: dict[str, str]) -> dict[str, str]:
-    """Keys and values of 1 to 63 characters; which of them a kubelet refuses is not asked here."""
+    """Check keys and values of 1 to 63 characters. Labels that a kubelet rejects are accepted here."""
     for key, value in labels.items():
         if not 1 <= len(key) <= 63 or not TAINT_KEY.fullmatch(key):
             raise invalid_parameter(f"Invalid value: {key} : {LABEL_RULE}")
@@ -151,7 +152,7 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 def check_taints(taints: list[dict[str, str]]) -> list[dict[str, str]]:
-    """At most 50, each with a key and an effect in the API's own spelling; an empty value is none."""
+    """Check taints: at most 50, each with a key and an effect in the API's spelling. An empty value is omitted."""
     if len(taints) > 50:
         raise invalid_parameter("A maximum of 50 taints are allowed per node group")
     for taint in taints:
@@ -166,7 +167,7 @@ def check_taints(taints: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def check_update_config(given: dict[str, Any], largest: int) -> dict[str, Any]:
-    """Exactly one of a number, which is at most the group's largest size, and a share."""
+    """Check that exactly one of maxUnavailable and maxUnavailablePercentage is set."""
     number, share = given.get("maxUnavailable"), given.get("maxUnavailablePercentage")
     if (number is None) == (share is None):
         raise invalid_parameter("Exactly one of maxUnavailable and maxUnavailablePercentage must be provided in updateConfig")
@@ -180,7 +181,7 @@ def check_update_config(given: dict[str, Any], largest: int) -> dict[str, Any]:
 
 
 def check_repair(given: dict[str, Any]) -> dict[str, Any]:
-    """A threshold and a parallelism are a number or a share, not both."""
+    """Check that each limit is either a count or a percentage."""
     for pair in MUTUALLY_EXCLUSIVE:
         if all(given.get(name) is not None for name in pair):
             raise invalid_parameter(f"{' and '.join(pair)} can't be provided together")
@@ -188,7 +189,7 @@ def check_repair(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_remote_access(simulator: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """A key pair that exists; source security groups only with it."""
+    """Check that the key pair exists. Source security groups require a key pair."""
     key, sources = given.get("ec2SshKey"), given.get("sourceSecurityGroups") or []
     if sources and not key:
         raise invalid_parameter("ec2SshKey in remote-access can't be empty when sourceSecurityGroups is provided")

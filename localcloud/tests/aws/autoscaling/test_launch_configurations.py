@@ -45,14 +45,14 @@ def make(aws, groups, name, configuration, size=0, **more):
     return name
 
 
-def test_new_accounts_cannot_make_any(aws, configuration, name):
+def test_new_accounts_cannot_create_launch_configurations(aws, configuration, name):
     """Amazon EC2 Auto Scaling User Guide, "Auto Scaling launch configurations": new accounts cannot create any."""
     code, message = client_error(aws.autoscaling.create_launch_configuration, LaunchConfigurationName=name, **configuration)
     assert code == "UnsupportedOperation"
     assert message.startswith("The Launch Configuration creation operation is not available in your account.")
 
 
-def test_one_is_listed_as_it_was_made_and_names_are_taken_once(aws, old_account, configuration, name):
+def test_launch_configurations_are_described_and_names_are_unique(aws, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, LaunchConfiguration; CreateLaunchConfiguration, Errors: AlreadyExists."""
     create = aws.autoscaling.create_launch_configuration
     create(LaunchConfigurationName=name, **configuration, SpotPrice="0.05")
@@ -67,7 +67,7 @@ def test_one_is_listed_as_it_was_made_and_names_are_taken_once(aws, old_account,
     assert (code, message.startswith("Launch configuration name not found")) == ("ValidationError", True)
 
 
-def test_what_could_not_launch_is_refused_at_once(aws, old_account, configuration, name):
+def test_invalid_launch_configurations_are_rejected(aws, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, CreateLaunchConfiguration, Request Parameters."""
     changes = ({"ImageId": "ami-00000000000000bad"}, {"KeyName": "no-such-key"}, {"SpotPrice": "cheap"})
     for change in changes:
@@ -76,7 +76,7 @@ def test_what_could_not_launch_is_refused_at_once(aws, old_account, configuratio
         assert (code, next(iter(change.values())) in message) == ("ValidationError", True)
 
 
-def test_they_are_listed_in_pages(aws, old_account, configuration, name):
+def test_launch_configurations_are_paginated(aws, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, DescribeLaunchConfigurations, MaxRecords and NextToken."""
     names = [f"{name}-{i}" for i in range(3)]
     for each in names:
@@ -89,7 +89,7 @@ def test_they_are_listed_in_pages(aws, old_account, configuration, name):
     assert client_error(describe, MaxRecords=101)[0] == "ValidationError"
 
 
-def test_a_group_launches_from_it_and_keeps_it_from_being_deleted(aws, groups, old_account, configuration, name):
+def test_a_used_launch_configuration_cannot_be_deleted(aws, groups, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LaunchConfigurationName; DeleteLaunchConfiguration, ResourceInUse."""
     group = make(aws, groups, name, configuration | {"SpotPrice": "0.05"}, size=1)
     shown = groups.show(group)
@@ -106,13 +106,13 @@ def test_a_group_launches_from_it_and_keeps_it_from_being_deleted(aws, groups, o
     )
 
 
-def test_a_group_of_an_unknown_one_is_refused(aws, groups, name):
+def test_an_unknown_launch_configuration_is_rejected(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LaunchConfigurationName; Common Errors, ValidationError."""
     code, message = client_error(aws.autoscaling.create_auto_scaling_group, **from_configuration(groups, name))
     assert (code, message.startswith("Launch configuration name not found")) == ("ValidationError", True)
 
 
-def test_a_group_changes_to_a_template_in_place(aws, groups, old_account, configuration, name):
+def test_a_group_migrates_to_a_launch_template_in_place(aws, groups, old_account, configuration, name):
     """Amazon EC2 Auto Scaling User Guide, "Migrate your Auto Scaling groups to launch templates": existing instances keep running."""
     group = make(aws, groups, name, configuration, size=1, MaxSize=2)
     (old,) = groups.settle(group, 1)

@@ -18,7 +18,7 @@ def hook(transition, result="CONTINUE", heartbeat=30):
     }
 
 
-def test_without_launch_a_terminated_instance_never_comes_back(aws, groups):
+def test_suspended_launch_prevents_replacement(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Suspend and resume processes", Launch."""
     name = groups.make(1)
     (old,) = groups.settle(name, 1)
@@ -30,7 +30,7 @@ def test_without_launch_a_terminated_instance_never_comes_back(aws, groups):
     groups.settle(name, 1)
 
 
-def test_without_terminate_a_group_does_not_shrink(aws, groups):
+def test_suspended_terminate_prevents_scale_in(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Suspend and resume processes", Terminate."""
     name = groups.make(2, MinSize=0, DesiredCapacity=2, MaxSize=2)
     aws.autoscaling.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
@@ -50,7 +50,7 @@ def test_only_known_processes_can_be_suspended(aws, groups):
     assert all(process["SuspensionReason"].startswith("User suspended at") for process in suspended)
 
 
-def test_an_unhealthy_instance_is_replaced_unless_that_is_suspended(aws, groups):
+def test_an_unhealthy_instance_is_replaced_unless_the_process_is_suspended(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, SetInstanceHealth; User Guide, "Suspend and resume processes", ReplaceUnhealthy."""
     name = groups.make(1)
     (old,) = groups.settle(name, 1)
@@ -84,7 +84,7 @@ def test_a_launch_hook_given_at_creation_holds_the_first_instance(aws, groups):
     assert groups.settle(name, 1) == [instance]
 
 
-def test_a_hook_that_nobody_completes_ends_with_its_default_result(aws, groups):
+def test_a_hook_times_out_with_its_default_result(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "How lifecycle hooks work": ABANDON terminates and replaces, CONTINUE proceeds."""
     name = groups.make(1, settled=False, LifecycleHookSpecificationList=[hook("LAUNCHING", "ABANDON")])
     first = wait_until(lambda: groups.show(name)["Instances"], "an instance")[0]["InstanceId"]
@@ -106,7 +106,7 @@ def test_a_terminate_hook_holds_a_running_instance(aws, groups):
     wait_until(lambda: groups.states(name) == [], "the instance to be gone")
 
 
-def test_hooks_are_listed_with_what_was_given(aws, groups):
+def test_hooks_are_returned_with_their_parameters(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, LifecycleHook."""
     name = groups.make()
     given = hook("TERMINATING") | {"NotificationMetadata": "note"}
@@ -119,7 +119,7 @@ def test_hooks_are_listed_with_what_was_given(aws, groups):
     assert client_error(aws.autoscaling.delete_lifecycle_hook, AutoScalingGroupName=name, LifecycleHookName="other")[0] == "ValidationError"
 
 
-def test_a_hook_tells_topics_and_queues_through_a_role_and_functions_without(aws, groups):
+def test_hook_targets_require_a_role_except_for_functions(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook to your Auto Scaling group"; API Reference, PutLifecycleHook: RoleARN."""
     name = groups.make()
     role = {"RoleARN": "arn:aws:iam::123456789012:role/tell"}
@@ -135,7 +135,7 @@ def test_a_hook_tells_topics_and_queues_through_a_role_and_functions_without(aws
     assert client_error(put, **role)[0] == "ValidationError"
 
 
-def test_activities_tell_what_was_done_and_why_it_failed(aws, groups, control):
+def test_activities_describe_launches_and_failures(aws, groups, control):
     """Amazon EC2 Auto Scaling API Reference, Activity; User Guide, "Troubleshoot: EC2 instance launch failures"."""
     name = groups.make(1, MaxSize=2)
     assert groups.activities(name)[0]["StatusCode"] == "Successful"
@@ -149,7 +149,7 @@ def test_activities_tell_what_was_done_and_why_it_failed(aws, groups, control):
     assert client_error(aws.autoscaling.describe_scaling_activities, MaxRecords=101)[0] == "ValidationError"
 
 
-def test_a_template_that_breaks_later_shows_in_the_activities(aws, groups, data, simulator):
+def test_an_invalid_new_template_version_fails_activities(aws, groups, data, simulator):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: AMI issues"."""
     name = groups.make(0, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "$Latest"})
     aws.ec2.create_launch_template_version(
@@ -202,7 +202,7 @@ def test_tags_are_created_overwritten_deleted_and_listed_in_pages(aws, groups):
     assert client_error(aws.autoscaling.create_or_update_tags, Tags=[mine[0] | {"Key": "aws:x"}])[0] == "ValidationError"
 
 
-def test_unbalanced_zones_are_balanced_unless_that_is_suspended(aws, groups):
+def test_zones_are_rebalanced_unless_the_process_is_suspended(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Availability Zone distribution": rebalancing launches before it terminates."""
     name = groups.make(3, MaxSize=9)
     aws.autoscaling.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["AZRebalance", "Launch"])
@@ -222,7 +222,7 @@ def test_unbalanced_zones_are_balanced_unless_that_is_suspended(aws, groups):
     groups.settle(name, 5)
 
 
-def test_a_deleted_template_fails_launches_until_the_group_has_another(aws, groups, data, name):
+def test_a_deleted_template_fails_launches_until_it_is_replaced(aws, groups, data, name):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot Amazon EC2 Auto Scaling: Launch templates"."""
     group = groups.make()
     aws.ec2.delete_launch_template(LaunchTemplateName=groups.template)

@@ -43,7 +43,7 @@ def test_an_instance_passes_through_entering_standby_and_pending_and_keeps_runni
 
 
 @pytest.mark.same_in_moto
-def test_without_decrement_a_replacement_comes_and_who_returns_makes_one_more(aws, groups):
+def test_standby_without_decrement_launches_a_replacement(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, EnterStandby and ExitStandby: "the desired capacity is incremented"."""
     group = groups.make(1, MaxSize=2)
     aws.autoscaling.suspend_processes(AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"])
@@ -56,7 +56,7 @@ def test_without_decrement_a_replacement_comes_and_who_returns_makes_one_more(aw
     assert old in groups.settle(group, 2)
 
 
-def test_the_sizes_of_the_group_bound_both_ways(aws, groups):
+def test_standby_respects_minimum_and_maximum_size(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, EnterStandby: "equal to or greater than the minimum capacity of the group"."""
     group = groups.make(1)
     (instance,) = groups.settle(group, 1)
@@ -70,7 +70,7 @@ def test_the_sizes_of_the_group_bound_both_ways(aws, groups):
     assert (code, "To place into service 1 instance" in message) == ("ValidationError", True)
 
 
-def test_only_instances_in_service_enter_and_only_those_in_standby_leave(aws, groups):
+def test_standby_requires_the_expected_lifecycle_state(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Temporarily remove instances": from `InService` into `Standby`, and back."""
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)
@@ -83,7 +83,7 @@ def test_only_instances_in_service_enter_and_only_those_in_standby_leave(aws, gr
     assert (code, message) == ("ValidationError", f"The instance {instance} is not in InService.")
 
 
-def test_while_launch_is_suspended_nobody_returns(aws, groups):
+def test_exit_standby_requires_the_launch_process(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Suspend and resume processes", Standby instances."""
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)
@@ -98,7 +98,7 @@ def test_while_launch_is_suspended_nobody_returns(aws, groups):
     groups.settle(group, 1)
 
 
-def test_who_is_terminated_in_standby_is_not_replaced_beyond_the_desired_capacity(aws, groups):
+def test_an_instance_terminated_in_standby_is_not_replaced_again(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, ShouldDecrementDesiredCapacity."""
     group = groups.make(1, MaxSize=2)
     (old,) = groups.settle(group, 1)
@@ -113,7 +113,7 @@ def test_who_is_terminated_in_standby_is_not_replaced_beyond_the_desired_capacit
     assert len(launches) == 2, "the first one and its replacement, nothing beyond"
 
 
-def test_health_is_not_looked_at_in_standby_but_when_the_instance_returns(aws, groups):
+def test_health_is_checked_only_after_standby(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Temporarily remove instances", Health status of an instance in a standby state."""
     group = groups.make(1, MinSize=0, DesiredCapacity=1, MaxSize=2)
     (old,) = groups.settle(group, 1)

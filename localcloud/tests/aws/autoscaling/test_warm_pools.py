@@ -31,7 +31,7 @@ def warm(aws, groups, size=1, most=3, **settings):
     return group
 
 
-def test_a_pool_is_as_large_as_the_group_may_still_grow(aws, groups):
+def test_pool_size_follows_the_prepared_capacity(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, PutWarmPool, MaxGroupPreparedCapacity and MinSize."""
     group = warm(aws, groups)
     rest(aws, group, 2)
@@ -46,7 +46,7 @@ def test_a_pool_is_as_large_as_the_group_may_still_grow(aws, groups):
     assert pool(aws, group)[0] == {"MinSize": 0, "PoolState": "Stopped"}
 
 
-def test_warmed_instances_are_no_members_but_known_as_auto_scaling_instances(aws, groups):
+def test_warm_instances_are_not_group_members(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DescribeAutoScalingGroups: "you must call the DescribeWarmPool API"."""
     group = warm(aws, groups, MinSize=1, MaxGroupPreparedCapacity=2)
     (warmed,) = rest(aws, group, 1)
@@ -62,7 +62,7 @@ def test_warmed_instances_are_no_members_but_known_as_auto_scaling_instances(aws
     assert activity["Description"] == f"Launching a new EC2 instance into warm pool: {warmed}"
 
 
-def test_an_instance_is_stopped_in_the_pool_and_boots_again_when_it_leaves(aws, groups, simulator):
+def test_a_warm_instance_is_stopped_and_boots_when_it_enters_service(aws, groups, simulator):
     """Amazon EC2 Auto Scaling User Guide, "Use lifecycle hooks with a warm pool", Lifecycle states."""
     group = warm(aws, groups, MaxGroupPreparedCapacity=2)
     (warmed,) = rest(aws, group, 1)
@@ -77,7 +77,7 @@ def test_an_instance_is_stopped_in_the_pool_and_boots_again_when_it_leaves(aws, 
     assert activity["Description"] == f"Launching a new EC2 instance from warm pool: {warmed}"
 
 
-def test_a_pool_refills_and_a_replacement_comes_from_it(aws, groups):
+def test_a_replacement_comes_from_the_pool_which_is_refilled(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Decrease latency ... using warm pools", Core concepts: warm start, minimum size."""
     group = warm(aws, groups, MinSize=1, MaxGroupPreparedCapacity=0)
     (warmed,), (old,) = rest(aws, group, 1), groups.settle(group, 1)
@@ -88,7 +88,7 @@ def test_a_pool_refills_and_a_replacement_comes_from_it(aws, groups):
     assert next_one not in (warmed, old)
 
 
-def test_a_pool_may_keep_its_instances_running(aws, groups):
+def test_a_pool_can_keep_its_instances_running(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, PutWarmPool, PoolState."""
     group = warm(aws, groups, MaxGroupPreparedCapacity=2, PoolState="Running")
     (warmed,) = rest(aws, group, 1, "Warmed:Running")
@@ -97,7 +97,7 @@ def test_a_pool_may_keep_its_instances_running(aws, groups):
     assert (code, "PoolState" in message) == ("ValidationError", True)
 
 
-def test_hooks_hold_instances_that_enter_and_that_leave(aws, groups):
+def test_launch_hooks_apply_when_entering_and_leaving_the_pool(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Use lifecycle hooks with a warm pool": Warmed:Pending:Wait and Pending:Wait."""
     group = groups.make(0, MaxSize=1)
     hook = {"LifecycleHookName": "wait", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 7200}
@@ -113,7 +113,7 @@ def test_hooks_hold_instances_that_enter_and_that_leave(aws, groups):
     assert groups.settle(group, 1) == [warmed]
 
 
-def test_the_pool_is_brought_up_to_date_by_terminating_its_instances_through_ec2(aws, groups, data):
+def test_warm_instances_are_replaced_after_termination_through_ec2(aws, groups, data):
     """Amazon EC2 Auto Scaling User Guide, "Update the instances in a warm pool"; TerminateInstanceInAutoScalingGroup: not in a pool."""
     latest = {"LaunchTemplateName": groups.template, "Version": "$Latest"}
     group = groups.make(0, MaxSize=1, LaunchTemplate=latest)
@@ -139,7 +139,7 @@ def test_an_unhealthy_instance_of_the_pool_is_replaced(aws, groups):
     rest(aws, group, 1)
 
 
-def test_a_scale_in_may_return_instances_to_the_pool(aws, groups):
+def test_scale_in_can_return_instances_to_the_pool(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, InstanceReusePolicy, ReuseOnScaleIn."""
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)
@@ -150,7 +150,7 @@ def test_a_scale_in_may_return_instances_to_the_pool(aws, groups):
     assert pool(aws, group)[0]["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}
 
 
-def test_a_pool_with_instances_is_deleted_by_force_only(aws, groups):
+def test_deleting_a_pool_with_instances_requires_force(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DeleteWarmPool, ForceDelete and Errors; WarmPoolConfiguration, Status."""
     delete = aws.autoscaling.delete_warm_pool
     group = groups.make(0, MaxSize=1)
@@ -168,7 +168,7 @@ def test_a_pool_with_instances_is_deleted_by_force_only(aws, groups):
     assert "WarmPoolConfiguration" not in groups.show(group)
 
 
-def test_a_group_with_warmed_instances_is_deleted_by_force_only(aws, groups):
+def test_deleting_a_group_with_warm_instances_requires_force(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DeleteAutoScalingGroup: "the force delete option also deletes the warm pool"."""
     group = groups.make(0, MaxSize=1)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
@@ -179,7 +179,7 @@ def test_a_group_with_warmed_instances_is_deleted_by_force_only(aws, groups):
     assert ec2_state(aws, warmed) == "terminated"
 
 
-def test_pages_of_a_pool(aws, groups):
+def test_warm_pool_instances_are_paginated(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DescribeWarmPool, MaxRecords ("The maximum value is 50") and NextToken."""
     group = groups.make(0, MaxSize=3)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
@@ -191,7 +191,7 @@ def test_pages_of_a_pool(aws, groups):
     assert client_error(describe, AutoScalingGroupName=group, MaxRecords=51)[0] == "ValidationError"
 
 
-def test_groups_that_launch_spot_instances_have_no_pool(aws, groups, data):
+def test_spot_groups_cannot_have_a_warm_pool(aws, groups, data):
     """Amazon EC2 Auto Scaling User Guide, "Decrease latency ... using warm pools", Limitations."""
     market = {"InstanceMarketOptions": {"MarketType": "spot"}}
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | market)

@@ -59,7 +59,7 @@ def tried(call, **arguments):
     return client_error(call, DryRun=True, **arguments)[0]
 
 
-def test_a_dry_run_of_a_read_reads_nothing(aws):
+def test_a_dry_run_of_a_read_returns_no_data(aws):
     """EC2 API Reference, DescribeInstanceTypes and the like: DryRun, "without actually making the request"."""
     reads = ("instance_types", "instance_type_offerings", "security_groups", "launch_templates")
     assert [tried(getattr(aws.ec2, f"describe_{what}")) for what in reads] == [ALLOWED] * len(reads)
@@ -76,13 +76,13 @@ def test_a_dry_run_of_a_write_changes_nothing(aws, template):
     assert (found["DefaultVersionNumber"], found["LatestVersionNumber"]) == (1, 2)
 
 
-def test_a_role_may_do_what_its_policies_allow(role):
+def test_a_dry_run_checks_the_policies_of_the_role(role):
     """EC2 API Reference, "Common query parameters": DryRun answers UnauthorizedOperation without the permissions."""
     ec2 = role({"Action": "ec2:DescribeSubnets"})
     assert (tried(ec2.describe_subnets), tried(ec2.describe_images)) == (ALLOWED, DENIED)
 
 
-def test_the_tags_of_the_request_and_of_the_resource_count(role, template):
+def test_a_dry_run_evaluates_request_and_resource_tags(role, template):
     """EC2 User Guide, "Grant permission to tag Amazon EC2 resources during creation": a tag on creation needs ec2:CreateTags too."""
     on_request = {"StringEquals": {f"aws:RequestTag/{CLUSTER['Key']}": CLUSTER["Value"]}}
     on_resource = {"StringEquals": {f"aws:ResourceTag/{CLUSTER['Key']}": CLUSTER["Value"]}}

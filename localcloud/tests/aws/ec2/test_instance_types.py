@@ -41,7 +41,7 @@ def offered(control):
         control.post("offering", type=kind, zone=zone, offered=True)
 
 
-def test_types_come_in_pages_of_at_most_a_hundred(aws):
+def test_instance_types_are_paginated(aws):
     """Amazon EC2 API Reference, DescribeInstanceTypes, MaxResults: 5 to 100; NextToken."""
     sizes, items = pages(aws.ec2.describe_instance_types, "InstanceTypes", MaxResults=100)
     names = [item["InstanceType"] for item in items]
@@ -53,7 +53,7 @@ def test_types_come_in_pages_of_at_most_a_hundred(aws):
     assert client_error(aws.ec2.describe_instance_types, InstanceTypes=["m5.large"] * 101)[0] == "InvalidParameterValue"
 
 
-def test_filters_choose_types_and_pages_go_on_with_them(aws):
+def test_instance_type_filters_apply_to_all_pages(aws):
     """Amazon EC2 API Reference, DescribeInstanceTypes, Filter."""
     chosen = [{"Name": "processor-info.supported-architecture", "Values": ["arm64"]}, {"Name": "instance-type", "Values": ["m6g.*", "m5.*"]}]
     sizes, items = pages(aws.ec2.describe_instance_types, "InstanceTypes", Filters=chosen, MaxResults=5)
@@ -65,7 +65,7 @@ def test_filters_choose_types_and_pages_go_on_with_them(aws):
     assert (large["NetworkInfo"]["MaximumNetworkInterfaces"], large["NetworkInfo"]["Ipv4AddressesPerInterface"]) == (3, 10)
 
 
-def test_wildcards_in_filters_choose_names_and_offers(aws, simulator):
+def test_filter_wildcards_match_types_and_offerings(aws, simulator):
     """Amazon EC2 User Guide, "List and filter using the CLI and API": * is zero or more characters, ? zero or one; a backslash escapes."""
 
     def chosen(*values):
@@ -88,13 +88,13 @@ def test_wildcards_in_filters_choose_names_and_offers(aws, simulator):
 
 
 @pytest.mark.same_in_moto
-def test_types_that_do_not_exist_are_all_named(aws):
+def test_all_unknown_instance_types_are_listed_in_the_error(aws):
     """Amazon EC2 API Reference, "Common client errors": InvalidInstanceType."""
     code, message = client_error(aws.ec2.describe_instance_types, InstanceTypes=["m5.large", "x1.tiny", "x1.mini"])
     assert (code, message) == ("InvalidInstanceType", "The following supplied instance types do not exist: [x1.tiny, x1.mini]")
 
 
-def test_offerings_are_told_by_zone_in_pages(aws, simulator):
+def test_offerings_are_listed_by_zone_in_pages(aws, simulator):
     """Amazon EC2 API Reference, DescribeInstanceTypeOfferings: LocationType, Filter, MaxResults 5 to 1000."""
     place = [{"Name": "location", "Values": [f"{simulator.region}a", f"{simulator.region}b"]}]
     call = aws.ec2.describe_instance_type_offerings
@@ -106,7 +106,7 @@ def test_offerings_are_told_by_zone_in_pages(aws, simulator):
     assert client_error(call, LocationType="moon")[0] == "InvalidParameterValue"
 
 
-def test_a_zone_can_cease_to_offer_a_type(aws, simulator, offered):
+def test_a_zone_can_stop_offering_a_type(aws, simulator, offered):
     """Amazon EC2 User Guide, "Find an Amazon EC2 instance type": types differ by Availability Zone."""
     zone = f"{simulator.region}c"
     assert zone in zones_of(aws, "m5.xlarge")
@@ -114,7 +114,7 @@ def test_a_zone_can_cease_to_offer_a_type(aws, simulator, offered):
     assert zone not in zones_of(aws, "m5.xlarge")
 
 
-def test_aws_launches_a_type(aws, simulator, control, name):
+def test_a_new_instance_type_can_be_added(aws, simulator, control, name):
     """Amazon EC2 API Reference, DescribeInstanceTypes: what AWS adds is told from then on, and can be launched."""
     kind = f"m5{name.replace('-', '')}.large"
     control.post("instance-type", name=kind, like="m5.large", zones=[f"{simulator.region}b"])
@@ -123,7 +123,7 @@ def test_aws_launches_a_type(aws, simulator, control, name):
     assert zones_of(aws, kind) == [f"{simulator.region}b"]
 
 
-def test_a_launch_goes_to_a_zone_that_offers_the_type_and_tells_why_not_to_the_others(aws, simulator, groups, offered):
+def test_a_launch_uses_a_zone_that_offers_the_type(aws, simulator, groups, offered):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: instance launch failure" and "Availability Zone distribution"."""
     zone = f"{simulator.region}a"
     offered("m5.large", zone, False)
@@ -135,7 +135,7 @@ def test_a_launch_goes_to_a_zone_that_offers_the_type_and_tells_why_not_to_the_o
     assert failed[0]["StatusMessage"].endswith(f"{simulator.region}d. Launching EC2 instance failed.")
 
 
-def test_a_type_that_no_zone_of_the_group_offers_fails_at_launch_and_at_the_next_change(aws, simulator, groups, offered, template):
+def test_a_type_that_no_zone_offers_fails_at_launch_and_update(aws, simulator, groups, offered, template):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot Amazon EC2 Auto Scaling: Launch templates"."""
     name = groups.make()
     for letter in "abc":
@@ -163,7 +163,7 @@ def test_an_image_of_another_architecture_does_not_launch(aws, simulator, groups
     assert (failed["StatusCode"], failed["StatusMessage"]) == ("Failed", wanted)
 
 
-def test_an_image_tells_architecture_state_and_platform(aws, simulator, control):
+def test_describe_images_returns_architecture_state_and_platform(aws, simulator, control):
     """Amazon EC2 API Reference, Image: Architecture, State, PlatformDetails."""
     for family, architecture in (("amazonlinux2023", "x86_64"), ("bottlerocket-arm64", "arm64")):
         (image,) = aws.ec2.describe_images(ImageIds=[simulator.amis[family][0]])["Images"]

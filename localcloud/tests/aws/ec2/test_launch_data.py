@@ -33,7 +33,7 @@ def device(**ebs):
         ({"LicenseSpecifications": [{"LicenseConfigurationArn": "windows"}]}, "licenseConfigurationArn"),
     ],
 )
-def test_launch_data_that_ec2_would_refuse_is_refused_by_the_group(aws, groups, data, name, change, part):
+def test_invalid_launch_data_is_rejected_by_auto_scaling(aws, groups, data, name, change, part):
     """Amazon EBS User Guide, "Amazon EBS volume types"; Amazon EC2 API Reference, the data types that localcloud.aws.ec2.launch_validation names."""
     aws.ec2.create_launch_template(LaunchTemplateName=f"bad-{name}", LaunchTemplateData=data | change)
     wanted = {"LaunchTemplateName": f"bad-{name}", "Version": "1"}
@@ -42,7 +42,7 @@ def test_launch_data_that_ec2_would_refuse_is_refused_by_the_group(aws, groups, 
 
 
 @pytest.mark.patched
-def test_a_template_tags_only_what_a_launch_makes(aws, data, name):
+def test_a_template_tags_only_resources_of_a_launch(aws, data, name):
     """Amazon EC2 API Reference, LaunchTemplateTagSpecificationRequest, ResourceType."""
     tags = {"TagSpecifications": [{"ResourceType": "auto-scaling-group", "Tags": [{"Key": "k", "Value": "v"}]}]}
     assert client_error(aws.ec2.create_launch_template, LaunchTemplateName=name, LaunchTemplateData=data | tags)[0] == "InvalidParameterValue"
@@ -101,7 +101,7 @@ def test_volumes_have_the_type_and_the_speed_of_the_template(aws, groups, data, 
     assert (made["/dev/xvda"]["Iops"], made["/dev/xvda"]["Throughput"], made["/dev/xvdb"]["Iops"]) == (4000, 250, 500)
 
 
-def test_networks_images_and_types_are_found_by_id_and_filter(aws, simulator):
+def test_networks_images_and_types_can_be_described_by_id_and_filter(aws, simulator):
     """Amazon EC2 API Reference, DescribeSubnets, DescribeSecurityGroups, DescribeImages and DescribeInstanceTypes."""
     here = {"Name": "vpc-id", "Values": [simulator.vpc]}
     named = {"Name": "tag:Name", "Values": [simulator.subnet_names[1]]}
@@ -118,14 +118,14 @@ def test_networks_images_and_types_are_found_by_id_and_filter(aws, simulator):
 
 @pytest.mark.patched
 @pytest.mark.parametrize("call", ["describe_instances", "describe_launch_templates", "describe_subnets"])
-def test_more_than_two_hundred_filter_values_are_refused(aws, call):
+def test_more_than_two_hundred_filter_values_are_rejected(aws, call):
     """Amazon EC2 User Guide, "Find your Amazon EC2 resources": at most 200 filter values in a call (FilterLimitExceeded)."""
     condition = {"Name": "tag:Name", "Values": [f"n{i}" for i in range(201)]}
     assert client_error(getattr(aws.ec2, call), Filters=[condition])[0] == "FilterLimitExceeded"
 
 
 @pytest.mark.patched
-def test_an_instance_runs_on_the_hosts_and_under_the_licences_of_its_template(aws, groups, data, name):
+def test_an_instance_uses_the_hosts_and_licenses_of_its_template(aws, groups, data, name):
     """Amazon EC2 API Reference, Placement (HostResourceGroupArn: tenancy host, or none) and LicenseConfiguration."""
     more = {"Placement": {"Tenancy": "host", "HostResourceGroupArn": HOSTS}, "LicenseSpecifications": [{"LicenseConfigurationArn": LICENSE}]}
     aws.ec2.create_launch_template(LaunchTemplateName=f"hosts-{name}", LaunchTemplateData=data | more)
@@ -136,7 +136,7 @@ def test_an_instance_runs_on_the_hosts_and_under_the_licences_of_its_template(aw
     assert instance["Licenses"] == [{"LicenseConfigurationArn": LICENSE}]
 
 
-def test_a_template_keeps_what_it_was_given(aws, data, name):
+def test_a_template_returns_its_data_unchanged(aws, data, name):
     """Amazon EC2 API Reference, ResponseLaunchTemplateData: each member as it was in the request."""
     spot = {"MaxPrice": "0.05", "SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
     given = data | device(VolumeType="gp3", VolumeSize=40, Iops=4000, Throughput=250, Encrypted=True, DeleteOnTermination=True)

@@ -51,7 +51,7 @@ def call(simulator, role):
         ("STANDARD", "arn:aws:sts::123456789012:assumed-role/{name}/{{{{SessionName}}}}", set()),
     ],
 )
-def test_an_entry_has_what_its_type_gives(api, simulator, call, name, kind, username, groups):
+def test_an_entry_has_the_user_and_groups_of_its_type(api, simulator, call, name, kind, username, groups):
     """EKS User Guide, "Create access entries": usernames that EKS sets, and an ARN with its path; API Reference, AccessEntry."""
     made = api.create_access_entry(**call, type=kind, tags={"a": "b"})["accessEntry"]
     assert api.describe_access_entry(**call)["accessEntry"] == made
@@ -77,13 +77,13 @@ def test_an_entry_has_what_its_type_gives(api, simulator, call, name, kind, user
         ({"tags": {"aws:mine": "x"}}, "reserved prefix"),
     ],
 )
-def test_an_entry_that_eks_would_refuse_is_refused(api, call, change, message):
+def test_invalid_entries_are_rejected(api, call, change, message):
     """EKS User Guide, "Create access entries", considerations; API Reference, CreateAccessEntry, InvalidParameterException."""
     code, said = client_error(api.create_access_entry, **call | change)
     assert (code, message in said) == ("InvalidParameterException", True), said
 
 
-def test_a_role_is_unknown_to_eks_for_a_while_after_it_was_made(api, aws, simulator, name):
+def test_a_new_role_is_rejected_until_it_has_propagated(api, aws, simulator, name):
     """IAM User Guide, "Changes that I make are not always immediately visible"; EKS User Guide, "Create access entries": an existing principal."""
     arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
     call = {"clusterName": simulator.cluster_name, "principalArn": arn}
@@ -92,7 +92,7 @@ def test_a_role_is_unknown_to_eks_for_a_while_after_it_was_made(api, aws, simula
     assert api.create_access_entry(**call)["accessEntry"]["principalArn"] == arn
 
 
-def test_a_standard_entry_may_be_of_another_account_or_a_user(api, aws, simulator, name):
+def test_a_standard_entry_accepts_users_and_other_accounts(api, aws, simulator, name):
     """EKS User Guide, "Create access entries": STANDARD takes principals of other accounts, and users."""
     user = aws.iam.create_user(UserName=name)["User"]["Arn"]
     time.sleep(PROPAGATION)
@@ -103,7 +103,7 @@ def test_a_standard_entry_may_be_of_another_account_or_a_user(api, aws, simulato
     assert client_error(api.create_access_entry, clusterName=simulator.cluster_name, principalArn=user, type="EC2_LINUX")[1].endswith("principal.")
 
 
-def test_a_principal_has_one_entry_and_a_client_token_repeats_its_call(api, call):
+def test_a_principal_has_one_entry_and_a_client_token_makes_creation_idempotent(api, call):
     """API Reference, CreateAccessEntry: ResourceInUseException; clientRequestToken "ensures the idempotency of the request"."""
     token = {"clientRequestToken": "once"}
     made = api.create_access_entry(**call, **token, type="EC2_LINUX")["accessEntry"]
@@ -116,7 +116,7 @@ def test_a_principal_has_one_entry_and_a_client_token_repeats_its_call(api, call
     assert again["accessEntryArn"] != made["accessEntryArn"]
 
 
-def test_what_is_not_there_is_not_found(api, call):
+def test_missing_entries_are_not_found(api, call):
     """API Reference, DescribeAccessEntry, UpdateAccessEntry, DeleteAccessEntry: ResourceNotFoundException."""
     for function in (api.describe_access_entry, api.update_access_entry, api.delete_access_entry, api.list_associated_access_policies):
         code, said = client_error(function, **call)
@@ -124,7 +124,7 @@ def test_what_is_not_there_is_not_found(api, call):
     assert client_error(api.describe_access_entry, **call | {"clusterName": "nowhere"})[0] == "ResourceNotFoundException"
 
 
-def test_user_and_groups_of_a_standard_entry_can_change_its_type_cannot(api, call):
+def test_user_and_groups_of_a_standard_entry_can_be_updated(api, call):
     """EKS User Guide, "Update access entries"; API Reference, UpdateAccessEntry, which has no type."""
     api.create_access_entry(**call, kubernetesGroups=["a"])
     changed = api.update_access_entry(**call, kubernetesGroups=["b"], username="mine")["accessEntry"]
@@ -135,7 +135,7 @@ def test_user_and_groups_of_a_standard_entry_can_change_its_type_cannot(api, cal
     assert client_error(api.update_access_entry, **call, kubernetesGroups=["b"])[0] == "InvalidParameterException"
 
 
-def test_entries_are_listed_in_pages_and_by_policy(api, aws, simulator, name):
+def test_entries_are_paginated_and_filtered_by_policy(api, aws, simulator, name):
     """API Reference, ListAccessEntries: maxResults from 1 to 100, nextToken, associatedPolicyArn."""
     cluster = {"clusterName": simulator.cluster_name}
     arns = [aws.iam.create_role(RoleName=f"{name}-{n}", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"] for n in range(5)]
@@ -157,7 +157,7 @@ def test_entries_are_listed_in_pages_and_by_policy(api, aws, simulator, name):
         assert client_error(api.list_access_entries, **cluster, **bad)[0] == "InvalidParameterException"
 
 
-def test_policies_belong_to_standard_entries(api, call):
+def test_access_policies_require_a_standard_entry(api, call):
     """API Reference, AssociateAccessPolicy, ListAssociatedAccessPolicies, DisassociateAccessPolicy; User Guide, "Create access entries"."""
     api.create_access_entry(**call)
     scope = {"type": "namespace", "namespaces": ["a"]}
@@ -174,7 +174,7 @@ def test_policies_belong_to_standard_entries(api, call):
     assert client_error(api.associate_access_policy, **call, policyArn=POLICY, accessScope=scope)[0] == "InvalidRequestException"
 
 
-def test_entries_are_tagged_by_their_arn(api, call):
+def test_entries_are_tagged_by_arn(api, call):
     """API Reference, TagResource, UntagResource, ListTagsForResource: any EKS resource, by its ARN."""
     arn = api.create_access_entry(**call, tags={"a": "1"})["accessEntry"]["accessEntryArn"]
     api.tag_resource(resourceArn=arn, tags={"b": "2"})
@@ -184,14 +184,14 @@ def test_entries_are_tagged_by_their_arn(api, call):
     assert client_error(api.tag_resource, resourceArn=arn + "0", tags={"b": "2"})[0] == "NotFoundException"
 
 
-def test_a_cluster_that_reads_aws_auth_only_has_no_entries(aws, call):
+def test_a_config_map_cluster_has_no_access_entries(aws, call):
     """EKS User Guide, "Change authentication mode to use access entries": the mode adds the API for access entries."""
     for function in (aws.eks.create_access_entry, aws.eks.describe_access_entry, aws.eks.delete_access_entry):
         assert client_error(function, **call) == ("InvalidRequestException", MODE)
     assert client_error(aws.eks.list_access_entries, clusterName=call["clusterName"])[0] == "InvalidRequestException"
 
 
-def test_the_mode_changes_step_by_step_and_never_back(aws, simulator, control):
+def test_the_authentication_mode_changes_one_step_forward_only(aws, simulator, control):
     """EKS User Guide, "Change authentication mode to use access entries"; API Reference, UpdateClusterConfig, DescribeUpdate, ListUpdates."""
     eks, cluster = aws.eks, {"name": simulator.cluster_name}
 
@@ -222,7 +222,7 @@ def test_the_mode_changes_step_by_step_and_never_back(aws, simulator, control):
     control.post("cluster", authentication_mode="CONFIG_MAP")
 
 
-def test_the_log_tells_of_each_call_by_name_and_faults_meet_them(api, control, simulator, call):
+def test_access_entry_operations_are_logged_and_faults_apply(api, control, simulator, call):
     """The log and the faults work on operations whose paths hold an ARN."""
     seq = control.post("reset-log")["seq"]
     control.post("faults", action="deny", operation="CreateAccessEntry")

@@ -66,7 +66,7 @@ def running(show):
     return show()
 
 
-def test_a_pod_that_a_profile_selects_runs_on_a_node_of_its_own(site, profiles, namespace, pod):
+def test_a_selected_pod_runs_on_its_own_fargate_node(site, profiles, namespace, pod):
     """EKS User Guide, "Simplify compute management with AWS Fargate" and "Define which Pods use AWS Fargate when launched"."""
     profiles.add("mine", {"namespace": namespace, "labels": {"run": "fargate"}})
     one, other, stranger = pod("one", run="fargate"), pod("other", run="fargate"), pod("stranger", run="ec2")
@@ -84,7 +84,7 @@ def test_a_pod_that_a_profile_selects_runs_on_a_node_of_its_own(site, profiles, 
     assert site.get(f"/api/v1/nodes/{nodes[1]}")
 
 
-def test_wildcards_select_the_first_profile_by_name_wins_and_a_label_overrides_it(profiles, namespace, pod):
+def test_profile_selection_by_wildcards_name_order_and_label(profiles, namespace, pod):
     """EKS User Guide, "Fargate profile wildcards": `*` and `?`; alphanumeric sorting; the label names a profile that matches."""
     profiles.add("beta", {"namespace": f"{namespace[:4]}*", "labels": {"k?y": "v*"}})
     profiles.add("alpha", {"namespace": f"{namespace[:-1]}?", "labels": {"key": "v?"}})
@@ -99,7 +99,7 @@ def test_wildcards_select_the_first_profile_by_name_wins_and_a_label_overrides_i
     assert foreign["spec"]["schedulerName"] == "default-scheduler"
 
 
-def test_pods_of_a_profile_that_goes_are_deleted_and_made_anew_by_another(site, profiles, namespace):
+def test_pods_of_a_deleted_profile_are_recreated_on_another(site, profiles, namespace):
     """EKS User Guide, "Delete a Fargate profile": "If those Pods match another Fargate profile, then they're scheduled ... with that"."""
     profiles.add("first", {"namespace": namespace})
     site.cloud.kubectl("create", "deployment", "web", "--image=i", "--replicas=2", "-n", namespace)
@@ -119,7 +119,7 @@ def test_pods_of_a_profile_that_goes_are_deleted_and_made_anew_by_another(site, 
     wait_until(lambda: not [n for n in site.get("/api/v1/nodes")["items"] if n["metadata"]["name"].startswith("fargate-")], "the nodes to go")
 
 
-def test_a_role_that_is_not_let_in_blocks_its_profile(site, profiles, role, namespace, pod):
+def test_an_unauthorized_pod_execution_role_blocks_its_profile(site, profiles, role, namespace, pod):
     """EKS User Guide, "Define which Pods use AWS Fargate when launched": the role is added to the cluster's RBAC, by EKS itself."""
     bare = role.replace("team/", "")
     profiles.add("mine", {"namespace": namespace})

@@ -91,7 +91,7 @@ class Profiles:
         return self.eks.delete_fargate_profile(clusterName=self.cluster, fargateProfileName=name)["fargateProfile"]
 
 
-def test_a_profile_takes_its_time_to_come_and_to_go(profiles, simulator, call, name):
+def test_profile_creation_and_deletion_take_time(profiles, simulator, call, name):
     """EKS API Reference, FargateProfile: status and ARN; CreateFargateProfile, DeleteFargateProfile."""
     made = profiles.eks.create_fargate_profile(**call, tags={"a": "b"})["fargateProfile"]
     assert (made["status"], made["health"], made["tags"]) == ("CREATING", {"issues": []}, {"a": "b"})
@@ -122,7 +122,7 @@ def test_a_profile_takes_its_time_to_come_and_to_go(profiles, simulator, call, n
         ({"subnets": ["subnet-0123456789abcdef0"]}, "The subnet ID 'subnet-0123456789abcdef0' does not exist"),
     ],
 )
-def test_a_profile_that_eks_would_refuse_is_refused(profiles, call, change, message):
+def test_invalid_profiles_are_rejected(profiles, call, change, message):
     """EKS API Reference, CreateFargateProfile: InvalidParameterException; User Guide, "Define which Pods use AWS Fargate when launched"."""
     code, said = client_error(profiles.eks.create_fargate_profile, **call | change)
     assert (code, message in said) == ("InvalidParameterException", True), said
@@ -136,7 +136,7 @@ def test_selectors_have_namespaces_and_at_most_five_labels(profiles, call, selec
     assert client_error(profiles.eks.create_fargate_profile, **call | {"selectors": selectors})[0] == "InvalidParameterException"
 
 
-def test_subnets_are_private_ones_of_the_cluster_and_chosen_when_none_is_given(profiles, aws, simulator, call, name):
+def test_subnets_must_be_private_and_default_to_those_of_the_cluster(profiles, aws, simulator, call, name):
     """EKS API Reference, CreateFargateProfile, subnets: "only private subnets (with no direct route to an Internet Gateway)"."""
     said = client_error(profiles.eks.create_fargate_profile, **call | {"subnets": [simulator.subnets[0], simulator.public_subnet]})
     assert said == ("InvalidParameterException", f"Subnet {simulator.public_subnet} provided in Fargate Profile is not a private subnet")
@@ -165,7 +165,7 @@ def test_the_pod_execution_role_must_trust_fargate_for_this_cluster(profiles, aw
     )
 
 
-def test_a_role_made_just_now_is_refused_for_a_while(profiles, aws, call, name):
+def test_a_new_pod_execution_role_is_rejected_until_it_has_propagated(profiles, aws, call, name):
     """IAM User Guide, "Changes that I make are not always immediately visible"."""
     role = aws.iam.create_role(RoleName=f"{name}-new", AssumeRolePolicyDocument=FARGATE)["Role"]["Arn"]
     assert "Trust Policy" in client_error(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})[1]
@@ -173,7 +173,7 @@ def test_a_role_made_just_now_is_refused_for_a_while(profiles, aws, call, name):
     profiles.make(call, podExecutionRoleArn=role)
 
 
-def test_one_profile_at_a_time_comes_or_goes(profiles, call, name):
+def test_only_one_profile_changes_at_a_time(profiles, call, name):
     """EKS User Guide, "Delete a Fargate profile": one in DELETING at a time, and none is made meanwhile; the same holds for CREATING."""
 
     def busy(verb, wanted, other, status):
@@ -196,7 +196,7 @@ def test_one_profile_at_a_time_comes_or_goes(profiles, call, name):
     busy("Delete", f"{name}-old", name, "DELETING")
 
 
-def test_nothing_changes_while_the_cluster_does(profiles, control, call):
+def test_no_profile_changes_during_a_cluster_update(profiles, control, call):
     """EKS API Reference, UpdateClusterConfig: the cluster is UPDATING meanwhile; ResourceInUseException."""
     update = profiles.eks.update_cluster_config(name=profiles.cluster, accessConfig={"authenticationMode": "API_AND_CONFIG_MAP"})["update"]
     code, said = client_error(profiles.eks.create_fargate_profile, **call)
@@ -206,7 +206,7 @@ def test_nothing_changes_while_the_cluster_does(profiles, control, call):
     control.post("cluster", authentication_mode="CONFIG_MAP")
 
 
-def test_a_client_token_repeats_its_call(profiles, call):
+def test_a_client_token_makes_profile_creation_idempotent(profiles, call):
     """EKS API Reference, CreateFargateProfile, clientRequestToken: idempotency."""
     made = profiles.eks.create_fargate_profile(**call, clientRequestToken="once")["fargateProfile"]
     again = profiles.eks.create_fargate_profile(**call, clientRequestToken="once")["fargateProfile"]
@@ -215,7 +215,7 @@ def test_a_client_token_repeats_its_call(profiles, call):
     assert client_error(profiles.eks.create_fargate_profile, **other, clientRequestToken="once")[0] == "InvalidParameterException"
 
 
-def test_profiles_are_listed_in_pages_and_tagged_by_their_arn(profiles, call, name):
+def test_profiles_are_paginated_and_tagged_by_arn(profiles, call, name):
     """EKS API Reference, ListFargateProfiles, TagResource, UntagResource."""
     names = [f"{name}-{n}" for n in range(3)]
     for wanted in names:
@@ -232,7 +232,7 @@ def test_profiles_are_listed_in_pages_and_tagged_by_their_arn(profiles, call, na
     assert profiles.show(names[0])["tags"] == profiles.eks.list_tags_for_resource(resourceArn=arn)["tags"] == {"b": "2"}
 
 
-def test_a_profile_can_fail_to_come_and_to_go_and_says_why(profiles, control, call, name):
+def test_profile_creation_and_deletion_failures_can_be_injected(profiles, control, call, name):
     """EKS API Reference, FargateProfile: CREATE_FAILED, DELETE_FAILED, and FargateProfileIssue; either can be deleted again."""
     control.post("fargate-failure", profile=name, state="CREATE_FAILED", code="AccessDenied", message="not yours")
     profiles.eks.create_fargate_profile(**call)
@@ -251,7 +251,7 @@ def test_a_profile_can_fail_to_come_and_to_go_and_says_why(profiles, control, ca
     profiles.make(call)
 
 
-def test_eks_itself_makes_the_access_entry_of_a_profiles_role(profiles, control, simulator, call, name):
+def test_eks_creates_the_access_entry_of_a_pod_execution_role(profiles, control, simulator, call, name):
     """EKS User Guide, "Create access entries": "EKS will create access entries (if enabled)"; containers-roadmap 185: also when the mode changes."""
     entry = {"clusterName": simulator.cluster_name, "principalArn": call["podExecutionRoleArn"]}
     profiles.make(call)
@@ -265,7 +265,7 @@ def test_eks_itself_makes_the_access_entry_of_a_profiles_role(profiles, control,
     control.post("cluster", authentication_mode="CONFIG_MAP")
 
 
-def test_faults_meet_these_operations_and_a_lost_answer_leaves_the_profile(profiles, control, call, name):
+def test_faults_apply_to_fargate_operations(profiles, control, call, name):
     """The control endpoint's faults work on the operations of Fargate profiles."""
     control.post("faults", action="deny", operation="CreateFargateProfile", match=name)
     assert client_error(profiles.eks.create_fargate_profile, **call)[0] == "AccessDeniedException"

@@ -99,7 +99,7 @@ def test_nodes_of_each_ami_type_join_with_labels_and_taints(cloud, managed, ami_
     assert {"key": "team", "value": "a", "effect": "NoSchedule"} in node["spec"]["taints"]
 
 
-def test_eks_lets_the_role_in_and_takes_it_out_with_its_last_group(cloud, managed):
+def test_eks_adds_the_role_to_aws_auth_and_removes_it_with_its_last_group(cloud, managed):
     """Amazon EKS User Guide, "Troubleshoot problems with clusters and nodes" (EKS adds the entry) and "Delete a managed node group"."""
     role = managed.role(path="/team/")
     bare = role.replace("role/team/", "role/")
@@ -114,7 +114,7 @@ def test_eks_lets_the_role_in_and_takes_it_out_with_its_last_group(cloud, manage
     wait_until(lambda: bare not in entries(cloud), "the entry to be gone")
 
 
-def test_a_group_whose_role_loses_its_entry_is_degraded_until_it_has_one_again(cloud, managed, site):
+def test_a_group_is_degraded_while_its_role_has_no_entry(cloud, managed, site):
     """Amazon EKS API Reference, data type Issue: AccessDenied; its nodes can't authenticate with the API server."""
     role = managed.role()
     name = managed.make(1, nodeRole=role)
@@ -125,7 +125,7 @@ def test_a_group_whose_role_loses_its_entry_is_degraded_until_it_has_one_again(c
     managed.settle(name)
 
 
-def test_a_role_without_the_policies_of_a_node_fails_the_creation(managed, control):
+def test_creation_fails_if_the_role_lacks_node_policies(managed, control):
     """Amazon EKS API Reference, data type Issue: NodeCreationFailure; Amazon EKS User Guide, "Amazon EKS node IAM role"."""
     name, other = managed.make(1, None, nodeRole=managed.role([])), managed.make(1, None, nodeRole=managed.role(POLICIES[:1]))
     for group in (name, other):
@@ -137,7 +137,7 @@ def test_a_role_without_the_policies_of_a_node_fails_the_creation(managed, contr
     assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Unhealthy nodes in the kubernetes cluster")
 
 
-def test_labels_and_taints_change_on_the_nodes_that_are_there_and_on_new_ones(cloud, managed):
+def test_labels_and_taints_change_on_existing_and_new_nodes(cloud, managed):
     """Amazon EKS API Reference, UpdateNodegroupConfig: labels and taints apply to the nodes in the node group after the update."""
     taints = [{"key": "team", "value": "a", "effect": "NO_SCHEDULE"}, {"key": "old", "effect": "NO_EXECUTE"}]
     name = managed.make(1, labels={"role": "web", "tier": "1"}, taints=taints)
@@ -183,7 +183,7 @@ def test_a_version_update_replaces_every_node_and_respects_budgets(cloud, manage
     wait_until(lambda: set(homes(cloud, unique)) <= new, "the pods on new nodes")
 
 
-def test_a_pod_that_cannot_be_evicted_fails_the_update_unless_it_is_forced(cloud, managed, control, unique):
+def test_a_blocked_eviction_fails_the_update_unless_it_is_forced(cloud, managed, control, unique):
     """Amazon EKS User Guide, "Understand each phase of node updates": PodEvictionFailure after 15 minutes without the force flag."""
     name = managed.make(1)
     (node,) = ready(cloud, name, 1)
@@ -202,7 +202,7 @@ def test_a_pod_that_cannot_be_evicted_fails_the_update_unless_it_is_forced(cloud
     assert cloud.get(f"/api/v1/nodes/{node['metadata']['name']}") is None
 
 
-def test_a_release_that_does_not_start_fails_the_update_and_keeps_the_old_nodes(cloud, managed, control):
+def test_an_update_to_a_broken_release_fails_and_keeps_the_old_nodes(cloud, managed, control):
     """Amazon EKS User Guide, "Understand each phase of node updates", scale up phase: reasons for NodeCreationFailure."""
     name = managed.make(1, amiType="BOTTLEROCKET_x86_64")
     (node,) = ready(cloud, name, 1)
@@ -221,7 +221,7 @@ def test_a_release_that_does_not_start_fails_the_update_and_keeps_the_old_nodes(
     assert managed.show(name)["releaseVersion"] == release
 
 
-def test_a_scale_in_drains_its_node_but_does_not_wait_for_budgets(cloud, managed, control, unique):
+def test_scale_in_drains_the_node_but_ignores_budgets_after_the_timeout(cloud, managed, control, unique):
     """Amazon EKS User Guide, "Managed node groups concepts": it tries to evict; then the node is terminated regardless."""
     name = managed.make(1)
     (node,) = ready(cloud, name, 1)

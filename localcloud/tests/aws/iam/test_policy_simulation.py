@@ -33,14 +33,14 @@ def decisions(results):
     return [result["EvalDecision"] for result in results.values()]
 
 
-def test_what_is_not_allowed_is_denied_and_a_denial_wins(allowed):
+def test_implicit_and_explicit_deny(allowed):
     """IAM API Reference, SimulatePrincipalPolicy, and EvaluationResult: EvalDecision."""
     statements = [statement(action=["ec2:Create*", "iam:GetRole"]), statement("Deny", "ec2:CreateTags")]
     asked = ["ec2:CreateLaunchTemplate", "EC2:createtags", "ec2:DeleteTags", "iam:GetRole"]
     assert decisions(allowed(statements, asked)) == ["allowed", "explicitDeny", "implicitDeny", "allowed"]
 
 
-def test_a_resource_and_the_context_count(allowed):
+def test_resources_and_context_are_evaluated(allowed):
     """IAM API Reference, EvaluationResult: MissingContextValues and ResourceSpecificResults; User Guide, condition operators."""
     roles = "arn:aws:iam::123456789012:role/blue-"
     statements = [statement(action="iam:TagRole", resource=f"{roles}*", StringEquals={"aws:RequestTag/a": "b"})]
@@ -59,7 +59,7 @@ def test_a_resource_and_the_context_count(allowed):
     assert untold["ResourceSpecificResults"][0]["MissingContextValues"] == ["aws:RequestTag/a"]
 
 
-def test_a_key_that_is_not_given_matches_only_if_it_need_not_exist(allowed):
+def test_missing_context_keys_match_only_if_exists_operators(allowed):
     """IAM User Guide, "IAM JSON policy elements: Condition operators", ...IfExists."""
     statements = [
         statement(action="ec2:CreateTags", StringEqualsIfExists={"aws:ResourceTag/a": "b"}),
@@ -72,7 +72,7 @@ def test_a_key_that_is_not_given_matches_only_if_it_need_not_exist(allowed):
     assert decisions(allowed(statements, ["ec2:CreateTags"], ContextEntries=[entry])) == ["implicitDeny"]
 
 
-def test_managed_policies_count_and_a_role_must_be_there(aws, name, allowed):
+def test_managed_policies_are_evaluated_and_the_role_must_exist(aws, name, allowed):
     """IAM API Reference, SimulatePrincipalPolicy: "all policies ... attached to the entity"; Errors: NoSuchEntity, InvalidInput."""
     policy = "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly"
     aws.iam.attach_role_policy(RoleName=name, PolicyArn=policy)

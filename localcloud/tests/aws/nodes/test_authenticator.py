@@ -46,7 +46,7 @@ def take(site, role):
     site.eks.delete_access_entry(clusterName=site.cloud["cluster_name"], principalArn=role)
 
 
-def test_an_instance_waits_for_its_access_entry_and_falls_silent_when_it_goes(site, nodes, only_entries):
+def test_a_node_requires_an_access_entry_to_join_and_to_stay_ready(site, nodes, only_entries):
     """Amazon EKS User Guide, "Create access entries": ARNs with their path; aws-auth counts no more in the mode API."""
     role, profile = site.role(path="/team/blue/")
     site.allow(role.replace("team/blue/", ""))
@@ -60,7 +60,7 @@ def test_an_instance_waits_for_its_access_entry_and_falls_silent_when_it_goes(si
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
-def test_an_entry_must_be_of_the_type_of_the_node(site, nodes, only_entries):
+def test_the_access_entry_type_must_match_the_node(site, nodes, only_entries):
     """Amazon EKS User Guide, "Create access entries": EC2_LINUX, EC2_WINDOWS and the types that are for other things."""
     role, profile = site.role()
     windows, linux = nodes(profile, "windows"), nodes(profile)
@@ -76,7 +76,7 @@ def test_an_entry_must_be_of_the_type_of_the_node(site, nodes, only_entries):
     site.ready(windows)
 
 
-def test_in_both_modes_an_entry_overrides_aws_auth_and_either_is_enough(site, nodes):
+def test_an_access_entry_overrides_aws_auth_and_either_is_sufficient(site, nodes):
     """Amazon EKS User Guide, "Migrate to access entries": "the settings for the access entry ... override the ConfigMap entry"."""
     role, profile = site.role()
     group = nodes(profile)
@@ -96,7 +96,7 @@ def test_in_both_modes_an_entry_overrides_aws_auth_and_either_is_enough(site, no
     site.control.post("cluster", authentication_mode="API_AND_CONFIG_MAP")
 
 
-def test_an_entry_does_not_count_for_a_role_that_was_made_anew(site, nodes, only_entries):
+def test_an_access_entry_does_not_authorize_a_recreated_role(site, nodes, only_entries):
     """Amazon EKS User Guide, "Create access entries": "If you ... recreate the IAM principal, ... the access entry won't work"."""
     role, profile = site.role()
     name = role.rsplit("/", 1)[1]

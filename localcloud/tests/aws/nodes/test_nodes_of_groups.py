@@ -42,7 +42,7 @@ def warmed(site, group):
     return found[0]["InstanceId"]
 
 
-def test_a_node_stays_ready_while_its_instance_stands_by(site, joined, ami):
+def test_a_node_stays_ready_while_its_instance_is_in_standby(site, joined, ami):
     """Amazon EC2 Auto Scaling User Guide, "Temporarily remove instances": the instance keeps running in Standby."""
     group = site.launch(site.user_data("amazonlinux2"), joined, ami, 0, DesiredCapacity=1)
     (node,) = site.ready(group)
@@ -56,7 +56,7 @@ def test_a_node_stays_ready_while_its_instance_stands_by(site, joined, ami):
     assert len(site.log(group, "ready")) == 2
 
 
-def test_a_warmed_instance_joins_only_when_it_enters_service(site, joined, ami, waiting):
+def test_a_warm_instance_joins_when_it_enters_service(site, joined, ami, waiting):
     """Amazon EC2 Auto Scaling User Guide, "Retrieve the target lifecycle state through instance metadata"."""
     group = site.launch(waiting, joined, ami, 0, MaxSize=1)
     hook = {"LifecycleHookName": "boot", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 7200}
@@ -74,7 +74,7 @@ def test_a_warmed_instance_joins_only_when_it_enters_service(site, joined, ami, 
     assert node["spec"]["providerID"].endswith(instance)
 
 
-def test_a_warmed_instance_that_does_not_look_where_it_is_bound_for_joins_from_the_pool(site, joined, ami):
+def test_a_warm_instance_without_a_lifecycle_check_joins_from_the_pool(site, joined, ami):
     """Amazon EC2 Auto Scaling User Guide, "Decrease latency ... using warm pools", Limitations: jobs before it reaches the pool."""
     group = site.launch(site.user_data("amazonlinux2"), joined, ami, 0, MaxSize=1)
     site.asg.put_warm_pool(AutoScalingGroupName=group, PoolState="Running")
@@ -108,7 +108,7 @@ def test_an_instance_of_a_launch_configuration_joins(site, joined, ami):
     assert node["metadata"]["labels"]["team"] == "a"
 
 
-def test_a_node_tells_the_type_that_the_policy_chose(site, joined, ami):
+def test_a_node_has_the_instance_type_that_the_policy_selected(site, joined, ami):
     """Kubernetes, "Well-Known Labels", node.kubernetes.io/instance-type; Auto Scaling API Reference, LaunchTemplateOverrides."""
     overrides = [{"InstanceType": kind} for kind in ("m5a.xlarge", "m5.xlarge")]
 
