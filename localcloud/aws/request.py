@@ -53,7 +53,7 @@ def read_call(environ: dict[str, Any], body: bytes) -> Call:
         params = parse_query_params(flat)
     else:
         path, method = environ.get("PATH_INFO", "/"), environ.get("REQUEST_METHOD", "GET")
-        # An ARN in a path has slashes of its own, which only the raw path tells from the others.
+        # Slashes of an ARN in a path are escaped in the raw path only.
         operation = rest_operation(service, method, environ.get("RAW_URI", path).split("?")[0])
         params = {"path": path} | (json.loads(body) if body and body[:1] == b"{" else {})
     return Call(service, operation, redact_user_data(params), key, agent)

@@ -66,7 +66,7 @@ def serve(options: argparse.Namespace) -> None:
         authentication_mode=options.authentication_mode,
     )
     simulator = Simulator(settings, kube, patched)
-    # moto lists a class's methods anew for every call, which takes longer than most calls.
+    # moto lists the methods of a class for every call, which takes longer than most calls. Cache the list.
     responses.method_names_from_class = functools.cache(responses.method_names_from_class)
     moto = DomainDispatcherApplication(create_backend_app)
 

@@ -16,19 +16,19 @@ from localcloud.controlplane import processes, tools
 from localcloud.controlplane.tools import log_progress
 
 DESCRIPTION = """\
-Starts a whole cloud on this machine: a real Kubernetes control plane, simulated
-nodes, and AWS's APIs. Everything listens on the loopback address only, on free
-ports, and ends with this command. Several may run side by side.
+Starts a cloud on this machine: a real Kubernetes control plane, simulated nodes and
+a simulated AWS. Everything listens on free ports of the loopback address only, and
+stops with this command. Several clouds can run side by side.
 
 The first start builds the control plane (about 8 minutes on 2 cores) into
-${INSTANCE_MANAGER_CACHE:-~/.cache}/instance-manager; later ones take seconds.
-It needs Linux, Python 3.11 with venv, and Go or KUBEBUILDER_ASSETS; it says so if one is missing.
+${INSTANCE_MANAGER_CACHE:-~/.cache}/instance-manager. Later starts take seconds.
+Prerequisites: Linux, Python 3.11 with venv, and Go or KUBEBUILDER_ASSETS. Missing ones are reported.
 """
 EXAMPLES = """\
 examples:
-  localcloud/up                        until Ctrl-C; prints how to reach it
-  localcloud/up -- kubectl get nodes   for the time of one command, which finds kubectl,
-                                         the tests' python and AWS in its environment
+  localcloud/up                        runs until Ctrl-C; prints the environment for clients
+  localcloud/up -- kubectl get nodes   runs as long as the command, whose environment has
+                                       kubectl, the tests' Python and the AWS endpoint
 """
 MARKER = ".local-cloud"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -51,14 +51,14 @@ def _arguments(argv):
         usage="%(prog)s [options] [-- COMMAND...]",
     )
     parser.add_argument("--state", metavar="DIR", type=pathlib.Path,
-                        help="where its files go; ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
+                        help="directory for its files; the cloud is ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
     parser.add_argument("--delays", choices=("short", "realistic"), default="short",
-                        help="how long instances take to boot, join and end, and silent nodes to be noticed (default: short)")
+                        help="delays of instance boot, node registration and termination, and of node failure detection (default: short)")
     parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP",
-                        help="how the EKS cluster lets roles in: by aws-auth, by access entries, or by both (default: CONFIG_MAP)")
-    parser.add_argument("--no-aws", action="store_true", help="Kubernetes only")
-    parser.add_argument("--no-crds", action="store_true", help="leave the InstanceGroup CRD to you")
-    parser.add_argument("--prepare", action="store_true", help="build what is needed, print the Python of the tests, then end")
+                        help="authentication mode of the EKS cluster: aws-auth, access entries, or both (default: CONFIG_MAP)")
+    parser.add_argument("--no-aws", action="store_true", help="start Kubernetes only")
+    parser.add_argument("--no-crds", action="store_true", help="do not apply the InstanceGroup CRD")
+    parser.add_argument("--prepare", action="store_true", help="build what is missing, print the path of the tests' Python, then exit")
     command = []
     if "--" in argv:
         at = argv.index("--")
@@ -99,7 +99,7 @@ def _start(programs, arguments, command):
 
 
 def _raise_interrupted(number, _frame):
-    # Once: what follows is the orderly end, which a second signal must not tear.
+    # A second signal must not interrupt the shutdown.
     for each in STOP_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise Interrupted(number)
@@ -141,7 +141,7 @@ def _locked(chosen):
 def _try_lock(state):
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(state.iterdir()) and not (state / MARKER).exists():
-        raise tools.MissingPrerequisite(f"{state} holds files that are not a local cloud's; choose an empty --state")
+        raise tools.MissingPrerequisite(f"{state} contains files that are not a local cloud's; choose an empty --state")
     lock = open(state / MARKER, "w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -239,7 +239,7 @@ def _wait(cloud, children):
     print(f"export PATH={pathlib.Path(cloud['kubectl'][0]).parent}:$PATH")
     for name, value in cloud["env"].items():
         print(f"export {name}={value}")
-    print(f"# logs and the audit log: {cloud['state']}; Ctrl-C ends it", flush=True)
+    print(f"# logs and the audit log: {cloud['state']}; Ctrl-C stops the cloud", flush=True)
     while True:
         children.check()
         time.sleep(1)

@@ -15,11 +15,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 NAMESPACE = "instance-manager"
 SERVICE_ACCOUNT = "instance-manager"
 KUBELET_LABEL = "local.instance-manager/kubelet"
-# How long a lease of a node is (kubelets renew at a quarter of it), and how long a node without one stays Ready, in seconds.
+# Lease duration of a node (kubelets renew after a quarter of it) and node monitor grace period, in seconds.
 HEARTBEAT_SETTINGS = {"short": (20, 20), "realistic": (40, 50)}
-# Who writes is told apart in the audit log by these names; all of them may do everything.
+# The users in the audit log. All of them are cluster administrators.
 USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "kwok", "aws-simulator")
-# What nodes, drains and garbage need, and nothing that only burns CPU.
+# The controllers that nodes, drains and garbage collection need. The others only use CPU.
 CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "daemonset-controller",
@@ -167,7 +167,7 @@ class Cluster:
             context = ssl.create_default_context(cafile=str(self.ca))
             with urllib.request.urlopen(request, timeout=5, context=context) as answer:
                 return answer.read().decode()
-        except OSError:  # every failure of urllib and ssl is one
+        except OSError:  # the base class of all errors of urllib and ssl
             return None
 
     @property
@@ -191,7 +191,7 @@ class Cluster:
         return done.stdout
 
     def _established(self):
-        # `kubectl wait` gives up on an object that has no conditions yet.
+        # `kubectl wait` fails for an object that has no conditions yet.
         crds = json.loads(self._get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or "{}").get("items", [])
         wanted = {"type": "Established", "status": "True"}
         return bool(crds) and all(

@@ -15,9 +15,9 @@ import time
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-# All parts of a cloud run a little below the work that uses it.
+# The programs of a cloud get a lower priority than their clients.
 NICENESS = 2
-# Below the range that Linux takes the ports of outgoing connections from.
+# Below Linux's range of ephemeral ports.
 PORTS = range(20000, 32000)
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

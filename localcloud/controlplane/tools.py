@@ -64,7 +64,7 @@ def _lock(name):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log_progress(f"waiting: another process is making {name}")
+            log_progress(f"waiting: another process is building {name}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -103,22 +103,22 @@ def python_environment():
 
 
 def _make_environment(directory, requirements):
-    log_progress("making the Python environment from requirements.txt (once; about a minute)")
+    log_progress("creating the Python environment from requirements.txt (once; about a minute)")
     try:
         import ensurepip  # noqa: F401
         import venv
     except ImportError as error:
         raise MissingPrerequisite(
-            f"This Python has no {error.name} module, so it can make no virtual environment.\n"
+            f"This Python lacks the module {error.name}, which virtual environments require.\n"
             "  Debian and Ubuntu: apt-get install python3-venv"
         ) from error
     venv.create(directory, with_pip=True, symlinks=True)
     command = [directory / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run([*command, "--require-hashes", "--requirement", requirements], stdout=sys.stderr)
     if done.returncode:
-        raise MissingPrerequisite("pip could not install localcloud/requirements.txt; its own message is above.\n"
+        raise MissingPrerequisite("pip could not install localcloud/requirements.txt; see its message above.\n"
                       "  It needs a package index: see `pip config list` and PIP_INDEX_URL.")
-    # Scripts name the interpreter by its path, which the rename is about to change; `python -m` does not.
+    # Scripts contain the interpreter's path, which changes when the directory is renamed. `python -m` still works.
     for script in (directory / "bin").iterdir():
         if script.is_file() and not script.is_symlink() and script.read_bytes().startswith(b"#!" + os.fsencode(directory)):
             script.unlink()
@@ -154,7 +154,7 @@ def _installed_control_plane():
     answer = subprocess.run([found["kube-apiserver"], "--version"], capture_output=True, text=True).stdout
     version = re.search(r"v(\d+)\.(\d+)", answer)
     if version is None or tuple(map(int, version.groups())) < MIN_KUBERNETES:
-        log_progress(f"{found['kube-apiserver']} is {answer.strip() or 'of no known version'}: using our own build")
+        log_progress(f"{found['kube-apiserver']} is {answer.strip() or 'of unknown version'}: using our own build")
         return None
     log_progress(f"using {answer.strip()} of {os.path.dirname(found['kube-apiserver'])}")
     return {name: [path] for name, path in found.items()}
@@ -177,7 +177,7 @@ def _build(name, source, directory):
     log_progress(f"building {name} from its published Go modules (once; 6 to 8 min on 2 cores, seconds when Go has built it before)")
     listed = subprocess.run([go, "list", "-deps", package], cwd=source, env=environment, stdout=subprocess.PIPE, text=True)
     if listed.returncode:
-        raise MissingPrerequisite("Go could not fetch the modules; its own message is above. It needs a module proxy: see `go env GOPROXY`.")
+        raise MissingPrerequisite("Go could not fetch the modules; see its message above. It needs a module proxy: see `go env GOPROXY`.")
     flags = "-ldflags=-s -w " + " ".join(_version_flags((source / "go.mod").read_text()))
     command = [go, "build", "-v", "-trimpath", "-buildvcs=false", flags, "-o", str(directory / name), package]
     parent = os.getpid()
@@ -205,13 +205,13 @@ def _fetch_argo(source, directory):
     version = re.search(rf"{ARGO} (v\S+)", (source / "go.mod").read_text())[1]
     pinned = re.search(rf"{ARGO} {re.escape(version)} (h1:\S+)", (source / "go.sum").read_text())[1]
     log_progress(f"fetching the definition of a Workflow from {ARGO} {version} (once; 9 MB)")
-    # Not as a dependency of a module: that would fetch what Argo is made of, too.
+    # A module dependency would also fetch all dependencies of Argo.
     command = [_go(), "mod", "download", "-json", f"{ARGO}@{version}"]
     environment = {**os.environ, "GO111MODULE": "on", "GOWORK": "off"}
     done = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True)
     answer = json.loads(done.stdout or "{}")
     if done.returncode:
-        raise MissingPrerequisite(f"Go could not fetch {ARGO} {version}: {answer.get('Error', 'its own message is above')}.\n"
+        raise MissingPrerequisite(f"Go could not fetch {ARGO} {version}: {answer.get('Error', 'see its message above')}.\n"
                       "  It needs a module proxy: see `go env GOPROXY`.")
     if answer["Sum"] != pinned:
         raise MissingPrerequisite(f"{ARGO} {version} is not what {source / 'go.sum'} pins: {answer['Sum']}")
@@ -247,5 +247,5 @@ def _go():
     answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True).stdout.strip()
     version = re.match(r"go(\d+)\.(\d+)", answer)
     if version is None or tuple(map(int, version.groups())) < MIN_GO:
-        raise MissingPrerequisite(f"{go} is {answer or 'of no known version'}; 1.21 or newer is needed (it fetches the release that go.mod names).\n{remedy}")
+        raise MissingPrerequisite(f"{go} is {answer or 'of unknown version'}; 1.21 or newer is needed (it fetches the release that go.mod names).\n{remedy}")
     return go

@@ -40,7 +40,7 @@ def capacity(instance_type: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, s
     capacity_resources = {"cpu": str(cpus), "memory": f"{memory}Mi", "pods": pods, "ephemeral-storage": "32Gi"}
     allocatable = {"cpu": f"{cpus * 1000 - 80}m", "memory": f"{max(memory - 600, memory // 2)}Mi", "pods": pods, "ephemeral-storage": "28Gi"}
     if windows:
-        # The VPC resource controller gives pods the secondary addresses of the first interface.
+        # The VPC resource controller assigns the secondary addresses of the first interface to pods.
         addresses = {"vpc.amazonaws.com/PrivateIPv4Address": str(instance_type["NetworkInfo"]["Ipv4AddressesPerInterface"] - 1)}
         capacity_resources, allocatable = capacity_resources | addresses, allocatable | addresses
     return capacity_resources, allocatable

@@ -1,4 +1,4 @@
-"""Faults on demand, the event log, the counters and the snapshot."""
+"""Fault injection, the event log, the call counters and the snapshot."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ def test_faults_use_the_error_codes_of_each_service(aws, control, service, call,
 
 
 def test_a_fault_hits_only_matching_calls(aws, control, name):
-    """Which call meets a fault: service, operation, a text in its parameters, the first few passed over, so often."""
+    """Faults match by service, operation, parameters, number of skipped calls and count."""
     control.post(
         "faults", action="error", code="Sorry", message="not now", status=400, operation="CreateRole", match=name, after=1, count=2
     )
@@ -51,14 +51,14 @@ def test_a_fault_hits_only_matching_calls(aws, control, name):
 
 
 def test_a_fault_can_be_limited_to_one_client(aws, control, name):
-    """By the access key or the user agent of the caller."""
+    """Faults match the access key or the user agent of the client."""
     control.post("faults", action="deny", operation="CreateRole", match=name, caller="somebody-else")
     control.post("faults", action="throttle", operation="CreateRole", match=name, caller="Boto3")
     assert client_error(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "Throttling"
 
 
 def test_a_call_with_a_lost_response_is_performed(aws, control, name):
-    """AWS General Reference, "Timeouts, retries, and backoff": a lost answer says nothing about the deed."""
+    """AWS General Reference, "Timeouts, retries, and backoff": the outcome of a call without a response is unknown."""
     control.post("faults", action="lose", operation="CreateRole", match=name)
     with pytest.raises((ConnectionClosedError, HTTPClientError, EndpointConnectionError)):
         aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
@@ -70,7 +70,7 @@ def test_a_call_with_a_lost_response_is_performed(aws, control, name):
 
 
 def test_a_held_call_waits_until_it_is_released(aws, control, name):
-    """Holding the N-th write: performed already, or not yet."""
+    """A call can be held before or after it is performed."""
     for before in (False, True):
         role = f"{name}-{before}"
         control.post("faults", action="hold", operation="CreateRole", match=role, before=before)
@@ -86,7 +86,7 @@ def test_a_held_call_waits_until_it_is_released(aws, control, name):
 
 
 def test_a_delayed_call_succeeds(aws, control, name):
-    """A slow answer is an answer."""
+    """A delayed response is a valid response."""
     control.post("faults", action="delay", seconds=0.3, operation="CreateRole", match=name)
     begun = time.monotonic()
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
@@ -103,7 +103,7 @@ def test_a_stale_read_returns_the_previous_state(aws, control, groups):
 
 
 def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, simulator, groups, data):
-    """The log tells every write with its parameters, every read by name, and every change of an instance's state."""
+    """The log has every write with its parameters, every read by name, and every state change of an instance."""
     seq = control.post("reset-log")["seq"]
     name = groups.make(1)
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data)
@@ -127,7 +127,7 @@ def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, s
 
 
 def test_a_snapshot_is_stable_and_complete(aws, control, groups):
-    """Two snapshots with nothing between them are equal."""
+    """Two snapshots without a change between them are equal."""
     name = groups.make(1)
     first = control.get("snapshot")
     assert first["groups"][name]["Instances"][0]["LifecycleState"] == "InService"

@@ -1,4 +1,4 @@
-"""Every test of mended behavior fails on plain moto: else it tests nothing of ours."""
+"""Every test of patched behavior fails on unpatched moto. Otherwise it would not test the patch."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from localcloud.tests.aws.support import PLAIN_MOTO, REPOSITORY
 
 @pytest.mark.skipif(PLAIN_MOTO, reason="this is the run on plain moto")
 def test_patched_behavior_fails_on_unpatched_moto(tmp_path):
-    """The same tests, once more, against moto as it is published."""
+    """Run the same tests against the published moto."""
     report = tmp_path / "report.xml"
     command = [
         sys.executable,

@@ -30,7 +30,7 @@ def node(kubernetes, unique):
         kubernetes.create("/api/v1/nodes", {
             "metadata": {"name": name, "labels": {"local.instance-manager/kubelet": kubelet, "test": unique}},
             "spec": {"taints": [{"key": "test", "value": unique, "effect": "NoSchedule"}]},
-            # As a kubelet registers: without a Ready condition the node would count as usable.
+            # A kubelet registers with Ready=False. Without the condition, the node would be schedulable.
             "status": {"capacity": sizes, "allocatable": sizes, "conditions": [{"type": "Ready", "status": "False"}]},
         })
         return name

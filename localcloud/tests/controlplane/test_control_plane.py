@@ -66,7 +66,7 @@ def test_a_dead_kubelet_is_detected_and_blocks_pod_deletion(kubernetes, namespac
 
     assert evict(kubernetes, pod).status_code == 201
     pod_place = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
-    # The Deployment has made the next pod, so the eviction has been seen; the old pod stays.
+    # The Deployment has created a replacement, so the eviction was processed. The old pod remains.
     eventually(lambda: len(pods(kubernetes, namespace)) == 3)
     assert kubernetes.get(pod_place)["metadata"]["deletionTimestamp"]
 

@@ -7,7 +7,7 @@ from localcloud.tests.support import REPOSITORY
 
 OWN = "instance-manager"
 EVERY_VERB = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-# (group, resource, namespace, name) and the verbs that are allowed on it; every other verb is denied.
+# (group, resource, namespace, name) and the allowed verbs. Every other verb is denied.
 RIGHTS = [
     (("instancemgr.keikoproj.io", "instancegroups", "tenant", ""), {"get", "list", "watch", "patch"}),
     (("instancemgr.keikoproj.io", "instancegroups/status", "tenant", ""), {"get", "patch"}),
@@ -76,7 +76,7 @@ def test_the_deployment_meets_the_restricted_pod_security_standard(kubernetes, u
     kubernetes.create("/api/v1/namespaces", {"metadata": {"name": unique, "labels": labels}})
     kubernetes.create(f"/api/v1/namespaces/{unique}/serviceaccounts", {"metadata": {"name": OWN}})
     spec = deployment["spec"]["template"]["spec"]
-    # Admission only: nothing is stored, nothing runs.
+    # A dry run checks admission only.
     answer = kubernetes.api("POST", f"/api/v1/namespaces/{unique}/pods?dryRun=All", {"metadata": {"name": "pod"}, "spec": spec})
     kubernetes.api("DELETE", f"/api/v1/namespaces/{unique}")
     assert answer.ok, answer.text

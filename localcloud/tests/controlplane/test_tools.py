@@ -61,7 +61,7 @@ def test_concurrent_starts_build_once(nothing_built, monkeypatch):
         go_on.wait(60)
 
     monkeypatch.setattr(tools, "_build", build)
-    # A second start, which finds the first one building.
+    # The second start waits for the build of the first one.
     starts = [threading.Thread(target=tools._build_cached, args=["kwok"]) for _ in range(2)]
     starts[0].start()
     building.wait(60)

@@ -21,7 +21,7 @@ def processes_of(state):
         try:
             command = place.read_bytes()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has exited
         if os.fsencode(state) in command:
             found.append(command.replace(b"\0", b" ").decode(errors="replace"))
     return found
@@ -43,7 +43,7 @@ def run(*arguments, **environment):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda how: how.name)
 def test_no_process_is_left(private_cloud, how):
     cloud = private_cloud("--no-aws")
-    assert len(processes_of(cloud["state"])) >= 7  # the launcher, its child and five parts
+    assert len(processes_of(cloud["state"])) >= 7  # the launcher, its child and five programs
     cloud.process.send_signal(how)
     cloud.process.wait()
     eventually(lambda: not processes_of(cloud["state"]))
@@ -52,7 +52,7 @@ def test_no_process_is_left(private_cloud, how):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
 @pytest.mark.parametrize("whom", ["launcher", "its child"])
 def test_no_process_of_the_command_is_left(private_cloud, tmp_path, whom, how):
-    # The command leaves an orphan behind that shares no session with it.
+    # The command leaves an orphan in another session.
     script = f"setsid sh -c 'while true; do sleep 0.1; done' {tmp_path}/orphan & exec sleep 1000"
     cloud = private_cloud("--no-aws", "--", "sh", "-c", script)
     eventually(lambda: processes_of(tmp_path / "orphan"))

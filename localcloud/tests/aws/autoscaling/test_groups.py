@@ -1,4 +1,4 @@
-"""Scaling groups: what is refused, what instances pass through, how sizes and pages work."""
+"""Scaling groups: validation, instance lifecycle, sizes and paging."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Launch configurations: closed to new accounts, open to old ones, and left behind in place."""
+"""Launch configurations: creation in old accounts only, validation, and migration to launch templates."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.patched
 
 @pytest.fixture
 def old_account(control):
-    """An account that may still make launch configurations."""
+    """An account that may still create launch configurations."""
     if not PLAIN_MOTO:
         control.post("allow-launch-configurations", allowed=True)
     yield
@@ -19,7 +19,7 @@ def old_account(control):
 
 @pytest.fixture
 def configuration(data):
-    """Parameters of CreateLaunchConfiguration that launch what the template data launches."""
+    """Parameters of CreateLaunchConfiguration that correspond to the template data."""
     return {
         "ImageId": data["ImageId"],
         "InstanceType": data["InstanceType"],
@@ -37,7 +37,7 @@ def from_configuration(groups, name, size=0, **more):
 
 
 def make(aws, groups, name, configuration, size=0, **more):
-    """A group with a launch configuration of its name."""
+    """Create a group with a launch configuration of the same name."""
     aws.autoscaling.create_launch_configuration(LaunchConfigurationName=name, **configuration)
     aws.autoscaling.create_auto_scaling_group(**from_configuration(groups, name, size, **more))
     groups.made.append(name)

@@ -1,4 +1,4 @@
-"""Mixed instances policies: what is refused, what is launched, what counts how much."""
+"""Mixed instances policies: validation, purchase options, instance types and weights."""
 
 from collections import Counter
 
@@ -28,7 +28,7 @@ def parameters(groups, name, *types, size=0, weights=None, more=None, **distribu
 
 
 def make(aws, groups, name, *types, size=0, weights=None, more=None, **distribution):
-    """A group with a policy."""
+    """Create a group with a policy."""
     given = parameters(groups, name, *types, size=size, weights=weights, more=more, **distribution)
     aws.autoscaling.create_auto_scaling_group(**given)
     groups.made.append(name)
@@ -36,14 +36,14 @@ def make(aws, groups, name, *types, size=0, weights=None, more=None, **distribut
 
 
 def running(aws, groups, name):
-    """Purchase option and type of each instance in EC2."""
+    """The purchase option and type of each instance in EC2."""
     ids = [i["InstanceId"] for i in groups.show(name)["Instances"]]
     found = [i for r in aws.ec2.describe_instances(InstanceIds=ids)["Reservations"] for i in r["Instances"]] if ids else []
     return Counter((i.get("InstanceLifecycle", "on-demand"), i["InstanceType"]) for i in found)
 
 
 def options(aws, groups, name):
-    """How many instances of each purchase option there are in EC2."""
+    """The number of instances of each purchase option in EC2."""
     counts = Counter()
     for (option, _), count in running(aws, groups, name).items():
         counts[option] += count

@@ -1,4 +1,4 @@
-"""Scaling groups: processes, hooks, health, activities, refreshes, tags and metrics."""
+"""Scaling groups: processes, lifecycle hooks, health, activities, instance refreshes, tags and metrics."""
 
 import pytest
 
@@ -9,7 +9,7 @@ TEMPLATE_PREFIX = "autoscaling:EC2_INSTANCE_"
 
 
 def hook(transition, result="CONTINUE", heartbeat=30):
-    """A lifecycle hook; its heartbeat is a hundred times shorter in the simulator's short delays."""
+    """A lifecycle hook. With short delays, the simulator divides its heartbeat timeout by 100."""
     return {
         "LifecycleHookName": "wait",
         "LifecycleTransition": TEMPLATE_PREFIX + transition,

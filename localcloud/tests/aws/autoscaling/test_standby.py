@@ -1,4 +1,4 @@
-"""Standby: in the group, but not in service."""
+"""Instances in Standby."""
 
 import pytest
 
@@ -8,13 +8,13 @@ pytestmark = pytest.mark.patched
 
 
 def enter(aws, group, *instances, decrement=False):
-    """Put instances into Standby; the activities that tell it."""
+    """Move instances to Standby. Returns the activities."""
     call = aws.autoscaling.enter_standby
     return call(AutoScalingGroupName=group, InstanceIds=list(instances), ShouldDecrementDesiredCapacity=decrement)["Activities"]
 
 
 def state_of(groups, group, instance):
-    """The lifecycle state of one instance, None when it is gone."""
+    """The lifecycle state of one instance. None if it is terminated."""
     return {i["InstanceId"]: i["LifecycleState"] for i in groups.show(group)["Instances"]}.get(instance)
 
 

@@ -1,4 +1,4 @@
-"""Warm pools: instances that wait beside their group."""
+"""Warm pools."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def pool(aws, group, **more):
 
 
 def rest(aws, group, count, state="Warmed:Stopped"):
-    """Wait until exactly so many instances rest in the pool; their ids."""
+    """Wait until the pool has exactly this number of initialized instances. Returns their ids."""
     wait_until(lambda: [i["LifecycleState"] for i in pool(aws, group)[1]] == [state] * count, f"{count} warmed instances of {group}")
     return [i["InstanceId"] for i in pool(aws, group)[1]]
 
@@ -25,7 +25,7 @@ def ec2_state(aws, instance):
 
 
 def warm(aws, groups, size=1, most=3, **settings):
-    """A group with a warm pool."""
+    """Create a group with a warm pool."""
     group = groups.make(size, MaxSize=most)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group, **settings)
     return group

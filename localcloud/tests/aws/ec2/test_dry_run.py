@@ -1,4 +1,4 @@
-"""Dry runs of EC2: what whoever asks may do; moto says yes to everyone, and performs some calls all the same."""
+"""EC2 dry runs. Unpatched moto allows every action, and performs some calls."""
 
 import json
 
@@ -15,7 +15,7 @@ DATA = {"ImageId": "ami-0123456789abcdef0"}
 
 @pytest.fixture
 def template(aws, name):
-    """Makes launch templates with tags; answers the id."""
+    """Creates launch templates with tags. Returns their ids."""
     made = []
 
     def make(*tags):
@@ -34,7 +34,7 @@ def template(aws, name):
 
 @pytest.fixture
 def role(simulator, aws, name):
-    """A client of EC2 with the credentials of a role that may do what the statements allow."""
+    """Returns an EC2 client with the credentials of a role that these statements allow."""
 
     def assume(*statements):
         arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
@@ -55,7 +55,7 @@ def role(simulator, aws, name):
 
 
 def tried(call, **arguments):
-    """The code that a dry run ends with."""
+    """The error code of a dry run."""
     return client_error(call, DryRun=True, **arguments)[0]
 
 

@@ -1,4 +1,4 @@
-"""Instance types: pages, filters, where they are offered, and launches that do not fit them."""
+"""Instance types: paging, filters, offerings, and launches of unsupported types."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def zones_of(aws, kind):
 
 @pytest.fixture
 def offered(control):
-    """Says where a type is offered, until the end of the test."""
+    """Sets whether a zone offers a type, until the end of the test."""
     withdrawn = []
 
     def say(kind, zone, value):

@@ -1,4 +1,4 @@
-"""What EC2 refuses in a launch template when it is to launch, and reads that plain moto answers well."""
+"""Launch template data: validation at launch, tags and volumes. Also reads that unpatched moto supports."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Launch templates: versions, the default, client tokens, deletion, pages, and what is refused."""
+"""Launch templates: versions, client tokens, deletion, paging and validation."""
 
 import base64
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.patched
 
 
 def versions(aws, name, **more):
-    """Numbers of the versions of a template."""
+    """The version numbers of a template."""
     shown = aws.ec2.describe_launch_template_versions(LaunchTemplateName=name, **more)["LaunchTemplateVersions"]
     return [version["VersionNumber"] for version in shown]
 

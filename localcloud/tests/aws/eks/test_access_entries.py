@@ -1,4 +1,4 @@
-"""Access entries, of which moto knows nothing, and the authentication mode of the cluster."""
+"""Access entries, which moto lacks, and the authentication mode of the cluster."""
 
 import re
 import time
@@ -15,7 +15,7 @@ MODE = "The cluster's authentication mode must be set to one of [API, API_AND_CO
 
 @pytest.fixture
 def api(aws, simulator, control):
-    """The EKS client of a cluster with access entries; the mode is as before after the test, and its entries are gone."""
+    """The EKS client of a cluster with access entries. Entries and mode are reset after the test."""
     if PLAIN_MOTO:
         yield aws.eks
         return
@@ -28,7 +28,7 @@ def api(aws, simulator, control):
 
 @pytest.fixture
 def role(aws, name):
-    """The ARN of a role with a path, of which EKS knows by now."""
+    """The ARN of a role with a path, which has propagated."""
     arn = aws.iam.create_role(RoleName=name, Path="/team/blue/", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
     time.sleep(PROPAGATION)
     return arn

@@ -1,11 +1,11 @@
-"""Which pods run on Fargate, on the real control plane."""
+"""Pods on Fargate, with a real control plane."""
 
 import json
 import time
 
 import pytest
 
-from localcloud.tests.aws.eks.test_fargate_profiles import FARGATE, Profiles
+from localcloud.tests.aws.eks.fargate import FARGATE, Profiles
 from localcloud.tests.aws.nodes.site import Site
 from localcloud.tests.aws.support import NUMBERS, events, wait_until
 
@@ -15,7 +15,7 @@ PAUSE = {"name": "c", "image": "i"}
 
 @pytest.fixture(scope="module")
 def site(start_cloud):
-    """A cloud of this module's own."""
+    """A cloud for this module."""
     return Site(start_cloud())
 
 
@@ -38,7 +38,7 @@ def namespace(site):
 
 @pytest.fixture
 def profiles(site, role):
-    """Makes profiles; all are gone after the test."""
+    """Creates profiles, and deletes them after the test."""
     made = Profiles(site.eks, site.cloud["cluster_name"])
     call = {"clusterName": made.cluster, "podExecutionRoleArn": role, "subnets": site.cloud["subnets"]}
     made.add = lambda name, *selectors: made.make(call, fargateProfileName=name, selectors=list(selectors))
@@ -51,7 +51,7 @@ def profiles(site, role):
 
 @pytest.fixture
 def pod(site, namespace):
-    """Makes a pod, and shows it."""
+    """Creates a pod. Returns a function that reads it."""
 
     def make(name, **labels):
         site.cloud.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [PAUSE]}})
@@ -61,7 +61,7 @@ def pod(site, namespace):
 
 
 def running(show):
-    """Wait until a pod runs; it."""
+    """Wait until a pod runs. Returns the pod."""
     wait_until(lambda: show()["status"].get("phase") == "Running", "the pod to run")
     return show()
 

@@ -1,27 +1,18 @@
-"""Fargate profiles, which moto makes and deletes at once and hardly checks."""
+"""Fargate profiles. moto creates and deletes them immediately, with little validation."""
 
-import json
 import time
 
 import pytest
 
+from localcloud.tests.aws.eks.fargate import FARGATE, Profiles
 from localcloud.tests.aws.support import PLAIN_MOTO, TRUST, client_error, wait_until
 
 pytestmark = pytest.mark.patched
 PROPAGATION = 0.4
-FARGATE = json.dumps({
-    "Version": "2012-10-17",
-    "Statement": [{
-        "Effect": "Allow",
-        "Principal": {"Service": "eks-fargate-pods.amazonaws.com"},
-        "Action": "sts:AssumeRole",
-        "Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:eks:us-west-2:123456789012:fargateprofile/demo/*"}},
-    }],
-})  # fmt: skip
 
 
 def pod_role(aws, name, trust=FARGATE):
-    """A pod execution role of which EKS knows by now."""
+    """Create a pod execution role that has propagated. Returns its ARN."""
     arn = aws.iam.create_role(RoleName=f"{name}-pods", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     time.sleep(PROPAGATION)
     return arn
@@ -29,7 +20,7 @@ def pod_role(aws, name, trust=FARGATE):
 
 @pytest.fixture
 def call(aws, simulator, name):
-    """Parameters of CreateFargateProfile that EKS takes."""
+    """Valid parameters of CreateFargateProfile."""
     return {
         "clusterName": simulator.cluster_name,
         "fargateProfileName": name,
@@ -41,7 +32,7 @@ def call(aws, simulator, name):
 
 @pytest.fixture
 def profiles(aws, simulator, control):
-    """Makes, shows and deletes profiles; all are gone after the test."""
+    """Creates, reads and deletes profiles, and deletes all of them after the test."""
     made = Profiles(aws.eks, simulator.cluster_name)
     yield made
     if not PLAIN_MOTO:
@@ -53,42 +44,6 @@ def profiles(aws, simulator, control):
         if made.status(name):
             made.delete(name)
             wait_until(lambda n=name: made.status(n) is None, f"the profile {name} to be gone")
-
-
-class Profiles:
-    """The profiles of the cluster."""
-
-    def __init__(self, eks, cluster):
-        self.eks, self.cluster = eks, cluster
-
-    def names(self):
-        """The names of all."""
-        return self.eks.list_fargate_profiles(clusterName=self.cluster)["fargateProfileNames"]
-
-    def show(self, name):
-        """A profile as EKS shows it, or None."""
-        try:
-            return self.eks.describe_fargate_profile(clusterName=self.cluster, fargateProfileName=name)["fargateProfile"]
-        except self.eks.exceptions.ResourceNotFoundException:
-            return None
-
-    def status(self, name):
-        """Its status, or None."""
-        return (self.show(name) or {}).get("status")
-
-    def settle(self, name):
-        """Wait until nothing goes on with it."""
-        wait_until(lambda: self.status(name) not in ("CREATING", "DELETING"), f"the profile {name} to settle")
-
-    def make(self, call, **changes):
-        """Make a profile and wait until it is ACTIVE."""
-        self.eks.create_fargate_profile(**call | changes)
-        name = (call | changes)["fargateProfileName"]
-        wait_until(lambda: self.status(name) == "ACTIVE", f"the profile {name} to be ACTIVE")
-
-    def delete(self, name):
-        """Begin to delete a profile."""
-        return self.eks.delete_fargate_profile(clusterName=self.cluster, fargateProfileName=name)["fargateProfile"]
 
 
 def test_profile_creation_and_deletion_take_time(profiles, simulator, call, name):

@@ -1,4 +1,4 @@
-"""Updates of managed node groups: what EKS refuses, one at a time, and how they end."""
+"""Updates of managed node groups: validation, concurrency and results."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.patched
 
 @pytest.fixture(scope="module")
 def managed(simulator, aws):
-    """Node groups that are deleted after the module."""
+    """Creates node groups, and deletes them after the module."""
     made = NodeGroups(aws, vars(simulator))
     yield made
     made.clear()

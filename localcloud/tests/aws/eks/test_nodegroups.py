@@ -1,4 +1,4 @@
-"""Managed node groups: what EKS refuses, the states that they pass through, and what they are made of."""
+"""Managed node groups: validation, status, health and resources."""
 
 import boto3
 import pytest
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.patched
 
 @pytest.fixture(scope="module")
 def managed(simulator, aws):
-    """Node groups that are deleted after the module."""
+    """Creates node groups, and deletes them after the module."""
     made = NodeGroups(aws, vars(simulator))
     yield made
     made.clear()
@@ -20,7 +20,7 @@ def managed(simulator, aws):
 
 @pytest.fixture(scope="module")
 def unchecked(simulator):
-    """A client that leaves it to EKS to check the parameters."""
+    """An EKS client without parameter validation."""
     place = {"endpoint_url": simulator.aws_endpoint, "region_name": simulator.region}
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     return boto3.client("eks", **place, **keys, config=Config(retries={"max_attempts": 0}, parameter_validation=False))

@@ -1,4 +1,4 @@
-"""The nodes of managed node groups on the real control plane: how they join, change, are replaced and go."""
+"""The nodes of managed node groups, with a real control plane: registration, changes, replacement and deletion."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ AUTH = "/api/v1/namespaces/kube-system/configmaps/aws-auth"
 
 @pytest.fixture(scope="module")
 def managed(cloud):
-    """Node groups in the shared cloud; they are deleted after the module."""
+    """Creates node groups in the shared cloud, and deletes them after the module."""
     place = {"endpoint_url": cloud["aws_endpoint"], "region_name": cloud["region"]}
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     aws = SimpleNamespace(**{name: boto3.client(name, **place, **keys) for name in ("eks", "iam", "autoscaling", "ec2")})
@@ -36,7 +36,7 @@ def nodes(cloud, name):
 
 
 def ready(cloud, name, count, **labels):
-    """Wait for exactly so many Ready nodes of a group, with these labels."""
+    """Wait for exactly this number of Ready nodes of a group, with these labels."""
 
     def look():
         found = [node for node in nodes(cloud, name) if labels.items() <= node["metadata"]["labels"].items()]
@@ -53,7 +53,7 @@ def entries(cloud):
 
 
 def run_pods(cloud, unique, node, budget=None, replicas=1):
-    """A Deployment whose pods prefer a node and run on any of its group; the names of their nodes are read by `homes`."""
+    """Create a Deployment in a node group. Returns the nodes of its pods, once all are ready."""
     labels = {"app": unique}
     group = node["metadata"]["labels"]["eks.amazonaws.com/nodegroup"]
     spec = {
@@ -72,14 +72,14 @@ def run_pods(cloud, unique, node, budget=None, replicas=1):
 
 
 def homes(cloud, unique):
-    """The nodes that the ready pods of a Deployment run on."""
+    """The nodes of the ready pods of a Deployment."""
     pods = cloud.get(f"/api/v1/namespaces/default/pods?labelSelector=app={unique}")["items"]
     good = [p for p in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions") or [])]
     return sorted(pod["spec"]["nodeName"] for pod in good if not pod["metadata"].get("deletionTimestamp"))
 
 
 def evictions(cloud, unique):
-    """How the API server answered the evictions of a Deployment's pods."""
+    """The status codes of the evictions of a Deployment's pods."""
     lines = [line for line in cloud.audit() if line["objectRef"].get("subresource") == "eviction"]
     return [line["responseStatus"]["code"] for line in lines if line["objectRef"]["name"].startswith(unique)]
 

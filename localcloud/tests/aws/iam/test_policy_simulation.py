@@ -1,4 +1,4 @@
-"""What IAM says that a role may do; moto cannot tell."""
+"""SimulatePrincipalPolicy, which moto lacks."""
 
 import json
 
@@ -16,7 +16,7 @@ def statement(effect="Allow", action="ec2:CreateTags", resource="*", **condition
 
 @pytest.fixture
 def allowed(aws, name):
-    """Makes a role with an inline policy, and answers the decisions on its actions."""
+    """Evaluates actions with an inline policy of a new role. Returns the evaluation results."""
     arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
 
     def ask(statements, actions, **more):

@@ -1,4 +1,4 @@
-"""Which nodes join by an access entry, on the real control plane of a cluster that has such entries."""
+"""Authorization of nodes by access entries, with a real control plane."""
 
 import time
 
@@ -10,13 +10,13 @@ from localcloud.tests.aws.support import TRUST, wait_until
 
 @pytest.fixture(scope="module")
 def site(start_cloud):
-    """Makes nodes in a cloud of this module's own, whose cluster reads access entries and aws-auth."""
+    """Launches nodes in a cloud for this module, in the mode API_AND_CONFIG_MAP."""
     return Site(start_cloud("--authentication-mode", "API_AND_CONFIG_MAP"))
 
 
 @pytest.fixture
 def only_entries(site):
-    """The cluster reads access entries only, for the time of the test."""
+    """Sets the mode API during the test."""
     site.control.post("cluster", authentication_mode="API")
     yield
     site.control.post("cluster", authentication_mode="API_AND_CONFIG_MAP")
@@ -24,7 +24,7 @@ def only_entries(site):
 
 @pytest.fixture
 def nodes(site):
-    """Launches one instance with a role; its group. The groups are gone after the test."""
+    """Launches one instance with a role. Returns its group. Groups are deleted after the test."""
     made = []
 
     def launch(profile, family="amazonlinux2023"):
@@ -37,7 +37,7 @@ def nodes(site):
 
 
 def give(site, role, kind):
-    """Make an access entry for a role."""
+    """Create an access entry for a role."""
     site.eks.create_access_entry(clusterName=site.cloud["cluster_name"], principalArn=role, type=kind)
 
 

@@ -1,4 +1,4 @@
-"""Which instances become nodes, on the real control plane."""
+"""Registration of nodes, with a real control plane."""
 
 import gzip
 import re
@@ -110,7 +110,7 @@ def test_a_windows_instance_requires_the_kube_proxy_group(site):
 
 
 def test_broken_amis_never_join_stay_not_ready_or_fail_later(site, joined):
-    """What a broken AMI does to a node group; the three kinds that the controller must tell apart."""
+    """The three kinds of broken AMIs that the controller must handle."""
     amis = site.cloud["amis"]
     never, unready, dies = (
         site.launch(site.user_data("amazonlinux2"), joined, amis[key]) for key in ("broken_never_joins", "broken_not_ready", "broken_dies")

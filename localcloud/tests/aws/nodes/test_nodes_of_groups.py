@@ -1,4 +1,4 @@
-"""What scaling groups do to their nodes: Standby, warm pools, launch configurations and mixed types, on the real control plane."""
+"""Nodes of scaling groups with Standby, warm pools, launch configurations and mixed types, with a real control plane."""
 
 import time
 
@@ -14,23 +14,23 @@ if [[ $LIFECYCLE == *"Warmed"* ]]; then exit 0; fi
 
 @pytest.fixture
 def waiting(site):
-    """User data that does not join while its instance is bound for a warm pool."""
+    """User data that does not join while its instance is in a warm pool."""
     return site.user_data("amazonlinux2").replace("#!/bin/bash\n", CHECK)
 
 
 @pytest.fixture
 def ami(site):
-    """An AMI that reads it."""
+    """An AMI for that user data."""
     return site.cloud["amis"]["amazonlinux2"][0]
 
 
 def states(site, instance):
-    """The lifecycle states that an instance has passed through."""
+    """The lifecycle states of an instance, in order."""
     return [line["state"] for line in events(site.cloud["aws_log"], object="instance", id=instance)]
 
 
 def warmed(site, group):
-    """Wait for one instance that rests in the pool; its id."""
+    """Wait for one initialized instance of the pool. Returns its id."""
     found = wait_until(
         lambda: [
             i

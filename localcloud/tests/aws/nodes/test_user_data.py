@@ -1,4 +1,4 @@
-"""What simulated nodes make of user data; pure, without a simulator."""
+"""Parsing of user data. Pure, without a simulator."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def config(spec):
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
 def test_golden_user_data_of_the_controller_is_valid(path):
-    """The controller's golden user data, each read as its family would."""
+    """The controller's golden user data, parsed as its family does."""
     spec = parse(path.read_text(), FAMILIES[path.stem.split("_")[0]])
     assert spec.cluster
     assert spec.labels["node.kubernetes.io/role"]
@@ -144,7 +144,7 @@ def test_windows_arguments_are_parsed_as_powershell_does(arguments, labels, pods
     ],
 )
 def test_invalid_user_data_is_rejected_with_the_reason(family, text, reason):
-    """The documents that localcloud.aws.nodes.user_data names."""
+    """The documentation that localcloud.aws.nodes.user_data refers to."""
     with pytest.raises(InvalidUserData) as caught:
         parse(text, family)
     assert reason in str(caught.value)
