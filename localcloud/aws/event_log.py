@@ -13,19 +13,19 @@ READ_PREFIXES = ("Describe", "Get", "List", "Head")
 
 
 def is_read(operation: str) -> bool:
-    """Whether an operation only reads, judged by its name as IAM's access levels do."""
+    """Whether an operation only reads. Decided by its name, as IAM's access levels are."""
     return operation.startswith(READ_PREFIXES)
 
 
 class EventLog:
     """Writes `aws-events.jsonl` and counts the calls in it.
 
-    Every line has `seq` (rising by one), `time` and `kind`:
+    Every line has `seq` (increases by one), `time` and `kind`:
 
-    - `call`: a write: service, operation, params (no user data), status, error, fault, who
-    - `read`: service, operation, status, error, fault, who
-    - `state`: object (`instance`, `node`, ...), id and what became of it
-    - `reset`: the counters were set to zero
+        - `call`: a write: service, operation, params (without user data), status, error, fault, caller
+        - `read`: service, operation, status, error, fault, caller
+        - `state`: object (`instance`, `node`, ...), id and its new state
+        - `reset`: the counters were set to zero
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class EventLog:
             return self._seq
 
     def call(self, service: str, operation: str, **fields: Any) -> None:
-        """Record a call that was answered, or that will never be."""
+        """Record a call, after its response was sent or dropped."""
         read = is_read(operation)
         if read:
             fields.pop("params", None)
@@ -54,18 +54,18 @@ class EventLog:
         self._write("read" if read else "call", {"service": service, "operation": operation, **fields})
 
     def state(self, kind: str, identifier: str, **fields: Any) -> None:
-        """Record that something in the simulated world changed."""
+        """Record a state change of a simulated resource."""
         self._write("state", {"object": kind, "id": identifier, **fields})
 
     def counts(self) -> dict[str, Any]:
-        """Calls by service and operation since the last reset."""
+        """Number of calls by service and operation since the last reset."""
         with self._lock:
             reads, writes = (dict(sorted(self._counts[kind].items())) for kind in ("reads", "writes"))
         total = {"reads": sum(reads.values()), "writes": sum(writes.values())}
         return {"reads": reads, "writes": writes, "total": total}
 
     def reset(self) -> int:
-        """Set the counters to zero and return the log position from which on new lines count."""
+        """Set the counters to zero. Returns the sequence number of the `reset` line."""
         with self._lock:
             for counter in self._counts.values():
                 counter.clear()

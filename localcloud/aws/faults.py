@@ -1,4 +1,4 @@
-"""Faults on demand: what shall go wrong, how often, for which calls."""
+"""Fault injection: which calls fail, how, and how often."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIONS = ("throttle", "error5xx", "deny", "error", "delay", "lose", "stale", "h
 
 @dataclass
 class Fault:
-    """One fault; see :mod:`localcloud.aws.control` for what each field means."""
+    """One fault. :mod:`localcloud.aws.control` describes its fields."""
 
     id: int
     action: str
@@ -23,7 +23,7 @@ class Fault:
     operation: str = "*"
     kind: str = "any"
     match: str = ""
-    who: str = ""
+    caller: str = ""
     count: int = 1
     after: int = 0
     before: bool = False
@@ -31,43 +31,43 @@ class Fault:
     code: str = ""
     message: str = ""
     status: int = 400
-    frozen: Any = field(default=None, repr=False)
+    stale_state: Any = field(default=None, repr=False)
     hits: int = 0
 
     def applies(self, call: Call) -> bool:
-        """Whether a call is one of those that this fault is meant for."""
+        """Whether the fault matches a call."""
         return (
             self.service in ("*", call.service)
             and self.operation in ("*", call.operation)
             and self.kind in ("any", "read" if is_read(call.operation) else "write")
             and self.match in call.text
-            and self.who in f"{call.access_key} {call.agent}"
+            and self.caller in f"{call.access_key} {call.agent}"
         )
 
 
 class Faults:
-    """The faults that are set, and the calls that are held back by them."""
+    """The active faults, and the calls that they hold back."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldCall] = {}
 
-    def add(self, fields: dict[str, Any], frozen: Any = None) -> Fault:
-        """Set a fault; unknown fields and actions are refused with ValueError."""
+    def add(self, fields: dict[str, Any], stale_state: Any = None) -> Fault:
+        """Add a fault. Raises ValueError for unknown fields and actions."""
         if fields.get("action") not in ACTIONS:
             raise ValueError(f"action: {fields.get('action')!r} is not one of {', '.join(ACTIONS)}")
         unknown = set(fields) - set(Fault.__dataclass_fields__) | {"id", "frozen", "hits"} & set(fields)
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
-        fault = Fault(id=next(self._ids), frozen=frozen, **fields)
+        fault = Fault(id=next(self._ids), stale_state=stale_state, **fields)
         with self._lock:
             self._faults.append(fault)
         return fault
 
-    def take(self, call: Call) -> Fault | None:
-        """The fault that this call meets, if any; it is counted."""
+    def next_fault(self, call: Call) -> Fault | None:
+        """The first active fault that matches this call, if any. Counts as a hit."""
         with self._lock:
             for fault in self._faults:
                 if fault.count == 0 or not fault.applies(call):
@@ -82,19 +82,19 @@ class Faults:
         return None
 
     def clear(self) -> None:
-        """Forget every fault; held calls stay held until they are released."""
+        """Remove every fault. Held calls stay held until they are released."""
         with self._lock:
             self._faults.clear()
 
     def describe(self) -> list[dict[str, Any]]:
-        """The faults for a person or a test to read."""
+        """The faults as JSON values."""
         hidden = {"frozen"}
         with self._lock:
             return [{k: v for k, v in vars(fault).items() if k not in hidden} for fault in self._faults]
 
 
-class Held:
-    """A call whose answer is held back."""
+class HeldCall:
+    """A call whose response is held back."""
 
     def __init__(self, call: dict[str, Any]) -> None:
         self.call = call
@@ -102,10 +102,10 @@ class Held:
         self._released = threading.Event()
 
     def release(self, lose: bool) -> None:
-        """Let the answer go, or drop the connection."""
+        """Send the response, or drop the connection."""
         self.lose = lose
         self._released.set()
 
     def wait(self) -> None:
-        """Block until released."""
+        """Block until the call is released."""
         self._released.wait()

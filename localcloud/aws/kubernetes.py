@@ -1,4 +1,4 @@
-"""The few requests that simulated kubelets make to the API server."""
+"""The Kubernetes API requests of the simulator: nodes, evictions, aws-auth and watches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import yaml
 log = logging.getLogger(__name__)
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-AUTH = "/api/v1/namespaces/kube-system/configmaps"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 
 
-class Kube:
+class KubernetesClient:
     """A client of one API server."""
 
     def __init__(self, access: dict[str, str]) -> None:
@@ -35,8 +35,8 @@ class Kube:
         session.verify = access["ca"]
         return session
 
-    def ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json", **params: Any) -> requests.Response:
-        """One request; an answer of 500 and above, or none, is tried again for a while."""
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json", **params: Any) -> requests.Response:
+        """Send one request. Retries on a connection error and on a status of 429, or 500 and above."""
         for attempt in range(6):
             try:
                 answer = self.session.request(
@@ -52,8 +52,8 @@ class Kube:
             time.sleep(0.2 * 2**attempt)
         return answer
 
-    def once(self, method: str, path: str, body: Any) -> requests.Response | None:
-        """One request that is not tried again, as a budget refuses an eviction; None when there was no answer."""
+    def request_once(self, method: str, path: str, body: Any) -> requests.Response | None:
+        """Send one request without retries. Returns None if there was no response."""
         try:
             headers = {"Content-Type": "application/json"}
             return self.session.request(method, self.url + path, data=json.dumps(body) if body else None, headers=headers, timeout=10)
@@ -62,15 +62,15 @@ class Kube:
             return None
 
     def create_node(self, node: dict[str, Any]) -> requests.Response:
-        """Register a node; one of that name is replaced, as a kubelet that comes back does."""
-        answer = self.ask("POST", "/api/v1/nodes", node)
+        """Register a node. Like a restarted kubelet, this updates an existing node of the same name."""
+        answer = self.request("POST", "/api/v1/nodes", node)
         if answer.status_code == 409:
             answer = self.patch_node(node["metadata"]["name"], {key: node[key] for key in ("metadata", "spec")})
         return answer
 
     def patch_node(self, name: str, patch: dict[str, Any]) -> requests.Response:
-        """Change a node's metadata or spec."""
-        return self.ask("PATCH", f"/api/v1/nodes/{name}", patch, MERGE)
+        """Patch a node's metadata or spec."""
+        return self.request("PATCH", f"/api/v1/nodes/{name}", patch, MERGE)
 
     def set_ready(self, name: str, status: str, reason: str, message: str) -> requests.Response:
         """Set a node's condition Ready."""
@@ -83,73 +83,76 @@ class Kube:
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
-        return self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
+        return self.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
 
     def delete_node(self, name: str) -> None:
-        """Remove a node, and its pods as the pod garbage collector does."""
-        self.ask("DELETE", f"/api/v1/nodes/{name}")
-        pods = self.ask("GET", "/api/v1/pods", fieldSelector=f"spec.nodeName={name}").json().get("items", [])
+        """Delete a node, and its pods as the pod garbage collector does."""
+        self.request("DELETE", f"/api/v1/nodes/{name}")
+        pods = self.request("GET", "/api/v1/pods", fieldSelector=f"spec.nodeName={name}").json().get("items", [])
         for pod in pods:
             meta = pod["metadata"]
-            self.ask("DELETE", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", {"gracePeriodSeconds": 0})
+            self.request("DELETE", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", {"gracePeriodSeconds": 0})
 
-    def add_to_auth(self, entry: dict[str, Any]) -> None:
-        """Add an entry to mapRoles of aws-auth, as EKS does, unless its role has one; what else is in there stays."""
+    def add_aws_auth_entry(self, entry: dict[str, Any]) -> None:
+        """Add an entry to mapRoles of aws-auth, as EKS does, unless the role has one. Other entries are kept."""
         while True:
-            answer = self.ask("GET", f"{AUTH}/aws-auth")
+            answer = self.request("GET", f"{CONFIG_MAPS}/aws-auth")
             config = answer.json() if answer.status_code == 200 else {"metadata": {"name": "aws-auth"}}
             data = config.setdefault("data", {})
             entries = yaml.safe_load(data.get("mapRoles") or "[]") or []
             if any(str(found.get("rolearn", "")).lower() == entry["rolearn"].lower() for found in entries):
                 return
-            data["mapRoles"] = appended(data.get("mapRoles") or "", entry)
-            method, path = ("PUT", f"{AUTH}/aws-auth") if answer.status_code == 200 else ("POST", AUTH)
-            if self.ask(method, path, config).status_code != 409:
+            data["mapRoles"] = append_entry(data.get("mapRoles") or "", entry)
+            method, path = ("PUT", f"{CONFIG_MAPS}/aws-auth") if answer.status_code == 200 else ("POST", CONFIG_MAPS)
+            if self.request(method, path, config).status_code != 409:
                 return
 
-    def remove_from_auth(self, role_arn: str) -> None:
-        """Take the entries of a role out of mapRoles of aws-auth, as EKS does; what else is in there stays."""
+    def remove_aws_auth_entries(self, role_arn: str) -> None:
+        """Remove a role's entries from mapRoles of aws-auth, as EKS does. Other entries are kept."""
         while True:
-            answer = self.ask("GET", f"{AUTH}/aws-auth")
+            answer = self.request("GET", f"{CONFIG_MAPS}/aws-auth")
             config = answer.json() if answer.status_code == 200 else {}
             text = (config.get("data") or {}).get("mapRoles") or ""
-            left = without(text, role_arn)
-            if left == text:
+            remaining = remove_entries(text, role_arn)
+            if remaining == text:
                 return
-            config["data"]["mapRoles"] = left
-            if self.ask("PUT", f"{AUTH}/aws-auth", config).status_code != 409:
+            config["data"]["mapRoles"] = remaining
+            if self.request("PUT", f"{CONFIG_MAPS}/aws-auth", config).status_code != 409:
                 return
 
-    def watch_auth(self, changed: Callable[[str | None], None]) -> None:
-        """Call `changed` with mapRoles of aws-auth, now and at each change, from a thread of its own."""
-        threading.Thread(target=self._watch_auth, args=(changed,), name="aws-auth", daemon=True).start()
+    def watch_aws_auth(self, changed: Callable[[str | None], None]) -> None:
+        """Call `changed` with mapRoles of aws-auth, now and after each change, from a new thread."""
+        threading.Thread(target=self._watch_aws_auth, args=(changed,), name="aws-auth", daemon=True).start()
 
-    def _watch_auth(self, changed: Callable[[str | None], None]) -> None:
+    def _watch_aws_auth(self, changed: Callable[[str | None], None]) -> None:
         def roles(item: dict[str, Any]) -> str:
             return (item.get("data") or {}).get("mapRoles", "")
 
-        self.follow(
-            AUTH,
+        self.list_and_watch(
+            CONFIG_MAPS,
             {"fieldSelector": "metadata.name=aws-auth"},
             lambda items: changed(roles(items[0]) if items else None),
             lambda event, item: changed(None if event == "DELETED" else roles(item)),
         )
 
-    def follow(
+    def list_and_watch(
         self,
         path: str,
         params: dict[str, str],
         listed: Callable[[list[dict[str, Any]]], None],
         changed: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """List, then watch, for ever: what is there goes to `listed`, and each change to `changed`, with ADDED, MODIFIED or DELETED."""
+        """List, then watch, forever.
+
+        `listed` gets all existing objects after each list. `changed` gets each change: ADDED, MODIFIED or DELETED.
+        """
         session = self._session(self.access)
         while True:
             try:
                 found = session.get(self.url + path, params=params, timeout=10).json()
                 listed(found["items"])
-                since = {"watch": "1", "resourceVersion": found["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
-                with session.get(self.url + path, params=params | since, stream=True, timeout=(10, None)) as stream:
+                watch_params = {"watch": "1", "resourceVersion": found["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
+                with session.get(self.url + path, params=params | watch_params, stream=True, timeout=(10, None)) as stream:
                     for line in stream.iter_lines():
                         event = json.loads(line)
                         if event["type"] == "ERROR":
@@ -160,16 +163,16 @@ class Kube:
                 time.sleep(0.5)
 
 
-def appended(text: str, entry: dict[str, Any]) -> str:
-    """A list of entries with one more; what is in it stays as it is written, where it is one entry below the other."""
+def append_entry(text: str, entry: dict[str, Any]) -> str:
+    """Append an entry to a YAML list. A list in block style keeps its formatting."""
     root = yaml.compose(text)
     if isinstance(root, yaml.SequenceNode) and root.value and not root.flow_style and not root.start_mark.column:
         return text.rstrip("\n") + "\n" + yaml.safe_dump([entry])
     return yaml.safe_dump([*(yaml.safe_load(text or "[]") or []), entry])
 
 
-def without(text: str, role_arn: str) -> str:
-    """A list of entries without those of a role; the others stay as they are written."""
+def remove_entries(text: str, role_arn: str) -> str:
+    """Remove the entries of a role from a YAML list. The other entries keep their formatting."""
     root = yaml.compose(text or "[]")
     lines = text.splitlines(keepends=True)
     for node in reversed(root.value if isinstance(root, yaml.SequenceNode) else []):
@@ -182,7 +185,7 @@ def without(text: str, role_arn: str) -> str:
 
 
 def last_line(node: Any) -> int:
-    """The line that the last word of a value stands on."""
+    """The last line of a YAML value."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
         return node.end_mark.line
     last = node.value[-1]

@@ -1,4 +1,4 @@
-"""What a call is, read from the raw HTTP request of any AWS protocol in use."""
+"""Parses the service, operation and parameters of a call from the raw HTTP request, for every AWS protocol in use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from urllib.parse import parse_qsl
 import botocore.session
 
 CREDENTIAL = re.compile(r"Credential=([^/,]+)/\d+/([^/]+)/([^/]+)/")
-SECRET_KEYS = {"userdata", "user-data"}
+USER_DATA_KEYS = {"userdata", "user-data"}
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a client to a service."""
+    """One API call of a client."""
 
     service: str
     operation: str
@@ -27,18 +27,18 @@ class Call:
     agent: str
 
     @property
-    def who(self) -> dict[str, str]:
-        """Who called, as far as that can be told."""
+    def caller(self) -> dict[str, str]:
+        """The access key and the user agent of the client."""
         return {"key": self.access_key, "agent": self.agent}
 
     @functools.cached_property
     def text(self) -> str:
-        """The parameters as text, for faults that match a resource's name."""
+        """The parameters as text, so that a fault can match a resource's name."""
         return json.dumps(self.params, sort_keys=True)
 
 
 def read_call(environ: dict[str, Any], body: bytes) -> Call:
-    """Tell service, operation and parameters of a request."""
+    """Parse the service, operation and parameters of a request."""
     match = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
     key, service = (match[1], match[3]) if match else ("anonymous", "unknown")
     agent = environ.get("HTTP_USER_AGENT", "").partition(" ")[0]
@@ -50,17 +50,17 @@ def read_call(environ: dict[str, Any], body: bytes) -> Call:
         flat = dict(parse_qsl(body.decode() or environ.get("QUERY_STRING", ""), keep_blank_values=True))
         operation = flat.pop("Action", "Unknown")
         flat.pop("Version", None)
-        params = nested(flat)
+        params = parse_query_params(flat)
     else:
         path, method = environ.get("PATH_INFO", "/"), environ.get("REQUEST_METHOD", "GET")
-        # An ARN in a path has slashes of its own, which only the raw path tells from the others.
+        # Slashes of an ARN in a path are escaped in the raw path only.
         operation = rest_operation(service, method, environ.get("RAW_URI", path).split("?")[0])
         params = {"path": path} | (json.loads(body) if body and body[:1] == b"{" else {})
-    return Call(service, operation, redacted(params), key, agent)
+    return Call(service, operation, redact_user_data(params), key, agent)
 
 
-def nested(flat: dict[str, str]) -> Any:
-    """Turn `Tags.member.1.Key=x` into nested dictionaries and lists."""
+def parse_query_params(flat: dict[str, str]) -> Any:
+    """Turn query parameters such as `Tags.member.1.Key=x` into nested dictionaries and lists."""
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         parts = [part for part in key.split(".") if part != "member"]
@@ -69,38 +69,38 @@ def nested(flat: dict[str, str]) -> Any:
             child = node.setdefault(part, {})
             node = child if isinstance(child, dict) else node.setdefault(part + ".", {})
         node[parts[-1]] = value
-    return lists(tree)
+    return numbered_to_lists(tree)
 
 
-def lists(tree: Any) -> Any:
-    """Replace dictionaries whose keys are numbers by lists."""
+def numbered_to_lists(tree: Any) -> Any:
+    """Replace dictionaries whose keys are all numbers by lists."""
     if not isinstance(tree, dict):
         return tree
     if tree and all(key.isdigit() for key in tree):
-        return [lists(tree[key]) for key in sorted(tree, key=int)]
-    return {key: lists(value) for key, value in tree.items()}
+        return [numbered_to_lists(tree[key]) for key in sorted(tree, key=int)]
+    return {key: numbered_to_lists(value) for key, value in tree.items()}
 
 
-def redacted(params: Any) -> Any:
+def redact_user_data(params: Any) -> Any:
     """Replace user data by its size and hash."""
     if isinstance(params, list):
-        return [redacted(item) for item in params]
+        return [redact_user_data(item) for item in params]
     if not isinstance(params, dict):
         return params
     return {
-        key: fingerprint(value) if key.lower() in SECRET_KEYS and isinstance(value, str) else redacted(value)
+        key: fingerprint(value) if key.lower() in USER_DATA_KEYS and isinstance(value, str) else redact_user_data(value)
         for key, value in params.items()
     }
 
 
 def fingerprint(value: str) -> str:
-    """Say which user data it was without telling it."""
+    """The size and the hash of user data, to identify it without showing it."""
     return f"[{len(value)} characters, sha256 {hashlib.sha256(value.encode()).hexdigest()[:16]}]"
 
 
 @functools.cache
 def rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
-    """Method, path pattern and name of each operation of a REST service."""
+    """The HTTP method, path pattern and name of each operation of a REST service."""
     try:
         model = botocore.session.get_session().get_service_model(service)
     except Exception:
@@ -114,7 +114,7 @@ def rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
 
 
 def rest_operation(service: str, method: str, path: str) -> str:
-    """The operation that a path of a REST service stands for."""
+    """The operation of a REST service that handles a path."""
     for candidate, pattern, name in rest_routes(service):
         if candidate == method and pattern.match(path):
             return name

@@ -1,6 +1,6 @@
 """Starts the simulated AWS.
 
-`LOCAL_AWS_UNMENDED=1` starts moto as it is, in the same furnished account: the simulator's tests must fail there.
+`LOCAL_AWS_PLAIN_MOTO=1` starts unpatched moto with the same resources: tests of patched behavior must fail there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="localcloud.aws.server", description="The simulated AWS of the local cloud.")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one (see aws.json)")
     parser.add_argument("--state", required=True, help="directory for aws.json and aws-events.jsonl")
@@ -31,8 +31,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def environment() -> None:
-    """What moto reads from its environment, before it is imported."""
+def set_moto_environment() -> None:
+    """Set the environment variables that moto reads when it is imported."""
     os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
     os.environ.setdefault("MOTO_DISABLE_GLOBAL_CORS", "true")
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "local")
@@ -41,7 +41,7 @@ def environment() -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Furnish the account and answer until killed."""
+    """Create the initial resources and serve requests until the process is killed."""
     import moto.core.responses as responses
     from moto.moto_server.werkzeug_app import (
         DomainDispatcherApplication,
@@ -52,9 +52,9 @@ def serve(options: argparse.Namespace) -> None:
 
     from localcloud.aws.gateway import Gateway
     from localcloud.aws.settings import Settings, parse_delays
-    from localcloud.aws.simulator import World
+    from localcloud.aws.simulator import Simulator
 
-    mended = os.environ.get("LOCAL_AWS_UNMENDED", "") in ("", "0")
+    patched = os.environ.get("LOCAL_AWS_PLAIN_MOTO", "") in ("", "0")
     kube = json.loads(Path(options.kubeconfig_json).read_text()) if options.kubeconfig_json else None
     settings = Settings(
         state_dir=options.state,
@@ -65,26 +65,26 @@ def serve(options: argparse.Namespace) -> None:
         service_cidr=options.service_cidr,
         authentication_mode=options.authentication_mode,
     )
-    world = World(settings, kube, mended)
-    # moto lists a class's methods anew for every call, which takes longer than most calls.
+    simulator = Simulator(settings, kube, patched)
+    # moto lists the methods of a class for every call, which takes longer than most calls. Cache the list.
     responses.method_names_from_class = functools.cache(responses.method_names_from_class)
     moto = DomainDispatcherApplication(create_backend_app)
 
-    class Quiet(MotoRequestHandler):
-        """Writes no line per request: the event log has them."""
+    class QuietRequestHandler(MotoRequestHandler):
+        """A request handler that logs nothing: the event log has every call."""
 
         def log_request(self, *_: Any) -> None:
             pass
 
-    app = Gateway(world, moto) if mended else moto
-    server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=Quiet)
+    app = Gateway(simulator, moto) if patched else moto
+    server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=QuietRequestHandler)
     server.daemon_threads = True
-    write_facts(Path(options.state), world.facts | {"aws_endpoint": f"http://127.0.0.1:{server.server_port}"})
+    write_facts(Path(options.state), simulator.facts | {"aws_endpoint": f"http://127.0.0.1:{server.server_port}"})
     server.serve_forever()
 
 
 def write_facts(state: Path, facts: dict[str, Any]) -> None:
-    """Write aws.json in one step: whoever sees it sees all of it."""
+    """Write aws.json atomically, so that readers never see a part of it."""
     facts["control"] = facts["aws_endpoint"] + "/_local"
     facts["env"] = {
         "AWS_ENDPOINT_URL": facts["aws_endpoint"],
@@ -102,11 +102,11 @@ def write_facts(state: Path, facts: dict[str, Any]) -> None:
 def main() -> None:
     """Entry point."""
     logging.basicConfig(level=logging.WARNING, format="aws: %(levelname)s %(name)s: %(message)s")
-    options = arguments()
+    options = parse_arguments()
     Path(options.state).mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
-    environment()
+    set_moto_environment()
     serve(options)
 
 

@@ -1,4 +1,4 @@
-"""Everything that can be set when the simulator starts."""
+"""The settings of the simulator."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ class Delays:
     """How long the simulated AWS and its nodes take, in seconds."""
 
     pending: float
-    """From launch to the EC2 state `running`."""
+    """Time from launch to the EC2 state `running`."""
     join: float
-    """From `running` to the Node object."""
+    """Time from `running` to the registration of the Node object."""
     ready: float
-    """From the Node object to its condition Ready."""
+    """Time from registration to the Node condition Ready."""
     terminate: float
-    """From `shutting-down` to `terminated`."""
+    """Time from `shutting-down` to `terminated`."""
     propagation: float
-    """How long a new instance profile is invalid to the other services."""
+    """Time until other services accept a new role or instance profile."""
     relaunch: float
-    """How long a group waits after a failed launch before it tries again."""
+    """Time that a group waits after a failed launch before it retries."""
     notice: float
-    """From a kubelet's silence to the node's condition Unknown."""
+    """Time from a kubelet's last heartbeat to the Node condition Unknown."""
     move: float
-    """Into Standby, out of it, and from running to stopped."""
+    """Time to enter or leave Standby, and from running to stopped."""
     access: float
-    """From the change of an access entry to its effect in the cluster."""
+    """Time until a change of an access entry takes effect in the cluster."""
     update: float
-    """How long an update of the cluster takes."""
+    """Time that an update of the cluster takes."""
     nodegroup: float
-    """From a call on a managed node group to what EKS does about it."""
-    patience: float
-    """How long EKS waits for the nodes of a managed node group."""
+    """Time from a call on a managed node group until EKS acts on it."""
+    node_join_timeout: float
+    """Time that EKS waits for the nodes of a managed node group to become ready."""
     drain: float
-    """How long EKS tries to evict the pods of a node."""
+    """Time that EKS tries to evict the pods of a node."""
     cordoned: float
-    """How long EKS leaves a drained node before it terminates it."""
+    """Time between the end of a drain and the termination of the instance."""
     profile: float
-    """How long a Fargate profile is CREATING."""
+    """Time that a Fargate profile is CREATING."""
     profile_gone: float
-    """How long a Fargate profile is DELETING."""
+    """Time that a Fargate profile is DELETING."""
     heartbeat_scale: float
-    """A lifecycle hook's heartbeat timeout is multiplied by this."""
+    """Factor applied to the heartbeat timeouts of lifecycle hooks."""
 
 
 SHORT = Delays(
@@ -59,7 +59,7 @@ SHORT = Delays(
     access=0.5,
     update=1.0,
     nodegroup=0.5,
-    patience=45.0,
+    node_join_timeout=45.0,
     drain=30.0,
     cordoned=0.3,
     profile=1.0,
@@ -78,7 +78,7 @@ REALISTIC = Delays(
     access=5.0,
     update=120.0,
     nodegroup=20.0,
-    patience=900.0,
+    node_join_timeout=900.0,
     drain=900.0,
     cordoned=60.0,
     profile=60.0,
@@ -88,7 +88,7 @@ REALISTIC = Delays(
 
 
 def parse_delays(text: str) -> Delays:
-    """Read `short`, `realistic`, or either followed by changes: `short,join=3,ready=0`."""
+    """Parse `short`, `realistic`, or either followed by changes: `short,join=3,ready=0`."""
     name, *changes = text.split(",")
     try:
         delays = {"short": SHORT, "realistic": REALISTIC}[name]
@@ -105,7 +105,7 @@ def parse_delays(text: str) -> Delays:
 
 @dataclass(frozen=True)
 class Settings:
-    """What one simulator serves."""
+    """The settings of one simulator process."""
 
     state_dir: str
     delays: Delays = SHORT

@@ -1,47 +1,48 @@
-"""The whole simulated account as one value, for tests that compare."""
+"""The state of the whole simulated account as one JSON value, for tests that compare two states."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from localcloud.aws.autoscaling.descriptions import describe_group, describe_hook, describe_member
-from localcloud.aws.request import redacted
+from localcloud.aws.request import redact_user_data
 
 
-def snapshot(world: Any) -> dict[str, Any]:
-    """Groups, templates, managed node groups, roles, instance profiles, access entries and Fargate profiles by name.
+def snapshot(simulator: Any) -> dict[str, Any]:
+    """All groups, templates, managed node groups, roles, instance profiles, access entries and Fargate profiles by
+    name.
 
-    User data appears as its hash.
+    User data is replaced by its hash.
     """
-    with world.lock:
+    with simulator.lock:
         return {
-            "groups": {name: group(world, g) for name, g in sorted(world.engine.groups.items())},
-            "templates": {t.name: template(world, t) for t in sorted(world.templates.by_id.values(), key=lambda t: t.name)},
-            "configurations": {name: redacted(c.given) for name, c in sorted(world.configurations.by_name.items())},
-            "roles": {r.name: role(r) for r in sorted(world.iam.roles.values(), key=lambda r: r.name)},
-            "nodegroups": {name: dict(world.nodegroups.describe(found)) for name, found in sorted(world.nodegroups.all.items())},
-            "profiles": {p.name: profile(p) for p in sorted(world.iam.instance_profiles.values(), key=lambda p: p.name)},
-            "access": {arn: entry.describe() for arn, entry in sorted(world.access.entries.items())},
-            "fargate": {name: made.describe() for name, made in sorted(world.fargate.profiles.items())},
+            "groups": {name: group(simulator, g) for name, g in sorted(simulator.engine.groups.items())},
+            "templates": {t.name: template(simulator, t) for t in sorted(simulator.templates.by_id.values(), key=lambda t: t.name)},
+            "configurations": {name: redact_user_data(c.given) for name, c in sorted(simulator.launch_configurations.by_name.items())},
+            "roles": {r.name: role(r) for r in sorted(simulator.iam.roles.values(), key=lambda r: r.name)},
+            "nodegroups": {name: dict(simulator.nodegroups.describe(found)) for name, found in sorted(simulator.nodegroups.all.items())},
+            "profiles": {p.name: profile(p) for p in sorted(simulator.iam.instance_profiles.values(), key=lambda p: p.name)},
+            "access": {arn: entry.describe() for arn, entry in sorted(simulator.access_entries.entries.items())},
+            "fargate": {name: made.describe() for name, made in sorted(simulator.fargate.profiles.items())},
         }
 
 
-def group(world: Any, item: Any) -> dict[str, Any]:
-    """A group with its hooks and what is in its warm pool."""
-    shown = describe_group(item, world.settings.account)
+def group(simulator: Any, item: Any) -> dict[str, Any]:
+    """A scaling group with its hooks and the instances of its warm pool."""
+    shown = describe_group(item, simulator.settings.account)
     warm = [describe_member(member) for member in item.warm.values()]
     return shown | {"WarmPool": warm, "LifecycleHooks": [describe_hook(item, item.hooks[name]) for name in sorted(item.hooks)]}
 
 
-def template(world: Any, item: Any) -> dict[str, Any]:
+def template(simulator: Any, item: Any) -> dict[str, Any]:
     """A launch template with all its versions."""
-    versions = {str(v.number): {"data": redacted(v.data), "description": v.description} for v in item.versions.values()}
-    tags = dict(sorted(world.ec2.tags.get(item.id, {}).items()))
+    versions = {str(v.number): {"data": redact_user_data(v.data), "description": v.description} for v in item.versions.values()}
+    tags = dict(sorted(simulator.ec2.tags.get(item.id, {}).items()))
     return {"id": item.id, "default": item.default, "latest": item.latest, "versions": versions, "tags": tags}
 
 
 def tags_of(item: Any) -> dict[str, str]:
-    """The tags of a role or profile, which moto keeps in two shapes."""
+    """The tags of a role or instance profile. moto stores these in two shapes."""
     tags = item.tags.values() if isinstance(item.tags, dict) else item.tags
     return {tag["Key"]: tag["Value"] for tag in tags}
 

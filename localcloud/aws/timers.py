@@ -1,4 +1,4 @@
-"""Timers on one thread, which sleeps when there is nothing to do."""
+"""Timers that run on one thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Timers:
-    """Runs functions later, one after the other, each under the given lock."""
+    """Runs functions after a delay, one at a time, each while holding the given lock."""
 
     def __init__(self, name: str, lock: AbstractContextManager | None = None) -> None:
         self._lock = lock or nullcontext()
@@ -25,7 +25,9 @@ class Timers:
         self._thread.start()
 
     def after(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run the function after that many seconds; equal times keep their order."""
+        """Run the function after that many seconds. Functions with equal times run in the order in which they were
+        added.
+        """
         with self._wake:
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._order), function))
             self._wake.notify()

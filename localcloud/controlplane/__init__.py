@@ -1,1 +1,1 @@
-"""Starts and stops the local cloud; see localcloud/up."""
+"""Starts and stops the local cloud. See localcloud/up."""

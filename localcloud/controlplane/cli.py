@@ -13,29 +13,29 @@ import sys
 import time
 
 from localcloud.controlplane import processes, tools
-from localcloud.controlplane.tools import say
+from localcloud.controlplane.tools import log_progress
 
 DESCRIPTION = """\
-Starts a whole cloud on this machine: a real Kubernetes control plane, simulated
-nodes, and AWS's APIs. Everything listens on the loopback address only, on free
-ports, and ends with this command. Several may run side by side.
+Starts a cloud on this machine: a real Kubernetes control plane, simulated nodes and
+a simulated AWS. Everything listens on free ports of the loopback address only, and
+stops with this command. Several clouds can run side by side.
 
 The first start builds the control plane (about 8 minutes on 2 cores) into
-${INSTANCE_MANAGER_CACHE:-~/.cache}/instance-manager; later ones take seconds.
-It needs Linux, Python 3.11 with venv, and Go or KUBEBUILDER_ASSETS; it says so if one is missing.
+${INSTANCE_MANAGER_CACHE:-~/.cache}/instance-manager. Later starts take seconds.
+Prerequisites: Linux, Python 3.11 with venv, and Go or KUBEBUILDER_ASSETS. Missing ones are reported.
 """
 EXAMPLES = """\
 examples:
-  localcloud/up                        until Ctrl-C; prints how to reach it
-  localcloud/up -- kubectl get nodes   for the time of one command, which finds kubectl,
-                                         the tests' python and AWS in its environment
+  localcloud/up                        runs until Ctrl-C; prints the environment for clients
+  localcloud/up -- kubectl get nodes   runs as long as the command, whose environment has
+                                       kubectl, the tests' Python and the AWS endpoint
 """
-MARK = ".local-cloud"
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+MARKER = ".local-cloud"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Stopped(Exception):
-    """A signal asked this process to end."""
+class Interrupted(Exception):
+    """This process received a signal to stop."""
 
     def __init__(self, number):
         super().__init__(signal.Signals(number).name)
@@ -51,14 +51,14 @@ def _arguments(argv):
         usage="%(prog)s [options] [-- COMMAND...]",
     )
     parser.add_argument("--state", metavar="DIR", type=pathlib.Path,
-                        help="where its files go; ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
+                        help="directory for its files; the cloud is ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
     parser.add_argument("--delays", choices=("short", "realistic"), default="short",
-                        help="how long instances take to boot, join and end, and silent nodes to be noticed (default: short)")
+                        help="delays of instance boot, node registration and termination, and of node failure detection (default: short)")
     parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP",
-                        help="how the EKS cluster lets roles in: by aws-auth, by access entries, or by both (default: CONFIG_MAP)")
-    parser.add_argument("--no-aws", action="store_true", help="Kubernetes only")
-    parser.add_argument("--no-crds", action="store_true", help="leave the InstanceGroup CRD to you")
-    parser.add_argument("--prepare", action="store_true", help="build what is needed, print the Python of the tests, then end")
+                        help="authentication mode of the EKS cluster: aws-auth, access entries, or both (default: CONFIG_MAP)")
+    parser.add_argument("--no-aws", action="store_true", help="start Kubernetes only")
+    parser.add_argument("--no-crds", action="store_true", help="do not apply the InstanceGroup CRD")
+    parser.add_argument("--prepare", action="store_true", help="build what is missing, print the path of the tests' Python, then exit")
     command = []
     if "--" in argv:
         at = argv.index("--")
@@ -67,10 +67,10 @@ def _arguments(argv):
 
 
 def main(argv):
-    """Runs localcloud/up; returns the exit code."""
+    """Run localcloud/up. Returns the exit code."""
     arguments, command = _arguments(argv)
-    for number in ENDING:
-        signal.signal(number, _raise_stopped)
+    for number in STOP_SIGNALS:
+        signal.signal(number, _raise_interrupted)
     try:
         python = tools.python_environment()
         if pathlib.Path(sys.prefix) != python.parent.parent:
@@ -79,30 +79,30 @@ def main(argv):
         if arguments.prepare:
             print(python)
             return 0
-        return processes.guarded(lambda: _start(programs, arguments, command), ENDING)
-    except tools.Missing as error:
+        return processes.run_supervised(lambda: _start(programs, arguments, command), STOP_SIGNALS)
+    except tools.MissingPrerequisite as error:
         print(f"localcloud/up: {error}", file=sys.stderr)
         return 1
-    except Stopped as stopped:
-        return stopped.exit_code
+    except Interrupted as interrupted:
+        return interrupted.exit_code
 
 
 def _start(programs, arguments, command):
     try:
         with _state_directory(arguments.state) as state:
             return _run(programs, state, arguments, command)
-    except (tools.Missing, processes.Ended) as error:
+    except (tools.MissingPrerequisite, processes.ProcessExited) as error:
         print(f"localcloud/up: {error}", file=sys.stderr)
         return 1
-    except Stopped as stopped:
-        return stopped.exit_code
+    except Interrupted as interrupted:
+        return interrupted.exit_code
 
 
-def _raise_stopped(number, _frame):
-    # Once: what follows is the orderly end, which a second signal must not tear.
-    for each in ENDING:
+def _raise_interrupted(number, _frame):
+    # A second signal must not interrupt the shutdown.
+    for each in STOP_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-    raise Stopped(number)
+    raise Interrupted(number)
 
 
 # --- the state directory ------------------------------------------------------------------------
@@ -110,11 +110,11 @@ def _raise_stopped(number, _frame):
 
 @contextlib.contextmanager
 def _state_directory(chosen):
-    """An emptied directory that no other local cloud uses while this one does."""
+    """An empty state directory, locked against other local clouds."""
     state, lock = _locked(chosen)
     with lock:
         for path in state.iterdir():
-            if path.name != MARK:
+            if path.name != MARKER:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         try:
             yield state
@@ -128,7 +128,7 @@ def _locked(chosen):
     if chosen is not None:
         lock = _try_lock(chosen.absolute())
         if lock is None:
-            raise tools.Missing(f"another local cloud runs in {chosen}; choose another --state")
+            raise tools.MissingPrerequisite(f"another local cloud runs in {chosen}; choose another --state")
         return chosen.absolute(), lock
     number = 1
     while True:
@@ -140,9 +140,9 @@ def _locked(chosen):
 
 def _try_lock(state):
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(state.iterdir()) and not (state / MARK).exists():
-        raise tools.Missing(f"{state} holds files that are not a local cloud's; choose an empty --state")
-    lock = open(state / MARK, "w")
+    if any(state.iterdir()) and not (state / MARKER).exists():
+        raise tools.MissingPrerequisite(f"{state} contains files that are not a local cloud's; choose an empty --state")
+    lock = open(state / MARKER, "w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -157,24 +157,24 @@ def _try_lock(state):
 def _run(programs, state, arguments, command):
     from localcloud.controlplane.cluster import Cluster
 
-    say(f"starting a local cloud in {state}")
-    children = processes.Children(state / "logs")
+    log_progress(f"starting a local cloud in {state}")
+    children = processes.ChildProcesses(state / "logs")
     try:
         cluster = Cluster(programs, children, state, arguments.delays)
         cluster.start()
         cluster.install_kubectl()
         aws = None if arguments.no_aws else _start_aws(cluster, children, state, arguments)
-        controller = cluster.apply_shipped(not arguments.no_crds)
+        controller = cluster.apply_manifests(not arguments.no_crds)
         cloud = _describe(cluster, controller, state)
         if aws is not None:
-            cloud.update(_aws_part(aws, children, state))
+            cloud.update(_aws_description(aws, children, state))
         _write_json(state / "cloud.json", cloud)
-        say("the local cloud is ready")
+        log_progress("the local cloud is ready")
         return _run_command(command, cloud, state, children) if command else _wait(cloud, children)
     finally:
-        for number in ENDING:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        say("stopping the local cloud")
+        log_progress("stopping the local cloud")
         children.stop()
 
 
@@ -186,7 +186,7 @@ def _write_json(path, content):
 
 
 def _without_aws(environment):
-    """The environment without the user's own AWS settings: nothing here may reach a real account."""
+    """The environment without the user's own AWS settings, so that nothing can reach a real account."""
     return {name: value for name, value in environment.items() if not name.startswith("AWS_")}
 
 
@@ -205,7 +205,7 @@ def _describe(cluster, controller, state):
 
 
 def _start_aws(cluster, children, state, arguments):
-    """Starts the simulated AWS; returns its port."""
+    """Start the simulated AWS. Returns its port."""
     port = processes.free_port()
     kube = {"url": cluster.url, "token": cluster.tokens["aws-simulator"], "ca": str(cluster.ca)}
     _write_json(state / "kube.json", kube)
@@ -216,7 +216,7 @@ def _start_aws(cluster, children, state, arguments):
     return port
 
 
-def _aws_part(port, children, state):
+def _aws_description(port, children, state):
     answer = state / "aws.json"
     children.wait_until(answer.exists, "the simulated AWS")
     endpoint = f"http://127.0.0.1:{port}"
@@ -239,7 +239,7 @@ def _wait(cloud, children):
     print(f"export PATH={pathlib.Path(cloud['kubectl'][0]).parent}:$PATH")
     for name, value in cloud["env"].items():
         print(f"export {name}={value}")
-    print(f"# logs and the audit log: {cloud['state']}; Ctrl-C ends it", flush=True)
+    print(f"# logs and the audit log: {cloud['state']}; Ctrl-C stops the cloud", flush=True)
     while True:
         children.check()
         time.sleep(1)
@@ -258,7 +258,7 @@ def _run_command(command, cloud, state, children):
     try:
         process = subprocess.Popen(command, env=environment, preexec_fn=lambda: processes.die_with_parent(parent))
     except OSError as error:
-        raise processes.Ended(f"{command[0]}: {error.strerror}") from error
+        raise processes.ProcessExited(f"{command[0]}: {error.strerror}") from error
     try:
         while True:
             children.check()
@@ -266,15 +266,15 @@ def _run_command(command, cloud, state, children):
                 code = process.wait(1)
                 return code if code >= 0 else 128 - code
     finally:
-        _end(process)
+        _terminate(process)
 
 
-def _end(process, patience=10):
+def _terminate(process, timeout=10):
     if process.poll() is not None:
         return
     process.terminate()
     try:
-        process.wait(patience)
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

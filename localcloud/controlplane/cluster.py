@@ -1,4 +1,4 @@
-"""The Kubernetes side of the local cloud: etcd, kube-apiserver, controllers, scheduler and simulated kubelets."""
+"""The Kubernetes side of the local cloud: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok."""
 
 import json
 import os
@@ -9,17 +9,17 @@ import subprocess
 import urllib.request
 
 from localcloud.controlplane import processes, tools
-from localcloud.controlplane.tools import say
+from localcloud.controlplane.tools import log_progress
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAMESPACE = "instance-manager"
 SERVICE_ACCOUNT = "instance-manager"
 KUBELET_LABEL = "local.instance-manager/kubelet"
-# How long a lease of a node is (kubelets renew at a quarter of it), and how long a node without one stays Ready, in seconds.
-HEARTBEATS = {"short": (20, 20), "realistic": (40, 50)}
-# Who writes is told apart in the audit log by these names; all of them may do everything.
+# Lease duration of a node (kubelets renew after a quarter of it) and node monitor grace period, in seconds.
+HEARTBEAT_SETTINGS = {"short": (20, 20), "realistic": (40, 50)}
+# The users in the audit log. All of them are cluster administrators.
 USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "kwok", "aws-simulator")
-# What nodes, drains and garbage need, and nothing that only burns CPU.
+# The controllers that nodes, drains and garbage collection need. The others only use CPU.
 CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "daemonset-controller",
@@ -38,14 +38,17 @@ CONTROLLERS = (
 
 
 class Cluster:
-    """A control plane whose files are under `state`; its parts are `children`, started from `programs`; `delays` is a key of HEARTBEATS."""
+    """A control plane with its files under `state`.
+
+    Its processes are `children`, started from `programs`. `delays` is a key of HEARTBEAT_SETTINGS.
+    """
 
     def __init__(self, programs, children, state, delays):
         self._programs = programs
         self._children = children
         self._state = state
         self._pki = state / "pki"
-        self._lease, self._grace = HEARTBEATS[delays]
+        self._lease, self._grace = HEARTBEAT_SETTINGS[delays]
         self.tokens = {user: secrets.token_urlsafe(24) for user in USERS}
         self.url = f"https://127.0.0.1:{processes.free_port()}"
         self.ca = self._pki / "apiserver.crt"
@@ -53,15 +56,15 @@ class Cluster:
         self.kubeconfig = state / "kubeconfig"
 
     def start(self):
-        """Starts every part; returns when the API server is ready and runs pods for namespaces it knows."""
+        """Start every process. Returns when the API server is ready and service accounts exist."""
         self._write_secrets()
         etcd = self._start_etcd()
         self._start_apiserver(etcd)
-        self._children.wait_until(lambda: self._answer("/readyz"), "the API server")
-        say("kube-apiserver is ready")
+        self._children.wait_until(lambda: self._get("/readyz"), "the API server")
+        log_progress("kube-apiserver is ready")
         self._start_clients()
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        self._children.wait_until(lambda: self._answer(account), "the controller manager")
+        self._children.wait_until(lambda: self._get(account), "the controller manager")
 
     def _write_secrets(self):
         from cryptography.hazmat.primitives import serialization
@@ -138,7 +141,9 @@ class Cluster:
         )
 
     def write_kubeconfig(self, user, token=None, path=None):
-        """Writes a kubeconfig (JSON is YAML) for one of `USERS`, or for `user` with a `token`; returns its path."""
+        """Write a kubeconfig (as JSON, which is YAML) for one of `USERS`, or for `user` with a `token`. Returns its
+        path.
+        """
         path = path or self._pki / f"{user.replace(':', '-')}.kubeconfig"
         name = "local-cloud"
         content = {
@@ -153,8 +158,8 @@ class Cluster:
         path.write_text(json.dumps(content, indent=1))
         return path
 
-    def _answer(self, path):
-        """What the API server says at `path`, or None when it does not (yet)."""
+    def _get(self, path):
+        """The response body for `path`, or None if the API server does not respond yet."""
         if not self.ca.exists():
             return None
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.tokens['admin']}"})
@@ -162,39 +167,39 @@ class Cluster:
             context = ssl.create_default_context(cafile=str(self.ca))
             with urllib.request.urlopen(request, timeout=5, context=context) as answer:
                 return answer.read().decode()
-        except OSError:  # every failure of urllib and ssl is one
+        except OSError:  # the base class of all errors of urllib and ssl
             return None
 
     @property
     def kubectl(self):
-        """The start of every kubectl command line for the administrator of this cluster."""
+        """The start of every kubectl command line for the cluster's administrator."""
         program = self._state / "bin" / "kubectl"
         return [str(program), f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self._state / 'kubectl-cache'}"]
 
     def install_kubectl(self):
-        """Puts kubectl and the administrator's kubeconfig where `kubectl` says that they are."""
+        """Install kubectl and the administrator's kubeconfig at the paths in `kubectl`."""
         (self._state / "bin").mkdir()
         (self._state / "bin" / "kubectl").symlink_to(self._programs["kubectl"][0])
         self.write_kubeconfig("admin", path=self.kubeconfig)
 
     def run_kubectl(self, *arguments):
-        """Runs kubectl as the administrator and returns its output; fails with its own message."""
+        """Run kubectl as the administrator. Returns its output, or raises an error with its message."""
         environment = {**os.environ, "KUBERC": "off"}
         done = subprocess.run([*self.kubectl, *map(str, arguments)], capture_output=True, text=True, env=environment)
         if done.returncode:
-            raise processes.Ended(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+            raise processes.ProcessExited(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
         return done.stdout
 
     def _established(self):
-        # `kubectl wait` gives up on an object that has no conditions yet.
-        crds = json.loads(self._answer("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or "{}").get("items", [])
+        # `kubectl wait` fails for an object that has no conditions yet.
+        crds = json.loads(self._get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or "{}").get("items", [])
         wanted = {"type": "Established", "status": "True"}
         return bool(crds) and all(
             any(wanted.items() <= condition.items() for condition in crd["status"].get("conditions") or []) for crd in crds
         )
 
-    def apply_shipped(self, with_crds):
-        """Applies what a cluster admin would: our CRDs and rights. Returns the kubeconfig of the controller's account."""
+    def apply_manifests(self, with_crds):
+        """Apply the CRDs and the RBAC manifest that a cluster admin applies. Returns the controller's kubeconfig."""
         crds = tools.REPOSITORY / "crds"
         if with_crds and any(crds.glob("*.yaml")):
             self.run_kubectl("apply", "--server-side", "-f", crds)

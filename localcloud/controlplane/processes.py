@@ -1,6 +1,6 @@
-"""Child processes that never outlive this one, and ports that no other local cloud takes.
+"""Child processes that end with this one, and ports that no other local cloud uses.
 
-Only the standard library is used here.
+This module uses only the standard library.
 """
 
 import ctypes
@@ -15,16 +15,16 @@ import time
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-# All parts of a cloud run a little below the work that uses it.
+# The programs of a cloud get a lower priority than their clients.
 NICENESS = 2
-# Below the range that Linux takes the ports of outgoing connections from.
+# Below Linux's range of ephemeral ports.
 PORTS = range(20000, 32000)
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def die_with_parent(parent, with_signal=signal.SIGKILL):
-    """Has the kernel signal this process when its parent, process id `parent`, ends in any way. Linux only."""
+    """Let the kernel signal this process when its parent (process id `parent`) ends. Linux only."""
     if _libc is None:
         return
     _libc.prctl(PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
@@ -32,11 +32,11 @@ def die_with_parent(parent, with_signal=signal.SIGKILL):
         os.kill(os.getpid(), with_signal)
 
 
-def guarded(work, signals):
-    """Runs `work` in a child process and returns its exit code; whichever of the two is killed, nothing stays below them.
+def run_supervised(work, signals):
+    """Run `work` in a child process and return its exit code. No descendant survives if either process is killed.
 
-    Both adopt the orphans of their descendants (Linux). When this process is killed, the child gets SIGTERM; when the
-    child is, this process ends what it left. `signals` go on to the child.
+    Both processes adopt orphaned descendants (Linux). If this process is killed, the child gets SIGTERM. If the child
+    is killed, this process kills the remaining descendants. `signals` are forwarded to the child.
     """
     _adopt_orphans()
     parent = os.getpid()
@@ -66,7 +66,7 @@ def _adopt_orphans():
 
 
 def _end_descendants():
-    """Kills what is left below this process, generation by generation."""
+    """Kill the remaining descendants of this process, generation by generation."""
     children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     while children.exists() and (left := children.read_text().split()):
         for pid in map(int, left):
@@ -74,12 +74,12 @@ def _end_descendants():
             os.waitpid(pid, 0)
 
 
-class Ended(Exception):
-    """A part of the cloud ended by itself; the message holds the end of its log."""
+class ProcessExited(Exception):
+    """A process of the cloud exited unexpectedly. The message contains the end of its log."""
 
 
-class Children:
-    """Processes in the order they were started; they are stopped in the reverse order."""
+class ChildProcesses:
+    """Child processes in the order of their start. They are stopped in the reverse order."""
 
     def __init__(self, logs):
         self._logs = pathlib.Path(logs)
@@ -87,7 +87,7 @@ class Children:
         self._running = {}
 
     def start(self, name, command, environment=None):
-        """Starts `command` in a session of its own; what it prints goes to `<logs>/<name>.log`."""
+        """Start `command` in a new session. Its output goes to `<logs>/<name>.log`."""
         parent = os.getpid()
 
         def prepare():
@@ -106,29 +106,29 @@ class Children:
             )
 
     def check(self):
-        """Raises `Ended` when one is no longer running."""
+        """Raise `ProcessExited` if a process is no longer running."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 log = self._logs / f"{name}.log"
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-                raise Ended(f"{name} ended with {process.returncode}; the end of {log}:\n{tail}")
+                raise ProcessExited(f"{name} ended with {process.returncode}; the end of {log}:\n{tail}")
 
     def wait_until(self, ready, what, timeout=120):
-        """Polls `ready()` until it is true; fails when a child ends or after `timeout` seconds."""
+        """Poll `ready()` until it is true. Fails if a process exits, or after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not ready():
             self.check()
             if time.monotonic() > deadline:
-                raise Ended(f"{what} was not ready after {timeout} s; see {self._logs}")
+                raise ProcessExited(f"{what} was not ready after {timeout} s; see {self._logs}")
             time.sleep(0.05)
 
-    def stop(self, patience=5):
-        """Asks each to end, waits `patience` seconds for it, then kills it; returns when all are gone."""
+    def stop(self, timeout=5):
+        """Terminate each process, and kill it after `timeout` seconds. Returns when all have exited."""
         for name in reversed(list(self._running)):
             process = self._running.pop(name)
             process.terminate()
             try:
-                process.wait(patience)
+                process.wait(timeout)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -138,7 +138,7 @@ _held = []
 
 
 def free_port():
-    """A free TCP port of the loopback address, kept from other local clouds until this process ends."""
+    """A free TCP port on the loopback address, reserved against other local clouds until this process ends."""
     while True:
         port = random.choice(PORTS)
         hold = socket.socket(socket.AF_UNIX)

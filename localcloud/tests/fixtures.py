@@ -1,4 +1,4 @@
-"""Local clouds for tests: one that all tests of a run share, and private ones."""
+"""Fixtures that start local clouds: one that all tests of a run share, and private ones."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from localcloud.tests import support
 
 @pytest.fixture(scope="session")
 def start_cloud():
-    """Starts local clouds: `start_cloud("--no-aws")` gives a running `Cloud`. Those still running end with the session."""
+    """Starts local clouds: `start_cloud("--no-aws")` returns a running `Cloud`. All of them stop with the session."""
     started = []
     base = pathlib.Path(tempfile.mkdtemp(prefix="local-clouds-"))
 
@@ -37,14 +37,14 @@ def start_cloud():
 
 @pytest.fixture(scope="session")
 def cloud(start_cloud):
-    """The cloud that all tests share: the one of `localcloud/up -- pytest ...`, else one of this process."""
+    """The shared cloud: that of `localcloud/up -- pytest ...`, otherwise a new one of this process."""
     shared = os.environ.get("LOCAL_CLOUD")
     return support.Cloud(json.loads(pathlib.Path(shared).read_text())) if shared else start_cloud()
 
 
 @pytest.fixture
 def private_cloud(start_cloud):
-    """Starts a cloud of the test's own, given the flags of localcloud/up; it ends with the test."""
+    """Starts a cloud for this test only, with the given flags of localcloud/up. It stops with the test."""
     mine = []
 
     def start(*flags):

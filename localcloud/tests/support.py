@@ -1,4 +1,4 @@
-"""What tests use to start a local cloud, to talk to it and to wait for it."""
+"""Helpers for tests: start a local cloud, send requests to it, and wait for conditions."""
 
 import functools
 import json
@@ -29,7 +29,7 @@ def session():
 
 
 def eventually(check, timeout=60, message=None):
-    """Polls until `check()` gives something true, and returns that; fails with its last answer."""
+    """Poll until `check()` is truthy, and return its result. On timeout, fail with its last result."""
     deadline = time.monotonic() + timeout
     while not (answer := check()):
         if time.monotonic() > deadline:
@@ -39,7 +39,7 @@ def eventually(check, timeout=60, message=None):
 
 
 class Cloud:
-    """A running local cloud: `cloud["aws_endpoint"]` and the like are the entries of its cloud.json."""
+    """A running local cloud. `cloud["aws_endpoint"]` and other keys are the entries of its cloud.json."""
 
     def __init__(self, description, process=None):
         self._description = description
@@ -50,19 +50,19 @@ class Cloud:
 
     @property
     def environment(self):
-        """The environment of a program that works in this cloud as its administrator."""
+        """The environment of a program that runs as the administrator of this cloud."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         return {**own, **self["env"], "KUBECONFIG": self["kubeconfig"]}
 
     def kubectl(self, *arguments, text=None):
-        """Runs kubectl as the administrator; `text` is its input. Returns its output, fails with its message."""
+        """Run kubectl as the administrator, with `text` as its input. Returns its output, or fails with its message."""
         command = [*self["kubectl"], *map(str, arguments)]
         done = subprocess.run(command, input=text, capture_output=True, text=True)
         assert done.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {done.stderr}"
         return done.stdout
 
     def api(self, method, path, body=None, token=None, content_type="application/json"):
-        """One request to the API server, as the administrator unless another `token` is given."""
+        """Send one request to the API server, as the administrator unless another `token` is given."""
         headers = {"Authorization": f"Bearer {token or self['admin_token']}", "Content-Type": content_type}
         data = None if body is None else json.dumps(body)
         return session().request(method, self["apiserver"] + path, headers=headers, data=data, verify=self.certificate_authority, timeout=30)
@@ -73,7 +73,7 @@ class Cloud:
         return json.loads(pathlib.Path(self["kubeconfig"]).read_text())["clusters"][0]["cluster"]["certificate-authority"]
 
     def get(self, path):
-        """The object at `path`, or None when there is none."""
+        """The object at `path`, or None if it does not exist."""
         answer = self.api("GET", path)
         if answer.status_code == 404:
             return None
@@ -81,29 +81,29 @@ class Cloud:
         return answer.json()
 
     def create(self, path, body):
-        """Creates an object in the collection `path` and returns it."""
+        """Create an object in the collection `path` and return it."""
         answer = self.api("POST", path, body)
         assert answer.ok, answer.text
         return answer.json()
 
     def patch(self, path, body):
-        """Merges `body` into the object at `path` and returns it."""
+        """Merge `body` into the object at `path` and return the object."""
         answer = self.api("PATCH", path, body, content_type="application/merge-patch+json")
         assert answer.ok, answer.text
         return answer.json()
 
     @property
     def controller_token(self):
-        """The token of the ServiceAccount that the controller runs under."""
+        """The token of the controller's ServiceAccount."""
         return json.loads(pathlib.Path(self["controller_kubeconfig"]).read_text())["users"][0]["user"]["token"]
 
     def audit(self):
-        """Every write that the API server has answered, in order."""
+        """Every write that the API server has responded to, in order."""
         return [json.loads(line) for line in pathlib.Path(self["audit_log"]).read_text().splitlines()]
 
 
 def start(flags, state, log):
-    """Starts localcloud/up, which ends with this process; does not wait until it is ready."""
+    """Start localcloud/up, which ends with this process. Does not wait until it is ready."""
     parent = os.getpid()
     command = [sys.executable, REPOSITORY / "localcloud" / "up", "--state", state, *flags]
     with open(log, "w") as output:
@@ -118,6 +118,6 @@ def start(flags, state, log):
 
 
 def stop(process):
-    """Ends what `start` started."""
+    """Stop a local cloud that `start` returned."""
     process.terminate()
     process.wait(60)

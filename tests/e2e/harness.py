@@ -85,7 +85,7 @@ class Cloud(support.Cloud):
     @contextlib.contextmanager
     def fault(self, **fields):
         """A fault of the controller's calls, gone at the end (with all other faults: for private clouds)."""
-        self.control("POST", "faults", **{"who": "controller", **fields})
+        self.control("POST", "faults", **{"caller": "controller", **fields})
         try:
             yield
         finally:

@@ -216,7 +216,7 @@ class Loader:
         for data in [v["LaunchTemplateData"] for v in self.versions] or [self.data["launchConfiguration"]]:
             known = self.ec2.describe_images(Filters=[{"Name": "image-id", "Values": [data["ImageId"]]}])["Images"]
             if not known:
-                self.cloud.control("POST", "ami", id=data["ImageId"], behaviour="ok")
+                self.cloud.control("POST", "ami", id=data["ImageId"], behavior="ok")
             if data.get("KeyName"):
                 with ignore_existing():
                     self.ec2.create_key_pair(KeyName=data["KeyName"])

@@ -67,7 +67,7 @@ def events_of_group(events, group):
 
 def is_controller_call(event):
     """Whether a call was the controller's own."""
-    return event["kind"] == "call" and event["who"]["key"] == "controller"
+    return event["kind"] == "call" and event["caller"]["key"] == "controller"
 
 
 def writes(events, group, after=0):

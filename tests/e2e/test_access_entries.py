@@ -230,7 +230,7 @@ class Migration:
         """Starts a controller that is killed in its first write of that kind, whose answer is lost or just came, and another one."""
         self.cloud.control("DELETE", "faults")
         if isinstance(point, AwsPoint):
-            self.cloud.control("POST", "faults", action="hold", operation=point.operation, who="controller", count=1)
+            self.cloud.control("POST", "faults", action="hold", operation=point.operation, caller="controller", count=1)
         else:
             self.held = self.proxy.hold(point.method, point.path)
         self.start(method)

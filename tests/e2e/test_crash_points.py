@@ -27,7 +27,7 @@ class AwsPoint:
         self.operation, self.until = operation, until
 
     def arm(self, stage):
-        stage.cloud.control("POST", "faults", action="hold", operation=self.operation, who="controller", match=stage.tenant.namespace if self.until is None else "", count=1)
+        stage.cloud.control("POST", "faults", action="hold", operation=self.operation, caller="controller", match=stage.tenant.namespace if self.until is None else "", count=1)
 
     def reached(self, stage):
         return bool(stage.cloud.control("GET", "held"))
@@ -92,7 +92,7 @@ class CrashStage:
 
     def deliver(self, point):
         """Lets the answer through, and waits for the next write, which is not performed."""
-        hold = {"action": "hold", "kind": "write", "who": "controller", "before": True}
+        hold = {"action": "hold", "kind": "write", "caller": "controller", "before": True}
         operation = {"operation": point.until} if point.until else {}
         self.cloud.control("POST", "faults", **hold, **operation)
         next_kube = None if point.until else self.proxy.hold(".*", r"^(?!.*(/leases|/events))", before=True)

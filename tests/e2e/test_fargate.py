@@ -334,7 +334,7 @@ def test_crashes_leave_no_duplicates_and_nothing_after_deletion(own_cloud, start
 
     def killed_after(operation, act):
         nonlocal controller
-        cloud.control("POST", "faults", action="hold", operation=operation, who="controller", count=1)
+        cloud.control("POST", "faults", action="hold", operation=operation, caller="controller", count=1)
         group = act()
         eventually(lambda: cloud.control("GET", "held"), WAIT, f"the held {operation}")
         controller.kill()

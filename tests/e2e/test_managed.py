@@ -260,7 +260,7 @@ NO_ELECTION = ("--enable-leader-election=false", "--resync-period", "10s")
 
 def crash(cloud, controller, start, operation, change):
     """Kills the controller when a call was performed and its answer has not come; another one goes on."""
-    cloud.control("POST", "faults", action="hold", operation=operation, who="controller", match="", count=1)
+    cloud.control("POST", "faults", action="hold", operation=operation, caller="controller", match="", count=1)
     change()
     support.eventually(lambda: cloud.control("GET", "held"), ROTATION, f"the call {operation}")
     controller.kill()
@@ -278,7 +278,7 @@ def test_denied_tags_are_reported_and_other_changes_continue(own_cloud, start_co
     asked = lambda: [e["operation"] for e in cloud.aws_events(mark) if logs.is_controller_call(e) and "agResource" in e["operation"]]
     mark = cloud.log_position()
     with cloud.fault(action="deny", service="eks", operation="TagResource", count=-1):
-        cloud.control("POST", "faults", who="controller", action="deny", service="eks", operation="UntagResource", count=-1)
+        cloud.control("POST", "faults", caller="controller", action="deny", service="eks", operation="UntagResource", count=-1)
         group.change(tags=[{"key": "tier", "value": "gold"}])
         message = group.wait_condition("Stalled", reason="MissingPermission")["message"]
         assert "eks:TagResource and eks:UntagResource" in message

@@ -139,7 +139,7 @@ def take_out(group, name):
 
 def catalogue_reads(cloud, after=0):
     """How often the controller has begun to read the catalogue of instance types."""
-    reads = [e for e in cloud.aws_events(after) if e["kind"] == "read" and e["who"]["key"] == "controller"]
+    reads = [e for e in cloud.aws_events(after) if e["kind"] == "read" and e["caller"]["key"] == "controller"]
     return sum(e["operation"] == "DescribeInstanceTypeOfferings" for e in reads)
 
 

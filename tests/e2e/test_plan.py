@@ -39,7 +39,7 @@ def planned(cloud, *arguments):
 
 def written(cloud):
     """Everything that `plan` wrote, to AWS or to Kubernetes: it names no user agent, which kubectl and this do."""
-    to_aws = [event for event in cloud.aws_events() if event["kind"] == "call" and event["who"]["key"] == PLANNER]
+    to_aws = [event for event in cloud.aws_events() if event["kind"] == "call" and event["caller"]["key"] == PLANNER]
     return to_aws + [e for e in cloud.audit() if e["user"]["username"] == "admin" and not e.get("userAgent")]
 
 

@@ -116,7 +116,7 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
     def check(statements):
         document = json.dumps(policy | {"Statement": statements})
         iam.put_role_policy(RoleName="controller", PolicyName="printed", PolicyDocument=document)
-        with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, who=""):
+        with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, caller=""):
             code, found = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER, **keys)
         return code, found["iam"]
 
@@ -137,7 +137,7 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
     missing = only(found, "missing")
     assert len(missing) == 4 and missing[0].startswith("ec2:CreateLaunchTemplateVersion, as a dry run shows of arn:aws:sts::")
     assert "may do 14 of EC2's actions" in only(check(policy["Statement"])[1], "fine")[0]
-    with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, who=""):
+    with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, caller=""):
         _, others = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER)
     assert [c["finding"] for c in others["iam"]] == ["unknown"], "what the administrator may do says nothing of the role"
     (still,) = cloud.boto("ec2").describe_launch_templates()["LaunchTemplates"]

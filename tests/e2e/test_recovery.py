@@ -27,7 +27,7 @@ def tenant_of(cloud, controller):
 def performed_writes(cloud, after, key=None):
     """Calls that were performed and changed something in AWS, by any controller or the one with an access key."""
     found = [e for e in cloud.aws_events(after) if e["kind"] == "call" and 0 < e["status"] < 300 and e["operation"].startswith(WRITES)]
-    return [e["operation"] for e in found if e["who"]["key"] == key or (key is None and e["who"]["key"] != "person")]
+    return [e["operation"] for e in found if e["caller"]["key"] == key or (key is None and e["caller"]["key"] != "person")]
 
 
 def metric(controller, series):

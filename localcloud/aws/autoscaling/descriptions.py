@@ -1,4 +1,4 @@
-"""Groups, members and hooks in the shape of the API's answers."""
+"""Groups, members and hooks in the shape of the API's responses."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import base64
 import binascii
 from typing import Any
 
-from localcloud.aws.errors import Refused, invalid
 from localcloud.aws.autoscaling.model import Group, Hook, Member
-from localcloud.aws.ec2.launch_templates import matches
+from localcloud.aws.ec2.filters import matches
+from localcloud.aws.errors import AwsError, validation_error
 
 GLOBAL_TIMEOUT = 172800
 
 
 def describe_member(member: Member) -> dict[str, Any]:
-    """An instance as DescribeAutoScalingGroups shows it."""
+    """An instance as DescribeAutoScalingGroups returns it."""
     return {
         "InstanceId": member.id,
         "InstanceType": member.instance_type,
@@ -43,7 +43,7 @@ def describe_pool(group: Group) -> dict[str, Any] | None:
 
 
 def describe_group(group: Group, account: str) -> dict[str, Any]:
-    """A group as DescribeAutoScalingGroups shows it."""
+    """A group as DescribeAutoScalingGroups returns it."""
     return {
         "AutoScalingGroupName": group.name,
         "AutoScalingGroupARN": group.arn,
@@ -78,7 +78,7 @@ def describe_group(group: Group, account: str) -> dict[str, Any]:
 
 
 def describe_hook(group: Group, hook: Hook) -> dict[str, Any]:
-    """A hook as DescribeLifecycleHooks shows it."""
+    """A hook as DescribeLifecycleHooks returns it."""
     return {
         "LifecycleHookName": hook.name,
         "AutoScalingGroupName": group.name,
@@ -93,7 +93,7 @@ def describe_hook(group: Group, hook: Hook) -> dict[str, Any]:
 
 
 def tag_matches(tag: dict[str, Any], name: str, values: list[str]) -> bool:
-    """Whether a tag passes one filter of DescribeTags."""
+    """Whether a tag matches one filter of DescribeTags."""
     match name:
         case "auto-scaling-group":
             return matches(tag["ResourceId"], values)
@@ -103,30 +103,30 @@ def tag_matches(tag: dict[str, Any], name: str, values: list[str]) -> bool:
             return matches(tag["Value"], values)
         case "propagate-at-launch":
             return str(tag["PropagateAtLaunch"]).lower() in [value.lower() for value in values]
-    raise invalid(f"Filter type {name} is not correct. Allowed Filter types are: auto-scaling-group key value propagate-at-launch")
+    raise validation_error(f"Filter type {name} is not correct. Allowed Filter types are: auto-scaling-group key value propagate-at-launch")
 
 
 def group_matches(group: Group, name: str, values: list[str]) -> bool:
-    """Whether a group passes one filter of DescribeAutoScalingGroups."""
+    """Whether a group matches one filter of DescribeAutoScalingGroups."""
     if name == "tag-key":
         return any(matches(key, values) for key in group.tags)
     if name == "tag-value":
         return any(matches(tag["Value"], values) for tag in group.tags.values())
     if name.startswith("tag:"):
         return name[4:] in group.tags and matches(group.tags[name[4:]]["Value"], values)
-    raise invalid(f"Invalid filter: {name}")
+    raise validation_error(f"Invalid filter: {name}")
 
 
 def page(items: list[Any], token: str | None, size: int | None, default: int = 50, limit: int = 100) -> tuple[list[Any], str | None]:
-    """Cut one page; more than the limit is a ValidationError, as is a token from nowhere."""
+    """Return one page and the token of the next. Too many records or an invalid token are errors."""
     if size is not None and not 1 <= size <= limit:
-        raise invalid(
+        raise validation_error(
             f"1 validation error detected: Value '{size}' at 'maxRecords' failed to satisfy constraint: "
             f"Member must have value less than or equal to {limit}"
         )
     try:
         start = int(base64.b64decode(token)) if token else 0
     except (ValueError, binascii.Error):
-        raise Refused("InvalidNextToken", "The token is invalid.") from None
+        raise AwsError("InvalidNextToken", "The token is invalid.") from None
     end = start + (size or default)
     return items[start:end], base64.b64encode(str(end).encode()).decode() if end < len(items) else None

@@ -1,34 +1,34 @@
-"""The Auto Scaling actions on launch configurations."""
+"""The Auto Scaling operations on launch configurations."""
 
 from __future__ import annotations
 
 from moto.core.responses import ActionResult, EmptyResult
 
-from localcloud.aws.errors import Refused
-from localcloud.aws.autoscaling.lookup import engine, params_of
 from localcloud.aws.autoscaling.descriptions import page
+from localcloud.aws.autoscaling.lookup import engine, request_params
+from localcloud.aws.errors import AwsError
 
 
-class ConfigurationActions:
-    """Methods for moto's response class; `self` is that class's instance."""
+class LaunchConfigurationOperations:
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def create_launch_configuration(self) -> ActionResult:
-        self.world.configurations.create(self.world, params_of(self))
+        self.simulator.launch_configurations.create(self.simulator, request_params(self))
         return EmptyResult()
 
     def describe_launch_configurations(self) -> ActionResult:
-        params, known = params_of(self), self.world.configurations.by_name
+        params, known = request_params(self), self.simulator.launch_configurations.by_name
         wanted = params.get("LaunchConfigurationNames", [])
         found = [known[name] for name in (dict.fromkeys(wanted) if wanted else sorted(known)) if name in known]
         found, token = page(found, params.get("NextToken"), params.get("MaxRecords"))
         return ActionResult({"LaunchConfigurations": [configuration.describe() for configuration in found], "NextToken": token})
 
     def delete_launch_configuration(self) -> ActionResult:
-        configurations = self.world.configurations
-        name = configurations.get(params_of(self).get("LaunchConfigurationName") or "").name
+        launch_configurations = self.simulator.launch_configurations
+        name = launch_configurations.get(request_params(self).get("LaunchConfigurationName") or "").name
         user = next((group for group in engine(self).groups.values() if group.configuration == name), None)
         if user:
             message = f"Cannot delete launch configuration {name} because it is attached to AutoScalingGroup {user.name}"
-            raise Refused("ResourceInUse", message)
-        del configurations.by_name[name]
+            raise AwsError("ResourceInUse", message)
+        del launch_configurations.by_name[name]
         return EmptyResult()

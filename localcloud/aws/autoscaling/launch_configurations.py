@@ -1,4 +1,4 @@
-"""Launch configurations, the forerunners of launch templates; they never change.
+"""Launch configurations, the immutable predecessors of launch templates.
 
 Follows the Amazon EC2 Auto Scaling API Reference: CreateLaunchConfiguration and data type LaunchConfiguration.
 """
@@ -10,21 +10,21 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from localcloud.aws.autoscaling import instance_launch as launch
-from localcloud.aws.errors import Refused, invalid, too_long
-from localcloud.aws.ec2.spot_options import is_price
+from localcloud.aws.autoscaling import instance_launch
 from localcloud.aws.ec2.launch_templates import check_user_data
+from localcloud.aws.ec2.spot_options import is_price
+from localcloud.aws.errors import AwsError, too_long_error, validation_error
 
-CLOSED = (
+CREATION_NOT_AVAILABLE = (
     "The Launch Configuration creation operation is not available in your account. "
     "Use launch templates to create configuration templates for your Auto Scaling groups."
 )
-KEPT = ("KernelId", "RamdiskId", "AssociatePublicIpAddress", "PlacementTenancy", "MetadataOptions", "SpotPrice", "IamInstanceProfile")
+COPIED_FIELDS = ("KernelId", "RamdiskId", "AssociatePublicIpAddress", "PlacementTenancy", "MetadataOptions", "SpotPrice", "IamInstanceProfile")
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """A launch configuration, with the parameters that made it."""
+class LaunchConfiguration:
+    """A launch configuration, with the parameters of its creation."""
 
     name: str
     arn: str
@@ -32,7 +32,7 @@ class Configuration:
     created: datetime
 
     def launch_data(self) -> dict[str, Any]:
-        """What EC2 is asked for, in the shape of a launch template's data."""
+        """The launch parameters, in the shape of a launch template's data."""
         given = self.given
         same = ("ImageId", "InstanceType", "KeyName", "UserData", "BlockDeviceMappings", "MetadataOptions")
         data = {key: given[key] for key in same if given.get(key)} | {"SecurityGroupIds": given.get("SecurityGroups", [])}
@@ -46,7 +46,7 @@ class Configuration:
         return data
 
     def describe(self) -> dict[str, Any]:
-        """As DescribeLaunchConfigurations shows it."""
+        """The launch configuration as DescribeLaunchConfigurations returns it."""
         given = self.given
         return {
             "LaunchConfigurationName": self.name,
@@ -61,52 +61,52 @@ class Configuration:
             "InstanceMonitoring": given.get("InstanceMonitoring", {"Enabled": True}),
             "EbsOptimized": bool(given.get("EbsOptimized", False)),
             "CreatedTime": self.created,
-            **{key: given[key] for key in KEPT if given.get(key) is not None},
+            **{key: given[key] for key in COPIED_FIELDS if given.get(key) is not None},
         }
 
 
-class Configurations:
-    """All launch configurations of the region, and whether the account may still make any."""
+class LaunchConfigurations:
+    """All launch configurations of the region, and whether the account may create new ones."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Configuration] = {}
-        self.open = False
+        self.by_name: dict[str, LaunchConfiguration] = {}
+        self.creation_allowed = False
 
-    def get(self, name: str) -> Configuration:
-        """The one of that name, or Auto Scaling's error for its absence."""
+    def get(self, name: str) -> LaunchConfiguration:
+        """The launch configuration of that name. Raises Auto Scaling's error if it does not exist."""
         if name not in self.by_name:
-            raise invalid(f"Launch configuration name not found - A launch configuration with the name: {name} does not exist")
+            raise validation_error(f"Launch configuration name not found - A launch configuration with the name: {name} does not exist")
         return self.by_name[name]
 
-    def create(self, world: Any, params: dict[str, Any]) -> None:
-        """Make one, unless the account is too young for that."""
-        if not self.open:
-            raise Refused("UnsupportedOperation", CLOSED)
+    def create(self, simulator: Any, params: dict[str, Any]) -> None:
+        """Create a launch configuration, if the account may do so."""
+        if not self.creation_allowed:
+            raise AwsError("UnsupportedOperation", CREATION_NOT_AVAILABLE)
         name = params.get("LaunchConfigurationName") or ""
         if not 1 <= len(name) <= 255:
-            raise too_long(name, "launchConfigurationName", 255)
+            raise too_long_error(name, "launchConfigurationName", 255)
         if name in self.by_name:
             message = f"Launch Configuration by this name already exists - A launch configuration already exists with the name {name}"
-            raise Refused("AlreadyExists", message)
-        check(world, params)
-        where = f"arn:aws:autoscaling:{world.settings.region}:{world.settings.account}:launchConfiguration"
-        self.by_name[name] = Configuration(name, f"{where}:{uuid4()}:launchConfigurationName/{name}", params, datetime.now(UTC))
+            raise AwsError("AlreadyExists", message)
+        validate(simulator, params)
+        where = f"arn:aws:autoscaling:{simulator.settings.region}:{simulator.settings.account}:launchConfiguration"
+        self.by_name[name] = LaunchConfiguration(name, f"{where}:{uuid4()}:launchConfigurationName/{name}", params, datetime.now(UTC))
 
 
-def check(world: Any, params: dict[str, Any]) -> None:
-    """Refuse what Auto Scaling would refuse in a new launch configuration."""
+def validate(simulator: Any, params: dict[str, Any]) -> None:
+    """Reject parameters that Auto Scaling rejects."""
     if params.get("InstanceId"):
-        raise Refused("NotSimulated", "InstanceId of a launch configuration is not simulated")
+        raise AwsError("NotSimulated", "InstanceId of a launch configuration is not simulated")
     if not params.get("ImageId") or not params.get("InstanceType"):
-        raise invalid("Valid requests must contain either the InstanceID parameter or both the ImageId and InstanceType parameters.")
-    if params["ImageId"] not in world.ec2.amis:
-        raise invalid(f"AMI {params['ImageId']} is invalid: The image id '[{params['ImageId']}]' does not exist")
+        raise validation_error("Valid requests must contain either the InstanceID parameter or both the ImageId and InstanceType parameters.")
+    if params["ImageId"] not in simulator.ec2.amis:
+        raise validation_error(f"AMI {params['ImageId']} is invalid: The image id '[{params['ImageId']}]' does not exist")
     if params.get("SpotPrice") and not is_price(params["SpotPrice"]):
-        raise invalid(f"Invalid spot price: {params['SpotPrice']}")
+        raise validation_error(f"Invalid spot price: {params['SpotPrice']}")
     check_user_data(params.get("UserData"))
     for mapping in params.get("BlockDeviceMappings", []):
         if mapping.get("Ebs", {}).get("VolumeType") == "io2":
-            raise invalid("Invalid volume type: io2")
-    reason = launch.key_problem(world, params)
+            raise validation_error("Invalid volume type: io2")
+    reason = instance_launch.key_problem(simulator, params)
     if reason:
-        raise invalid(reason)
+        raise validation_error(reason)

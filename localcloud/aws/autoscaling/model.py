@@ -1,4 +1,4 @@
-"""What a scaling group is made of; no behaviour beyond questions about itself."""
+"""The data of scaling groups. The classes have no behavior beyond queries about their own data."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ METRICS = tuple(
 )
 LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
-GONE_OR_GOING = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated")
+TERMINATING_STATES = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated")
 STANDBY = ("EnteringStandby", "Standby")
 
 
 def now() -> datetime:
-    """The present, in UTC."""
+    """The current time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -52,17 +52,17 @@ class Hook:
 
 
 @dataclass
-class Waiting:
-    """An instance waits for one lifecycle hook."""
+class LifecycleAction:
+    """A lifecycle hook for which an instance waits."""
 
     hook: Hook
     token: str
-    beats: int = 0
+    heartbeats: int = 0
 
 
 @dataclass
 class Member:
-    """An instance of a group; `template` is empty when it was launched from a launch configuration."""
+    """An instance of a group. `template` is empty if it was launched from a launch configuration."""
 
     id: str
     zone: str
@@ -73,8 +73,8 @@ class Member:
     state: str = "Pending"
     health: str = "Healthy"
     protected: bool = False
-    waiting: Waiting | None = None
-    hooks_left: list[Hook] = field(default_factory=list)
+    lifecycle_action: LifecycleAction | None = None
+    pending_hooks: list[Hook] = field(default_factory=list)
     activity: dict[str, Any] | None = None
     configuration: str | None = None
     spot: bool = False
@@ -83,22 +83,22 @@ class Member:
 
     @property
     def phase(self) -> str:
-        """Its state, whether it is in the group or in the warm pool."""
+        """Its lifecycle state without the prefix of warm pools."""
         return self.state.removeprefix("Warmed:")
 
     def enter(self, phase: str) -> None:
-        """Pass into a state, of the warm pool if it is there."""
+        """Set the lifecycle state, with the prefix of warm pools if it is in one."""
         self.state = f"Warmed:{phase}" if self.warm else phase
 
     @property
     def counts(self) -> bool:
         """Whether it counts towards the desired capacity."""
-        return self.state not in GONE_OR_GOING + STANDBY
+        return self.state not in TERMINATING_STATES + STANDBY
 
 
 @dataclass
 class Refresh:
-    """An instance refresh, of which only the existence is simulated."""
+    """An instance refresh. Only its status is simulated."""
 
     id: str
     status: str
@@ -120,9 +120,9 @@ class WarmPool:
 
 @dataclass
 class Group:
-    """A scaling group; sizes and names as the API calls them, in Python's spelling.
+    """A scaling group. Fields correspond to those of the API.
 
-    It launches from one of `template`, `policy` and `configuration`; the others are empty.
+    It launches from one of `template`, `policy` and `configuration`. The others are empty.
     """
 
     name: str
@@ -153,11 +153,11 @@ class Group:
     activities: list[dict[str, Any]] = field(default_factory=list)
     refreshes: list[Refresh] = field(default_factory=list)
     deleting: bool = False
-    relaunch_due: bool = False
-    surplus: str | None = None
+    launch_backoff: bool = False
+    rebalance_instance: str | None = None
 
     @property
-    def pin(self) -> dict[str, str]:
+    def template_specification(self) -> dict[str, str]:
         """The specification of its launch template, by id."""
         specification = self.policy["LaunchTemplate"]["LaunchTemplateSpecification"] if self.policy else self.template
         return {key: value for key, value in specification.items() if key != "LaunchTemplateName"}
@@ -172,17 +172,17 @@ class Group:
         """The instances distribution of its mixed instances policy."""
         return self.policy["InstancesDistribution"] if self.policy else {}
 
-    def counted(self) -> list[Member]:
+    def counted_members(self) -> list[Member]:
         """The members that count towards the desired capacity, oldest first."""
         return [member for member in self.members.values() if member.counts]
 
-    def everyone(self) -> list[Member]:
+    def all_instances(self) -> list[Member]:
         """The members and the instances of the warm pool."""
         return [*self.members.values(), *self.warm.values()]
 
     def per_zone(self, warm: bool = False) -> Counter[str]:
-        """How many members count in each zone, or how many instances the warm pool has there."""
-        counts = Counter(m.zone for m in (self.warm.values() if warm else self.counted()) if m.phase not in GONE_OR_GOING)
+        """The number of counted members in each zone, or of warm pool instances."""
+        counts = Counter(m.zone for m in (self.warm.values() if warm else self.counted_members()) if m.phase not in TERMINATING_STATES)
         return Counter({zone: counts[zone] for zone in sorted({*self.zones, *counts})})
 
     def hooks_for(self, transition: str) -> list[Hook]:

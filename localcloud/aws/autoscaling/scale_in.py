@@ -1,37 +1,37 @@
-"""Whom a scale-in terminates.
+"""Selects the instances that a scale-in terminates.
 
 Follows the Amazon EC2 Auto Scaling User Guide, "Control which Auto Scaling instances terminate during scale in".
 """
 
 from __future__ import annotations
 
-from localcloud.aws.autoscaling.model import Group, Member
-from localcloud.aws.autoscaling.allocation import capacity, leaves_first, weight_of
+from localcloud.aws.autoscaling.allocation import capacity, scale_in_spot_first, weight_of
 from localcloud.aws.autoscaling.launch_source import Source
+from localcloud.aws.autoscaling.model import Group, Member
 
 
-def victims(group: Group, source: Source | None) -> list[Member]:
-    """Members to terminate, so that the desired capacity is still there; the source is what the group launches now."""
-    chosen: list[Member] = []
+def instances_to_terminate(group: Group, source: Source | None) -> list[Member]:
+    """The members to terminate. The desired capacity remains. `source` is the group's current launch source."""
+    selected: list[Member] = []
     while True:
-        rest = [m for m in group.counted() if m not in chosen]
-        spare = capacity(group, rest) - group.desired
-        left = [m for m in rest if not m.protected and weight_of(group, m) <= spare]
-        if not left:
-            return chosen
-        option = leaves_first(group, rest)
-        left = [m for m in left if m.spot is option] or left
+        rest = [m for m in group.counted_members() if m not in selected]
+        excess = capacity(group, rest) - group.desired
+        candidates = [m for m in rest if not m.protected and weight_of(group, m) <= excess]
+        if not candidates:
+            return selected
+        option = scale_in_spot_first(group, rest)
+        candidates = [m for m in candidates if m.spot is option] or candidates
         zones = group.per_zone()
-        for member in chosen:
+        for member in selected:
             zones[member.zone] -= 1
-        fullest = max(zones[m.zone] for m in left)
-        chosen.append(worst(group, source, [m for m in left if zones[m.zone] == fullest]))
+        fullest = max(zones[m.zone] for m in candidates)
+        selected.append(first_by_termination_policy(group, source, [m for m in candidates if zones[m.zone] == fullest]))
 
 
-def worst(group: Group, source: Source | None, left: list[Member]) -> Member:
-    """The first to go by the group's termination policy."""
+def first_by_termination_policy(group: Group, source: Source | None, candidates: list[Member]) -> Member:
+    """The member that the group's termination policy selects first."""
     policy = group.termination_policies[0]
     if policy == "NewestInstance":
-        return max(left, key=lambda m: m.launched)
-    old = [m for m in left if source is None or (m.template, m.configuration) != (source.template, source.configuration)]
-    return min(old if policy == "Default" and old else left, key=lambda m: m.launched)
+        return max(candidates, key=lambda m: m.launched)
+    old = [m for m in candidates if source is None or (m.template, m.configuration) != (source.template, source.configuration)]
+    return min(old if policy == "Default" and old else candidates, key=lambda m: m.launched)

@@ -1,4 +1,4 @@
-"""The Auto Scaling actions on Standby."""
+"""The Auto Scaling operations on Standby."""
 
 from __future__ import annotations
 
@@ -6,60 +6,60 @@ from typing import Any
 
 from moto.core.responses import ActionResult
 
-from localcloud.aws.errors import invalid
-from localcloud.aws.autoscaling.lookup import engine, group_of, members_of, params_of
+from localcloud.aws.autoscaling.lookup import engine, get_group, get_members, request_params
 from localcloud.aws.autoscaling.model import Group, Member
+from localcloud.aws.errors import validation_error
 
-MOST = 20
-"""So many instances may be named in one call."""
+MAX_INSTANCES = 20
+"""Maximum number of instances in one call."""
 
 
-class StandbyActions:
-    """Methods for moto's response class; `self` is that class's instance."""
+class StandbyOperations:
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def enter_standby(self) -> ActionResult:
-        params = params_of(self)
-        group, members = named(self, params, "InService")
+        params = request_params(self)
+        group, members = get_members_in_state(self, params, "InService")
         before, why = group.desired, "was moved to standby in response to a user request"
         if params.get("ShouldDecrementDesiredCapacity"):
             if group.desired - len(members) < group.min_size:
-                raise invalid(sizes(group, f"To place into standby {count(members)}"))
+                raise validation_error(size_conflict(group, f"To place into standby {instance_count(members)}"))
             group.desired -= len(members)
             why += f", shrinking the capacity from {before} to {group.desired}"
         activities = [engine(self).enter_standby(group, member, f"instance {member.id} {why}.") for member in members]
         return ActionResult({"Activities": activities})
 
     def exit_standby(self) -> ActionResult:
-        group, members = named(self, params_of(self), "Standby")
+        group, members = get_members_in_state(self, request_params(self), "Standby")
         if "Launch" in group.suspended:
-            raise invalid(f"The process Launch of AutoScalingGroup {group.name} is suspended. Resume it to return instances to service.")
+            raise validation_error(f"The process Launch of AutoScalingGroup {group.name} is suspended. Resume it to return instances to service.")
         before = group.desired
         if before + len(members) > group.max_size:
-            raise invalid(sizes(group, f"To place into service {count(members)}"))
+            raise validation_error(size_conflict(group, f"To place into service {instance_count(members)}"))
         group.desired += len(members)
         why = f"was moved out of standby in response to a user request, increasing the capacity from {before} to {group.desired}"
         activities = [engine(self).exit_standby(group, member, f"instance {member.id} {why}.") for member in members]
         return ActionResult({"Activities": activities})
 
 
-def named(response: Any, params: dict[str, Any], state: str) -> tuple[Group, list[Member]]:
-    """The group and the instances that the call names, all of them in that state."""
-    group = group_of(response, params.get("AutoScalingGroupName"))
-    members = members_of(group, params.get("InstanceIds", []))
-    if not 1 <= len(members) <= MOST:
-        raise invalid(f"The number of instances must be between 1 and {MOST}.")
+def get_members_in_state(response: Any, params: dict[str, Any], state: str) -> tuple[Group, list[Member]]:
+    """The group and the instances of the call, all of which must be in that state."""
+    group = get_group(response, params.get("AutoScalingGroupName"))
+    members = get_members(group, params.get("InstanceIds", []))
+    if not 1 <= len(members) <= MAX_INSTANCES:
+        raise validation_error(f"The number of instances must be between 1 and {MAX_INSTANCES}.")
     for member in members:
         if member.state != state:
-            raise invalid(f"The instance {member.id} is not in {state}.")
+            raise validation_error(f"The instance {member.id} is not in {state}.")
     return group, members
 
 
-def sizes(group: Group, wish: str) -> str:
-    """Why the group's sizes do not allow the move."""
+def size_conflict(group: Group, action: str) -> str:
+    """The error message if the group's sizes do not allow the move."""
     now = f"min-size={group.min_size}, max-size={group.max_size}, and desired-size={group.desired}"
-    return f"AutoScalingGroup {group.name} has {now}. {wish}, please update the AutoScalingGroup sizes appropriately."
+    return f"AutoScalingGroup {group.name} has {now}. {action}, please update the AutoScalingGroup sizes appropriately."
 
 
-def count(members: list[Member]) -> str:
-    """So many instances, in words."""
+def instance_count(members: list[Member]) -> str:
+    """The number of instances as text."""
     return f"{len(members)} instance{'s' if len(members) > 1 else ''}"

@@ -1,8 +1,9 @@
-"""EC2's dry runs: whether whoever asks may do something, without doing it.
+"""EC2 dry runs: whether the caller has the permissions for a call, without performing it.
 
-Follows the Amazon EC2 API Reference, "Common query parameters", DryRun, and the Amazon EC2 User Guide, "Grant permission to
-tag Amazon EC2 resources during creation". A caller with the credentials of an assumed role may do what that role's policies
-allow; everyone else may do all. Calls that are no dry runs are not judged.
+Follows the Amazon EC2 API Reference, "Common query parameters", DryRun, and the Amazon EC2 User Guide, "Grant
+permission to tag Amazon EC2 resources during creation". A caller with the credentials of an assumed role has the
+permissions of that role's policies. Every other caller has all permissions. Calls that are not dry runs are not
+checked.
 """
 
 from __future__ import annotations
@@ -17,63 +18,64 @@ from moto.ec2.responses.security_groups import SecurityGroups
 from moto.iam.models import iam_backends
 from moto.sts.models import sts_backends
 
-from localcloud.aws.ec2.operations import plain, tags_of
-from localcloud.aws.iam.policy_simulation import judge, role, statements_of
+from localcloud.aws.ec2.operations import tags_of
+from localcloud.aws.iam.policy_simulation import evaluate, find_role, policy_statements
+from localcloud.aws.parameters import to_plain
 from localcloud.aws.request import CREDENTIAL
 from localcloud.aws.settings import ACCOUNT
 
-UNASKED = {
+WITHOUT_DRY_RUN = {
     InstanceResponse: ("describe_instance_types", "describe_instance_type_offerings"),
     SecurityGroups: ("describe_security_groups",),
 }
-"""Actions that moto performs even in a dry run."""
+"""Operations that moto performs even in a dry run."""
 
 
 class Unauthorized(DryRunClientError):
-    """The caller lacks a right."""
+    """The error for a caller without the permission."""
 
     code = "UnauthorizedOperation"
     message = "You are not authorized to perform this operation."
 
 
-def mend(_world: Any) -> None:
-    """Judge dry runs, also of actions that moto performs all the same."""
+def install(_simulator: Any) -> None:
+    """Check permissions in dry runs, also for operations whose dry runs moto ignores."""
 
     def error_on_dryrun(self: Any) -> None:
         if not self._get_param("DryRun", False):
             return
-        for action, resource, context in asked(self):
-            statements = statements_of_caller(self)
-            if statements is not None and judge(statements, f"ec2:{action}", resource, context).decision != "allowed":
+        for action, resource, context in required_permissions(self):
+            statements = caller_statements(self)
+            if statements is not None and evaluate(statements, f"ec2:{action}", resource, context).decision != "allowed":
                 raise Unauthorized
         raise DryRunClientError
 
     EC2BaseResponse.error_on_dryrun = error_on_dryrun
-    for responses, names in UNASKED.items():
+    for responses, names in WITHOUT_DRY_RUN.items():
         for name in names:
-            setattr(responses, name, judged_first(getattr(responses, name)))
+            setattr(responses, name, check_dry_run_first(getattr(responses, name)))
 
 
-def judged_first(action: Any) -> Any:
-    """The action, once it is no dry run."""
+def check_dry_run_first(action: Any) -> Any:
+    """Wrap an operation so that a dry run ends before it is performed."""
 
-    def judged(self: Any) -> Any:
+    def checked(self: Any) -> Any:
         self.error_on_dryrun()
         return action(self)
 
-    return judged
+    return checked
 
 
-def statements_of_caller(response: Any) -> list[dict[str, Any]] | None:
-    """What the policies of the caller's role say; None for a caller without a role."""
+def caller_statements(response: Any) -> list[dict[str, Any]] | None:
+    """The policy statements of the caller's role. None for a caller without a role."""
     key = CREDENTIAL.search(response.headers.get("Authorization", ""))
     assumed = sts_backends[ACCOUNT]["global"].get_assumed_role_from_access_key(key[1] if key else "")
-    return None if assumed is None else list(statements_of(role(iam_backends[ACCOUNT]["aws"], assumed.role_arn)))
+    return None if assumed is None else list(policy_statements(find_role(iam_backends[ACCOUNT]["aws"], assumed.role_arn)))
 
 
-def asked(response: Any) -> Iterator[tuple[str, str, dict[str, list[str]]]]:
-    """Each action that the call needs, the resource that it is about, and what conditions can look at."""
-    params, action = plain(response._get_params()), response._get_action()
+def required_permissions(response: Any) -> Iterator[tuple[str, str, dict[str, list[str]]]]:
+    """Each action that the call requires, with its resource and its condition context."""
+    params, action = to_plain(response._get_params()), response._get_action()
     templates = response.ec2_backend.local_templates
     names = [*params.get("Resources", []), params.get("LaunchTemplateId"), params.get("LaunchTemplateName")]
     template = next((t for t in templates.by_id.values() if {t.id, t.name} & set(names)), None)

@@ -1,6 +1,6 @@
-"""EC2 launch templates: versions, client tokens, deletion and paging as AWS has them.
+"""EC2 launch templates: versions, client tokens, deletion and validation.
 
-Follows the Amazon EC2 API Reference; the actions are named by the functions.
+Follows the Amazon EC2 API Reference. The functions are named after the API operations.
 """
 
 from __future__ import annotations
@@ -8,23 +8,21 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
-import functools
 import json
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from localcloud.aws.errors import Refused
+from localcloud.aws.errors import AwsError
 
 NAME = re.compile(r"[a-zA-Z0-9().\-/_]{3,128}")
 USER_DATA_LIMIT = 16384
-PAGE = 200
 TAGGABLE = ("instance", "volume", "network-interface", "spot-instances-request")
 
 
 @dataclass
-class Version:
+class LaunchTemplateVersion:
     """One immutable version of a launch template."""
 
     number: int
@@ -34,25 +32,25 @@ class Version:
 
 
 @dataclass
-class Template:
-    """A launch template; its tags live in moto's store of EC2 tags."""
+class LaunchTemplate:
+    """A launch template. Its tags are in moto's EC2 tag store."""
 
     id: str
     name: str
     created: datetime
-    versions: dict[int, Version] = field(default_factory=dict)
+    versions: dict[int, LaunchTemplateVersion] = field(default_factory=dict)
     default: int = 1
     latest: int = 0
 
-    def add(self, data: dict[str, Any], description: str | None) -> Version:
-        """Add a version; numbers are never used twice."""
+    def add(self, data: dict[str, Any], description: str | None) -> LaunchTemplateVersion:
+        """Add a version. Version numbers are never reused."""
         self.latest += 1
-        version = Version(self.latest, data, description, datetime.now(UTC))
+        version = LaunchTemplateVersion(self.latest, data, description, datetime.now(UTC))
         self.versions[version.number] = version
         return version
 
-    def find(self, wanted: str) -> Version | None:
-        """The version of a number, `$Latest` or `$Default`."""
+    def find(self, wanted: str) -> LaunchTemplateVersion | None:
+        """The version with that number, `$Latest` or `$Default`. None if it does not exist."""
         if wanted == "$Latest":
             return self.versions[max(self.versions)]
         if wanted == "$Default":
@@ -61,11 +59,11 @@ class Template:
 
 
 def check_name(name: str | None) -> str:
-    """Refuse a name that EC2 would refuse."""
+    """Reject a name that EC2 rejects."""
     if not name:
-        raise Refused("MissingParameter", "The request must contain the parameter LaunchTemplateName")
+        raise AwsError("MissingParameter", "The request must contain the parameter LaunchTemplateName")
     if not NAME.fullmatch(name):
-        raise Refused(
+        raise AwsError(
             "InvalidLaunchTemplateName.MalformedException",
             "A launch template name must be between 3 and 128 characters, and may contain letters, numbers, "
             "and the following characters: - ( ) . / _.",
@@ -74,138 +72,107 @@ def check_name(name: str | None) -> str:
 
 
 def check_data(data: dict[str, Any], description: str | None) -> dict[str, Any]:
-    """Refuse template data that EC2 would refuse."""
+    """Reject launch template data that EC2 rejects."""
     if description is not None and len(description) > 255:
-        raise Refused("InvalidParameterValue", "The version description must not be longer than 255 characters.")
+        raise AwsError("InvalidParameterValue", "The version description must not be longer than 255 characters.")
     if not data:
-        raise Refused("MissingParameter", "The request must contain the parameter LaunchTemplateData")
+        raise AwsError("MissingParameter", "The request must contain the parameter LaunchTemplateData")
     data = json.loads(json.dumps(data, default=str))
     check_user_data(data.get("UserData"))
     if data.get("SecurityGroupIds") and any("Groups" in nic for nic in data.get("NetworkInterfaces", [])):
-        raise Refused(
+        raise AwsError(
             "InvalidParameterCombination",
             "Network interfaces and an instance-level security groups may not be specified on the same request",
         )
     for specification in data.get("TagSpecifications", []):
         if specification.get("ResourceType") not in TAGGABLE:
             message = f"'{specification.get('ResourceType')}' is not a valid taggable resource type for this operation."
-            raise Refused("InvalidParameterValue", message)
+            raise AwsError("InvalidParameterValue", message)
         check_tags(specification.get("Tags", []))
     return data
 
 
 def check_user_data(text: str | None) -> None:
-    """Refuse user data that is not base64, or too large."""
+    """Reject user data that is not base64, or is too large."""
     if not text:
         return
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Refused("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from None
+        raise AwsError("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from None
     if len(raw) > USER_DATA_LIMIT:
-        raise Refused("InvalidParameterValue", "User data is limited to 16384 bytes")
+        raise AwsError("InvalidParameterValue", "User data is limited to 16384 bytes")
 
 
 def check_tags(tags: list[dict[str, str]]) -> dict[str, str]:
-    """Refuse tags that EC2 would refuse; return them by key."""
+    """Reject tags that EC2 rejects. Returns the tags by key."""
     for tag in tags:
         key, value = tag.get("Key", ""), tag.get("Value") or ""
         if key.lower().startswith("aws:"):
-            raise Refused("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
+            raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
         if not 1 <= len(key) <= 127:
-            raise Refused("InvalidParameterValue", "Tag key exceeds the maximum length of 127 characters")
+            raise AwsError("InvalidParameterValue", "Tag key exceeds the maximum length of 127 characters")
         if len(value) > 255:
-            raise Refused("InvalidParameterValue", "Tag value exceeds the maximum length of 255 characters")
+            raise AwsError("InvalidParameterValue", "Tag value exceeds the maximum length of 255 characters")
     if len({tag["Key"] for tag in tags}) < len(tags):
-        raise Refused("InvalidParameterValue", "Duplicate tag key specified.")
+        raise AwsError("InvalidParameterValue", "Duplicate tag key specified.")
     if len(tags) > 50:
-        raise Refused("TagLimitExceeded", "The maximum number of Tags for a resource has been reached.")
+        raise AwsError("TagLimitExceeded", "The maximum number of Tags for a resource has been reached.")
     return {tag["Key"]: tag.get("Value") or "" for tag in tags}
 
 
-class Templates:
+class LaunchTemplates:
     """All launch templates of the region."""
 
-    def __init__(self, by_id: dict[str, Template]) -> None:
+    def __init__(self, by_id: dict[str, LaunchTemplate]) -> None:
         self.by_id = by_id
         self.tokens: dict[tuple[str, str], tuple[str, Any]] = {}
 
-    def by_name(self, name: str) -> Template | None:
-        """The template of that name."""
+    def by_name(self, name: str) -> LaunchTemplate | None:
+        """The template of that name, or None."""
         return next((t for t in self.by_id.values() if t.name == name), None)
 
-    def get(self, identifier: str | None, name: str | None) -> Template:
-        """The template of that id or name, or EC2's error for its absence."""
+    def get(self, identifier: str | None, name: str | None) -> LaunchTemplate:
+        """The template of that id or name. Raises EC2's error if it does not exist."""
         if identifier and name:
-            raise Refused(
+            raise AwsError(
                 "InvalidParameterCombination", "Either launch template ID or launch template name can be specified, but not both."
             )
         if not identifier and not name:
-            raise Refused("MissingParameter", "Either launch template ID or launch template name must be specified.")
+            raise AwsError("MissingParameter", "Either launch template ID or launch template name must be specified.")
         if identifier and not re.fullmatch(r"lt-[0-9a-f]{8,17}", identifier):
-            raise Refused("InvalidLaunchTemplateId.Malformed", f"The launch template ID '{identifier}' is malformed")
+            raise AwsError("InvalidLaunchTemplateId.Malformed", f"The launch template ID '{identifier}' is malformed")
         template = self.by_id.get(identifier) if identifier else self.by_name(name)
         if template is None and identifier:
             message = f"The specified launch template, with template ID {identifier}, does not exist."
-            raise Refused("InvalidLaunchTemplateId.NotFound", message)
+            raise AwsError("InvalidLaunchTemplateId.NotFound", message)
         if template is None:
             message = f"The specified launch template, with template name {name}, does not exist."
-            raise Refused("InvalidLaunchTemplateName.NotFoundException", message)
+            raise AwsError("InvalidLaunchTemplateName.NotFoundException", message)
         return template
 
-    def once(self, operation: str, token: str | None, params: Any, act: Any) -> Any:
-        """Act once per client token; another request with the same token is a mismatch."""
+    def run_once(self, operation: str, token: str | None, params: Any, create: Any) -> Any:
+        """Call `create` once per client token. Other parameters with the same token are an error."""
         if not token:
-            return act()
+            return create()
         request = json.dumps(params, sort_keys=True, default=str)
         if (operation, token) in self.tokens:
             before, result = self.tokens[operation, token]
             if before != request:
                 message = "The client token you have provided is associated with a resource that was created with different parameters."
-                raise Refused("IdempotentParameterMismatch", message)
+                raise AwsError("IdempotentParameterMismatch", message)
             return result
-        result = act()
+        result = create()
         self.tokens[operation, token] = (request, copy.deepcopy(result))
         return result
 
 
-def version_or_refuse(template: Template, wanted: str) -> Version:
-    """The wanted version, or EC2's error for its absence."""
+def get_version(template: LaunchTemplate, wanted: str) -> LaunchTemplateVersion:
+    """The version with that number. Raises EC2's error if it does not exist."""
     version = template.find(wanted)
     if version is None:
         message = f"Could not find the specified version {wanted} for the launch template with ID {template.id}."
-        raise Refused("InvalidLaunchTemplateId.VersionNotFound", message)
+        raise AwsError("InvalidLaunchTemplateId.VersionNotFound", message)
     return version
 
 
-def matches(value: str, patterns: list[str]) -> bool:
-    """Whether a value matches one of a filter's values: * is any characters, ? at most one, a backslash takes a sign as it is.
-
-    Amazon EC2 User Guide, "List and filter using the CLI and API".
-    """
-    return any(wildcards(pattern).fullmatch(value) for pattern in patterns)
-
-
-@functools.cache
-def wildcards(pattern: str) -> re.Pattern[str]:
-    """A filter's value as a regular expression."""
-    signs = re.findall(r"\\.|.", pattern, re.DOTALL)
-    return re.compile("".join({"*": ".*", "?": ".?"}.get(sign) or re.escape(sign[-1]) for sign in signs), re.DOTALL)
-
-
-def check_filters(filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Refuse more filter values than EC2 takes in one call."""
-    if sum(len(condition.get("Values", [])) for condition in filters) > PAGE:
-        raise Refused("FilterLimitExceeded", "The maximum number of filter values specified on a single call is 200")
-    return filters
-
-
-def page(items: list[Any], token: str | None, limit: int) -> tuple[list[Any], str | None]:
-    """Cut a page out of a list; the token says where the next one starts."""
-    try:
-        start = int(base64.b64decode(token)) if token else 0
-    except (ValueError, binascii.Error):
-        raise Refused("InvalidNextToken", "The token is invalid.") from None
-    end = start + limit
-    following = base64.b64encode(str(end).encode()).decode() if end < len(items) else None
-    return items[start:end], following

@@ -1,4 +1,4 @@
-"""The EC2 actions that moto gets wrong, put into moto's own dispatcher."""
+"""EC2 operations that replace those of moto: launch templates, tags, filters, console output and termination."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.general import General
-from moto.ec2.responses.launch_templates import LaunchTemplates
+from moto.ec2.responses.launch_templates import LaunchTemplates as LaunchTemplatesResponse
 from moto.ec2.responses.tags import TagResponse
 from moto.ec2.utils import random_launch_template_id
 
-from localcloud.aws.errors import Refused
-from localcloud.aws.settings import ACCOUNT
+from localcloud.aws.ec2.filters import PAGE, check_filters, matches, page
 from localcloud.aws.ec2.launch_templates import (
-    PAGE,
-    Template,
-    Templates,
-    Version,
+    LaunchTemplate,
+    LaunchTemplateVersion,
+    LaunchTemplates,
     check_data,
-    check_filters,
     check_name,
     check_tags,
-    matches,
-    page,
-    version_or_refuse,
+    get_version,
 )
+from localcloud.aws.errors import AwsError
+from localcloud.aws.parameters import to_plain
+from localcloud.aws.settings import ACCOUNT
 
 CREATED_BY = f"arn:aws:iam::{ACCOUNT}:root"
 
 
-def describe(template: Template, tags: dict[str, str]) -> dict[str, Any]:
-    """A launch template as DescribeLaunchTemplates shows it."""
+def describe(template: LaunchTemplate, tags: dict[str, str]) -> dict[str, Any]:
+    """A launch template as DescribeLaunchTemplates returns it."""
     return {
         "LaunchTemplateId": template.id,
         "LaunchTemplateName": template.name,
@@ -45,8 +43,8 @@ def describe(template: Template, tags: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def describe_version(template: Template, version: Version) -> dict[str, Any]:
-    """A version as DescribeLaunchTemplateVersions shows it."""
+def describe_version(template: LaunchTemplate, version: LaunchTemplateVersion) -> dict[str, Any]:
+    """A version as DescribeLaunchTemplateVersions returns it."""
     return {
         "LaunchTemplateId": template.id,
         "LaunchTemplateName": template.name,
@@ -60,40 +58,31 @@ def describe_version(template: Template, version: Version) -> dict[str, Any]:
 
 
 def page_size(value: int | None) -> int:
-    """Check MaxResults; 200 is what EC2 gives without it."""
+    """Check MaxResults. Without it, EC2 returns 200 items."""
     if value is not None and not 1 <= value <= PAGE:
         message = f"Value ( {value} ) for parameter maxResults is invalid. Expecting a value between 1 and 200."
-        raise Refused("InvalidParameterValue", message)
+        raise AwsError("InvalidParameterValue", message)
     return value or PAGE
 
 
-def plain(params: Any) -> Any:
-    """Parsed parameters as plain dictionaries."""
-    if isinstance(params, dict):
-        return {key: plain(value) for key, value in params.items()}
-    if isinstance(params, list):
-        return [plain(item) for item in params]
-    return str(params) if type(params).__name__ == "Base64EncodedString" else params
-
-
-class LaunchTemplateActions:
-    """Methods for moto's response class; `self` is that class's instance."""
+class LaunchTemplateOperations:
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def create_launch_template(self) -> ActionResult:
-        templates, params = store(self), plain(self._get_params())
+        templates, params = template_store(self), to_plain(self._get_params())
         name = check_name(params.get("LaunchTemplateName"))
         data = check_data(params.get("LaunchTemplateData", {}), params.get("VersionDescription"))
         tags: dict[str, str] = {}
         for specification in params.get("TagSpecifications", []):
             if specification.get("ResourceType") != "launch-template":
                 message = f"'{specification.get('ResourceType')}' is not a valid taggable resource type for this operation."
-                raise Refused("InvalidParameterValue", message)
+                raise AwsError("InvalidParameterValue", message)
             tags = check_tags(specification.get("Tags", []))
 
         def create() -> dict[str, Any]:
             if templates.by_name(name):
-                raise Refused("InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use.")
-            template = Template(random_launch_template_id(), name, datetime.now(UTC))
+                raise AwsError("InvalidLaunchTemplateName.AlreadyExistsException", "Launch template name already in use.")
+            template = LaunchTemplate(random_launch_template_id(), name, datetime.now(UTC))
             template.add(data, params.get("VersionDescription"))
             templates.by_id[template.id] = template
             if tags:
@@ -102,36 +91,36 @@ class LaunchTemplateActions:
 
         self.error_on_dryrun()
         token = params.pop("ClientToken", None)
-        return ActionResult(templates.once("CreateLaunchTemplate", token, params, create))
+        return ActionResult(templates.run_once("CreateLaunchTemplate", token, params, create))
 
     def create_launch_template_version(self) -> ActionResult:
-        templates, params = store(self), plain(self._get_params())
+        templates, params = template_store(self), to_plain(self._get_params())
         template = templates.get(params.get("LaunchTemplateId"), params.get("LaunchTemplateName"))
         description = params.get("VersionDescription")
         data = check_data(params.get("LaunchTemplateData", {}), description)
         if params.get("SourceVersion"):
-            data = version_or_refuse(template, str(params["SourceVersion"])).data | data
+            data = get_version(template, str(params["SourceVersion"])).data | data
 
         def create() -> dict[str, Any]:
             return {"LaunchTemplateVersion": describe_version(template, template.add(data, description))}
 
         self.error_on_dryrun()
         token = params.pop("ClientToken", None)
-        return ActionResult(templates.once("CreateLaunchTemplateVersion", token, params, create))
+        return ActionResult(templates.run_once("CreateLaunchTemplateVersion", token, params, create))
 
     def modify_launch_template(self) -> ActionResult:
-        params = plain(self._get_params())
-        template = store(self).get(params.get("LaunchTemplateId"), params.get("LaunchTemplateName"))
+        params = to_plain(self._get_params())
+        template = template_store(self).get(params.get("LaunchTemplateId"), params.get("LaunchTemplateName"))
         wanted = params.get("DefaultVersion") or params.get("SetDefaultVersion")
-        found = version_or_refuse(template, str(wanted)) if wanted is not None else None
+        found = get_version(template, str(wanted)) if wanted is not None else None
         self.error_on_dryrun()
         if found:
             template.default = found.number
         return ActionResult({"LaunchTemplate": describe(template, tags_of(self, template))})
 
     def delete_launch_template(self) -> ActionResult:
-        params = plain(self._get_params())
-        templates = store(self)
+        params = to_plain(self._get_params())
+        templates = template_store(self)
         template = templates.get(params.get("LaunchTemplateId"), params.get("LaunchTemplateName"))
         self.error_on_dryrun()
         result = describe(template, tags_of(self, template))
@@ -140,13 +129,13 @@ class LaunchTemplateActions:
         return ActionResult({"LaunchTemplate": result})
 
     def delete_launch_template_versions(self) -> ActionResult:
-        params = plain(self._get_params())
-        template = store(self).get(params.get("LaunchTemplateId"), params.get("LaunchTemplateName"))
+        params = to_plain(self._get_params())
+        template = template_store(self).get(params.get("LaunchTemplateId"), params.get("LaunchTemplateName"))
         wanted = [str(version) for version in params.get("Versions", [])]
         if not wanted:
-            raise Refused("MissingParameter", "The request must contain the parameter LaunchTemplateVersion")
+            raise AwsError("MissingParameter", "The request must contain the parameter LaunchTemplateVersion")
         if len(wanted) > 200:
-            raise Refused("InvalidParameterValue", "The maximum number of versions that can be deleted is 200.")
+            raise AwsError("InvalidParameterValue", "The maximum number of versions that can be deleted is 200.")
         self.error_on_dryrun()
         done, failed = [], []
         for text in wanted:
@@ -179,7 +168,7 @@ class LaunchTemplateActions:
 
     def describe_launch_templates(self) -> ActionResult:
         self.error_on_dryrun()
-        params, templates = plain(self._get_params()), store(self)
+        params, templates = to_plain(self._get_params()), template_store(self)
         ids, names = params.get("LaunchTemplateIds", []), params.get("LaunchTemplateNames", [])
         found = [templates.get(i, None) for i in ids] + [templates.get(None, n) for n in names]
         found = found or [] if ids or names else list(templates.by_id.values())
@@ -190,13 +179,13 @@ class LaunchTemplateActions:
 
     def describe_launch_template_versions(self) -> ActionResult:
         self.error_on_dryrun()
-        params, templates = plain(self._get_params()), store(self)
+        params, templates = to_plain(self._get_params()), template_store(self)
         wanted = [str(version) for version in params.get("Versions", [])]
         identifier, name = params.get("LaunchTemplateId"), params.get("LaunchTemplateName")
         if identifier or name:
             template = templates.get(identifier, name)
             if wanted:
-                found = [(template, version_or_refuse(template, version)) for version in wanted]
+                found = [(template, get_version(template, version)) for version in wanted]
             else:
                 low, high = int(params.get("MinVersion") or 0), int(params.get("MaxVersion") or template.latest)
                 numbers = sorted((n for n in template.versions if low <= n <= high), reverse=True)
@@ -206,7 +195,7 @@ class LaunchTemplateActions:
                 "To describe the launch template data for all your launch templates, specify '$Latest', '$Default', or both "
                 "for the versions and omit launch template ID and name."
             )
-            raise Refused("MissingParameter" if not wanted else "InvalidParameterValue", message)
+            raise AwsError("MissingParameter" if not wanted else "InvalidParameterValue", message)
         else:
             found = [(t, t.find(version)) for t in templates.by_id.values() for version in wanted]
         for condition in check_filters(params.get("Filters", [])):
@@ -216,8 +205,8 @@ class LaunchTemplateActions:
         return ActionResult({"LaunchTemplateVersions": [describe_version(t, v) for t, v in found], "NextToken": token})
 
 
-def template_matches(response: Any, template: Template, name: str, values: list[str]) -> bool:
-    """Whether a template passes one filter of DescribeLaunchTemplates."""
+def template_matches(response: Any, template: LaunchTemplate, name: str, values: list[str]) -> bool:
+    """Whether a template matches one filter of DescribeLaunchTemplates."""
     tags = tags_of(response, template)
     if name == "launch-template-name":
         return matches(template.name, values)
@@ -225,11 +214,11 @@ def template_matches(response: Any, template: Template, name: str, values: list[
         return any(matches(key, values) for key in tags)
     if name.startswith("tag:"):
         return name[4:] in tags and matches(tags[name[4:]], values)
-    raise Refused("InvalidParameterValue", f"The filter '{name}' is invalid")
+    raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
 
 
-def version_matches(template: Template, version: Version, name: str, values: list[str]) -> bool:
-    """Whether a version passes one filter of DescribeLaunchTemplateVersions."""
+def version_matches(template: LaunchTemplate, version: LaunchTemplateVersion, name: str, values: list[str]) -> bool:
+    """Whether a version matches one filter of DescribeLaunchTemplateVersions."""
     match name:
         case "is-default-version":
             return str(version.number == template.default).lower() in values
@@ -237,29 +226,29 @@ def version_matches(template: Template, version: Version, name: str, values: lis
             return matches(version.data.get("ImageId", ""), values)
         case "instance-type":
             return matches(version.data.get("InstanceType", ""), values)
-    raise Refused("InvalidParameterValue", f"The filter '{name}' is invalid")
+    raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
 
 
-def store(response: Any) -> Templates:
-    """The launch templates behind a response object."""
+def template_store(response: Any) -> LaunchTemplates:
+    """The launch templates of the account that a response object belongs to."""
     return response.ec2_backend.local_templates
 
 
-def tags_of(response: Any, template: Template) -> dict[str, str]:
-    """The tags of a template, from moto's store of EC2 tags."""
+def tags_of(response: Any, template: LaunchTemplate) -> dict[str, str]:
+    """The tags of a template, from moto's EC2 tag store."""
     return dict(response.ec2_backend.tags.get(template.id, {}))
 
 
-def mend(world: Any) -> None:
-    """Put these actions into moto."""
-    for name, method in vars(LaunchTemplateActions).items():
+def install(simulator: Any) -> None:
+    """Replace moto's operations."""
+    for name, method in vars(LaunchTemplateOperations).items():
         if not name.startswith("__"):
-            setattr(LaunchTemplates, name, method)
+            setattr(LaunchTemplatesResponse, name, method)
 
     def get_console_output(self: Any) -> ActionResult:
         identifier = self._get_param("InstanceId")
         self.ec2_backend.get_instance(identifier)
-        text = "\n".join(world.console.get(identifier, []))
+        text = "\n".join(simulator.console.get(identifier, []))
         output = base64.b64encode(text.encode()).decode()
         return ActionResult({"InstanceId": identifier, "Timestamp": datetime.now(UTC), "Output": output})
 
@@ -267,34 +256,34 @@ def mend(world: Any) -> None:
     create_tags = TagResponse.create_tags
 
     def checked_create_tags(self: Any) -> ActionResult:
-        check_tags(plain(self._get_param("Tags", [])))
+        check_tags(to_plain(self._get_param("Tags", [])))
         return create_tags(self)
 
     TagResponse.create_tags = checked_create_tags
     filters = EC2BaseResponse._filters_from_querystring
 
     def checked_filters(self: Any) -> dict[str, Any]:
-        check_filters(plain(self._get_param("Filters", [])) or [])
+        check_filters(to_plain(self._get_param("Filters", [])) or [])
         return filters(self)
 
     EC2BaseResponse._filters_from_querystring = checked_filters
-    mend_terminate(world)
+    install_terminate_instances(simulator)
 
 
-def mend_terminate(world: Any) -> None:
-    """Tell the scaling groups when an instance is terminated behind their back."""
+def install_terminate_instances(simulator: Any) -> None:
+    """Notify the scaling groups when an instance is terminated through EC2."""
     from moto.ec2.models.instances import InstanceBackend
 
     original = InstanceBackend.terminate_instances
 
     def terminate_instances(self: Any, instance_ids: list[str]) -> Any:
-        members = [i for i in instance_ids if world.engine.member(i)]
+        members = [i for i in instance_ids if simulator.engine.member(i)]
         others = [i for i in instance_ids if i not in members]
         result = original(self, others) if others or not members else []
         for identifier in members:
             instance = self.get_instance(identifier)
             before = type(instance._state)(instance._state.name, instance._state.code)
-            world.engine.terminated_behind(identifier)
+            simulator.engine.terminate_externally(identifier)
             result.append((instance, before))
         return result
 

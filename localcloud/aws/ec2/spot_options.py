@@ -1,7 +1,7 @@
-"""What EC2 and Auto Scaling refuse in the wish for Spot Instances.
+"""Validation of Spot options at launch.
 
-Follows the Amazon EC2 API Reference, InstanceMarketOptionsRequest, and the Amazon EC2 Auto Scaling User Guide,
-"Create a launch template using advanced settings", Purchasing option.
+Follows the Amazon EC2 API Reference, InstanceMarketOptionsRequest, and the Amazon EC2 Auto Scaling User Guide, "Create
+a launch template using advanced settings", Purchasing option.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LOWEST_PRICE = 0.001
 
 
 def market_problem(market: dict[str, Any]) -> str | None:
-    """Why instances cannot be bought so; a group's Spot requests are one-time and without an end."""
+    """Why these market options are rejected, or None. A group's Spot requests are one-time, without an end date."""
     if not market:
         return None
     if market.get("MarketType") not in MARKETS:
@@ -28,5 +28,5 @@ def market_problem(market: dict[str, Any]) -> str | None:
 
 
 def is_price(text: Any) -> bool:
-    """Whether this is a maximum price per hour."""
+    """Whether the text is a valid maximum price per hour."""
     return bool(re.fullmatch(r"\d+(\.\d+)?", str(text))) and float(text) >= LOWEST_PRICE

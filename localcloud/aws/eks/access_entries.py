@@ -1,4 +1,4 @@
-"""Access entries, which moto lacks, and how the cluster comes to have them.
+"""Access entries, which moto lacks.
 
 Follows the Amazon EKS API Reference (the operations, and data type AccessEntry) and the User Guide, "Create access
 entries", "Change authentication mode to use access entries" and "Migrating existing aws-auth ConfigMap entries".
@@ -12,24 +12,27 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from localcloud.aws.nodes import authenticator as auth
 from localcloud.aws.eks.access_entry_validation import ARN
+from localcloud.aws.nodes import authenticator
 
 NODES = ["system:nodes"]
 IDENTITIES = {
-    "EC2_LINUX": (auth.USERNAME, NODES),
-    "EC2_WINDOWS": (auth.USERNAME, [auth.WINDOWS_GROUP, *NODES]),
-    "FARGATE_LINUX": (auth.FARGATE_USERNAME, ["system:node-proxier", *NODES]),
-    "HYBRID_LINUX": (auth.FARGATE_USERNAME, NODES),
-    "EC2": (auth.USERNAME, NODES),
-    "HYPERPOD_LINUX": (auth.FARGATE_USERNAME, NODES),
+    "EC2_LINUX": (authenticator.USERNAME, NODES),
+    "EC2_WINDOWS": (authenticator.USERNAME, [authenticator.WINDOWS_GROUP, *NODES]),
+    "FARGATE_LINUX": (authenticator.FARGATE_USERNAME, ["system:node-proxier", *NODES]),
+    "HYBRID_LINUX": (authenticator.FARGATE_USERNAME, NODES),
+    "EC2": (authenticator.USERNAME, NODES),
+    "HYPERPOD_LINUX": (authenticator.FARGATE_USERNAME, NODES),
 }
-"""The user name and the groups that EKS itself gives to each type but STANDARD."""
+"""The user name and groups that EKS sets for each type except STANDARD."""
 
 
 @dataclass
-class Entry:
-    """One access entry. `principal_id` is that of the role or user at the time; one made anew is somebody else."""
+class AccessEntry:
+    """One access entry.
+
+    `principal_id` is the unique id of the role or user at creation. A recreated principal has another id.
+    """
 
     arn: str
     cluster: str
@@ -45,7 +48,7 @@ class Entry:
     modified: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def describe(self) -> dict[str, Any]:
-        """The entry as DescribeAccessEntry shows it."""
+        """The entry as DescribeAccessEntry returns it."""
         return {
             "clusterName": self.cluster,
             "principalArn": self.principal,
@@ -59,28 +62,28 @@ class Entry:
         }
 
 
-class Access:
-    """The access entries of the cluster by principal, and those that its API server knows by now."""
+class AccessEntries:
+    """The access entries of the cluster by principal, and those that are already effective in its API server."""
 
-    def __init__(self, world: Any) -> None:
-        self.world = world
-        self.entries: dict[str, Entry] = {}
-        self.effective: dict[str, Entry] = {}
-        self.owners: list[Callable[[], Iterable[tuple[Any, str]]]] = []
-        """Who has roles that EKS lets in by itself: each gives its roles, with the type of their entries."""
+    def __init__(self, simulator: Any) -> None:
+        self.simulator = simulator
+        self.entries: dict[str, AccessEntry] = {}
+        self.effective: dict[str, AccessEntry] = {}
+        self.role_sources: list[Callable[[], Iterable[tuple[Any, str]]]] = []
+        """Functions that return the roles that EKS itself authorizes, with the types of their entries."""
 
-    def own_roles(self) -> list[tuple[Any, str]]:
+    def managed_roles(self) -> list[tuple[Any, str]]:
         """The roles of managed node groups and Fargate profiles."""
-        return [pair for owner in self.owners for pair in owner()]
+        return [pair for owner in self.role_sources for pair in owner()]
 
-    def add(self, principal: str, principal_id: str, kind: str, request: dict[str, Any]) -> Entry:
-        """Make an entry; what the call does not say EKS sets itself."""
-        settings = self.world.settings
-        _, what, name = ARN.fullmatch(principal).groups()
-        username, groups = IDENTITIES.get(kind) or (default_username(principal, what, name), [])
-        entry = Entry(
+    def add(self, principal: str, principal_id: str, kind: str, request: dict[str, Any]) -> AccessEntry:
+        """Create an entry. EKS sets the fields that the call omits."""
+        settings = self.simulator.settings
+        _, principal_type, name = ARN.fullmatch(principal).groups()
+        username, groups = IDENTITIES.get(kind) or (default_username(principal, principal_type, name), [])
+        entry = AccessEntry(
             arn=f"arn:aws:eks:{settings.region}:{settings.account}:access-entry/{settings.cluster_name}/"
-            f"{what}/{settings.account}/{name}/{uuid4()}",
+            f"{principal_type}/{settings.account}/{name}/{uuid4()}",
             cluster=settings.cluster_name,
             principal=principal,
             principal_id=principal_id,
@@ -91,47 +94,51 @@ class Access:
             request=request,
         )
         self.entries[principal] = entry
-        self.changed(principal)
+        self.on_change(principal)
         return entry
 
     def remove(self, principal: str) -> None:
-        """Forget an entry."""
+        """Delete an entry."""
         del self.entries[principal]
-        self.changed(principal)
+        self.on_change(principal)
 
-    def changed(self, principal: str) -> None:
-        """Log an entry's change, and let the API server know of it a while later."""
+    def on_change(self, principal: str) -> None:
+        """Log an entry's change, and make it effective after a delay."""
         entry = self.entries.get(principal)
-        self.world.log.state("access-entry", principal, state="present" if entry else "gone", type=entry.type if entry else None)
-        self.world.timers.after(self.world.settings.delays.access, lambda: self.take_effect(principal))
+        self.simulator.log.state("access-entry", principal, state="present" if entry else "gone", type=entry.type if entry else None)
+        self.simulator.timers.after(self.simulator.settings.delays.access, lambda: self.take_effect(principal))
 
     def take_effect(self, principal: str) -> None:
-        """The API server learns what the entry of a principal is now."""
+        """Make the current entry of a principal effective in the API server."""
         entry = self.entries.get(principal)
         if entry:
             self.effective[principal] = entry
         else:
             self.effective.pop(principal, None)
-        self.world.kubelets.judge()
+        self.simulator.kubelets.reevaluate_authorization()
 
-    def of_role(self, role: Any) -> Entry | None:
-        """The entry by which the API server knows this very role."""
+    def effective_entry(self, role: Any) -> AccessEntry | None:
+        """The effective entry of this role. A role that was recreated has none."""
         entry = self.effective.get(role.arn)
         return entry if entry and entry.principal_id == role.id else None
 
-    def admit(self, role: Any, kind: str) -> None:
-        """What EKS does by itself for a role of a managed node group or a Fargate profile: an entry of that type, or one in aws-auth."""
-        if self.world.authentication_mode != "CONFIG_MAP":
+    def authorize_role(self, role: Any, kind: str) -> None:
+        """Authorize the role of a managed node group or Fargate profile, as EKS does: by an access entry, or in
+        aws-auth.
+        """
+        if self.simulator.authentication_mode != "CONFIG_MAP":
             if role.arn not in self.entries:
                 self.add(role.arn, role.id, kind, {})
-        elif self.world.kubelets.kube:
-            kubelets, entry = self.world.kubelets, auth.entry(role.arn, kind)
-            kubelets.worker.after(0, lambda: kubelets.kube.add_to_auth(entry))
+        elif self.simulator.kubelets.kube:
+            kubelets, entry = self.simulator.kubelets, authenticator.aws_auth_entry(role.arn, kind)
+            kubelets.worker.after(0, lambda: kubelets.kube.add_aws_auth_entry(entry))
 
 
-def default_username(principal: str, what: str, name: str) -> str:
-    """The user name that EKS gives to a principal of type STANDARD: of a role that of its sessions, without its path."""
-    if what == "user":
+def default_username(principal: str, principal_type: str, name: str) -> str:
+    """The user name that EKS sets for a principal of type STANDARD. For a role, it is that of its sessions, without the
+    path.
+    """
+    if principal_type == "user":
         return principal
     prefix = principal.partition(":role/")[0].replace(":iam:", ":sts:")
     return f"{prefix}:assumed-role/{name}/{{{{SessionName}}}}"

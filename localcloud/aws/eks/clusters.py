@@ -1,7 +1,7 @@
-"""The EKS cluster that stands for the local API server.
+"""The EKS cluster of the local API server.
 
-Follows the Amazon EKS API Reference, DescribeCluster, data type Cluster, and UpdateClusterConfig; of an update only the
-authentication mode has its rules and its time, the rest is moto's.
+Follows the Amazon EKS API Reference, DescribeCluster, data type Cluster, and UpdateClusterConfig. Only updates of the
+authentication mode are validated and take time. moto handles the other updates.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from moto.eks.models import eks_backends
 from moto.eks.responses import EKSResponse
 
 from localcloud.aws.eks.access_entry_validation import check_change
-from localcloud.aws.eks.operations import cluster_of, parameters, repeated
-from localcloud.aws.errors import Refused
+from localcloud.aws.eks.operations import find_repeated_call, get_cluster, request_params
+from localcloud.aws.errors import AwsError
 
 
-def create_cluster(world: Any, subnets: list[str], security_group: str) -> None:
-    """Make the cluster in moto; its endpoint and CA are those of the real API server."""
-    settings = world.settings
+def create_cluster(simulator: Any, subnets: list[str], security_group: str) -> None:
+    """Create the cluster in moto, with the endpoint and the CA of the real API server."""
+    settings = simulator.settings
     backend = eks_backends[settings.account][settings.region]
     backend.create_cluster(
         name=settings.cluster_name,
@@ -30,8 +30,8 @@ def create_cluster(world: Any, subnets: list[str], security_group: str) -> None:
     )
 
 
-def describe(world: Any, cluster: Any) -> dict[str, Any]:
-    """The cluster as AWS shows it, with what moto leaves out."""
+def describe(simulator: Any, cluster: Any) -> dict[str, Any]:
+    """The cluster as AWS returns it, including fields that moto omits."""
     config = cluster.resources_vpc_config
     subnets = config.get("subnetIds", [])
     return {
@@ -39,13 +39,13 @@ def describe(world: Any, cluster: Any) -> dict[str, Any]:
         "arn": cluster.arn,
         "createdAt": cluster.created_at,
         "version": cluster.version,
-        "endpoint": world.endpoint,
+        "endpoint": simulator.endpoint,
         "roleArn": cluster.role_arn,
         "resourcesVpcConfig": {
             "subnetIds": subnets,
             "securityGroupIds": config.get("securityGroupIds", []),
             "clusterSecurityGroupId": (config.get("securityGroupIds") or [""])[0],
-            "vpcId": world.ec2.get_subnet(subnets[0]).vpc_id if subnets else "",
+            "vpcId": simulator.ec2.get_subnet(subnets[0]).vpc_id if subnets else "",
             "endpointPublicAccess": True,
             "endpointPrivateAccess": True,
             "publicAccessCidrs": ["0.0.0.0/0"],
@@ -54,62 +54,62 @@ def describe(world: Any, cluster: Any) -> dict[str, Any]:
         "logging": cluster.logging,
         "identity": cluster.identity,
         "status": cluster.status,
-        "certificateAuthority": {"data": world.ca_data},
+        "certificateAuthority": {"data": simulator.ca_data},
         "platformVersion": "eks.1",
         "tags": cluster.tags,
-        "accessConfig": {"authenticationMode": world.authentication_mode},
+        "accessConfig": {"authenticationMode": simulator.authentication_mode},
         "health": {"issues": []},
         "upgradePolicy": {"supportType": "STANDARD"},
     }
 
 
-def change_mode(world: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """Begin to change the authentication mode; the update."""
+def change_mode(simulator: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Start to change the authentication mode. Returns the update."""
     mode = params["accessConfig"]["authenticationMode"]
-    if world.updates.running():
-        raise in_use(f"Cannot update cluster {cluster.name}", cluster)
-    check_change(world.authentication_mode, mode)
-    update = world.updates.begin("AccessConfigUpdate", {"AuthenticationMode": mode}, params)
+    if simulator.updates.running():
+        raise update_in_progress(f"Cannot update cluster {cluster.name}", cluster)
+    check_change(simulator.authentication_mode, mode)
+    update = simulator.updates.begin("AccessConfigUpdate", {"AuthenticationMode": mode}, params)
     cluster.status = "UPDATING"
 
     def done() -> None:
         cluster.status = "ACTIVE"
-        set_mode(world, mode)
-        world.updates.end(update)
+        set_mode(simulator, mode)
+        simulator.updates.end(update)
 
-    world.timers.after(world.settings.delays.update, done)
+    simulator.timers.after(simulator.settings.delays.update, done)
     return update.describe()
 
 
-def set_mode(world: Any, mode: str) -> None:
-    """The cluster authenticates so from now on; EKS makes access entries for the roles that it had put into aws-auth itself."""
-    had_entries, world.authentication_mode = world.authentication_mode != "CONFIG_MAP", mode
-    world.log.state("cluster", world.settings.cluster_name, state=mode)
-    if mode != "CONFIG_MAP" and not had_entries:
-        for role, kind in world.access.own_roles():
-            world.access.admit(role, kind)
-    world.kubelets.judge()
+def set_mode(simulator: Any, mode: str) -> None:
+    """Set the authentication mode. EKS then creates access entries for the roles that it added to aws-auth itself."""
+    had_access_entries, simulator.authentication_mode = simulator.authentication_mode != "CONFIG_MAP", mode
+    simulator.log.state("cluster", simulator.settings.cluster_name, state=mode)
+    if mode != "CONFIG_MAP" and not had_access_entries:
+        for role, kind in simulator.access_entries.managed_roles():
+            simulator.access_entries.authorize_role(role, kind)
+    simulator.kubelets.reevaluate_authorization()
 
 
-def in_use(what: str, cluster: Any) -> Refused:
-    """What EKS answers while the cluster changes."""
-    return Refused("ResourceInUseException", f"{what} because cluster {cluster.name} currently has an update in progress")
+def update_in_progress(what: str, cluster: Any) -> AwsError:
+    """EKS's error while the cluster is being updated."""
+    return AwsError("ResourceInUseException", f"{what} because cluster {cluster.name} currently has an update in progress")
 
 
-def mend(world: Any) -> None:
-    """Put the mended answers into moto."""
+def install(simulator: Any) -> None:
+    """Replace moto's operations."""
     update_cluster_config = EKSResponse.update_cluster_config
 
     def describe_cluster(self: Any) -> ActionResult:
         cluster = self.eks_backend.describe_cluster(name=self._get_param("name"))
-        return ActionResult({"cluster": describe(world, cluster)})
+        return ActionResult({"cluster": describe(simulator, cluster)})
 
     def changed_cluster_config(self: Any) -> ActionResult:
-        params = parameters(self)
-        cluster = cluster_of(world, params["name"])
+        params = request_params(self)
+        cluster = get_cluster(simulator, params["name"])
         if "accessConfig" not in params:
             return update_cluster_config(self)
-        before = repeated(world.updates.all, params)
-        return ActionResult({"update": before.describe() if before else change_mode(world, cluster, params)})
+        before = find_repeated_call(simulator.updates.all, params)
+        return ActionResult({"update": before.describe() if before else change_mode(simulator, cluster, params)})
 
     EKSResponse.describe_cluster, EKSResponse.update_cluster_config = describe_cluster, changed_cluster_config

@@ -1,7 +1,7 @@
-"""Tags of EKS resources other than the cluster, which moto alone can tag.
+"""Tags of EKS resources. moto can tag clusters only.
 
-Follows the Amazon EKS API Reference, TagResource, UntagResource, ListTagsForResource, and the User Guide, "Organize Amazon
-EKS resources with tags".
+Follows the Amazon EKS API Reference, TagResource, UntagResource, ListTagsForResource, and the User Guide, "Organize
+Amazon EKS resources with tags".
 """
 
 from __future__ import annotations
@@ -10,51 +10,51 @@ from typing import Any
 
 from moto.core.responses import ActionResult, EmptyResult
 
-from localcloud.aws.eks.operations import parameters, put
-from localcloud.aws.errors import Refused
+from localcloud.aws.eks.operations import add_operations, request_params
+from localcloud.aws.errors import AwsError
 
 
 def check(tags: dict[str, str]) -> dict[str, str]:
-    """Tags that EKS takes, at most 50 of them."""
+    """Reject tags that EKS rejects."""
     for key, value in tags.items():
         if not 1 <= len(key) <= 128 or len(value) > 256:
-            raise Refused("InvalidParameterException", f"the tag {key!r} is longer than 128 characters, or its value than 256")
+            raise AwsError("InvalidParameterException", f"the tag {key!r} is longer than 128 characters, or its value than 256")
         if key.lower().startswith("aws:"):
-            raise Refused("InvalidParameterException", f"the tag {key!r} begins with the reserved prefix aws:")
+            raise AwsError("InvalidParameterException", f"the tag {key!r} begins with the reserved prefix aws:")
     if len(tags) > 50:
-        raise Refused("InvalidParameterException", "a resource has at most 50 tags")
+        raise AwsError("InvalidParameterException", "a resource has at most 50 tags")
     return dict(tags)
 
 
-def tags_of(world: Any, arn: str) -> dict[str, str]:
-    """The tags of the resource of that ARN, to be changed in place."""
-    for things in world.tagged:
+def tags_of(simulator: Any, arn: str) -> dict[str, str]:
+    """The tags of the resource with that ARN. Changes to them are effective."""
+    for things in simulator.tagged:
         for thing in things():
             if thing.arn == arn:
                 return thing.tags
-    raise Refused("NotFoundException", f"Resource was not found: {arn}")
+    raise AwsError("NotFoundException", f"Resource was not found: {arn}")
 
 
-def mend(world: Any) -> None:
-    """Put the operations into moto."""
+def install(simulator: Any) -> None:
+    """Add the operations to moto."""
 
     class Operations:
-        """Methods for moto's response class; `self` is that class's instance."""
+        """Methods for moto's response class. `self` is an instance of that class."""
 
         def tag_resource(self) -> EmptyResult:
-            params = parameters(self)
-            tags = tags_of(world, params["resourceArn"])
+            params = request_params(self)
+            tags = tags_of(simulator, params["resourceArn"])
             tags |= check(tags | params["tags"])
             return EmptyResult()
 
         def untag_resource(self) -> EmptyResult:
-            params = parameters(self)
-            tags = tags_of(world, params["resourceArn"])
+            params = request_params(self)
+            tags = tags_of(simulator, params["resourceArn"])
             for key in params["tagKeys"]:
                 tags.pop(key, None)
             return EmptyResult()
 
         def list_tags_for_resource(self) -> ActionResult:
-            return ActionResult({"tags": tags_of(world, parameters(self)["resourceArn"])})
+            return ActionResult({"tags": tags_of(simulator, request_params(self)["resourceArn"])})
 
-    put(Operations)
+    add_operations(Operations)

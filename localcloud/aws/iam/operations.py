@@ -1,6 +1,6 @@
-"""What moto's IAM lacks or lets pass.
+"""IAM validation, propagation delays and paging that moto lacks.
 
-Follows the AWS Identity and Access Management API Reference; the actions are named by the functions.
+Follows the AWS Identity and Access Management API Reference. The functions are named after the API operations.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from moto.core.serialize import never_return
 from moto.iam.models import AWSManagedPolicy, IAMBackend
 from moto.iam.responses import IamResponse
 
-from localcloud.aws.iam import policy_simulation as iam_simulation
-from localcloud.aws.errors import Refused, invalid, too_long
+from localcloud.aws.errors import AwsError, too_long_error, validation_error
+from localcloud.aws.iam import policy_simulation
 
 NAME = re.compile(r"[\w+=,.@-]+", re.ASCII)
 POLICY_PREFIXES = (
@@ -33,7 +33,7 @@ POLICY_PREFIXES = (
 
 
 def load_policies(backend: Any) -> None:
-    """Add those AWS managed policies that nodes are given; all 1,400 would slow every write down."""
+    """Add the AWS managed policies that nodes use. Loading all 1,400 would make every write slow."""
     from moto.iam.aws_managed_policies import aws_managed_policies_data
 
     for name, data in json.loads(aws_managed_policies_data).items():
@@ -43,46 +43,46 @@ def load_policies(backend: Any) -> None:
 
 
 def check_name(name: str, parameter: str, limit: int) -> None:
-    """Refuse a name that is too long, or has characters that names have not."""
+    """Reject a name that is too long, or contains invalid characters."""
     if len(name) > limit:
-        raise too_long(name, parameter, limit)
+        raise too_long_error(name, parameter, limit)
     if not NAME.fullmatch(name):
-        raise invalid(
+        raise validation_error(
             f"The specified value for {parameter} is invalid. It must contain only alphanumeric characters and/or the following: +=,.@_-"
         )
 
 
-def check_trust(document: str) -> None:
-    """Refuse a trust policy that cannot be one."""
+def check_trust_policy(document: str) -> None:
+    """Reject a malformed trust policy."""
     try:
         statements = json.loads(document)["Statement"]
         statements = statements if isinstance(statements, list) else [statements]
-        bad = [s for s in statements if "Principal" not in s or s.get("Effect") not in ("Allow", "Deny") or "Action" not in s]
+        invalid_statements = [s for s in statements if "Principal" not in s or s.get("Effect") not in ("Allow", "Deny") or "Action" not in s]
     except (ValueError, KeyError, TypeError):
-        raise Refused("MalformedPolicyDocument", "This policy contains invalid Json") from None
-    if bad or not statements:
-        raise Refused("MalformedPolicyDocument", "Has prohibited field or lacks Principal, Effect or Action")
+        raise AwsError("MalformedPolicyDocument", "This policy contains invalid Json") from None
+    if invalid_statements or not statements:
+        raise AwsError("MalformedPolicyDocument", "Has prohibited field or lacks Principal, Effect or Action")
 
 
 def check_tags(tags: list[dict[str, str]] | None) -> None:
-    """Refuse reserved keys and too many tags."""
+    """Reject reserved keys and more than 50 tags."""
     for tag in tags or []:
         if tag["Key"].lower().startswith("aws:"):
-            raise Refused("InvalidInput", "Tag keys with prefix 'aws:' are reserved")
+            raise AwsError("InvalidInput", "Tag keys with prefix 'aws:' are reserved")
     if len(tags or []) > 50:
-        raise Refused("LimitExceeded", "Cannot exceed quota for tags: 50")
+        raise AwsError("LimitExceeded", "Cannot exceed quota for tags: 50")
 
 
-def mend(world: Any) -> None:
-    """Put the mended behaviour into moto."""
-    mend_limits()
-    mend_profiles(world)
-    mend_lists()
-    iam_simulation.mend()
+def install(simulator: Any) -> None:
+    """Replace moto's operations."""
+    install_validation()
+    install_propagation_delay(simulator)
+    install_pagination()
+    policy_simulation.install()
 
 
-def mend_limits() -> None:
-    """Names, trust policies, tags and detached roles."""
+def install_validation() -> None:
+    """Validate names, trust policies, tags and role removals."""
     create_role, create_profile, remove = (
         IAMBackend.create_role,
         IAMBackend.create_instance_profile,
@@ -90,57 +90,57 @@ def mend_limits() -> None:
     )
     tag_role, tag_profile = IAMBackend.tag_role, IAMBackend.tag_instance_profile
 
-    def checked_role(self: Any, role_name: str, assume_role_policy_document: str, *args: Any, **kwargs: Any) -> Any:
+    def create_valid_role(self: Any, role_name: str, assume_role_policy_document: str, *args: Any, **kwargs: Any) -> Any:
         check_name(role_name, "roleName", 64)
-        check_trust(assume_role_policy_document)
+        check_trust_policy(assume_role_policy_document)
         check_tags(kwargs.get("tags") or (args[3] if len(args) > 3 else None))
         return create_role(self, role_name, assume_role_policy_document, *args, **kwargs)
 
-    def checked_profile(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    def create_valid_profile(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         check_name(name, "instanceProfileName", 128)
         check_tags(kwargs.get("tags"))
         return create_profile(self, name, *args, **kwargs)
 
-    def checked_remove(self: Any, profile_name: str, role_name: str) -> None:
+    def remove_attached_role(self: Any, profile_name: str, role_name: str) -> None:
         if self.get_role(role_name) not in self.get_instance_profile(profile_name).roles:
-            raise Refused("NoSuchEntity", f"Instance Profile {profile_name} does not contain role {role_name}.")
+            raise AwsError("NoSuchEntity", f"Instance Profile {profile_name} does not contain role {role_name}.")
         remove(self, profile_name, role_name)
 
-    def checked_tag_role(self: Any, role_name: str, tags: list[dict[str, str]]) -> None:
+    def tag_role_validated(self: Any, role_name: str, tags: list[dict[str, str]]) -> None:
         check_tags(tags)
         tag_role(self, role_name, tags)
 
-    def checked_tag_profile(self: Any, instance_profile_name: str, tags: list[dict[str, str]]) -> None:
+    def tag_profile_validated(self: Any, instance_profile_name: str, tags: list[dict[str, str]]) -> None:
         check_tags(tags)
         tag_profile(self, instance_profile_name=instance_profile_name, tags=tags)
 
-    IAMBackend.create_role, IAMBackend.create_instance_profile = checked_role, checked_profile
-    IAMBackend.remove_role_from_instance_profile = checked_remove
-    IAMBackend.tag_role, IAMBackend.tag_instance_profile = checked_tag_role, checked_tag_profile
+    IAMBackend.create_role, IAMBackend.create_instance_profile = create_valid_role, create_valid_profile
+    IAMBackend.remove_role_from_instance_profile = remove_attached_role
+    IAMBackend.tag_role, IAMBackend.tag_instance_profile = tag_role_validated, tag_profile_validated
 
 
-def mend_profiles(world: Any) -> None:
-    """A profile becomes visible to EC2 a while after its role was added."""
+def install_propagation_delay(simulator: Any) -> None:
+    """Make an instance profile visible to EC2 only after a delay, as IAM's eventual consistency does."""
     create, add = IAMBackend.create_instance_profile, IAMBackend.add_role_to_instance_profile
 
     def created(self: Any, *args: Any, **kwargs: Any) -> Any:
         profile = create(self, *args, **kwargs)
-        world.visible_profiles[profile.id] = time.monotonic() + world.settings.delays.propagation
+        simulator.visible_profiles[profile.id] = time.monotonic() + simulator.settings.delays.propagation
         return profile
 
     def added(self: Any, profile_name: str, role_name: str) -> None:
         add(self, profile_name, role_name)
         profile = self.get_instance_profile(profile_name)
-        world.visible_profiles[profile.id] = time.monotonic() + world.settings.delays.propagation
+        simulator.visible_profiles[profile.id] = time.monotonic() + simulator.settings.delays.propagation
 
     IAMBackend.create_instance_profile, IAMBackend.add_role_to_instance_profile = created, added
 
 
-def paged(response: Any, items: list[Any], default: int = 100) -> tuple[list[Any], dict[str, Any]]:
+def paginate(response: Any, items: list[Any], default: int = 100) -> tuple[list[Any], dict[str, Any]]:
     """One page by MaxItems and Marker."""
     size, marker = response._get_int_param("MaxItems", default), response._get_param("Marker")
     if not 1 <= size <= 1000:
-        raise invalid(
+        raise validation_error(
             f"1 validation error detected: Value '{size}' at 'maxItems' failed to satisfy constraint: "
             f"Member must have value less than or equal to 1000"
         )
@@ -150,27 +150,27 @@ def paged(response: Any, items: list[Any], default: int = 100) -> tuple[list[Any
     return items[start:end], {"IsTruncated": more} | ({"Marker": str(end)} if more else {})
 
 
-def mend_lists() -> None:
-    """Paging where moto gives everything, and the roles of a policy."""
+def install_pagination() -> None:
+    """Add paging to lists that moto returns as a whole, and ListEntitiesForPolicy."""
 
     def list_instance_profiles(self: Any) -> ActionResult:
         prefix = self._get_param("PathPrefix") or "/"
         profiles = [p for p in self.backend.get_instance_profiles() if p.path.startswith(prefix)]
-        items, rest = paged(self, sorted(profiles, key=lambda p: p.name))
-        return ActionResult({"InstanceProfiles": items} | rest)
+        items, paging = paginate(self, sorted(profiles, key=lambda p: p.name))
+        return ActionResult({"InstanceProfiles": items} | paging)
 
     def list_instance_profiles_for_role(self: Any) -> ActionResult:
         role = self.backend.get_role(self._get_param("RoleName"))
-        items, rest = paged(self, self.backend.get_instance_profiles_for_role(role_name=role.name))
-        return ActionResult({"InstanceProfiles": items} | rest)
+        items, paging = paginate(self, self.backend.get_instance_profiles_for_role(role_name=role.name))
+        return ActionResult({"InstanceProfiles": items} | paging)
 
     def list_entities_for_policy(self: Any) -> ActionResult:
         arn, wanted = self._get_param("PolicyArn"), self._get_param("EntityFilter")
         self.backend.get_policy(arn)
         roles = [r for r in self.backend.get_roles() if arn in r.managed_policies] if wanted in (None, "Role") else []
-        items, rest = paged(self, sorted(roles, key=lambda r: r.name))
+        items, paging = paginate(self, sorted(roles, key=lambda r: r.name))
         shown = [{"RoleName": r.name, "RoleId": r.id} for r in items]
-        return ActionResult({"PolicyRoles": shown, "PolicyUsers": [], "PolicyGroups": []} | rest)
+        return ActionResult({"PolicyRoles": shown, "PolicyUsers": [], "PolicyGroups": []} | paging)
 
     for operation in ("ListInstanceProfiles", "ListInstanceProfilesForRole"):
         IamResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER[f"{operation}Response.InstanceProfiles.InstanceProfile.Tags"] = never_return

@@ -1,4 +1,4 @@
-"""What a kubelet accepts as flags, labels and taints.
+"""Flags, labels and taints that a kubelet accepts.
 
 Follows "kubelet" and "Well-Known Labels, Annotations and Taints" in the Kubernetes reference.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from localcloud.aws.nodes.user_data_error import Unusable
+from localcloud.aws.nodes.user_data_error import InvalidUserData
 
 KUBELET_FLAGS = frozenset(
     """
@@ -50,23 +50,23 @@ TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^:]*))?:(?P<effect>NoSchedule|P
 
 
 def check_label(key: str, value: str) -> None:
-    """Refuse what is no label, and labels that a kubelet may not give itself."""
+    """Reject invalid labels, and labels that a kubelet may not set on its own node."""
     namespace, slash, name = key.rpartition("/")
     if not NAME.fullmatch(name) or (slash and not PREFIX.fullmatch(namespace)) or (value and not NAME.fullmatch(value)):
-        raise Unusable(f"kubelet: {key}={value} is not a valid label")
+        raise InvalidUserData(f"kubelet: {key}={value} is not a valid label")
     if RESERVED.search(namespace) and key not in ALLOWED_LABELS and not ALLOWED_NAMESPACES.search(namespace):
-        raise Unusable(
+        raise InvalidUserData(
             f"kubelet: unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{key}]; they must begin with an allowed "
             "prefix (kubelet.kubernetes.io, node.kubernetes.io) or be in the specifically allowed set"
         )
 
 
 def parse_taint(text: str) -> dict[str, str]:
-    """Read `key=value:effect` or `key:effect`."""
+    """Parse `key=value:effect` or `key:effect`."""
     match = TAINT.fullmatch(text)
     if not match:
-        raise Unusable(f"kubelet: invalid taint {text!r}")
+        raise InvalidUserData(f"kubelet: invalid taint {text!r}")
     namespace, slash, name = match["key"].rpartition("/")
     if not NAME.fullmatch(name) or (slash and not PREFIX.fullmatch(namespace)) or (match["value"] and not NAME.fullmatch(match["value"])):
-        raise Unusable(f"kubelet: invalid taint {text!r}")
+        raise InvalidUserData(f"kubelet: invalid taint {text!r}")
     return {"key": match["key"], "value": match["value"] or "", "effect": match["effect"]}

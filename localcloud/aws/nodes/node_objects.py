@@ -1,4 +1,4 @@
-"""The Node object that a kubelet and its cloud provider would register."""
+"""The Node objects that a kubelet and its cloud provider register."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from localcloud.aws.nodes.user_data import NodeSpec
 
-KUBELET = "local.instance-manager/kubelet"
+KUBELET_LABEL = "local.instance-manager/kubelet"
 OS_IMAGE = {
     "amazonlinux2": "Amazon Linux 2",
     "amazonlinux2023": "Amazon Linux 2023",
@@ -20,58 +20,58 @@ WINDOWS_PODS = 110
 ARCHITECTURE = {"x86_64": "amd64", "arm64": "arm64"}
 
 
-def name_of(instance: Any, region: str) -> str:
-    """The private DNS name, which is the node's name."""
+def node_name(instance: Any, region: str) -> str:
+    """The node's name: the private DNS name of the instance."""
     domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
     return f"ip-{instance.private_ip.replace('.', '-')}.{domain}"
 
 
-def default_pods(kind: dict[str, Any]) -> int:
-    """How many pods the VPC CNI can give addresses to."""
-    network = kind["NetworkInfo"]
+def default_max_pods(instance_type: dict[str, Any]) -> int:
+    """The number of pods to which the VPC CNI can assign addresses."""
+    network = instance_type["NetworkInfo"]
     return network["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2
 
 
-def capacity(kind: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, str], dict[str, str]]:
+def capacity(instance_type: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, str], dict[str, str]]:
     """Capacity and allocatable resources."""
-    cpus, memory = kind["VCpuInfo"]["DefaultVCpus"], kind["MemoryInfo"]["SizeInMiB"]
+    cpus, memory = instance_type["VCpuInfo"]["DefaultVCpus"], instance_type["MemoryInfo"]["SizeInMiB"]
     windows = spec.family == "windows"
-    pods = str(spec.max_pods or (WINDOWS_PODS if windows else default_pods(kind)))
-    whole = {"cpu": str(cpus), "memory": f"{memory}Mi", "pods": pods, "ephemeral-storage": "32Gi"}
-    left = {"cpu": f"{cpus * 1000 - 80}m", "memory": f"{max(memory - 600, memory // 2)}Mi", "pods": pods, "ephemeral-storage": "28Gi"}
+    pods = str(spec.max_pods or (WINDOWS_PODS if windows else default_max_pods(instance_type)))
+    capacity_resources = {"cpu": str(cpus), "memory": f"{memory}Mi", "pods": pods, "ephemeral-storage": "32Gi"}
+    allocatable = {"cpu": f"{cpus * 1000 - 80}m", "memory": f"{max(memory - 600, memory // 2)}Mi", "pods": pods, "ephemeral-storage": "28Gi"}
     if windows:
-        # The VPC resource controller gives pods the secondary addresses of the first interface.
-        addresses = {"vpc.amazonaws.com/PrivateIPv4Address": str(kind["NetworkInfo"]["Ipv4AddressesPerInterface"] - 1)}
-        whole, left = whole | addresses, left | addresses
-    return whole, left
+        # The VPC resource controller assigns the secondary addresses of the first interface to pods.
+        addresses = {"vpc.amazonaws.com/PrivateIPv4Address": str(instance_type["NetworkInfo"]["Ipv4AddressesPerInterface"] - 1)}
+        capacity_resources, allocatable = capacity_resources | addresses, allocatable | addresses
+    return capacity_resources, allocatable
 
 
-def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version: str) -> dict[str, Any]:
-    """The Node, not ready yet."""
-    zone, name = instance.placement.zone, name_of(instance, region)
-    kind = INSTANCE_TYPES[instance.instance_type]
-    arch, windows = ARCHITECTURE[architecture], spec.family == "windows"
-    system = "windows" if windows else "linux"
-    known = {
+def build_node(instance: Any, spec: NodeSpec, architecture: str, region: str, version: str) -> dict[str, Any]:
+    """The Node of an instance, not ready yet."""
+    zone, name = instance.placement.zone, node_name(instance, region)
+    instance_type = INSTANCE_TYPES[instance.instance_type]
+    cpu_architecture, windows = ARCHITECTURE[architecture], spec.family == "windows"
+    operating_system = "windows" if windows else "linux"
+    well_known_labels = {
         "kubernetes.io/hostname": name,
-        "kubernetes.io/os": system,
-        "kubernetes.io/arch": arch,
-        "beta.kubernetes.io/os": system,
-        "beta.kubernetes.io/arch": arch,
+        "kubernetes.io/os": operating_system,
+        "kubernetes.io/arch": cpu_architecture,
+        "beta.kubernetes.io/os": operating_system,
+        "beta.kubernetes.io/arch": cpu_architecture,
         "node.kubernetes.io/instance-type": instance.instance_type,
         "beta.kubernetes.io/instance-type": instance.instance_type,
         "topology.kubernetes.io/region": region,
         "topology.kubernetes.io/zone": zone,
         "failure-domain.beta.kubernetes.io/region": region,
         "failure-domain.beta.kubernetes.io/zone": zone,
-        KUBELET: "starting",
+        KUBELET_LABEL: "starting",
         **({"node.kubernetes.io/windows-build": WINDOWS_BUILD} if windows else {}),
     }
-    whole, left = capacity(kind, spec)
+    capacity_resources, allocatable = capacity(instance_type, spec)
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {**spec.labels, **known}, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "metadata": {"name": name, "labels": {**spec.labels, **well_known_labels}, "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {"providerID": f"aws:///{zone}/{instance.id}", "taints": [{k: v for k, v in taint.items() if v} for taint in spec.taints]},
         "status": {
             "addresses": [
@@ -79,8 +79,8 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
                 {"type": "InternalDNS", "address": name},
                 {"type": "Hostname", "address": name},
             ],
-            "capacity": whole,
-            "allocatable": left,
+            "capacity": capacity_resources,
+            "allocatable": allocatable,
             "conditions": [
                 {
                     "type": "Ready",
@@ -90,8 +90,8 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
                 }
             ],
             "nodeInfo": {
-                "architecture": arch,
-                "operatingSystem": system,
+                "architecture": cpu_architecture,
+                "operatingSystem": operating_system,
                 "osImage": OS_IMAGE[spec.family],
                 "kubeletVersion": f"v{version}.0-eks-local",
                 "kubeProxyVersion": "",
@@ -105,8 +105,8 @@ def build(instance: Any, spec: NodeSpec, architecture: str, region: str, version
     }
 
 
-def fargate(uid: str, address: str, zone: str, region: str, version: str, taint: dict[str, str]) -> dict[str, Any]:
-    """The Node of a pod on Fargate, not ready yet."""
+def build_fargate_node(uid: str, address: str, zone: str, region: str, version: str, taint: dict[str, str]) -> dict[str, Any]:
+    """The Node of a Fargate pod, not ready yet."""
     domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
     name = f"fargate-ip-{address.replace('.', '-')}.{domain}"
     labels = {
@@ -120,7 +120,7 @@ def fargate(uid: str, address: str, zone: str, region: str, version: str, taint:
         "topology.kubernetes.io/zone": zone,
         "failure-domain.beta.kubernetes.io/region": region,
         "failure-domain.beta.kubernetes.io/zone": zone,
-        KUBELET: "starting",
+        KUBELET_LABEL: "starting",
     }
     resources = {"cpu": "2", "memory": "4Gi", "pods": "1", "ephemeral-storage": "20Gi"}
     return {

@@ -1,7 +1,8 @@
-"""Enough of PowerShell to see which commands a script runs with which arguments.
+"""A parser for PowerShell scripts that returns their commands and arguments.
 
 Follows PowerShell's "about_Parsing", "about_Quoting_Rules", "about_Special_Characters", "about_Redirection" and
-"about_Comments". Blocks are read in order, whatever decides between them; what only running could tell is empty text.
+"about_Comments". Commands in blocks are read in order, regardless of conditions. Values that only execution can
+determine are empty strings.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from localcloud.aws.nodes.user_data_error import Unusable
+from localcloud.aws.nodes.user_data_error import InvalidUserData
 
 SINGLE = "'\u2018\u2019\u201a\u201b"
-"""Each of these begins or ends a verbatim string, the typographic ones too."""
+"""Characters that delimit a verbatim string, including typographic quotes."""
 DOUBLE = '"\u201c\u201d\u201e'
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
 REDIRECTION = re.compile(r"[1-6*]?>{1,2}(&[12])?")
@@ -24,37 +25,37 @@ ENVIRONMENT = {"env:programfiles": "C:\\Program Files", "env:systemdrive": "C:",
 
 @dataclass
 class Word:
-    """One word of a command: as written, and what it stands for."""
+    """One word of a command: as written, and its value."""
 
     raw: str = ""
     value: str = ""
 
 
 class Script:
-    """Reads a script once, from its beginning to its end."""
+    """Parses one script."""
 
     def __init__(self, text: str) -> None:
         self.text = text.replace("\r\n", "\n")
-        self.at = 0
+        self.position = 0
         self.variables: dict[str, str] = dict(ENVIRONMENT)
         self.word: Word | None = None
         self.words: list[Word] = []
         self.commands: list[list[Word]] = []
-        self.open: list[str] = []
+        self.open_brackets: list[str] = []
 
     def read(self) -> list[list[Word]]:
-        """All commands; a script that PowerShell cannot parse runs none of them."""
-        while self.at < len(self.text):
-            self.step()
+        """All commands of the script. Raises InvalidUserData if PowerShell cannot parse it."""
+        while self.position < len(self.text):
+            self.read_next()
         self.end_command()
-        if self.open:
-            raise Unusable(f"PowerShell: missing closing '{self.open[-1]}'")
+        if self.open_brackets:
+            raise InvalidUserData(f"PowerShell: missing closing '{self.open_brackets[-1]}'")
         return self.commands
 
-    def step(self) -> None:
-        """Read what begins here."""
-        rest, char = self.text[self.at : self.at + 2], self.text[self.at]
-        if self.word is None and self.between(char, rest):
+    def read_next(self) -> None:
+        """Read the next token."""
+        rest, char = self.text[self.position : self.position + 2], self.text[self.position]
+        if self.word is None and self.read_word_start(char, rest):
             return
         if char in " \t":
             self.end_word()
@@ -62,11 +63,11 @@ class Script:
             self.end_command()
         elif char in "{(":
             self.end_command()
-            self.open.append({"{": "}", "(": ")"}[char])
+            self.open_brackets.append({"{": "}", "(": ")"}[char])
         elif char in "})":
             self.end_command()
-            if not self.open or self.open.pop() != char:
-                raise Unusable(f"PowerShell: unexpected token '{char}'")
+            if not self.open_brackets or self.open_brackets.pop() != char:
+                raise InvalidUserData(f"PowerShell: unexpected token '{char}'")
         elif char == ",":
             self.end_word()
             self.words.append(Word(",", ","))
@@ -74,118 +75,118 @@ class Script:
             self.end_word()
             self.words.append(Word("=", "="))
         elif char == "`":
-            self.escape()
+            self.read_escape()
         elif char in SINGLE + DOUBLE:
-            self.string(char)
+            self.read_string(char)
         else:
-            self.bare(char)
+            self.read_character(char)
             return
-        self.at += 1
+        self.position += 1
 
-    def between(self, char: str, rest: str) -> bool:
-        """Read what only a new word can begin with; whether there was any."""
-        here, redirection = HERE.match(self.text, self.at), REDIRECTION.match(self.text, self.at)
+    def read_word_start(self, char: str, rest: str) -> bool:
+        """Read a token that only the start of a word can contain. Returns whether there was one."""
+        here_string_match, redirection = HERE.match(self.text, self.position), REDIRECTION.match(self.text, self.position)
         if char == "#":
-            self.at = self.find("\n", self.at, len(self.text))
+            self.position = self.find("\n", self.position, len(self.text))
         elif rest == "<#":
-            self.at = self.find("#>", self.at, None) + 2
-        elif here:
-            self.here_string(here)
+            self.position = self.find("#>", self.position, None) + 2
+        elif here_string_match:
+            self.read_here_string(here_string_match)
         elif redirection:
-            self.at = redirection.end()
+            self.position = redirection.end()
         elif char == "&" and rest != "&&" and not self.words:
             self.words.append(Word("&", "&"))
-            self.at += 1
+            self.position += 1
         else:
             return False
         return True
 
     def find(self, text: str, start: int, default: int | None) -> int:
-        """Where a text comes next."""
+        """The position of the next occurrence of a text."""
         found = self.text.find(text, start)
         if found < 0 and default is None:
-            raise Unusable(f"PowerShell: the terminator {text} is missing")
+            raise InvalidUserData(f"PowerShell: the terminator {text} is missing")
         return default if found < 0 else found
 
     def add(self, raw: str, value: str) -> None:
-        """Add to the word, or begin one."""
+        """Append to the current word, or start one."""
         self.word = self.word or Word()
         self.word.raw += raw
         self.word.value += value
 
-    def bare(self, char: str) -> None:
-        """One character or one variable outside of quotes."""
-        variable = VARIABLE.match(self.text, self.at)
+    def read_character(self, char: str) -> None:
+        """Read one character or one variable outside of quotes."""
+        variable = VARIABLE.match(self.text, self.position)
         raw = variable[0] if variable else char
         self.add(raw, self.lookup(variable) if variable else char)
-        self.at += len(raw)
+        self.position += len(raw)
 
-    def escape(self) -> None:
-        """A backtick outside of quotes: it joins lines, or takes the next character as it is."""
-        self.at += 1
-        following = self.text[self.at : self.at + 1]
+    def read_escape(self) -> None:
+        """Read a backtick outside of quotes. It continues a line, or escapes the next character."""
+        self.position += 1
+        following = self.text[self.position : self.position + 1]
         if following == "\n":
             self.end_word()
         else:
             self.add("`" + following, following)
 
-    def string(self, quote: str) -> None:
-        """A string in quotes; the caller steps over the last one."""
-        start, value, same = self.at, "", SINGLE if quote in SINGLE else DOUBLE
-        self.at += 1
+    def read_string(self, quote: str) -> None:
+        """Read a quoted string. The caller skips the closing quote."""
+        start, value, delimiters = self.position, "", SINGLE if quote in SINGLE else DOUBLE
+        self.position += 1
         while True:
-            char = self.text[self.at : self.at + 1]
+            char = self.text[self.position : self.position + 1]
             if not char:
-                raise Unusable(f"PowerShell: the string is missing the terminator: {quote}")
-            if char in same:
-                if self.text[self.at + 1 : self.at + 2] not in tuple(same):
+                raise InvalidUserData(f"PowerShell: the string is missing the terminator: {quote}")
+            if char in delimiters:
+                if self.text[self.position + 1 : self.position + 2] not in tuple(delimiters):
                     break
                 value += char
-                self.at += 2
-            elif same == DOUBLE and char in "`$":
-                value += self.expanded(char)
+                self.position += 2
+            elif delimiters == DOUBLE and char in "`$":
+                value += self.expand(char)
             else:
                 value += char
-                self.at += 1
-        self.add(self.text[start : self.at + 1], value)
+                self.position += 1
+        self.add(self.text[start : self.position + 1], value)
 
-    def expanded(self, char: str) -> str:
-        """An escape, a variable or a subexpression within double quotes."""
+    def expand(self, char: str) -> str:
+        """Read an escape, a variable or a subexpression in a double-quoted string."""
         if char == "`":
-            self.at += 2
-            following = self.text[self.at - 1 : self.at]
+            self.position += 2
+            following = self.text[self.position - 1 : self.position]
             return ESCAPES.get(following, following)
-        variable = VARIABLE.match(self.text, self.at)
+        variable = VARIABLE.match(self.text, self.position)
         if variable:
-            self.at = variable.end()
+            self.position = variable.end()
             return self.lookup(variable)
-        if self.text.startswith("$(", self.at):
-            self.at = self.find(")", self.at, None) + 1
+        if self.text.startswith("$(", self.position):
+            self.position = self.find(")", self.position, None) + 1
             return ""
-        self.at += 1
+        self.position += 1
         return char
 
-    def here_string(self, begin: re.Match[str]) -> None:
-        """Lines between @' and '@, which hold no command."""
-        same = SINGLE if begin[1] in SINGLE else DOUBLE
-        end = re.compile(f"\n[{same}]@").search(self.text, begin.end() - 1)
+    def read_here_string(self, opening: re.Match[str]) -> None:
+        """Read the lines between @' and '@."""
+        delimiters = SINGLE if opening[1] in SINGLE else DOUBLE
+        end = re.compile(f"\n[{delimiters}]@").search(self.text, opening.end() - 1)
         if not end:
-            raise Unusable(f"PowerShell: the string is missing the terminator: {begin[1]}@")
-        self.add(self.text[self.at : end.end()], self.text[begin.end() : max(end.start(), begin.end())])
-        self.at = end.end()
+            raise InvalidUserData(f"PowerShell: the string is missing the terminator: {opening[1]}@")
+        self.add(self.text[self.position : end.end()], self.text[opening.end() : max(end.start(), opening.end())])
+        self.position = end.end()
 
     def lookup(self, variable: re.Match[str]) -> str:
-        """What a variable holds."""
+        """The value of a variable."""
         return self.variables.get((variable[1] or variable[2]).lower(), "")
 
     def end_word(self) -> None:
-        """The word is complete."""
+        """End the current word."""
         if self.word is not None:
             self.words.append(self.word)
             self.word = None
 
     def end_command(self) -> None:
-        """The command is complete: an assignment is remembered, anything else is a command."""
+        """End the current command. An assignment sets its variable."""
         self.end_word()
         words, self.words = self.words, []
         target = TARGET.fullmatch(words[0].raw) if words else None
@@ -195,10 +196,10 @@ class Script:
             self.commands.append(words)
 
 
-def arguments_of(text: str, script: str) -> list[Word] | None:
-    """The arguments of the first call of a script file, by the file's name; None without one."""
+def script_arguments(text: str, script: str) -> list[Word] | None:
+    """The arguments of the first call of a script file, by the file's name. None if it is not called."""
     for words in Script(text).read():
-        called = words[1:] if words[0].raw == "&" else words
-        if called and called[0].value.lower().rpartition("\\")[2] == script.lower():
-            return called[1:]
+        call = words[1:] if words[0].raw == "&" else words
+        if call and call[0].value.lower().rpartition("\\")[2] == script.lower():
+            return call[1:]
     return None

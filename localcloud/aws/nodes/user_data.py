@@ -1,6 +1,6 @@
-"""What a node would make of its user data: who it joins, and as what.
+"""Parses user data as a node does: the cluster to join, and the node's labels and taints.
 
-Pure: text in, :class:`NodeSpec` or :class:`Unusable` out. Follows the documents of
+Pure: the input is text, and the output is :class:`NodeSpec` or :class:`InvalidUserData`. Follows the documentation of
 amazon-eks-ami (bootstrap.sh, nodeadm's NodeConfig), "Bottlerocket settings reference: kubernetes", "Bootstrap script
 configuration parameters" for Windows (Amazon EKS User Guide), and the kubelet's own rules for labels and taints.
 """
@@ -18,7 +18,7 @@ import yaml
 
 from localcloud.aws.nodes import powershell
 from localcloud.aws.nodes.kubelet_flags import KUBELET_FLAGS, check_label, parse_taint
-from localcloud.aws.nodes.user_data_error import Unusable
+from localcloud.aws.nodes.user_data_error import InvalidUserData
 
 BOOTSTRAP = "/etc/eks/bootstrap.sh"
 WINDOWS_BOOTSTRAP = "Start-EKSBootstrap.ps1"
@@ -48,7 +48,7 @@ BOTTLEROCKET_KEYS = frozenset(
 
 @dataclass
 class NodeSpec:
-    """What user data says about the node."""
+    """The node settings of user data."""
 
     family: str
     cluster: str
@@ -60,9 +60,9 @@ class NodeSpec:
 
 
 def parse(text: str, family: str | None) -> NodeSpec:
-    """Read user data as an AMI of this family would; None tells the family from the text."""
+    """Parse user data as an AMI of this family does. With None, the family is detected from the text."""
     if family is None:
-        family = guess(text)
+        family = detect_family(text)
     match family:
         case "bottlerocket":
             spec = bottlerocket(text)
@@ -73,17 +73,18 @@ def parse(text: str, family: str | None) -> NodeSpec:
         case "windows":
             spec = windows(text)
         case _:
-            raise Unusable(f"an AMI of family {family} is not simulated")
+            raise InvalidUserData(f"an AMI of family {family} is not simulated")
     for key, value in spec.labels.items():
         check_label(key, value)
     return spec
 
 
 def waits_in_warm_pool(text: str, family: str) -> bool:
-    """Whether a script asks the metadata service where the instance is bound for, and lets no node join from a warm pool.
+    """Whether user data keeps the node from joining while its instance is in a warm pool.
 
-    To end the script is enough where the script itself starts the node. On Amazon Linux 2023 nodeadm-run.service starts it
-    once cloud-init is done, however its scripts ended: there the script has to stop that service. Bottlerocket has a setting.
+    A script reads the target lifecycle state from the metadata service. On Amazon Linux 2 and Windows, ending the
+    script is sufficient, because the script itself starts the node. On Amazon Linux 2023, nodeadm-run.service starts
+    the node after cloud-init in any case, so the script must stop that service. Bottlerocket has a setting.
     """
     if family == "bottlerocket":
         return tomllib.loads(text).get("settings", {}).get("autoscaling", {}).get("should-wait") is True
@@ -91,8 +92,8 @@ def waits_in_warm_pool(text: str, family: str) -> bool:
     return asks and (family in ("amazonlinux2", "windows") or "nodeadm-run" in text)
 
 
-def guess(text: str) -> str:
-    """Which family user data is written for."""
+def detect_family(text: str) -> str:
+    """The family for which user data is written."""
     if is_mime(text) and NODE_CONFIG in text:
         return "amazonlinux2023"
     if "<powershell>" in text.lower():
@@ -101,12 +102,12 @@ def guess(text: str) -> str:
 
 
 def is_mime(text: str) -> bool:
-    """Whether cloud-init would see a MIME message."""
+    """Whether cloud-init recognizes a MIME message."""
     return bool(re.match(r"(MIME-Version|Content-Type):", text, re.IGNORECASE))
 
 
-def parts(text: str) -> list[tuple[str, str]]:
-    """Content type and body of each part of a MIME message; a script is its own only part."""
+def mime_parts(text: str) -> list[tuple[str, str]]:
+    """Content type and body of each part of a MIME message. A script is its own only part."""
     if not is_mime(text):
         return [("text/x-shellscript", text)]
     message = email.message_from_string(text)
@@ -116,19 +117,19 @@ def parts(text: str) -> list[tuple[str, str]]:
 
 
 def amazon_linux_2(text: str) -> NodeSpec:
-    """The arguments of bootstrap.sh in a shell script."""
-    scripts = [body for kind, body in parts(text) if kind in ("text/x-shellscript", "text/plain")]
+    """Parse the arguments of bootstrap.sh in a shell script."""
+    scripts = [body for kind, body in mime_parts(text) if kind in ("text/x-shellscript", "text/plain")]
     if not any(script.lstrip("\n").startswith("#!") for script in scripts):
-        raise Unusable("cloud-init runs no script that does not start with #!")
+        raise InvalidUserData("cloud-init runs no script that does not start with #!")
     for script in scripts:
-        words = bootstrap_words(script)
+        words = bootstrap_call(script)
         if words is not None:
             return bootstrap_arguments(words)
-    raise Unusable(f"the user data does not call {BOOTSTRAP}")
+    raise InvalidUserData(f"the user data does not call {BOOTSTRAP}")
 
 
-def bootstrap_words(script: str) -> list[str] | None:
-    """The words of the call of bootstrap.sh, split as a shell would."""
+def bootstrap_call(script: str) -> list[str] | None:
+    """The words of the call of bootstrap.sh, split as a shell does. None if it is not called."""
     lines = script.split("\n")
     for number, line in enumerate(lines):
         if not re.match(rf"\s*(exec\s+|sudo\s+|bash\s+)*{re.escape(BOOTSTRAP)}(\s|$)", line):
@@ -145,12 +146,12 @@ def bootstrap_words(script: str) -> list[str] | None:
                 command += "\n"
                 continue
             return words[words.index(BOOTSTRAP) + 1 :]
-        raise Unusable(f"the call of {BOOTSTRAP} has an open quotation")
+        raise InvalidUserData(f"the call of {BOOTSTRAP} has an open quotation")
     return None
 
 
 def shell_words(command: str) -> list[str]:
-    """Words up to the end of the first command."""
+    """The words of the first command."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
@@ -162,7 +163,7 @@ def shell_words(command: str) -> list[str]:
 
 
 def bootstrap_arguments(words: list[str]) -> NodeSpec:
-    """What bootstrap.sh does with its arguments."""
+    """Parse the arguments of bootstrap.sh."""
     options: dict[str, str] = {}
     positional: list[str] = []
     rest = list(words)
@@ -170,27 +171,27 @@ def bootstrap_arguments(words: list[str]) -> NodeSpec:
         word = rest.pop(0)
         if word.startswith("--"):
             if not rest:
-                raise Unusable(f"{BOOTSTRAP}: {word} lacks its value")
+                raise InvalidUserData(f"{BOOTSTRAP}: {word} lacks its value")
             options[word] = rest.pop(0)
         else:
             positional.append(word)
     if not positional:
-        raise Unusable(f"{BOOTSTRAP}: cluster name is not defined")
+        raise InvalidUserData(f"{BOOTSTRAP}: cluster name is not defined")
     if len(positional) > 1:
-        raise Unusable(f"{BOOTSTRAP}: unexpected arguments {positional[1:]}")
+        raise InvalidUserData(f"{BOOTSTRAP}: unexpected arguments {positional[1:]}")
     spec = NodeSpec("amazonlinux2", positional[0], options.get("--apiserver-endpoint"), options.get("--b64-cluster-ca"))
     apply_flags(spec, options.get("--kubelet-extra-args", "").split())
     return spec
 
 
 def apply_flags(spec: NodeSpec, words: list[str]) -> None:
-    """Read kubelet flags; a flag that no kubelet knows keeps it from starting."""
+    """Parse kubelet flags. An unknown flag prevents the kubelet from starting."""
     rest = list(words)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if name != "-v" and not (name.startswith("--") and name[2:] in KUBELET_FLAGS):
-            raise Unusable(f"kubelet: unknown flag or argument {word!r}")
+            raise InvalidUserData(f"kubelet: unknown flag or argument {word!r}")
         if not equals and rest and not rest[0].startswith("-"):
             value = rest.pop(0)
         match name:
@@ -199,24 +200,24 @@ def apply_flags(spec: NodeSpec, words: list[str]) -> None:
             case "--register-with-taints":
                 spec.taints += [parse_taint(item) for item in value.split(",") if item]
             case "--max-pods":
-                spec.max_pods = number(value, "--max-pods")
+                spec.max_pods = positive_integer(value, "--max-pods")
 
 
-def number(value: Any, name: str) -> int:
+def positive_integer(value: Any, name: str) -> int:
     """A whole number above zero."""
     if not re.fullmatch(r"[1-9]\d*", str(value)):
-        raise Unusable(f"{name}: {value!r} is not a number")
+        raise InvalidUserData(f"{name}: {value!r} is not a number")
     return int(value)
 
 
 def amazon_linux_2023(text: str) -> NodeSpec:
-    """The NodeConfig documents, merged as nodeadm merges them."""
+    """Parse the NodeConfig documents, merged as nodeadm merges them."""
     if is_mime(text):
-        documents = [body for kind, body in parts(text) if kind == NODE_CONFIG]
+        documents = [body for kind, body in mime_parts(text) if kind == NODE_CONFIG]
     else:
         documents = [text]
     if not documents:
-        raise Unusable("nodeadm: the user data has no part of type application/node.eks.aws")
+        raise InvalidUserData("nodeadm: the user data has no part of type application/node.eks.aws")
     merged: dict[str, Any] = {}
     for body in documents:
         merged = merge(merged, node_config(body))
@@ -224,13 +225,13 @@ def amazon_linux_2023(text: str) -> NodeSpec:
     names = {"name": "Name", "apiServerEndpoint": "Apiserver endpoint", "certificateAuthority": "Certificate authority", "cidr": "CIDR"}
     for key, shown in names.items():
         if not cluster.get(key):
-            raise Unusable(f"nodeadm: {shown} is missing in cluster configuration")
+            raise InvalidUserData(f"nodeadm: {shown} is missing in cluster configuration")
     spec = NodeSpec("amazonlinux2023", cluster["name"], cluster["apiServerEndpoint"], cluster["certificateAuthority"])
     kubelet = merged.get("kubelet") or {}
     apply_flags(spec, [str(flag) for flag in kubelet.get("flags") or []])
     config = kubelet.get("config") or {}
     if "maxPods" in config:
-        spec.max_pods = number(config["maxPods"], "maxPods")
+        spec.max_pods = positive_integer(config["maxPods"], "maxPods")
     for taint in config.get("registerWithTaints") or []:
         spec.taints.append({"key": taint["key"], "value": taint.get("value", ""), "effect": taint["effect"]})
     return spec
@@ -241,19 +242,19 @@ def node_config(body: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(body)
     except yaml.YAMLError as error:
-        raise Unusable(f"nodeadm: a NodeConfig is not YAML: {error}") from None
+        raise InvalidUserData(f"nodeadm: a NodeConfig is not YAML: {error}") from None
     if not isinstance(document, dict) or document.get("kind") != "NodeConfig":
-        raise Unusable("nodeadm: Object 'Kind' is missing in a part of type application/node.eks.aws, or is not NodeConfig")
+        raise InvalidUserData("nodeadm: Object 'Kind' is missing in a part of type application/node.eks.aws, or is not NodeConfig")
     if document.get("apiVersion") != "node.eks.aws/v1alpha1":
-        raise Unusable(f"nodeadm: unknown apiVersion {document.get('apiVersion')!r}")
+        raise InvalidUserData(f"nodeadm: unknown apiVersion {document.get('apiVersion')!r}")
     spec = document.get("spec") or {}
     if not isinstance(spec, dict):
-        raise Unusable("nodeadm: spec of a NodeConfig is not a mapping")
+        raise InvalidUserData("nodeadm: spec of a NodeConfig is not a mapping")
     return spec
 
 
 def merge(first: Any, second: Any) -> Any:
-    """Later documents win, mappings are merged, kubelet flags are appended."""
+    """Merge two documents. Later values win, mappings are merged, kubelet flags are appended."""
     if isinstance(first, dict) and isinstance(second, dict):
         return {
             key: merge(first[key], second[key]) if key in first and key in second else second.get(key, first.get(key))
@@ -265,56 +266,56 @@ def merge(first: Any, second: Any) -> Any:
 
 
 def bottlerocket(text: str) -> NodeSpec:
-    """The TOML settings of Bottlerocket, which refuses what it does not know."""
+    """Parse the TOML settings of Bottlerocket, which rejects unknown settings."""
     try:
         settings = tomllib.loads(text).get("settings", {})
     except tomllib.TOMLDecodeError as error:
-        raise Unusable(f"bottlerocket: the user data is not TOML: {error}") from None
+        raise InvalidUserData(f"bottlerocket: the user data is not TOML: {error}") from None
     kubernetes = settings.get("kubernetes")
     if not isinstance(kubernetes, dict):
-        raise Unusable("bottlerocket: [settings.kubernetes] is missing")
+        raise InvalidUserData("bottlerocket: [settings.kubernetes] is missing")
     unknown = set(kubernetes) - BOTTLEROCKET_KEYS
     if unknown:
-        raise Unusable(f"bottlerocket: unknown settings in [settings.kubernetes]: {', '.join(sorted(unknown))}")
+        raise InvalidUserData(f"bottlerocket: unknown settings in [settings.kubernetes]: {', '.join(sorted(unknown))}")
     for key in ("cluster-name", "api-server", "cluster-certificate"):
         if not isinstance(kubernetes.get(key), str) or not kubernetes[key]:
-            raise Unusable(f"bottlerocket: settings.kubernetes.{key} is missing")
+            raise InvalidUserData(f"bottlerocket: settings.kubernetes.{key} is missing")
     spec = NodeSpec("bottlerocket", kubernetes["cluster-name"], kubernetes["api-server"], kubernetes["cluster-certificate"])
     labels = kubernetes.get("node-labels", {})
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-        raise Unusable("bottlerocket: settings.kubernetes.node-labels must map strings to strings")
+        raise InvalidUserData("bottlerocket: settings.kubernetes.node-labels must map strings to strings")
     spec.labels = dict(labels)
     for key, values in kubernetes.get("node-taints", {}).items():
         for value in values if isinstance(values, list) else [values]:
             spec.taints.append(parse_taint(f"{key}={value}"))
     if "max-pods" in kubernetes:
         if not isinstance(kubernetes["max-pods"], int):
-            raise Unusable("bottlerocket: settings.kubernetes.max-pods must be a number")
-        spec.max_pods = number(kubernetes["max-pods"], "max-pods")
+            raise InvalidUserData("bottlerocket: settings.kubernetes.max-pods must be a number")
+        spec.max_pods = positive_integer(kubernetes["max-pods"], "max-pods")
     return spec
 
 
 def windows(text: str) -> NodeSpec:
-    """The arguments of Start-EKSBootstrap.ps1 in the PowerShell script that EC2Launch runs."""
+    """Parse the arguments of Start-EKSBootstrap.ps1 in the PowerShell script that EC2Launch runs."""
     script = re.search(r"<powershell>(.*?)</powershell>", text, re.DOTALL | re.IGNORECASE)
     if not script:
-        raise Unusable("EC2Launch: the user data has no <powershell> with its end")
-    words = powershell.arguments_of(script[1], WINDOWS_BOOTSTRAP)
+        raise InvalidUserData("EC2Launch: the user data has no <powershell> with its end")
+    words = powershell.script_arguments(script[1], WINDOWS_BOOTSTRAP)
     if words is None:
-        raise Unusable(f"the user data does not call {WINDOWS_BOOTSTRAP}")
-    given: dict[str, str] = {}
+        raise InvalidUserData(f"the user data does not call {WINDOWS_BOOTSTRAP}")
+    parameters: dict[str, str] = {}
     while words:
         name = words.pop(0)
         if not name.raw.startswith("-"):
-            raise Unusable(f"{WINDOWS_BOOTSTRAP}: a positional parameter cannot be found that accepts argument {name.value!r}")
-        known = WINDOWS_PARAMETERS.get(name.raw[1:].lower())
-        if not known:
-            raise Unusable(f"{WINDOWS_BOOTSTRAP}: a parameter cannot be found that matches parameter name {name.raw[1:]!r}")
+            raise InvalidUserData(f"{WINDOWS_BOOTSTRAP}: a positional parameter cannot be found that accepts argument {name.value!r}")
+        parameter = WINDOWS_PARAMETERS.get(name.raw[1:].lower())
+        if not parameter:
+            raise InvalidUserData(f"{WINDOWS_BOOTSTRAP}: a parameter cannot be found that matches parameter name {name.raw[1:]!r}")
         if not words or words[0].raw.startswith("-"):
-            raise Unusable(f"{WINDOWS_BOOTSTRAP}: missing an argument for parameter {known!r}")
-        given[known] = words.pop(0).value
-    if not given.get("EKSClusterName"):
-        raise Unusable(f"{WINDOWS_BOOTSTRAP}: EKSClusterName is missing")
-    spec = NodeSpec("windows", given["EKSClusterName"], given.get("APIServerEndpoint"), given.get("Base64ClusterCA"))
-    apply_flags(spec, given.get("KubeletExtraArgs", "").split())
+            raise InvalidUserData(f"{WINDOWS_BOOTSTRAP}: missing an argument for parameter {parameter!r}")
+        parameters[parameter] = words.pop(0).value
+    if not parameters.get("EKSClusterName"):
+        raise InvalidUserData(f"{WINDOWS_BOOTSTRAP}: EKSClusterName is missing")
+    spec = NodeSpec("windows", parameters["EKSClusterName"], parameters.get("APIServerEndpoint"), parameters.get("Base64ClusterCA"))
+    apply_flags(spec, parameters.get("KubeletExtraArgs", "").split())
     return spec

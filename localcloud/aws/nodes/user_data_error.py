@@ -1,5 +1,5 @@
-"""Why user data makes no node."""
+"""The error for user data that cannot start a node."""
 
 
-class Unusable(Exception):
-    """The node's software would refuse this user data, for this reason."""
+class InvalidUserData(Exception):
+    """The node's software rejects this user data, for this reason."""

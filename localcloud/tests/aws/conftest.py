@@ -1,7 +1,7 @@
-"""Fixtures for the simulator's own tests: a simulator of its own per session, AWS clients, and a finished account.
+"""Fixtures for the simulator's tests: one simulator per session, AWS clients, and common resources.
 
-Tests marked `mended` check behaviour that plain moto lacks or gets wrong: with LOCAL_AWS_UNMENDED=1 they run
-against plain moto and must fail there, which test_unmended.py checks for all of them at once.
+Tests marked `patched` check behavior that unpatched moto lacks or gets wrong. With LOCAL_AWS_PLAIN_MOTO=1 they run
+against unpatched moto and must fail. test_unpatched_moto.py checks this for all of them.
 """
 
 import base64
@@ -19,25 +19,17 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from localcloud.tests.aws.nodes.site import Site
-from localcloud.tests.aws.support import (
-    NUMBERS,
-    REPOSITORY,
-    TRUST,
-    UNMENDED,
-    Control,
-    Groups,
-    until,
-)
+from localcloud.tests.aws.support import NUMBERS, PLAIN_MOTO, REPOSITORY, TRUST, Control, Groups, wait_until
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "mended: fails on unmended moto")
-    config.addinivalue_line("markers", "moto_too: within a file of mended behaviour, one that plain moto has as well")
+    config.addinivalue_line("markers", "patched: fails on unpatched moto")
+    config.addinivalue_line("markers", "same_in_moto: a test in a file of patched behavior that passes on unpatched moto too")
 
 
 @pytest.fixture(scope="session")
 def simulator(tmp_path_factory):
-    """A simulator without nodes; its facts as aws.json has them."""
+    """A simulator without nodes. Its attributes are the entries of aws.json."""
     state = tmp_path_factory.mktemp("aws")
     command = [
         sys.executable,
@@ -46,12 +38,12 @@ def simulator(tmp_path_factory):
         "--state",
         str(state),
         "--delays",
-        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,patience=3,cordoned=0.1,profile=0.5,profile_gone=0.3",
+        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,node_join_timeout=3,cordoned=0.1,profile=0.5,profile_gone=0.3",
     ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, env=environment) as process:
         try:
-            until(lambda: (state / "aws.json").exists() or process.poll() is not None, "the simulator's start", 60)
+            wait_until(lambda: (state / "aws.json").exists() or process.poll() is not None, "the simulator's start", 60)
             yield SimpleNamespace(**json.loads((state / "aws.json").read_text()))
         finally:
             process.kill()
@@ -59,7 +51,7 @@ def simulator(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def aws(simulator):
-    """A client per service, without retries, so that a test sees every answer."""
+    """A client per service, without retries, so that a test gets every response."""
     config = Config(retries={"max_attempts": 0}, read_timeout=10)
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     place = {"endpoint_url": simulator.aws_endpoint, "region_name": simulator.region}
@@ -75,17 +67,17 @@ def name():
 
 @pytest.fixture
 def control(simulator):
-    """The control endpoint; its faults are gone after the test."""
+    """The control endpoint. Its faults are removed after the test."""
     endpoint = Control(simulator.control)
     yield endpoint
-    if not UNMENDED:
+    if not PLAIN_MOTO:
         endpoint.post("release")
         endpoint.delete("faults")
 
 
 @pytest.fixture(scope="session")
 def profile(simulator, aws):
-    """The ARN of an instance profile that EC2 knows by now."""
+    """The ARN of an instance profile that has propagated to EC2."""
     aws.iam.create_role(RoleName="nodes", AssumeRolePolicyDocument=TRUST)
     arn = aws.iam.create_instance_profile(InstanceProfileName="nodes")["InstanceProfile"]["Arn"]
     aws.iam.add_role_to_instance_profile(InstanceProfileName="nodes", RoleName="nodes")
@@ -95,7 +87,7 @@ def profile(simulator, aws):
 
 @pytest.fixture
 def data(simulator, profile):
-    """Launch template data that a group can launch from."""
+    """Valid launch template data."""
     return {
         "ImageId": simulator.amis["amazonlinux2"][0],
         "InstanceType": "m5.large",
@@ -116,7 +108,7 @@ def template(aws, data, name):
 
 @pytest.fixture
 def groups(simulator, aws, template):
-    """Groups that are gone after the test."""
+    """Creates scaling groups, and deletes them after the test."""
     made = Groups(simulator, aws, template)
     yield made
     for name in made.made:
@@ -126,7 +118,7 @@ def groups(simulator, aws, template):
 
 @pytest.fixture(scope="module")
 def site(cloud):
-    """Makes nodes in the shared cloud; its groups are gone after the module."""
+    """Launches nodes in the shared cloud, and deletes their groups after the module."""
     made = Site(cloud)
     yield made
     for name in made.made:
@@ -135,7 +127,7 @@ def site(cloud):
 
 @pytest.fixture(scope="module")
 def joined(site):
-    """A role that may join, and its profile."""
+    """The instance profile of a role that aws-auth authorizes."""
     role, profile = site.role()
     site.allow(role)
     return profile

@@ -1,4 +1,4 @@
-"""What the simulator's tests use to make things in it and to look at them."""
+"""Helpers for the simulator's tests."""
 
 import itertools
 import json
@@ -15,12 +15,12 @@ TRUST = json.dumps(
     {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
 )
 NUMBERS = itertools.count(1)
-UNMENDED = bool(os.environ.get("LOCAL_AWS_UNMENDED"))
-PATIENCE = 1.0 if UNMENDED else 20.0
+PLAIN_MOTO = bool(os.environ.get("LOCAL_AWS_PLAIN_MOTO"))
+TIMEOUT = 1.0 if PLAIN_MOTO else 20.0
 
 
-def until(check, what, seconds=PATIENCE):
-    """Wait until `check` gives something true, and return it."""
+def wait_until(check, what, seconds=TIMEOUT):
+    """Wait until `check` returns a truthy value, and return it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = check()
@@ -30,8 +30,8 @@ def until(check, what, seconds=PATIENCE):
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
-def refusal(function, **parameters):
-    """The error code and message that a call is refused with."""
+def client_error(function, **parameters):
+    """The error code and message of a call that must fail."""
     with pytest.raises(ClientError) as caught:
         function(**parameters)
     error = caught.value.response["Error"]
@@ -39,7 +39,7 @@ def refusal(function, **parameters):
 
 
 class Control:
-    """The control endpoint."""
+    """A client of the control endpoint."""
 
     def __init__(self, url):
         self.url = url
@@ -60,14 +60,14 @@ class Control:
 
 
 class Groups:
-    """Makes groups and looks at them."""
+    """Creates scaling groups and reads their state."""
 
     def __init__(self, simulator, aws, template):
         self.simulator, self.aws, self.template = simulator, aws, template
         self.made = []
 
     def parameters(self, name, size=0, **more):
-        """Parameters of CreateAutoScalingGroup that AWS accepts."""
+        """Valid parameters of CreateAutoScalingGroup."""
         return {
             "AutoScalingGroupName": name,
             "MinSize": size,
@@ -78,7 +78,7 @@ class Groups:
         }
 
     def make(self, size=0, settled=True, **more):
-        """A group of that size, in service."""
+        """Create a group of that size. Waits until its instances are in service."""
         name = f"group-{next(NUMBERS)}"
         self.aws.autoscaling.create_auto_scaling_group(**self.parameters(name, size, **more))
         self.made.append(name)
@@ -87,7 +87,7 @@ class Groups:
         return name
 
     def show(self, name):
-        """The group as AWS shows it now, or None."""
+        """The group as AWS returns it, or None."""
         found = self.aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
         return found[0] if found else None
 
@@ -96,12 +96,12 @@ class Groups:
         return sorted(i["LifecycleState"] for i in self.show(name)["Instances"])
 
     def settle(self, name, size):
-        """Wait until exactly so many instances are left and in service; return their ids."""
-        until(lambda: self.states(name) == ["InService"] * size, f"{size} instances of {name} in service")
+        """Wait until the group has exactly this number of instances, all in service. Returns their ids."""
+        wait_until(lambda: self.states(name) == ["InService"] * size, f"{size} instances of {name} in service")
         return [i["InstanceId"] for i in self.show(name)["Instances"]]
 
     def activities(self, name):
-        """Its activities, the newest first."""
+        """Its activities, newest first."""
         return self.aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
 
 

@@ -1,4 +1,4 @@
-"""Faults on demand, the event log, the counters and the snapshot."""
+"""Fault injection, the event log, the call counters and the snapshot."""
 
 import threading
 import time
@@ -11,9 +11,9 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
-from localcloud.tests.aws.support import TRUST, events, refusal, until
+from localcloud.tests.aws.support import TRUST, client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,16 @@ pytestmark = pytest.mark.mended
         ("ssm", "describe_parameters", ("ThrottlingException", "InternalServerError", "AccessDeniedException")),
     ],
 )
-def test_each_service_refuses_in_its_own_words(aws, control, service, call, codes):
+def test_faults_use_the_error_codes_of_each_service(aws, control, service, call, codes):
     """The "Common Errors" page of each service's API reference; EC2: "Error codes for the Amazon EC2 API"."""
     for action, code in zip(("throttle", "error5xx", "deny"), codes, strict=True):
         control.post("faults", service=service, action=action)
-        assert refusal(getattr(getattr(aws, service), call))[0] == code
+        assert client_error(getattr(getattr(aws, service), call))[0] == code
         getattr(getattr(aws, service), call)()
 
 
-def test_a_fault_hits_the_wanted_calls_only(aws, control, name):
-    """Which call meets a fault: service, operation, a text in its parameters, the first few passed over, so often."""
+def test_a_fault_hits_only_matching_calls(aws, control, name):
+    """Faults match by service, operation, parameters, number of skipped calls and count."""
     control.post(
         "faults", action="error", code="Sorry", message="not now", status=400, operation="CreateRole", match=name, after=1, count=2
     )
@@ -50,15 +50,15 @@ def test_a_fault_hits_the_wanted_calls_only(aws, control, name):
     assert control.get("faults")[0]["hits"] == 2
 
 
-def test_a_fault_can_be_meant_for_one_client(aws, control, name):
-    """By the access key or the user agent of the caller."""
-    control.post("faults", action="deny", operation="CreateRole", match=name, who="somebody-else")
-    control.post("faults", action="throttle", operation="CreateRole", match=name, who="Boto3")
-    assert refusal(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "Throttling"
+def test_a_fault_can_be_limited_to_one_client(aws, control, name):
+    """Faults match the access key or the user agent of the client."""
+    control.post("faults", action="deny", operation="CreateRole", match=name, caller="somebody-else")
+    control.post("faults", action="throttle", operation="CreateRole", match=name, caller="Boto3")
+    assert client_error(aws.iam.create_role, RoleName=name, AssumeRolePolicyDocument=TRUST)[0] == "Throttling"
 
 
-def test_a_lost_answer_leaves_the_deed_done(aws, control, name):
-    """AWS General Reference, "Timeouts, retries, and backoff": a lost answer says nothing about the deed."""
+def test_a_call_with_a_lost_response_is_performed(aws, control, name):
+    """AWS General Reference, "Timeouts, retries, and backoff": the outcome of a call without a response is unknown."""
     control.post("faults", action="lose", operation="CreateRole", match=name)
     with pytest.raises((ConnectionClosedError, HTTPClientError, EndpointConnectionError)):
         aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
@@ -70,13 +70,13 @@ def test_a_lost_answer_leaves_the_deed_done(aws, control, name):
 
 
 def test_a_held_call_waits_until_it_is_released(aws, control, name):
-    """Holding the N-th write: performed already, or not yet."""
+    """A call can be held before or after it is performed."""
     for before in (False, True):
         role = f"{name}-{before}"
         control.post("faults", action="hold", operation="CreateRole", match=role, before=before)
         thread = threading.Thread(target=aws.iam.create_role, kwargs={"RoleName": role, "AssumeRolePolicyDocument": TRUST})
         thread.start()
-        held = until(lambda: control.get("held"), "the held call")
+        held = wait_until(lambda: control.get("held"), "the held call")
         assert next(iter(held.values()))["operation"] == "CreateRole"
         there = any(r["RoleName"] == role for r in aws.iam.list_roles(MaxItems=1000)["Roles"])
         assert there is not before
@@ -85,15 +85,15 @@ def test_a_held_call_waits_until_it_is_released(aws, control, name):
         assert aws.iam.get_role(RoleName=role)
 
 
-def test_a_delayed_call_is_answered_later(aws, control, name):
-    """A slow answer is an answer."""
+def test_a_delayed_call_succeeds(aws, control, name):
+    """A delayed response is a valid response."""
     control.post("faults", action="delay", seconds=0.3, operation="CreateRole", match=name)
     begun = time.monotonic()
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     assert time.monotonic() - begun >= 0.3
 
 
-def test_a_stale_read_shows_what_was(aws, control, groups):
+def test_a_stale_read_returns_the_previous_state(aws, control, groups):
     """Amazon EC2 API Reference, "Eventual consistency in the Amazon EC2 API"."""
     name = groups.make()
     control.post("faults", action="stale", operation="DescribeAutoScalingGroups", match=name)
@@ -103,11 +103,11 @@ def test_a_stale_read_shows_what_was(aws, control, groups):
 
 
 def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, simulator, groups, data):
-    """The log tells every write with its parameters, every read by name, and every change of an instance's state."""
+    """The log has every write with its parameters, every read by name, and every state change of an instance."""
     seq = control.post("reset-log")["seq"]
     name = groups.make(1)
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data)
-    refusal(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name))
+    client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name))
     counts = control.get("calls")
     assert counts["writes"] == {"autoscaling:CreateAutoScalingGroup": 2, "ec2:CreateLaunchTemplateVersion": 1}
     lines = [line for line in events(simulator.aws_log) if line["seq"] > seq]
@@ -126,8 +126,8 @@ def test_calls_are_counted_and_logged_in_order_without_user_data(aws, control, s
     assert lines[0]["params"]["LaunchTemplate"]["LaunchTemplateName"] == groups.template
 
 
-def test_a_snapshot_holds_what_oracles_compare(aws, control, groups):
-    """Two snapshots with nothing between them are equal."""
+def test_a_snapshot_is_stable_and_complete(aws, control, groups):
+    """Two snapshots without a change between them are equal."""
     name = groups.make(1)
     first = control.get("snapshot")
     assert first["groups"][name]["Instances"][0]["LifecycleState"] == "InService"

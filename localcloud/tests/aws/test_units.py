@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from localcloud.aws.timers import Timers
-from localcloud.aws.request import lists, nested, redacted
+from localcloud.aws.request import numbered_to_lists, parse_query_params, redact_user_data
 from localcloud.aws.settings import REALISTIC, SHORT, parse_delays
+from localcloud.aws.timers import Timers
 
 
-def test_delays_are_named_and_changed_one_by_one():
+def test_delays_can_be_overridden_individually():
     assert parse_delays("short") == SHORT
     assert parse_delays("realistic") == REALISTIC
     assert parse_delays("short,join=7").join == 7
@@ -18,19 +18,19 @@ def test_delays_are_named_and_changed_one_by_one():
             parse_delays(bad)
 
 
-def test_flat_parameters_become_nested_ones():
+def test_query_parameters_are_parsed_into_nested_values():
     flat = {"Tags.member.1.Key": "k", "Tags.member.2.Key": "l", "LaunchTemplateData.UserData": "secret", "Name": "n"}
-    assert nested(flat) == {"Tags": [{"Key": "k"}, {"Key": "l"}], "LaunchTemplateData": {"UserData": "secret"}, "Name": "n"}
-    assert lists({"2": "b", "1": "a", "10": "c"}) == ["a", "b", "c"]
+    assert parse_query_params(flat) == {"Tags": [{"Key": "k"}, {"Key": "l"}], "LaunchTemplateData": {"UserData": "secret"}, "Name": "n"}
+    assert numbered_to_lists({"2": "b", "1": "a", "10": "c"}) == ["a", "b", "c"]
 
 
-def test_user_data_never_shows():
-    shown = redacted({"LaunchTemplateData": [{"UserData": "c2VjcmV0"}]})
+def test_user_data_is_redacted():
+    shown = redact_user_data({"LaunchTemplateData": [{"UserData": "c2VjcmV0"}]})
     assert "c2VjcmV0" not in str(shown)
     assert "8 characters" in str(shown)
 
 
-def test_timers_run_in_the_order_of_their_time_and_survive_a_failure():
+def test_timers_run_in_order_and_survive_a_failure():
     timers, seen, done = Timers("test"), [], threading.Event()
     timers.after(0.2, done.set)
     timers.after(0.1, lambda: seen.append("second"))

@@ -1,4 +1,4 @@
-"""Every test of mended behaviour fails on plain moto: else it tests nothing of ours."""
+"""Every test of patched behavior fails on unpatched moto. Otherwise it would not test the patch."""
 
 import os
 import subprocess
@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from localcloud.tests.aws.support import REPOSITORY, UNMENDED
+from localcloud.tests.aws.support import PLAIN_MOTO, REPOSITORY
 
 
-@pytest.mark.skipif(UNMENDED, reason="this is the run on plain moto")
-def test_every_test_of_mended_behaviour_fails_on_plain_moto(tmp_path):
-    """The same tests, once more, against moto as it is published."""
+@pytest.mark.skipif(PLAIN_MOTO, reason="this is the run on plain moto")
+def test_patched_behavior_fails_on_unpatched_moto(tmp_path):
+    """Run the same tests against the published moto."""
     report = tmp_path / "report.xml"
     command = [
         sys.executable,
@@ -21,7 +21,7 @@ def test_every_test_of_mended_behaviour_fails_on_plain_moto(tmp_path):
         "pytest",
         "-q",
         "-m",
-        "mended and not moto_too",
+        "patched and not same_in_moto",
         "-p",
         "no:cacheprovider",
         f"--junitxml={report}",
@@ -29,7 +29,7 @@ def test_every_test_of_mended_behaviour_fails_on_plain_moto(tmp_path):
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(
-        command, env=environment | {"LOCAL_AWS_UNMENDED": "1"}, cwd=REPOSITORY, capture_output=True, text=True, check=False
+        command, env=environment | {"LOCAL_AWS_PLAIN_MOTO": "1"}, cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     cases = list(ElementTree.parse(report).iter("testcase"))
     assert len(cases) > 80, done.stdout

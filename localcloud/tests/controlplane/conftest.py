@@ -1,17 +1,17 @@
-"""The control plane alone, with nodes that tests make themselves."""
+"""Fixtures for a control plane without AWS, and for nodes that tests create themselves."""
 
 import pytest
 
 
 @pytest.fixture(scope="session")
 def kubernetes(start_cloud):
-    """A control plane without AWS, which no other process uses."""
+    """A control plane without AWS, for this process only."""
     return start_cloud("--no-aws")
 
 
 @pytest.fixture
 def namespace(kubernetes, unique):
-    """A namespace of the test's own, ready for pods."""
+    """A namespace for this test, ready for pods."""
     kubernetes.kubectl("create", "namespace", unique)
     kubernetes.kubectl("wait", "--for=create", "serviceaccount/default", "-n", unique, "--timeout=60s")
     yield unique
@@ -20,7 +20,7 @@ def namespace(kubernetes, unique):
 
 @pytest.fixture
 def node(kubernetes, unique):
-    """Makes a Node with the kubelet that is asked for; only the test's own pods may run on it."""
+    """Creates a Node with the given kubelet state. Only this test's pods can run on it."""
     names = []
 
     def make(kubelet="alive"):
@@ -30,7 +30,7 @@ def node(kubernetes, unique):
         kubernetes.create("/api/v1/nodes", {
             "metadata": {"name": name, "labels": {"local.instance-manager/kubelet": kubelet, "test": unique}},
             "spec": {"taints": [{"key": "test", "value": unique, "effect": "NoSchedule"}]},
-            # As a kubelet registers: without a Ready condition the node would count as usable.
+            # A kubelet registers with Ready=False. Without the condition, the node would be schedulable.
             "status": {"capacity": sizes, "allocatable": sizes, "conditions": [{"type": "Ready", "status": "False"}]},
         })
         return name
@@ -42,7 +42,7 @@ def node(kubernetes, unique):
 
 @pytest.fixture
 def deployment(kubernetes, namespace, unique):
-    """Makes a Deployment whose pods run on the test's own nodes."""
+    """Creates a Deployment whose pods run on this test's nodes."""
 
     def make(replicas, name="web", annotations=None):
         template = {

@@ -22,13 +22,13 @@ def evict(kubernetes, pod):
     return kubernetes.api("POST", f"{place}/eviction", body)
 
 
-def test_it_is_a_kubernetes_that_we_support(kubernetes):
+def test_the_kubernetes_version_is_supported(kubernetes):
     assert kubernetes.api("GET", "/readyz").text == "ok"
     version = kubernetes.get("/version")
     assert (int(version["major"]), int(version["minor"].rstrip("+"))) >= (1, 30)
 
 
-def test_a_deployment_runs_on_an_alive_node_and_none_on_one_that_is_never_ready(kubernetes, namespace, node, deployment):
+def test_a_deployment_runs_on_an_alive_node_only(kubernetes, namespace, node, deployment):
     good, bad = node("alive"), node("never-ready")
     eventually(lambda: ready_status(kubernetes, good) == "True")
     eventually(lambda: ready_status(kubernetes, bad) == "False")
@@ -37,7 +37,7 @@ def test_a_deployment_runs_on_an_alive_node_and_none_on_one_that_is_never_ready(
     assert {p["spec"]["nodeName"] for p in found} == {good}
 
 
-def test_an_eviction_waits_for_its_budget(kubernetes, namespace, node, deployment):
+def test_an_eviction_respects_its_budget(kubernetes, namespace, node, deployment):
     node()
     deployment(1)
     pod = eventually(lambda: running(kubernetes, namespace))[0]
@@ -53,7 +53,7 @@ def test_an_eviction_waits_for_its_budget(kubernetes, namespace, node, deploymen
     eventually(lambda: len(running(kubernetes, namespace)) == 2)
 
 
-def test_a_dead_kubelet_is_noticed_and_deletions_hang_until_it_is_back(kubernetes, namespace, node, deployment):
+def test_a_dead_kubelet_is_detected_and_blocks_pod_deletion(kubernetes, namespace, node, deployment):
     name = node()
     place = f"/api/v1/nodes/{name}"
     deployment(2)
@@ -66,7 +66,7 @@ def test_a_dead_kubelet_is_noticed_and_deletions_hang_until_it_is_back(kubernete
 
     assert evict(kubernetes, pod).status_code == 201
     pod_place = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
-    # The Deployment has made the next pod, so the eviction has been seen; the old pod stays.
+    # The Deployment has created a replacement, so the eviction was processed. The old pod remains.
     eventually(lambda: len(pods(kubernetes, namespace)) == 3)
     assert kubernetes.get(pod_place)["metadata"]["deletionTimestamp"]
 
@@ -85,7 +85,7 @@ def test_pods_may_stay_not_ready_or_complete(kubernetes, namespace, node, deploy
     assert "True" not in [c["status"] for c in stuck[0]["status"]["conditions"] if c["type"] == "Ready"]
 
 
-def test_the_audit_log_tells_every_write_in_order_and_no_secret(kubernetes, namespace):
+def test_the_audit_log_has_every_write_and_no_secret(kubernetes, namespace):
     canary = "CANARY-7f3a"
     maps, secrets = (f"/api/v1/namespaces/{namespace}/{kind}" for kind in ("configmaps", "secrets"))
     kubernetes.create(maps, {"metadata": {"name": "a"}, "data": {"seen": "yes"}})

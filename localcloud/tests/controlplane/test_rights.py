@@ -7,7 +7,7 @@ from localcloud.tests.support import REPOSITORY
 
 OWN = "instance-manager"
 EVERY_VERB = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-# (group, resource, namespace, name) and the verbs that are allowed on it; every other verb is denied.
+# (group, resource, namespace, name) and the allowed verbs. Every other verb is denied.
 RIGHTS = [
     (("instancemgr.keikoproj.io", "instancegroups", "tenant", ""), {"get", "list", "watch", "patch"}),
     (("instancemgr.keikoproj.io", "instancegroups/status", "tenant", ""), {"get", "patch"}),
@@ -65,7 +65,7 @@ def test_no_rule_has_a_wildcard():
             assert "*" not in str(rule)
 
 
-def test_the_controller_is_refused_a_secret_in_fact(kubernetes):
+def test_the_controller_cannot_read_a_secret(kubernetes):
     answer = kubernetes.api("GET", "/api/v1/namespaces/kube-system/secrets", token=kubernetes.controller_token)
     assert answer.status_code == 403
 
@@ -76,14 +76,14 @@ def test_the_deployment_meets_the_restricted_pod_security_standard(kubernetes, u
     kubernetes.create("/api/v1/namespaces", {"metadata": {"name": unique, "labels": labels}})
     kubernetes.create(f"/api/v1/namespaces/{unique}/serviceaccounts", {"metadata": {"name": OWN}})
     spec = deployment["spec"]["template"]["spec"]
-    # Admission only: nothing is stored, nothing runs.
+    # A dry run checks admission only.
     answer = kubernetes.api("POST", f"/api/v1/namespaces/{unique}/pods?dryRun=All", {"metadata": {"name": "pod"}, "spec": spec})
     kubernetes.api("DELETE", f"/api/v1/namespaces/{unique}")
     assert answer.ok, answer.text
     assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_the_manifests_apply_as_they_are(kubernetes):
+def test_the_manifests_can_be_applied(kubernetes):
     kubernetes.kubectl("apply", "--dry-run=server", "-f", REPOSITORY / "deploy" / "deployment.yaml")
     again = kubernetes.kubectl("apply", "-f", REPOSITORY / "deploy" / "rbac.yaml")
     assert "configured" not in again and "created" not in again

@@ -1,4 +1,4 @@
-"""localcloud/up starts a cloud, ends it however it is ended itself, and says what it misses."""
+"""localcloud/up starts and stops a cloud, and reports missing prerequisites."""
 
 import json
 import os
@@ -15,13 +15,13 @@ UP = [sys.executable, REPOSITORY / "localcloud" / "up"]
 
 
 def processes_of(state):
-    """The command lines of the processes that work in `state`; each part of a cloud has a file there."""
+    """The command lines of all processes that refer to `state`. Every process of a cloud has a file there."""
     found = []
     for place in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = place.read_bytes()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has exited
         if os.fsencode(state) in command:
             found.append(command.replace(b"\0", b" ").decode(errors="replace"))
     return found
@@ -32,7 +32,7 @@ def children(pid):
 
 
 def parts(cloud):
-    """The process ids of etcd and the others, in the order of their start."""
+    """The process ids of etcd and the other programs, in the order of their start."""
     return children(children(cloud.process.pid)[0])
 
 
@@ -43,7 +43,7 @@ def run(*arguments, **environment):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda how: how.name)
 def test_no_process_is_left(private_cloud, how):
     cloud = private_cloud("--no-aws")
-    assert len(processes_of(cloud["state"])) >= 7  # the launcher, its child and five parts
+    assert len(processes_of(cloud["state"])) >= 7  # the launcher, its child and five programs
     cloud.process.send_signal(how)
     cloud.process.wait()
     eventually(lambda: not processes_of(cloud["state"]))
@@ -52,7 +52,7 @@ def test_no_process_is_left(private_cloud, how):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
 @pytest.mark.parametrize("whom", ["launcher", "its child"])
 def test_no_process_of_the_command_is_left(private_cloud, tmp_path, whom, how):
-    # The command leaves an orphan behind that shares no session with it.
+    # The command leaves an orphan in another session.
     script = f"setsid sh -c 'while true; do sleep 0.1; done' {tmp_path}/orphan & exec sleep 1000"
     cloud = private_cloud("--no-aws", "--", "sh", "-c", script)
     eventually(lambda: processes_of(tmp_path / "orphan"))
@@ -61,14 +61,14 @@ def test_no_process_of_the_command_is_left(private_cloud, tmp_path, whom, how):
     eventually(lambda: not processes_of(cloud["state"]) and not processes_of(tmp_path / "orphan"))
 
 
-def test_a_cloud_ends_when_one_of_its_parts_does(private_cloud):
+def test_a_cloud_stops_when_one_of_its_programs_exits(private_cloud):
     cloud = private_cloud("--no-aws")
     os.kill(parts(cloud)[0], signal.SIGKILL)
     assert cloud.process.wait(60) == 1
     assert not processes_of(cloud["state"])
 
 
-def test_a_command_gets_the_cloud_and_gives_the_exit_code(tmp_path):
+def test_a_command_gets_the_environment_and_sets_the_exit_code(tmp_path):
     script = 'kubectl get namespace instance-manager -o name; cat "$LOCAL_CLOUD"; echo; echo "[$AWS_PROFILE]"; exit 7'
     done = run("--no-aws", "--state", tmp_path / "cloud", "--", "sh", "-c", script, AWS_PROFILE="production")
     assert done.returncode == 7, done.stderr
@@ -79,7 +79,7 @@ def test_a_command_gets_the_cloud_and_gives_the_exit_code(tmp_path):
     assert not processes_of(tmp_path)
 
 
-def test_clouds_run_side_by_side_but_not_in_one_directory(kubernetes, private_cloud):
+def test_clouds_run_side_by_side_in_different_directories(kubernetes, private_cloud):
     other = private_cloud("--no-aws")
     assert other["apiserver"] != kubernetes["apiserver"]
     assert other.api("GET", "/readyz").ok and kubernetes.api("GET", "/readyz").ok
@@ -87,21 +87,21 @@ def test_clouds_run_side_by_side_but_not_in_one_directory(kubernetes, private_cl
     assert refused.returncode == 1 and "another local cloud runs in" in refused.stderr
 
 
-def test_a_second_start_in_the_same_directory_is_a_new_cloud(tmp_path):
+def test_a_restart_in_the_same_directory_is_a_new_cloud(tmp_path):
     script = "kubectl get namespace first -o name --ignore-not-found; kubectl create namespace first -o name"
     for _ in range(2):
         done = run("--no-aws", "--state", tmp_path, "--", "sh", "-c", script)
         assert done.stdout == "namespace/first\n", done.stderr
 
 
-def test_files_of_others_are_never_removed(tmp_path):
+def test_foreign_files_are_never_removed(tmp_path):
     (tmp_path / "precious").write_text("data")
     refused = run("--no-aws", "--state", tmp_path)
     assert refused.returncode == 1 and "choose an empty --state" in refused.stderr
     assert (tmp_path / "precious").read_text() == "data"
 
 
-def test_tokens_are_readable_by_their_owner_alone(kubernetes):
+def test_tokens_are_readable_by_their_owner_only(kubernetes):
     state = pathlib.Path(kubernetes["state"])
     assert state.stat().st_mode & 0o077 == 0
     assert pathlib.Path(kubernetes["controller_kubeconfig"]).stat().st_mode & 0o077 == 0
@@ -118,6 +118,6 @@ def test_everything_listens_on_loopback_only(kubernetes):
     assert addresses - {""} == {"0100007F"}
 
 
-def test_help_says_what_it_does():
+def test_help_describes_the_command():
     done = run("--help")
     assert done.returncode == 0 and "loopback" in done.stdout

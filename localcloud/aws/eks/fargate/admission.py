@@ -1,9 +1,9 @@
-"""What makes a pod one for Fargate when it is created: its scheduler and the label of its profile.
+"""Pod admission for Fargate: sets a pod's scheduler and the label of its profile.
 
-EKS does this with a mutating webhook; here the API server does it itself, by a MutatingAdmissionPolicy that is written anew
-whenever the ACTIVE profiles change. Follows the Amazon EKS User Guide, "Define which Pods use AWS Fargate when launched":
-of several profiles that match the first by name is taken, unless the pod's label names another that matches; `*` and `?` are
-wildcards. Pods of daemon sets are left alone, which run on no Fargate node.
+EKS uses a mutating webhook. Here the API server uses a MutatingAdmissionPolicy, which is rewritten when the ACTIVE
+profiles change. Follows the Amazon EKS User Guide, "Define which Pods use AWS Fargate when launched". If several
+profiles match, the first one by name is used, unless the pod's label selects another one. `*` and `?` are wildcards.
+Pods of DaemonSets are never changed, because they do not run on Fargate nodes.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ SCHEDULER = "fargate-scheduler"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 
 
-def literal(pattern: str) -> str:
-    """A regular expression, as a string of CEL, for text with wildcards."""
+def cel_pattern(pattern: str) -> str:
+    """A pattern with wildcards as a regular expression in a CEL string."""
     parts = [{"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern]
     return json.dumps(f"^{''.join(parts)}$")
 
 
-def selected(selector: dict[str, Any]) -> str:
-    """Whether a selector matches, in CEL."""
-    terms = [f"request.namespace.matches({literal(selector['namespace'])})"]
+def selector_expression(selector: dict[str, Any]) -> str:
+    """A CEL expression: whether a selector matches."""
+    terms = [f"request.namespace.matches({cel_pattern(selector['namespace'])})"]
     for key, value in selector.get("labels", {}).items():
-        terms.append(f"variables.labels.exists(k, k.matches({literal(key)}) && variables.labels[k].matches({literal(value)}))")
+        terms.append(f"variables.labels.exists(k, k.matches({cel_pattern(key)}) && variables.labels[k].matches({cel_pattern(value)}))")
     return " && ".join(terms)
 
 
-def chosen(profiles: list[Any]) -> str:
-    """The name of the profile for a pod, or an empty string, in CEL."""
+def profile_expression(profiles: list[Any]) -> str:
+    """A CEL expression: the name of the pod's profile, or an empty string."""
     expression = "''"
     for profile in sorted(profiles, key=lambda p: p.name, reverse=True):
-        matches = " || ".join(f"({selected(selector)})" for selector in profile.selectors)
+        matches = " || ".join(f"({selector_expression(selector)})" for selector in profile.selectors)
         expression = f"(variables.asked in ['', '{profile.name}'] && ({matches})) ? '{profile.name}' : ({expression})"
     return f"variables.daemon ? '' : ({expression})"
 
 
 def policy(profiles: list[Any]) -> dict[str, Any]:
-    """The policy that does it."""
-    change = f"Object{{metadata: Object.metadata{{labels: {{'{LABEL}': variables.profile}}}}, spec: Object.spec{{schedulerName: '{SCHEDULER}'}}}}"
+    """The MutatingAdmissionPolicy for these profiles."""
+    mutation_expression = f"Object{{metadata: Object.metadata{{labels: {{'{LABEL}': variables.profile}}}}, spec: Object.spec{{schedulerName: '{SCHEDULER}'}}}}"
     variables = {
         "labels": "object.metadata.?labels.orValue({})",
         "asked": f"'{LABEL}' in variables.labels ? variables.labels['{LABEL}'] : ''",
         "daemon": "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet')",
-        "profile": chosen(profiles),
+        "profile": profile_expression(profiles),
     }
-    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"variables.profile == '' ? Object{{}} : {change}"}}
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"variables.profile == '' ? Object{{}} : {mutation_expression}"}}
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -67,7 +67,7 @@ def policy(profiles: list[Any]) -> dict[str, Any]:
 
 
 def binding() -> dict[str, Any]:
-    """What puts the policy into force."""
+    """The binding that activates the policy."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingAdmissionPolicyBinding",
@@ -76,14 +76,14 @@ def binding() -> dict[str, Any]:
     }
 
 
-def write(kube: Any, profiles: list[Any]) -> None:
-    """Let the API server match pods with these profiles; without any the policy goes."""
+def apply_policy(kube: Any, profiles: list[Any]) -> None:
+    """Apply the policy and its binding for these profiles. Without profiles, both are deleted."""
     apply = "application/apply-patch+yaml"
     for kind, body in (("mutatingadmissionpolicies", policy(profiles)), ("mutatingadmissionpolicybindings", binding())):
         path = f"{POLICIES}/{kind}/{NAME}"
         if profiles:
-            answer = kube.ask("PATCH", path, body, apply, fieldManager="aws-simulator", force="true")
+            response = kube.request("PATCH", path, body, apply, fieldManager="aws-simulator", force="true")
         else:
-            answer = kube.ask("DELETE", path)
-        if answer.status_code >= 300 and (profiles or answer.status_code != 404):
-            raise RuntimeError(f"{path}: {answer.text}")
+            response = kube.request("DELETE", path)
+        if response.status_code >= 300 and (profiles or response.status_code != 404):
+            raise RuntimeError(f"{path}: {response.text}")

@@ -1,8 +1,8 @@
-"""Checks of a Fargate profile before EKS makes it.
+"""Validation of Fargate profiles.
 
 Follows the Amazon EKS API Reference, CreateFargateProfile and FargateProfileSelector, and the User Guide, "Define which
-Pods use AWS Fargate when launched" and "Amazon EKS Pod execution IAM role". The messages are those that AWS answers with
-where they are known.
+Pods use AWS Fargate when launched" and "Amazon EKS Pod execution IAM role". Messages are those of AWS where they are
+known.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 from moto.ec2.exceptions import InvalidSubnetIdError
 
+from localcloud.aws.ec2.subnets import is_public
 from localcloud.aws.eks import tags as eks_tags
-from localcloud.aws.errors import Refused
-from localcloud.aws.iam.policy_simulation import like, many
+from localcloud.aws.errors import AwsError
+from localcloud.aws.iam.policy_simulation import as_list, matches_wildcards
 
 NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 LABEL = r"[A-Za-z0-9*?]([A-Za-z0-9._*?-]{0,61}[A-Za-z0-9*?])?"
@@ -26,105 +27,97 @@ SERVICE = "eks-fargate-pods.amazonaws.com"
 TRUST = f"Misconfigured PodExecutionRole Trust Policy; Please add the {SERVICE} Service Principal"
 
 
-def refused(message: str) -> Refused:
-    """What is wrong with a parameter."""
-    return Refused("InvalidParameterException", message)
+def invalid_parameter(message: str) -> AwsError:
+    """EKS's error for an invalid parameter."""
+    return AwsError("InvalidParameterException", message)
 
 
-def check(world: Any, params: dict[str, Any]) -> list[str]:
-    """Whether EKS would take the call; the subnets, which are the private ones of the cluster unless some are given."""
+def check(simulator: Any, params: dict[str, Any]) -> list[str]:
+    """Validate the call. Returns the subnets: the given ones, or the private subnets of the cluster."""
     check_name(params["fargateProfileName"])
     check_selectors(params.get("selectors") or [])
     eks_tags.check(params.get("tags") or {})
-    check_role(world, params["podExecutionRoleArn"])
-    return check_subnets(world, params.get("subnets") or [])
+    check_role(simulator, params["podExecutionRoleArn"])
+    return check_subnets(simulator, params.get("subnets") or [])
 
 
 def check_name(name: str) -> None:
-    """The name of a profile."""
+    """Check the name of a profile."""
     if len(name) > 100:
-        raise refused("The Fargate profile name parameter should not be greater than 100 characters.")
+        raise invalid_parameter("The Fargate profile name parameter should not be greater than 100 characters.")
     if not NAME.fullmatch(name):
-        raise refused(
+        raise invalid_parameter(
             "The fargateProfileName parameter contains invalid characters. It should conform to the regular expression "
             '"^[0-9A-Za-z][A-Za-z0-9-_]*"In other words, it should start with a number or letter, and can contain numbers, '
             "letters, dashes, and underscores."
         )
     if name.startswith("eks-"):
-        raise refused("The fargate profile name starts with the reserved prefix: 'eks-'.")
+        raise invalid_parameter("The fargate profile name starts with the reserved prefix: 'eks-'.")
 
 
 def check_selectors(selectors: list[dict[str, Any]]) -> None:
-    """One to five selectors, each with a namespace and at most five labels, as Kubernetes has them or with wildcards."""
+    """Check selectors: one to five, each with a namespace and at most five labels, which may have wildcards."""
     if not selectors:
-        raise refused("Fargate Profile requires at least one selector.")
+        raise invalid_parameter("Fargate Profile requires at least one selector.")
     if len(selectors) > 5:
-        raise refused("Fargate Profile can have at most 5 selectors.")
+        raise invalid_parameter("Fargate Profile can have at most 5 selectors.")
     for selector in selectors:
         namespace, labels = selector.get("namespace"), selector.get("labels") or {}
         if not namespace:
-            raise refused("Fargate Profile must have at least one selector with at least one namespace value.")
+            raise invalid_parameter("Fargate Profile must have at least one selector with at least one namespace value.")
         if not NAMESPACE.fullmatch(namespace):
-            raise refused(f"Selector namespace {namespace} is invalid")
+            raise invalid_parameter(f"Selector namespace {namespace} is invalid")
         if len(labels) > 5:
-            raise refused("Request contains Selector with more than 5 Label pairs")
+            raise invalid_parameter("Request contains Selector with more than 5 Label pairs")
         for key, value in labels.items():
             if not LABEL_KEY.fullmatch(key) or not LABEL_VALUE.fullmatch(value):
-                raise refused(f"Selector label {key}={value} is invalid")
+                raise invalid_parameter(f"Selector label {key}={value} is invalid")
 
 
-def role_of(world: Any, arn: str) -> Any:
-    """The role of that ARN, if it is there."""
-    return next((role for role in world.iam.roles.values() if role.arn == arn), None)
+def find_role(simulator: Any, arn: str) -> Any:
+    """The role with that ARN, or None."""
+    return next((role for role in simulator.iam.roles.values() if role.arn == arn), None)
 
 
-def check_role(world: Any, arn: str) -> None:
-    """The pod execution role; one that was made just now is not known yet, as the wrong trust policy shows."""
-    role = role_of(world, arn)
-    if role is None or not world.known(role) or not trusts_fargate(world, role):
-        raise refused(TRUST)
+def check_role(simulator: Any, arn: str) -> None:
+    """Check the pod execution role. A role that has not propagated yet gets the error for a wrong trust policy."""
+    role = find_role(simulator, arn)
+    if role is None or not simulator.role_propagated(role) or not trusts_fargate(simulator, role):
+        raise invalid_parameter(TRUST)
 
 
-def trusts_fargate(world: Any, role: Any) -> bool:
-    """Whether the role trusts Fargate pods of this cluster's profiles."""
-    settings = world.settings
+def trusts_fargate(simulator: Any, role: Any) -> bool:
+    """Whether the role's trust policy allows Fargate pods of this cluster."""
+    settings = simulator.settings
     source = f"arn:aws:eks:{settings.region}:{settings.account}:fargateprofile/{settings.cluster_name}/any"
     document = role.assume_role_policy_document
-    statements = many((json.loads(document) if isinstance(document, str) else document)["Statement"])
-    return any(trusts(statement, source) for statement in statements)
+    statements = as_list((json.loads(document) if isinstance(document, str) else document)["Statement"])
+    return any(statement_trusts_fargate(statement, source) for statement in statements)
 
 
-def trusts(statement: dict[str, Any], source: str) -> bool:
-    """Whether a statement of a trust policy lets Fargate take the role for that profile; of conditions aws:SourceArn counts."""
+def statement_trusts_fargate(statement: dict[str, Any], source: str) -> bool:
+    """Whether a statement allows Fargate to assume the role for that profile. Only aws:SourceArn conditions count."""
     principal = statement.get("Principal")
-    services = many(principal.get("Service", [])) if isinstance(principal, dict) else []
-    keys = [pair for condition in statement.get("Condition", {}).values() for pair in condition.items()]
-    sources = [pattern for key, value in keys if key.lower() == "aws:sourcearn" for pattern in many(value)]
-    return statement["Effect"] == "Allow" and SERVICE in services and (not sources or any(like(p, source) for p in sources))
+    services = as_list(principal.get("Service", [])) if isinstance(principal, dict) else []
+    conditions = [pair for condition in statement.get("Condition", {}).values() for pair in condition.items()]
+    sources = [pattern for key, value in conditions if key.lower() == "aws:sourcearn" for pattern in as_list(value)]
+    return statement["Effect"] == "Allow" and SERVICE in services and (not sources or any(matches_wildcards(p, source) for p in sources))
 
 
-def check_subnets(world: Any, given: list[str]) -> list[str]:
-    """Private subnets of the cluster's VPC."""
-    mine = world.eks.clusters[world.settings.cluster_name].resources_vpc_config["subnetIds"]
-    vpc = world.ec2.get_subnet(mine[0]).vpc_id
-    found = given or [identifier for identifier in mine if not public(world, world.ec2.get_subnet(identifier))]
+def check_subnets(simulator: Any, given: list[str]) -> list[str]:
+    """Check that the subnets are private subnets of the cluster's VPC."""
+    cluster_subnets = simulator.eks.clusters[simulator.settings.cluster_name].resources_vpc_config["subnetIds"]
+    vpc = simulator.ec2.get_subnet(cluster_subnets[0]).vpc_id
+    found = given or [identifier for identifier in cluster_subnets if not is_public(simulator, simulator.ec2.get_subnet(identifier))]
     if not found:
-        raise refused("The cluster has no private subnet: at least one is needed for a Fargate profile")
+        raise invalid_parameter("The cluster has no private subnet: at least one is needed for a Fargate profile")
     for identifier in found:
         try:
-            subnet = world.ec2.get_subnet(identifier)
+            subnet = simulator.ec2.get_subnet(identifier)
         except InvalidSubnetIdError:
-            raise refused(f"The subnet ID '{identifier}' does not exist") from None
+            raise invalid_parameter(f"The subnet ID '{identifier}' does not exist") from None
         if subnet.vpc_id != vpc:
-            raise refused(f"Subnet {identifier} provided in Fargate Profile is not in the VPC of the cluster")
-        if public(world, subnet):
-            raise refused(f"Subnet {identifier} provided in Fargate Profile is not a private subnet")
+            raise invalid_parameter(f"Subnet {identifier} provided in Fargate Profile is not in the VPC of the cluster")
+        if is_public(simulator, subnet):
+            raise invalid_parameter(f"Subnet {identifier} provided in Fargate Profile is not a private subnet")
     return found
-
-
-def public(world: Any, subnet: Any) -> bool:
-    """Whether the subnet's route table, or else the main one of its VPC, leads to an internet gateway."""
-    tables = world.ec2.route_tables.values()
-    own = [t for t in tables if any(a.get("SubnetId") == subnet.id for a in t.associations)]
-    main = [t for t in tables if t.vpc_id == subnet.vpc_id and t.main_association_id]
-    return any((route.gateway_id or "").startswith("igw-") for table in own or main for route in table.routes)

@@ -1,7 +1,8 @@
-"""The managed node groups of the cluster: how they come into being, and how they go.
+"""Creation and deletion of managed node groups.
 
-Every method runs under the world's lock. Follows the Amazon EKS API Reference, CreateNodegroup and DeleteNodegroup, and the
-Amazon EKS User Guide, "Simplify node lifecycle with managed node groups" and "Delete a managed node group".
+Every method runs while holding the simulator's lock. Follows the Amazon EKS API Reference, CreateNodegroup and
+DeleteNodegroup, and the Amazon EKS User Guide, "Simplify node lifecycle with managed node groups" and "Delete a managed
+node group".
 """
 
 from __future__ import annotations
@@ -10,147 +11,147 @@ import time
 from typing import Any
 from uuid import uuid4
 
-from localcloud.aws.errors import Refused
 from localcloud.aws.autoscaling.model import Group, Member, now
-from localcloud.aws.kubernetes import Kube
+from localcloud.aws.eks.nodegroups.health import Health, subnets_without_public_ips
 from localcloud.aws.eks.nodegroups.model import NodeGroup, issue
-from localcloud.aws.eks.nodegroups.health import Health, bare_subnets
 from localcloud.aws.eks.nodegroups.node_manager import NodeManager
-from localcloud.aws.eks.nodegroups.resources import HOOK, Resources
+from localcloud.aws.eks.nodegroups.resources import TERMINATE_HOOK, Resources
 from localcloud.aws.eks.nodegroups.updates import Updates
+from localcloud.aws.errors import AwsError
+from localcloud.aws.kubernetes import KubernetesClient
 
-POLL = 0.2
-"""How often EKS looks after a group that changes, in seconds."""
+POLL_SECONDS = 0.2
+"""Interval at which EKS checks a changing group."""
 
 
 class NodeGroups(Resources, Health, Updates):
     """All managed node groups of the cluster, by name."""
 
-    def __init__(self, world: Any, kube: dict[str, str] | None) -> None:
-        self.world = world
+    def __init__(self, simulator: Any, kube: dict[str, str] | None) -> None:
+        self.simulator = simulator
         self.all: dict[str, NodeGroup] = {}
-        self.manager = NodeManager(Kube(kube) if kube else None)
+        self.manager = NodeManager(KubernetesClient(kube) if kube else None)
         self.has_nodes = kube is not None
-        world.tagged.append(self.all.values)
-        world.access.owners.append(self.roles)
+        simulator.tagged.append(self.all.values)
+        simulator.access_entries.role_sources.append(self.roles)
 
     def roles(self) -> list[tuple[Any, str]]:
-        """The roles of all groups, with the type of their access entries."""
+        """The roles of all groups, with the types of their access entries."""
         return [(self.role_of(found), found.entry_type) for found in self.all.values() if self.role_of(found)]
 
     def role_of(self, found: NodeGroup) -> Any:
-        """The role of a group's nodes, if it is still there."""
-        return next((role for role in self.world.iam.roles.values() if role.arn == found.settings["nodeRole"]), None)
+        """The role of a group's nodes, if it still exists."""
+        return next((role for role in self.simulator.iam.roles.values() if role.arn == found.settings["nodeRole"]), None)
 
-    def of_group(self, name: str) -> NodeGroup | None:
-        """The node group that a scaling group belongs to."""
+    def find_by_scaling_group(self, name: str) -> NodeGroup | None:
+        """The node group of a scaling group, or None."""
         return next((found for found in self.all.values() if found.group == name), None)
 
     def scaling_group(self, found: NodeGroup) -> Group | None:
-        """The scaling group of a node group, if it has one and nobody deleted it."""
-        return self.world.engine.groups.get(found.group or "")
+        """The scaling group of a node group, if it exists."""
+        return self.simulator.engine.groups.get(found.group or "")
 
     def version_of(self, template: dict[str, str]) -> str:
-        """The Kubernetes version that a launch template's version starts; nodes outside managed groups follow the cluster."""
+        """The Kubernetes version that a launch template version starts. Other nodes have the cluster's version."""
         for found in self.all.values():
             if found.template and found.template == template.get("LaunchTemplateId"):
-                return found.marks[template["Version"]][0]
-        return self.world.settings.cluster_version
+                return found.template_releases[template["Version"]][0]
+        return self.simulator.settings.cluster_version
 
-    def enter(self, found: NodeGroup, status: str, issues: list[dict[str, Any]] | None = None) -> None:
-        """Pass into a status, with these issues."""
+    def set_status(self, found: NodeGroup, status: str, issues: list[dict[str, Any]] | None = None) -> None:
+        """Set the status and the issues of a group."""
         found.status, found.issues, found.modified = status, issues or [], now()
-        self.world.log.state("nodegroup", found.name, state=status, issues=[issue["code"] for issue in found.issues])
+        self.simulator.log.state("nodegroup", found.name, state=status, issues=[issue["code"] for issue in found.issues])
 
-    def after(self, function: Any, seconds: float = POLL) -> None:
-        """Go on with a group later."""
-        self.world.timers.after(seconds, function)
+    def after(self, function: Any, seconds: float = POLL_SECONDS) -> None:
+        """Continue with a group after a delay."""
+        self.simulator.timers.after(seconds, function)
 
     def create(self, cluster: Any, request: dict[str, Any], settings: dict[str, Any], version: str, release: str) -> NodeGroup:
-        """Begin to make a node group."""
-        place, uuid, name = self.world.settings, str(uuid4()), request["nodegroupName"]
-        arn = f"arn:aws:eks:{place.region}:{place.account}:nodegroup/{cluster.name}/{name}/{uuid}"
+        """Start to create a node group."""
+        simulator_settings, uuid, name = self.simulator.settings, str(uuid4()), request["nodegroupName"]
+        arn = f"arn:aws:eks:{simulator_settings.region}:{simulator_settings.account}:nodegroup/{cluster.name}/{name}/{uuid}"
         found = self.all[name] = NodeGroup(cluster.name, name, arn, uuid, request, settings, version, release)
-        self.enter(found, "CREATING")
+        self.set_status(found, "CREATING")
         self.after(lambda: self.provision(found), self.delay(found, "nodegroup"))
         return found
 
     def provision(self, found: NodeGroup) -> None:
-        """Let its role in, make what it launches from, and its scaling group."""
+        """Authorize its role, then create its launch template and its scaling group."""
         role = self.role_of(found)
         if role is None:
-            self.enter(found, "CREATE_FAILED", self.problems(found))
+            self.set_status(found, "CREATE_FAILED", self.problems(found))
             return
-        bare = bare_subnets(self.world, found)
-        if bare:
-            self.enter(found, "CREATE_FAILED", bare)
+        subnet_issues = subnets_without_public_ips(self.simulator, found)
+        if subnet_issues:
+            self.set_status(found, "CREATE_FAILED", subnet_issues)
             return
-        self.world.access.admit(role, found.entry_type)
+        self.simulator.access_entries.authorize_role(role, found.entry_type)
         try:
             self.make_security_group(found)
             self.make_template(found)
-            self.make_group(found)
-        except Refused as refused:
-            self.enter(found, "CREATE_FAILED", [issue("AsgInstanceLaunchFailures", refused.message, [found.name])])
+            self.make_scaling_group(found)
+        except AwsError as error:
+            self.set_status(found, "CREATE_FAILED", [issue("AsgInstanceLaunchFailures", error.message, [found.name])])
             return
-        self.settle(found, time.monotonic())
+        self.wait_for_nodes(found, time.monotonic())
 
-    def settle(self, found: NodeGroup, since: float) -> None:
-        """Wait until as many nodes are ready as are desired, or for too long."""
+    def wait_for_nodes(self, found: NodeGroup, started: float) -> None:
+        """Wait until the desired number of nodes is ready, or fail after a timeout."""
         if found.status != "CREATING":
             return
-        group, planned = self.scaling_group(found), found.planned.get("create")
-        if planned:
-            self.enter(found, "CREATE_FAILED", [planned])
+        group, injected = self.scaling_group(found), found.injected_issues.get("create")
+        if injected:
+            self.set_status(found, "CREATE_FAILED", [injected])
         elif group is None:
-            self.enter(found, "CREATE_FAILED", [self.missing_group(found)])
+            self.set_status(found, "CREATE_FAILED", [self.missing_group(found)])
         elif len(self.ready_members(group)) >= group.desired:
-            self.enter(found, "ACTIVE")
-        elif time.monotonic() - since > self.delay(found, "patience"):
-            self.enter(found, "CREATE_FAILED", [self.why_not_ready(found, group)])
+            self.set_status(found, "ACTIVE")
+        elif time.monotonic() - started > self.delay(found, "node_join_timeout"):
+            self.set_status(found, "CREATE_FAILED", [self.why_not_ready(found, group)])
         else:
-            self.after(lambda: self.settle(found, since))
+            self.after(lambda: self.wait_for_nodes(found, started))
 
-    def held(self, group: Group, member: Member) -> None:
-        """An instance waits for EKS before it is terminated: its node is cordoned and drained, then it may go."""
-        waiting, found = member.waiting, self.of_group(group.name)
-        if found is None or waiting.hook.name != HOOK:
+    def on_terminate_hook(self, group: Group, member: Member) -> None:
+        """Cordon and drain the node of an instance, then complete its terminate hook."""
+        lifecycle_action, found = member.lifecycle_action, self.find_by_scaling_group(group.name)
+        if found is None or lifecycle_action.hook.name != TERMINATE_HOOK:
             return
         node = self.node_of(member)
         if node:
             self.manager.cordon(node, True)
 
         def done(_left: list[str]) -> None:
-            with self.world.lock:
-                if member.waiting is waiting:
-                    self.world.engine.complete(group, member, "CONTINUE")
+            with self.simulator.lock:
+                if member.lifecycle_action is lifecycle_action:
+                    self.simulator.engine.complete(group, member, "CONTINUE")
 
-        self.world.timers.after(0, lambda: self.manager.drain(node, self.delay(found, "drain"), False, done))
+        self.simulator.timers.after(0, lambda: self.manager.drain(node, self.delay(found, "drain"), False, done))
 
     def delete(self, found: NodeGroup) -> None:
-        """Begin to delete: no instance is wanted any more, and each is drained before it goes."""
-        self.enter(found, "DELETING")
+        """Start to delete a group. Its instances are drained and terminated."""
+        self.set_status(found, "DELETING")
         group = self.scaling_group(found)
         if group:
             group.min_size = group.max_size = group.desired = 0
-            self.world.engine.poke(group)
-        self.after(lambda: self.empty(found), self.delay(found, "nodegroup"))
+            self.simulator.engine.reconcile_soon(group)
+        self.after(lambda: self.wait_until_empty(found), self.delay(found, "nodegroup"))
 
-    def empty(self, found: NodeGroup) -> None:
-        """Wait until the last instance is gone, then remove what EKS made."""
-        group, planned = self.scaling_group(found), found.planned.get("delete")
-        if planned:
-            self.enter(found, "DELETE_FAILED", [planned])
-        elif group and group.everyone():
-            self.after(lambda: self.empty(found))
+    def wait_until_empty(self, found: NodeGroup) -> None:
+        """Wait until the last instance is terminated, then delete the group's resources."""
+        group, injected = self.scaling_group(found), found.injected_issues.get("delete")
+        if injected:
+            self.set_status(found, "DELETE_FAILED", [injected])
+        elif group and group.all_instances():
+            self.after(lambda: self.wait_until_empty(found))
         else:
             self.remove(found)
 
     def remove(self, found: NodeGroup) -> None:
-        """Forget a group; if no other has its role, that leaves aws-auth. An access entry stays."""
+        """Remove a group. Its role is removed from aws-auth, unless another group uses it. Access entries remain."""
         self.remove_resources(found)
         del self.all[found.name]
         role = found.settings["nodeRole"]
-        if self.world.authentication_mode != "API" and all(other.settings["nodeRole"] != role for other in self.all.values()):
-            self.manager.forbid(role)
-        self.world.log.state("nodegroup", found.name, state="gone")
+        if self.simulator.authentication_mode != "API" and all(other.settings["nodeRole"] != role for other in self.all.values()):
+            self.manager.remove_role_from_aws_auth(role)
+        self.simulator.log.state("nodegroup", found.name, state="gone")

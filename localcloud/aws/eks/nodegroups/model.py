@@ -1,4 +1,4 @@
-"""What a managed node group is made of, and how DescribeNodegroup shows it.
+"""The data of managed node groups.
 
 Follows the Amazon EKS API Reference, data types Nodegroup, NodegroupResources and Issue.
 """
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from localcloud.aws.errors import Refused
 from localcloud.aws.autoscaling.model import now
+from localcloud.aws.errors import AwsError
 
 
-def bad(message: str) -> Refused:
-    """EKS's error for a wrong parameter."""
-    return Refused("InvalidParameterException", message)
+def invalid_parameter(message: str) -> AwsError:
+    """EKS's error for an invalid parameter."""
+    return AwsError("InvalidParameterException", message)
 
 
 def issue(code: str, message: str, resources: list[str | None]) -> dict[str, Any]:
-    """An issue as DescribeNodegroup shows it."""
+    """An issue as DescribeNodegroup returns it."""
     return {"code": code, "message": message, "resourceIds": [resource for resource in resources if resource]}
 
 
@@ -27,9 +27,9 @@ def issue(code: str, message: str, resources: list[str | None]) -> dict[str, Any
 class NodeGroup:
     """A managed node group.
 
-    `request` is the call that made it. Settings are named and shaped as the API has them; `group` is the name of its scaling group.
-    `marks` says of each version of its launch template which Kubernetes version and release it launches; `planned` is what a test
-    wants to go wrong, and `delays` how long it wants things to take.
+    `request` is the call that created it. `settings` has the fields of the API. `group` is the name of its scaling
+    group. `template_releases` maps each version of its launch template to a Kubernetes version and a release.
+    `injected_issues` are failures that a test set for an operation. `delays` overrides EKS's delays for this group.
     """
 
     cluster: str
@@ -47,19 +47,19 @@ class NodeGroup:
     group: str | None = None
     template: str | None = None
     security_group: str | None = None
-    marks: dict[str, tuple[str, str]] = field(default_factory=dict)
+    template_releases: dict[str, tuple[str, str]] = field(default_factory=dict)
     surge: int = 0
-    planned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    injected_issues: dict[str, dict[str, Any]] = field(default_factory=dict)
     delays: dict[str, float] = field(default_factory=dict)
 
     @property
     def resource_name(self) -> str:
-        """The name of its scaling group, launch template and instance profile begins so."""
+        """The name of its launch template and instance profile."""
         return f"eks-{self.uuid}"
 
     @property
     def tags(self) -> dict[str, str]:
-        """Its tags, to be changed in place."""
+        """Its tags. Changes to them are effective."""
         return self.settings["tags"]
 
     @property
@@ -69,17 +69,17 @@ class NodeGroup:
 
     @property
     def entry_type(self) -> str:
-        """The type of the access entry that its role needs."""
+        """The type of access entry that its role needs."""
         return "EC2_WINDOWS" if self.windows else "EC2_LINUX"
 
     def max_unavailable(self, desired: int) -> int:
-        """How many nodes are replaced in parallel: a number, or a share of the desired nodes that is at least one."""
+        """How many nodes are replaced in parallel: a number, or a percentage of the desired nodes, at least one."""
         wanted = self.settings["updateConfig"]
         share = wanted.get("maxUnavailablePercentage")
         return max(1, desired * share // 100) if share else wanted["maxUnavailable"]
 
     def describe(self) -> dict[str, Any]:
-        """As DescribeNodegroup shows it."""
+        """The node group as DescribeNodegroup returns it."""
         resources: dict[str, Any] = {}
         if self.group:
             resources["autoScalingGroups"] = [{"name": self.group}]

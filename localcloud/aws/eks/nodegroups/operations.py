@@ -1,6 +1,6 @@
-"""The EKS operations on managed node groups, put into moto's dispatcher over our own groups.
+"""The EKS operations on managed node groups.
 
-Follows the Amazon EKS API Reference; the operations are named by the functions.
+Follows the Amazon EKS API Reference. The functions are named after the API operations.
 """
 
 from __future__ import annotations
@@ -10,93 +10,93 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.eks.responses import EKSResponse
 
-from localcloud.aws.eks.nodegroups import validation as nodegroup_input, update_validation as nodegroup_update_input
-from localcloud.aws.eks.operations import cluster_of, page, parameters, put, repeated
-from localcloud.aws.errors import Refused
-from localcloud.aws.eks.nodegroups.model import NodeGroup, bad
+from localcloud.aws.eks.nodegroups import update_validation, validation
+from localcloud.aws.eks.nodegroups.model import NodeGroup, invalid_parameter
 from localcloud.aws.eks.nodegroups.releases import check_release
+from localcloud.aws.eks.operations import add_operations, find_repeated_call, get_cluster, page, request_params
+from localcloud.aws.errors import AwsError
 
 BUSY = "Nodegroup cannot be updated as it is currently not in Active State"
-TOLERATED = ("AsgInstanceLaunchFailures", "InstanceLimitExceeded", "InsufficientFreeAddresses", "ClusterUnreachable")
+TOLERATED_ISSUES = ("AsgInstanceLaunchFailures", "InstanceLimitExceeded", "InsufficientFreeAddresses", "ClusterUnreachable")
 
 
-def mend(world: Any) -> None:
-    """Put the operations into moto."""
-    EKSResponse.world = world
-    put(NodeGroupActions)
+def install(simulator: Any) -> None:
+    """Add the operations to moto."""
+    EKSResponse.simulator = simulator
+    add_operations(NodeGroupOperations)
 
 
-def nodegroup_of(world: Any, params: dict[str, Any]) -> NodeGroup:
-    """The node group that a call names, or EKS's error for its absence."""
-    cluster_of(world, params["clusterName"])
-    found = world.nodegroups.all.get(params["nodegroupName"])
+def get_nodegroup(simulator: Any, params: dict[str, Any]) -> NodeGroup:
+    """The node group of a call. Raises EKS's error if it does not exist."""
+    get_cluster(simulator, params["clusterName"])
+    found = simulator.nodegroups.all.get(params["nodegroupName"])
     if found is None:
-        raise Refused("ResourceNotFoundException", f"No node group found for name: {params['nodegroupName']}.")
-    world.nodegroups.look(found)
+        raise AwsError("ResourceNotFoundException", f"No node group found for name: {params['nodegroupName']}.")
+    simulator.nodegroups.refresh_health(found)
     return found
 
 
 def check_idle(found: NodeGroup) -> None:
-    """One change at a time."""
+    """Reject a change while another one is in progress."""
     if found.status not in ("ACTIVE", "DEGRADED"):
-        raise Refused("ResourceInUseException", BUSY)
+        raise AwsError("ResourceInUseException", BUSY)
 
 
-class NodeGroupActions:
-    """Methods for moto's response class; `self` is that class's instance."""
+class NodeGroupOperations:
+    """Methods for moto's response class. `self` is an instance of that class."""
 
     def create_nodegroup(self) -> ActionResult:
-        params, groups = parameters(self), self.world.nodegroups
-        cluster = cluster_of(self.world, params["clusterName"])
-        found, name = repeated(groups.all.values(), params), params.get("nodegroupName")
+        params, groups = request_params(self), self.simulator.nodegroups
+        cluster = get_cluster(self.simulator, params["clusterName"])
+        found, name = find_repeated_call(groups.all.values(), params), params.get("nodegroupName")
         if found is None and name in groups.all:
             message = f"NodeGroup already exists with name {name} and cluster name {cluster.name}"
-            raise Refused("ResourceInUseException", message)
+            raise AwsError("ResourceInUseException", message)
         if found is None:
             version = params.get("version") or cluster.version
             if version != cluster.version:
-                raise bad(f"Requested Nodegroup version {version} is invalid. Allowed nodegroup version is {cluster.version}")
-            settings = nodegroup_input.checked(self.world, cluster, params)
-            release = check_release(self.world, settings["amiType"], version, params.get("releaseVersion"))
+                raise invalid_parameter(f"Requested Nodegroup version {version} is invalid. Allowed nodegroup version is {cluster.version}")
+            settings = validation.validate_create(self.simulator, cluster, params)
+            release = check_release(self.simulator, settings["amiType"], version, params.get("releaseVersion"))
             found = groups.create(cluster, params, settings, version, release)
         return ActionResult({"nodegroup": groups.describe(found)})
 
     def describe_nodegroup(self) -> ActionResult:
-        found = nodegroup_of(self.world, parameters(self))
-        return ActionResult({"nodegroup": self.world.nodegroups.describe(found)})
+        found = get_nodegroup(self.simulator, request_params(self))
+        return ActionResult({"nodegroup": self.simulator.nodegroups.describe(found)})
 
     def list_nodegroups(self) -> ActionResult:
-        params = parameters(self)
-        cluster_of(self.world, params["clusterName"])
-        names, token = page(sorted(self.world.nodegroups.all), params)
+        params = request_params(self)
+        get_cluster(self.simulator, params["clusterName"])
+        names, token = page(sorted(self.simulator.nodegroups.all), params)
         return ActionResult({"nodegroups": names, "nextToken": token})
 
     def delete_nodegroup(self) -> ActionResult:
-        found = nodegroup_of(self.world, parameters(self))
+        found = get_nodegroup(self.simulator, request_params(self))
         if found.status in ("CREATING", "UPDATING", "DELETING"):
-            raise Refused("ResourceInUseException", f"You cannot delete while nodegroup {found.name} is in status {found.status}")
-        self.world.nodegroups.delete(found)
-        return ActionResult({"nodegroup": self.world.nodegroups.describe(found)})
+            raise AwsError("ResourceInUseException", f"You cannot delete while nodegroup {found.name} is in status {found.status}")
+        self.simulator.nodegroups.delete(found)
+        return ActionResult({"nodegroup": self.simulator.nodegroups.describe(found)})
 
     def update_nodegroup_config(self) -> ActionResult:
-        params, groups = parameters(self), self.world.nodegroups
-        found = nodegroup_of(self.world, params)
-        update = repeated(self.world.updates.all, params)
+        params, groups = request_params(self), self.simulator.nodegroups
+        found = get_nodegroup(self.simulator, params)
+        update = find_repeated_call(self.simulator.updates.all, params)
         if update is None:
             check_idle(found)
-            settings, shown = nodegroup_update_input.changed(groups.sizes(found), found.settings, params)
+            settings, shown = update_validation.merge_config(groups.sizes(found), found.settings, params)
             update = groups.update_config(found, settings, shown, params)
         return ActionResult({"update": update.describe()})
 
     def update_nodegroup_version(self) -> ActionResult:
-        params, groups = parameters(self), self.world.nodegroups
-        found = nodegroup_of(self.world, params)
-        update = repeated(self.world.updates.all, params)
+        params, groups = request_params(self), self.simulator.nodegroups
+        found = get_nodegroup(self.simulator, params)
+        update = find_repeated_call(self.simulator.updates.all, params)
         if update is None:
             check_idle(found)
-            if any(issue["code"] not in TOLERATED for issue in found.issues):
-                raise Refused("InvalidRequestException", f"Nodegroup health has issues other than [ {', '.join(TOLERATED)} ]")
-            cluster = cluster_of(self.world, params["clusterName"])
-            target = nodegroup_update_input.target(self.world, cluster, found, params)
+            if any(issue["code"] not in TOLERATED_ISSUES for issue in found.issues):
+                raise AwsError("InvalidRequestException", f"Nodegroup health has issues other than [ {', '.join(TOLERATED_ISSUES)} ]")
+            cluster = get_cluster(self.simulator, params["clusterName"])
+            target = update_validation.resolve_target(self.simulator, cluster, found, params)
             update = groups.update_version(found, target, params)
         return ActionResult({"update": update.describe()})

@@ -1,9 +1,9 @@
-"""How EKS replaces the nodes of a managed group: new ones first, then the old ones are drained and terminated.
+"""Version updates of a managed node group: new nodes are launched first, then old nodes are drained and terminated.
 
-Every method runs under the world's lock. Follows the Amazon EKS User Guide, "Understand each phase of node updates", with these
-liberties: of "up to twice the number of Availability Zones" it adds one node for each zone that has any; the last old nodes go
-without replacement, which ends the scale down phase with them; after a failure the nodes that were not drained are schedulable again,
-what was launched for them goes, and nodes that were replaced stay.
+Every method runs while holding the simulator's lock. Follows the Amazon EKS User Guide, "Understand each phase of node
+updates", with these simplifications. Instead of "up to twice the number of Availability Zones", it adds one node for
+each zone with nodes. The last old nodes are not replaced, which merges the scale down phase with the upgrade phase.
+After a failure, nodes that were not drained are uncordoned, surplus new nodes are terminated, and replaced nodes stay.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from localcloud.aws.eks.updates import Update
 from localcloud.aws.autoscaling.model import Group, Member
 from localcloud.aws.eks.nodegroups.model import NodeGroup, issue
+from localcloud.aws.eks.updates import Update
 
 
-class Rolling:
-    """One update of one node group."""
+class RollingUpdate:
+    """One version update of one node group."""
 
     def __init__(self, groups: Any, found: NodeGroup, update: Update, target: tuple[str, str], force: bool) -> None:
         self.groups, self.found, self.update, self.target, self.force = groups, found, update, target, force
-        self.world = groups.world
-        self.before = str(groups.scaling_group(found).pin["Version"])
+        self.simulator = groups.simulator
+        self.previous_version = str(groups.scaling_group(found).template_specification["Version"])
         self.minimal = found.settings["updateConfig"].get("updateStrategy") == "MINIMAL"
         self.draining: set[str] = set()
         self.parallel = found.max_unavailable(self.group.desired)
-        self.over = False
+        self.finished = False
 
     @property
     def group(self) -> Group:
@@ -34,15 +34,15 @@ class Rolling:
         return self.groups.scaling_group(self.found)
 
     def is_new(self, member: Member) -> bool:
-        """Whether an instance runs what the update is bound for."""
-        return self.found.marks.get(member.template.get("Version", "")) == self.target
+        """Whether an instance runs the target version and release."""
+        return self.found.template_releases.get(member.template.get("Version", "")) == self.target
 
     def old(self) -> list[Member]:
-        """The instances that are still to be replaced."""
-        return [member for member in self.group.counted() if not self.is_new(member)]
+        """The instances that must still be replaced."""
+        return [member for member in self.group.counted_members() if not self.is_new(member)]
 
     def start(self) -> None:
-        """The setup phase, and the first half of the scale up phase."""
+        """Setup phase, and first half of the scale up phase."""
         groups, group = self.groups, self.group
         groups.use_version(self.found, groups.add_version(self.found, *self.target))
         old = self.old()
@@ -53,53 +53,53 @@ class Rolling:
             self.found.surge = max(len({member.zone for member in old}), min(self.parallel, len(old)))
             group.max_size += self.found.surge
             group.desired += self.found.surge
-            self.world.engine.poke(group)
-        self.wait(self.found.surge, self.mark)
+            self.simulator.engine.reconcile_soon(group)
+        self.wait_for_new_nodes(self.found.surge, self.cordon_old_nodes)
 
-    def wait(self, count: int, then: Any) -> None:
-        """Wait until so many new nodes are ready, or fail."""
-        since = time.monotonic()
+    def wait_for_new_nodes(self, count: int, then: Any) -> None:
+        """Wait until this number of new nodes is ready, or fail."""
+        started = time.monotonic()
 
-        def look() -> None:
-            if self.over or not self.exists():
+        def poll() -> None:
+            if self.finished or not self.exists():
                 return
             if len([m for m in self.groups.ready_members(self.group) if self.is_new(m)]) >= count:
                 then()
-            elif time.monotonic() - since > self.groups.delay(self.found, "patience"):
+            elif time.monotonic() - started > self.groups.delay(self.found, "node_join_timeout"):
                 new = [m.id for m in self.group.members.values() if self.is_new(m) and self.groups.state_of(m) != "ready"]
                 message = f"Couldn't proceed with upgrade process as new nodes are not joining node group {self.found.name}"
                 self.fail(issue("NodeCreationFailure", message, new))
             else:
-                self.groups.after(look)
+                self.groups.after(poll)
 
-        look()
+        poll()
 
     def exists(self) -> bool:
-        """Whether the scaling group is still there; the update fails without it."""
-        if self.groups.scaling_group(self.found) is None and not self.over:
-            self.over = True
+        """Whether the scaling group still exists. Otherwise the update fails."""
+        if self.groups.scaling_group(self.found) is None and not self.finished:
+            self.finished = True
             self.found.surge = 0
             self.groups.finish(self.found, self.update, self.groups.missing_group(self.found))
-        return not self.over
+        return not self.finished
 
-    def mark(self) -> None:
-        """The second half of the scale up phase: no new pods on old nodes."""
+    def cordon_old_nodes(self) -> None:
+        """Second half of the scale up phase: cordon the old nodes."""
         for member in self.old():
             if self.groups.node_of(member):
                 self.groups.manager.cordon(self.groups.node_of(member), True)
-        self.step()
+        self.continue_upgrade()
 
-    def step(self) -> None:
-        """The upgrade phase: drain as many nodes as may be unavailable."""
-        if self.over or not self.exists():
+    def continue_upgrade(self) -> None:
+        """Upgrade phase: drain as many nodes as may be unavailable."""
+        if self.finished or not self.exists():
             return
-        planned = self.found.planned.get("update")
-        if planned:
-            self.fail(planned)
+        injected = self.found.injected_issues.get("update")
+        if injected:
+            self.fail(injected)
             return
         old = [member for member in self.old() if member.id not in self.draining]
         if not old and not self.draining:
-            self.wait(self.group.desired - self.found.surge, self.succeed)
+            self.wait_for_new_nodes(self.group.desired - self.found.surge, self.succeed)
             return
         for member in old[: max(0, self.parallel - len(self.draining))]:
             self.draining.add(member.id)
@@ -108,18 +108,18 @@ class Rolling:
     def drain(self, member: Member) -> None:
         """Evict the pods of one node."""
         node = self.groups.node_of(member)
-        self.world.log.state("nodegroup", self.found.name, state="draining", node=node, instance=member.id)
+        self.simulator.log.state("nodegroup", self.found.name, state="draining", node=node, instance=member.id)
 
         def done(left: list[str]) -> None:
-            with self.world.lock:
+            with self.simulator.lock:
                 self.drained(member, node, left)
 
-        patience = self.groups.delay(self.found, "drain")
-        self.world.timers.after(0, lambda: self.groups.manager.drain(node, patience, self.force, done))
+        timeout = self.groups.delay(self.found, "drain")
+        self.simulator.timers.after(0, lambda: self.groups.manager.drain(node, timeout, self.force, done))
 
     def drained(self, member: Member, node: str, left: list[str]) -> None:
-        """A node is empty, or its pods would not go."""
-        if self.over or not self.exists():
+        """The drain of a node is complete, or failed."""
+        if self.finished or not self.exists():
             return
         if left:
             message = f"Reached max retries while trying to evict pods from nodes in node group {self.found.name}"
@@ -128,8 +128,8 @@ class Rolling:
         self.groups.after(lambda: self.terminate(member), self.groups.delay(self.found, "cordoned"))
 
     def terminate(self, member: Member) -> None:
-        """Terminate an emptied node; while there are more old ones than were added, its place is filled."""
-        if self.over or not self.exists():
+        """Terminate a drained node. It is replaced while there are more old nodes than surge nodes."""
+        if self.finished or not self.exists():
             return
         self.draining.discard(member.id)
         group, remaining = self.group, len(self.old())
@@ -138,44 +138,44 @@ class Rolling:
             group.max_size -= 1
             self.found.surge -= 1
         if member.counts:
-            self.world.engine.terminate(group, member, "in response to an update of the managed node group")
-        self.wait(self.expected(), self.step)
+            self.simulator.engine.terminate(group, member, "in response to an update of the managed node group")
+        self.wait_for_new_nodes(self.expected(), self.continue_upgrade)
 
     def expected(self) -> int:
-        """How many new nodes must be ready before the next old one may go."""
+        """The number of new nodes that must be ready before the next old node is terminated."""
         if self.minimal:
             return max(0, self.group.desired - len(self.old()) - self.parallel + 1)
         return self.group.desired - len(self.old())
 
     def succeed(self) -> None:
-        """The scale down phase, and the end, once the last old instance is gone."""
-        if self.over or not self.exists():
+        """Scale down phase. The update ends with the last old instance."""
+        if self.finished or not self.exists():
             return
         if not all(self.is_new(member) for member in self.group.members.values()):
             self.groups.after(self.succeed)
             return
-        self.over = True
-        self.shrink()
+        self.finished = True
+        self.remove_surge()
         self.found.version, self.found.release = self.target
         self.groups.finish(self.found, self.update)
 
     def fail(self, problem: dict[str, Any]) -> None:
-        """Go back as far as that is possible, and say why."""
-        self.over = True
+        """Roll back as far as possible, and report the issue."""
+        self.finished = True
         groups, group = self.groups, self.group
-        groups.use_version(self.found, self.before)
+        groups.use_version(self.found, self.previous_version)
         for member in self.old():
             node = groups.node_of(member)
             if node and node not in problem["resourceIds"]:
                 groups.manager.cordon(node, False)
-        surplus = [member for member in reversed(group.counted()) if self.is_new(member)][: self.found.surge]
-        self.shrink()
-        for member in surplus:
-            self.world.engine.terminate(group, member, "in response to a failed update of the managed node group")
+        surge_members = [member for member in reversed(group.counted_members()) if self.is_new(member)][: self.found.surge]
+        self.remove_surge()
+        for member in surge_members:
+            self.simulator.engine.terminate(group, member, "in response to a failed update of the managed node group")
         groups.finish(self.found, self.update, problem)
 
-    def shrink(self) -> None:
-        """Take back what the update added to the sizes."""
+    def remove_surge(self) -> None:
+        """Restore the sizes that the update increased."""
         group = self.group
         group.desired, group.max_size, self.found.surge = group.desired - self.found.surge, group.max_size - self.found.surge, 0
-        self.world.engine.poke(group)
+        self.simulator.engine.reconcile_soon(group)

@@ -1,7 +1,7 @@
-"""The user data that EKS writes for the nodes of a managed group, for each family of AMIs.
+"""The user data of managed nodes, for each AMI family.
 
-Follows the Amazon EKS User Guide, "Customize managed nodes with launch templates", "Amazon EC2 user data", and "Understand each
-phase of node updates" for the labels that EKS applies.
+Follows the Amazon EKS User Guide, "Customize managed nodes with launch templates", "Amazon EC2 user data", and
+"Understand each phase of node updates" for the labels that EKS sets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from localcloud.aws.eks.nodegroups.releases import AMI_TYPES
 
 EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 BOUNDARY = "//"
-PLAIN = """#!/bin/bash
+AL2_SCRIPT = """#!/bin/bash
 set -ex
 /etc/eks/bootstrap.sh {cluster} --kubelet-extra-args '{flags}' --b64-cluster-ca {ca} --apiserver-endpoint {endpoint}
 """
@@ -26,13 +26,13 @@ spec:
   kubelet:
     flags: {flags}
 """
-WINDOWS = """<powershell>
+WINDOWS_SCRIPT = """<powershell>
 [string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"
 & $EKSBootstrapScriptFile -EKSClusterName "{cluster}" -Base64ClusterCA "{ca}" -APIServerEndpoint "{endpoint}" `
   -KubeletExtraArgs "{flags}" 3>&1 4>&1 5>&1 6>&1
 </powershell>
 """
-BOTTLEROCKET = """[settings.kubernetes]
+BOTTLEROCKET_SETTINGS = """[settings.kubernetes]
 api-server = "{endpoint}"
 cluster-certificate = "{ca}"
 cluster-name = "{cluster}"
@@ -40,7 +40,7 @@ cluster-name = "{cluster}"
 
 
 def eks_labels(group: NodeGroup, ami: str) -> dict[str, str]:
-    """The labels that EKS itself applies."""
+    """The labels that EKS sets."""
     return {
         "eks.amazonaws.com/nodegroup": group.name,
         "eks.amazonaws.com/nodegroup-image": ami,
@@ -49,50 +49,50 @@ def eks_labels(group: NodeGroup, ami: str) -> dict[str, str]:
 
 
 def taint_text(taint: dict[str, str]) -> str:
-    """A taint as the kubelet's flag takes it."""
+    """A taint in the format of the kubelet's flag."""
     return f"{taint['key']}={taint.get('value') or ''}:{EFFECTS[taint['effect']]}"
 
 
 def kubernetes_taint(taint: dict[str, str]) -> dict[str, str]:
-    """A taint as a Node has it."""
+    """A taint in the format of a Node."""
     value = {"value": taint["value"]} if taint.get("value") else {}
     return {"key": taint["key"], **value, "effect": EFFECTS[taint["effect"]]}
 
 
-def user_data(world: Any, group: NodeGroup, ami: str) -> str:
-    """The user data, in base64 as a launch template has it."""
+def user_data(simulator: Any, group: NodeGroup, ami: str) -> str:
+    """The user data in base64, as launch templates contain it."""
     family = AMI_TYPES[group.settings["amiType"]].removesuffix("-arm64")
     labels = group.settings["labels"] | eks_labels(group, ami)
     flags = ["--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items())]
     if group.settings["taints"]:
         flags.append("--register-with-taints=" + ",".join(map(taint_text, group.settings["taints"])))
-    facts = {
+    values = {
         "cluster": group.cluster,
-        "ca": world.ca_data,
-        "endpoint": world.endpoint,
-        "cidr": world.settings.service_cidr,
+        "ca": simulator.ca_data,
+        "endpoint": simulator.endpoint,
+        "cidr": simulator.settings.service_cidr,
         "flags": " ".join(flags),
     }
     match family:
         case "amazonlinux2":
-            text = mime("text/x-shellscript", PLAIN.format(**facts))
+            text = mime("text/x-shellscript", AL2_SCRIPT.format(**values))
         case "amazonlinux2023":
-            text = mime("application/node.eks.aws", NODE_CONFIG.format(**facts | {"flags": json.dumps(flags)}))
+            text = mime("application/node.eks.aws", NODE_CONFIG.format(**values | {"flags": json.dumps(flags)}))
         case "bottlerocket":
-            text = BOTTLEROCKET.format(**facts) + tables(group, labels)
+            text = BOTTLEROCKET_SETTINGS.format(**values) + bottlerocket_tables(group, labels)
         case _:
-            text = WINDOWS.format(**facts)
+            text = WINDOWS_SCRIPT.format(**values)
     return base64.b64encode(text.encode()).decode()
 
 
 def mime(kind: str, body: str) -> str:
-    """One part in a MIME archive."""
+    """A MIME archive with one part."""
     head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{BOUNDARY}"\n\n--{BOUNDARY}\n'
     return f'{head}Content-Type: {kind}; charset="us-ascii"\n\n{body}\n--{BOUNDARY}--\n'
 
 
-def tables(group: NodeGroup, labels: dict[str, str]) -> str:
-    """Labels and taints as Bottlerocket's settings have them."""
+def bottlerocket_tables(group: NodeGroup, labels: dict[str, str]) -> str:
+    """Labels and taints in the format of Bottlerocket's settings."""
     lines = ["[settings.kubernetes.node-labels]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in labels.items())]
     by_key: dict[str, list[str]] = {}
     for taint in group.settings["taints"]:

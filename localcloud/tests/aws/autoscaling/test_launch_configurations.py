@@ -1,25 +1,25 @@
-"""Launch configurations: closed to new accounts, open to old ones, and left behind in place."""
+"""Launch configurations: creation in old accounts only, validation, and migration to launch templates."""
 
 import pytest
 
-from localcloud.tests.aws.support import UNMENDED, refusal
+from localcloud.tests.aws.support import PLAIN_MOTO, client_error
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.fixture
 def old_account(control):
-    """An account that may still make launch configurations."""
-    if not UNMENDED:
+    """An account that may still create launch configurations."""
+    if not PLAIN_MOTO:
         control.post("allow-launch-configurations", allowed=True)
     yield
-    if not UNMENDED:
+    if not PLAIN_MOTO:
         control.post("allow-launch-configurations", allowed=False)
 
 
 @pytest.fixture
 def configuration(data):
-    """Parameters of CreateLaunchConfiguration that launch what the template data launches."""
+    """Parameters of CreateLaunchConfiguration that correspond to the template data."""
     return {
         "ImageId": data["ImageId"],
         "InstanceType": data["InstanceType"],
@@ -37,7 +37,7 @@ def from_configuration(groups, name, size=0, **more):
 
 
 def make(aws, groups, name, configuration, size=0, **more):
-    """A group with a launch configuration of its name."""
+    """Create a group with a launch configuration of the same name."""
     aws.autoscaling.create_launch_configuration(LaunchConfigurationName=name, **configuration)
     aws.autoscaling.create_auto_scaling_group(**from_configuration(groups, name, size, **more))
     groups.made.append(name)
@@ -45,14 +45,14 @@ def make(aws, groups, name, configuration, size=0, **more):
     return name
 
 
-def test_new_accounts_cannot_make_any(aws, configuration, name):
+def test_new_accounts_cannot_create_launch_configurations(aws, configuration, name):
     """Amazon EC2 Auto Scaling User Guide, "Auto Scaling launch configurations": new accounts cannot create any."""
-    code, message = refusal(aws.autoscaling.create_launch_configuration, LaunchConfigurationName=name, **configuration)
+    code, message = client_error(aws.autoscaling.create_launch_configuration, LaunchConfigurationName=name, **configuration)
     assert code == "UnsupportedOperation"
     assert message.startswith("The Launch Configuration creation operation is not available in your account.")
 
 
-def test_one_is_listed_as_it_was_made_and_names_are_taken_once(aws, old_account, configuration, name):
+def test_launch_configurations_are_described_and_names_are_unique(aws, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, LaunchConfiguration; CreateLaunchConfiguration, Errors: AlreadyExists."""
     create = aws.autoscaling.create_launch_configuration
     create(LaunchConfigurationName=name, **configuration, SpotPrice="0.05")
@@ -60,23 +60,23 @@ def test_one_is_listed_as_it_was_made_and_names_are_taken_once(aws, old_account,
     wanted = configuration | {"UserData": "IyEvYmluL2Jhc2gK", "SpotPrice": "0.05", "InstanceMonitoring": {"Enabled": True}, "KeyName": ""}
     assert {key: shown.get(key) for key in wanted} == wanted
     assert shown["LaunchConfigurationARN"].endswith(f":launchConfigurationName/{name}")
-    code, message = refusal(create, LaunchConfigurationName=name, **configuration)
+    code, message = client_error(create, LaunchConfigurationName=name, **configuration)
     assert (code, name in message) == ("AlreadyExists", True)
     aws.autoscaling.delete_launch_configuration(LaunchConfigurationName=name)
-    code, message = refusal(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
+    code, message = client_error(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
     assert (code, message.startswith("Launch configuration name not found")) == ("ValidationError", True)
 
 
-def test_what_could_not_launch_is_refused_at_once(aws, old_account, configuration, name):
+def test_invalid_launch_configurations_are_rejected(aws, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, CreateLaunchConfiguration, Request Parameters."""
     changes = ({"ImageId": "ami-00000000000000bad"}, {"KeyName": "no-such-key"}, {"SpotPrice": "cheap"})
     for change in changes:
         given = {"LaunchConfigurationName": name, **configuration, **change}
-        code, message = refusal(aws.autoscaling.create_launch_configuration, **given)
+        code, message = client_error(aws.autoscaling.create_launch_configuration, **given)
         assert (code, next(iter(change.values())) in message) == ("ValidationError", True)
 
 
-def test_they_are_listed_in_pages(aws, old_account, configuration, name):
+def test_launch_configurations_are_paginated(aws, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, DescribeLaunchConfigurations, MaxRecords and NextToken."""
     names = [f"{name}-{i}" for i in range(3)]
     for each in names:
@@ -86,10 +86,10 @@ def test_they_are_listed_in_pages(aws, old_account, configuration, name):
     rest = describe(LaunchConfigurationNames=names, MaxRecords=2, NextToken=first["NextToken"])
     listed = first["LaunchConfigurations"] + rest["LaunchConfigurations"]
     assert [c["LaunchConfigurationName"] for c in listed] == names
-    assert refusal(describe, MaxRecords=101)[0] == "ValidationError"
+    assert client_error(describe, MaxRecords=101)[0] == "ValidationError"
 
 
-def test_a_group_launches_from_it_and_keeps_it_from_being_deleted(aws, groups, old_account, configuration, name):
+def test_a_used_launch_configuration_cannot_be_deleted(aws, groups, old_account, configuration, name):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LaunchConfigurationName; DeleteLaunchConfiguration, ResourceInUse."""
     group = make(aws, groups, name, configuration | {"SpotPrice": "0.05"}, size=1)
     shown = groups.show(group)
@@ -99,20 +99,20 @@ def test_a_group_launches_from_it_and_keeps_it_from_being_deleted(aws, groups, o
     launched = aws.ec2.describe_instances(InstanceIds=[instance["InstanceId"]])["Reservations"][0]["Instances"][0]
     assert (launched["ImageId"], launched["InstanceLifecycle"]) == (configuration["ImageId"], "spot")
     assert "aws:ec2launchtemplate:id" not in {tag["Key"] for tag in launched["Tags"]}
-    code, message = refusal(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
+    code, message = client_error(aws.autoscaling.delete_launch_configuration, LaunchConfigurationName=name)
     assert (code, message) == (
         "ResourceInUse",
         f"Cannot delete launch configuration {name} because it is attached to AutoScalingGroup {group}",
     )
 
 
-def test_a_group_of_an_unknown_one_is_refused(aws, groups, name):
+def test_an_unknown_launch_configuration_is_rejected(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LaunchConfigurationName; Common Errors, ValidationError."""
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **from_configuration(groups, name))
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **from_configuration(groups, name))
     assert (code, message.startswith("Launch configuration name not found")) == ("ValidationError", True)
 
 
-def test_a_group_changes_to_a_template_in_place(aws, groups, old_account, configuration, name):
+def test_a_group_migrates_to_a_launch_template_in_place(aws, groups, old_account, configuration, name):
     """Amazon EC2 Auto Scaling User Guide, "Migrate your Auto Scaling groups to launch templates": existing instances keep running."""
     group = make(aws, groups, name, configuration, size=1, MaxSize=2)
     (old,) = groups.settle(group, 1)

@@ -1,12 +1,12 @@
-"""Mixed instances policies: what is refused, what is launched, what counts how much."""
+"""Mixed instances policies: validation, purchase options, instance types and weights."""
 
 from collections import Counter
 
 import pytest
 
-from localcloud.tests.aws.support import refusal, until
+from localcloud.tests.aws.support import client_error, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 TYPES = ("m5.large", "m5a.large", "c5.large")
 
 
@@ -28,7 +28,7 @@ def parameters(groups, name, *types, size=0, weights=None, more=None, **distribu
 
 
 def make(aws, groups, name, *types, size=0, weights=None, more=None, **distribution):
-    """A group with a policy."""
+    """Create a group with a policy."""
     given = parameters(groups, name, *types, size=size, weights=weights, more=more, **distribution)
     aws.autoscaling.create_auto_scaling_group(**given)
     groups.made.append(name)
@@ -36,14 +36,14 @@ def make(aws, groups, name, *types, size=0, weights=None, more=None, **distribut
 
 
 def running(aws, groups, name):
-    """Purchase option and type of each instance in EC2."""
+    """The purchase option and type of each instance in EC2."""
     ids = [i["InstanceId"] for i in groups.show(name)["Instances"]]
     found = [i for r in aws.ec2.describe_instances(InstanceIds=ids)["Reservations"] for i in r["Instances"]] if ids else []
     return Counter((i.get("InstanceLifecycle", "on-demand"), i["InstanceType"]) for i in found)
 
 
 def options(aws, groups, name):
-    """How many instances of each purchase option there are in EC2."""
+    """The number of instances of each purchase option in EC2."""
     counts = Counter()
     for (option, _), count in running(aws, groups, name).items():
         counts[option] += count
@@ -65,9 +65,9 @@ def options(aws, groups, name):
         ({"SpotMaxPrice": "cheap"}, "SpotMaxPrice"),
     ],
 )
-def test_a_distribution_that_aws_would_refuse_is_refused(aws, groups, name, change, part):
+def test_invalid_distributions_are_rejected(aws, groups, name, change, part):
     """Amazon EC2 Auto Scaling API Reference, InstancesDistribution."""
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **parameters(groups, name, *TYPES, **change))
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **parameters(groups, name, *TYPES, **change))
     assert (code, part in message) == ("ValidationError", True), message
 
 
@@ -80,22 +80,22 @@ def test_a_distribution_that_aws_would_refuse_is_refused(aws, groups, name, chan
         ([{"InstanceType": "m5.large"}] * 41, "limit of 40"),
     ],
 )
-def test_overrides_that_aws_would_refuse_are_refused(aws, groups, name, overrides, part):
+def test_invalid_overrides_are_rejected(aws, groups, name, overrides, part):
     """Amazon EC2 Auto Scaling API Reference, LaunchTemplateOverrides: InstanceType and WeightedCapacity."""
     given = parameters(groups, name)
     given["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"] = overrides
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **given)
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **given)
     assert (code, part in message) == ("ValidationError", True), message
 
 
-def test_a_group_launches_from_one_kind_of_source_only(aws, groups, name):
+def test_a_group_has_exactly_one_launch_source(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup and UpdateAutoScalingGroup: LaunchTemplate, MixedInstancesPolicy."""
     mixed = policy(groups.template, *TYPES)
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, MixedInstancesPolicy=mixed))
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, MixedInstancesPolicy=mixed))
     assert (code, message.startswith("Valid requests must contain either LaunchTemplate")) == ("ValidationError", True)
     given = parameters(groups, name)
     del given["MixedInstancesPolicy"]
-    assert refusal(aws.autoscaling.create_auto_scaling_group, **given)[0] == "ValidationError"
+    assert client_error(aws.autoscaling.create_auto_scaling_group, **given)[0] == "ValidationError"
     group = groups.make()
     aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
     shown = groups.show(group)
@@ -107,7 +107,7 @@ def test_a_group_launches_from_one_kind_of_source_only(aws, groups, name):
     assert (shown["LaunchTemplate"]["Version"], "MixedInstancesPolicy" in shown) == ("1", False)
 
 
-def test_what_is_left_out_is_a_default_at_creation_and_stays_at_an_update(aws, groups, name):
+def test_omitted_policy_fields_get_defaults_or_keep_their_values(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, InstancesDistribution: defaults; User Guide, "Add or modify weights", example."""
     group = make(aws, groups, name, *TYPES)
     shown = groups.show(group)["MixedInstancesPolicy"]
@@ -130,7 +130,7 @@ def test_what_is_left_out_is_a_default_at_creation_and_stays_at_an_update(aws, g
     assert "SpotMaxPrice" not in groups.show(group)["MixedInstancesPolicy"]["InstancesDistribution"]
 
 
-def test_the_base_is_on_demand_and_the_share_above_it_is_rounded_up(aws, groups, name):
+def test_on_demand_base_and_percentage_are_applied(aws, groups, name):
     """Amazon EC2 Auto Scaling User Guide, "Auto Scaling groups with multiple instance types", proportion of On-Demand instances."""
     share = {"OnDemandBaseCapacity": 1, "OnDemandPercentageAboveBaseCapacity": 40}
     group = make(aws, groups, name, *TYPES, size=5, SpotAllocationStrategy="capacity-optimized-prioritized", **share)
@@ -142,7 +142,7 @@ def test_the_base_is_on_demand_and_the_share_above_it_is_rounded_up(aws, groups,
     assert options(aws, groups, group) == {"on-demand": 2, "spot": 1}
 
 
-def test_a_type_without_capacity_gives_way_to_the_next(aws, groups, control, name):
+def test_the_next_type_is_used_without_capacity(aws, groups, control, name):
     """Amazon EC2 Auto Scaling API Reference, InstancesDistribution, OnDemandAllocationStrategy: prioritized."""
     control.post("launch-failure", group=name, instance_type="m5.large", code="InsufficientInstanceCapacity")
     group = make(aws, groups, name, *TYPES, size=2)
@@ -154,7 +154,7 @@ def test_a_type_without_capacity_gives_way_to_the_next(aws, groups, control, nam
     assert running(aws, groups, group) == {("on-demand", "m5a.large"): 2, ("on-demand", "m5.large"): 1}
 
 
-def test_lowest_price_draws_on_so_many_pools_and_diversifies_otherwise(aws, groups, name):
+def test_lowest_price_diversifies_over_the_given_pools(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, InstancesDistribution, SpotAllocationStrategy and SpotInstancePools."""
     spot = {"OnDemandPercentageAboveBaseCapacity": 0}
     group = make(aws, groups, name, "m5.2xlarge", "m5.large", "c5.large", size=6, SpotInstancePools=2, **spot)
@@ -165,7 +165,7 @@ def test_lowest_price_draws_on_so_many_pools_and_diversifies_otherwise(aws, grou
     assert running(aws, groups, other) == {("spot", "c5.large"): 3}
 
 
-def test_weights_count_towards_the_desired_capacity_and_may_exceed_it(aws, groups, name):
+def test_weights_count_towards_the_desired_capacity(aws, groups, name):
     """Amazon EC2 Auto Scaling User Guide, "Configure an Auto Scaling group to use instance weights", Considerations."""
     group = make(aws, groups, name, "m5.xlarge", "m5.large", size=5, weights={"m5.xlarge": 2, "m5.large": 1}, more={"MaxSize": 9})
     groups.settle(group, 3)
@@ -177,12 +177,12 @@ def test_weights_count_towards_the_desired_capacity_and_may_exceed_it(aws, group
     assert groups.show(group)["DesiredCapacity"] == 3
 
 
-def test_new_weights_must_cover_what_runs_and_change_how_much_it_counts(aws, groups):
+def test_new_weights_must_cover_running_types(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Configure an Auto Scaling group to use instance weights": existing groups."""
     group = groups.make(2, MaxSize=8)
     update = aws.autoscaling.update_auto_scaling_group
     mixed = policy(groups.template, "m5.xlarge", weights={"m5.xlarge": 4})
-    code, message = refusal(update, AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
+    code, message = client_error(update, AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
     assert (code, "m5.large" in message) == ("ValidationError", True)
     before = groups.settle(group, 2)
     mixed = policy(groups.template, "m5.xlarge", "m5.large", weights={"m5.xlarge": 4, "m5.large": 2})
@@ -191,12 +191,12 @@ def test_new_weights_must_cover_what_runs_and_change_how_much_it_counts(aws, gro
     assert {i["WeightedCapacity"] for i in groups.show(group)["Instances"]} == {"2"}
 
 
-def test_a_policy_that_wants_other_purchase_options_replaces_instances_gradually(aws, groups):
+def test_changed_purchase_options_replace_instances_gradually(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, UpdateAutoScalingGroup: "existing instances may be replaced", new ones come first."""
     group = groups.make(2, MaxSize=3)
     mixed = policy(groups.template, "m5.large", "m5a.large", OnDemandPercentageAboveBaseCapacity=50)
     aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
-    until(lambda: len(groups.show(group)["Instances"]) == 3, "a third instance before one goes")
+    wait_until(lambda: len(groups.show(group)["Instances"]) == 3, "a third instance before one goes")
     groups.settle(group, 2)
     assert options(aws, groups, group) == {"on-demand": 1, "spot": 1}
 
@@ -207,7 +207,7 @@ def test_a_template_that_requests_spot_cannot_be_mixed(aws, groups, data, name):
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | market)
     given = parameters(groups, name, *TYPES)
     given["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]["Version"] = "2"
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **given)
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **given)
     assert (code, message.startswith("Incompatible launch template: You cannot use")) == ("ValidationError", True)
 
 
@@ -227,9 +227,9 @@ def test_a_template_can_request_spot_instances_by_itself(aws, groups, data):
         ({"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "persistent"}}, "one-time"),
     ],
 )
-def test_market_options_that_a_group_cannot_use_are_refused(aws, groups, data, name, market, part):
+def test_invalid_market_options_are_rejected(aws, groups, data, name, market, part):
     """Amazon EC2 API Reference, InstanceMarketOptionsRequest; Auto Scaling User Guide: "a one-time request with no end date"."""
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | {"InstanceMarketOptions": market})
     given = groups.parameters(name, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "2"})
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **given)
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **given)
     assert (code, part in message) == ("ValidationError", True), message

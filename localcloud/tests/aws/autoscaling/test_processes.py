@@ -1,15 +1,15 @@
-"""Scaling groups: processes, hooks, health, activities, refreshes, tags and metrics."""
+"""Scaling groups: processes, lifecycle hooks, health, activities, instance refreshes, tags and metrics."""
 
 import pytest
 
-from localcloud.tests.aws.support import refusal, until
+from localcloud.tests.aws.support import client_error, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 TEMPLATE_PREFIX = "autoscaling:EC2_INSTANCE_"
 
 
 def hook(transition, result="CONTINUE", heartbeat=30):
-    """A lifecycle hook; its heartbeat is a hundred times shorter in the simulator's short delays."""
+    """A lifecycle hook. With short delays, the simulator divides its heartbeat timeout by 100."""
     return {
         "LifecycleHookName": "wait",
         "LifecycleTransition": TEMPLATE_PREFIX + transition,
@@ -18,39 +18,39 @@ def hook(transition, result="CONTINUE", heartbeat=30):
     }
 
 
-def test_without_launch_a_terminated_instance_never_comes_back(aws, groups):
+def test_suspended_launch_prevents_replacement(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Suspend and resume processes", Launch."""
     name = groups.make(1)
     (old,) = groups.settle(name, 1)
     aws.autoscaling.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
     aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=old, ShouldDecrementDesiredCapacity=False)
-    until(lambda: groups.states(name) == [], "the group to be empty")
+    wait_until(lambda: groups.states(name) == [], "the group to be empty")
     assert groups.show(name)["DesiredCapacity"] == 1
     aws.autoscaling.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
     groups.settle(name, 1)
 
 
-def test_without_terminate_a_group_does_not_shrink(aws, groups):
+def test_suspended_terminate_prevents_scale_in(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Suspend and resume processes", Terminate."""
     name = groups.make(2, MinSize=0, DesiredCapacity=2, MaxSize=2)
     aws.autoscaling.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Terminate"])
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=0)
     assert groups.states(name) == ["InService"] * 2
     aws.autoscaling.resume_processes(AutoScalingGroupName=name)
-    until(lambda: groups.states(name) == [], "the group to be empty")
+    wait_until(lambda: groups.states(name) == [], "the group to be empty")
 
 
 def test_only_known_processes_can_be_suspended(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, SuspendProcesses, ScalingProcesses."""
     name = groups.make()
-    assert refusal(aws.autoscaling.suspend_processes, AutoScalingGroupName=name, ScalingProcesses=["Everything"])[0] == "ValidationError"
+    assert client_error(aws.autoscaling.suspend_processes, AutoScalingGroupName=name, ScalingProcesses=["Everything"])[0] == "ValidationError"
     aws.autoscaling.suspend_processes(AutoScalingGroupName=name)
     suspended = groups.show(name)["SuspendedProcesses"]
     assert len(suspended) == 9
     assert all(process["SuspensionReason"].startswith("User suspended at") for process in suspended)
 
 
-def test_an_unhealthy_instance_is_replaced_unless_that_is_suspended(aws, groups):
+def test_an_unhealthy_instance_is_replaced_unless_the_process_is_suspended(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, SetInstanceHealth; User Guide, "Suspend and resume processes", ReplaceUnhealthy."""
     name = groups.make(1)
     (old,) = groups.settle(name, 1)
@@ -59,24 +59,24 @@ def test_an_unhealthy_instance_is_replaced_unless_that_is_suspended(aws, groups)
     assert groups.show(name)["Instances"][0]["HealthStatus"] == "Unhealthy"
     assert groups.settle(name, 1) == [old]
     aws.autoscaling.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["ReplaceUnhealthy"])
-    until(lambda: old not in [i["InstanceId"] for i in groups.show(name)["Instances"]], "the unhealthy one to be gone")
+    wait_until(lambda: old not in [i["InstanceId"] for i in groups.show(name)["Instances"]], "the unhealthy one to be gone")
     groups.settle(name, 1)
 
 
-@pytest.mark.moto_too
+@pytest.mark.same_in_moto
 def test_an_instance_terminated_through_ec2_is_replaced(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Health checks for instances in an Auto Scaling group"."""
     name = groups.make(1)
     (old,) = groups.settle(name, 1)
     aws.ec2.terminate_instances(InstanceIds=[old])
-    until(lambda: [i["InstanceId"] for i in groups.show(name)["Instances"]] not in ([old], []), "a replacement")
+    wait_until(lambda: [i["InstanceId"] for i in groups.show(name)["Instances"]] not in ([old], []), "a replacement")
     groups.settle(name, 1)
 
 
 def test_a_launch_hook_given_at_creation_holds_the_first_instance(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LifecycleHookSpecificationList; CompleteLifecycleAction."""
     name = groups.make(1, settled=False, LifecycleHookSpecificationList=[hook("LAUNCHING", heartbeat=7200)])
-    until(lambda: groups.states(name) == ["Pending:Wait"], "the instance to wait")
+    wait_until(lambda: groups.states(name) == ["Pending:Wait"], "the instance to wait")
     instance = groups.show(name)["Instances"][0]["InstanceId"]
     aws.autoscaling.complete_lifecycle_action(
         AutoScalingGroupName=name, LifecycleHookName="wait", InstanceId=instance, LifecycleActionResult="CONTINUE"
@@ -84,11 +84,11 @@ def test_a_launch_hook_given_at_creation_holds_the_first_instance(aws, groups):
     assert groups.settle(name, 1) == [instance]
 
 
-def test_a_hook_that_nobody_completes_ends_with_its_default_result(aws, groups):
+def test_a_hook_times_out_with_its_default_result(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "How lifecycle hooks work": ABANDON terminates and replaces, CONTINUE proceeds."""
     name = groups.make(1, settled=False, LifecycleHookSpecificationList=[hook("LAUNCHING", "ABANDON")])
-    first = until(lambda: groups.show(name)["Instances"], "an instance")[0]["InstanceId"]
-    until(lambda: first not in [i["InstanceId"] for i in groups.show(name)["Instances"]], "the abandoned instance to be gone")
+    first = wait_until(lambda: groups.show(name)["Instances"], "an instance")[0]["InstanceId"]
+    wait_until(lambda: first not in [i["InstanceId"] for i in groups.show(name)["Instances"]], "the abandoned instance to be gone")
     aws.autoscaling.put_lifecycle_hook(AutoScalingGroupName=name, **hook("LAUNCHING", "CONTINUE"))
     groups.settle(name, 1)
 
@@ -98,15 +98,15 @@ def test_a_terminate_hook_holds_a_running_instance(aws, groups):
     name = groups.make(1, MinSize=0, DesiredCapacity=1, LifecycleHookSpecificationList=[hook("TERMINATING", heartbeat=7200)])
     (instance,) = groups.settle(name, 1)
     aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=True)
-    until(lambda: groups.states(name) == ["Terminating:Wait"], "the instance to wait")
+    wait_until(lambda: groups.states(name) == ["Terminating:Wait"], "the instance to wait")
     assert aws.ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]["State"]["Name"] == "running"
     aws.autoscaling.complete_lifecycle_action(
         AutoScalingGroupName=name, LifecycleHookName="wait", InstanceId=instance, LifecycleActionResult="CONTINUE"
     )
-    until(lambda: groups.states(name) == [], "the instance to be gone")
+    wait_until(lambda: groups.states(name) == [], "the instance to be gone")
 
 
-def test_hooks_are_listed_with_what_was_given(aws, groups):
+def test_hooks_are_returned_with_their_parameters(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, LifecycleHook."""
     name = groups.make()
     given = hook("TERMINATING") | {"NotificationMetadata": "note"}
@@ -115,11 +115,11 @@ def test_hooks_are_listed_with_what_was_given(aws, groups):
     assert {key: shown.get(key) for key in given} == given
     assert "RoleARN" not in shown
     bad = given | {"HeartbeatTimeout": 29}
-    assert refusal(aws.autoscaling.put_lifecycle_hook, AutoScalingGroupName=name, **bad)[0] == "ValidationError"
-    assert refusal(aws.autoscaling.delete_lifecycle_hook, AutoScalingGroupName=name, LifecycleHookName="other")[0] == "ValidationError"
+    assert client_error(aws.autoscaling.put_lifecycle_hook, AutoScalingGroupName=name, **bad)[0] == "ValidationError"
+    assert client_error(aws.autoscaling.delete_lifecycle_hook, AutoScalingGroupName=name, LifecycleHookName="other")[0] == "ValidationError"
 
 
-def test_a_hook_tells_topics_and_queues_through_a_role_and_functions_without(aws, groups):
+def test_hook_targets_require_a_role_except_for_functions(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook to your Auto Scaling group"; API Reference, PutLifecycleHook: RoleARN."""
     name = groups.make()
     role = {"RoleARN": "arn:aws:iam::123456789012:role/tell"}
@@ -129,34 +129,34 @@ def test_a_hook_tells_topics_and_queues_through_a_role_and_functions_without(aws
 
     for service in ("sns", "sqs"):
         target = {"NotificationTargetARN": f"arn:aws:{service}:us-west-2:123456789012:nodes"}
-        assert refusal(put, **target)[0] == "ValidationError"
+        assert client_error(put, **target)[0] == "ValidationError"
         put(**target, **role)
     put(NotificationTargetARN="arn:aws:lambda:us-west-2:123456789012:function:nodes")
-    assert refusal(put, **role)[0] == "ValidationError"
+    assert client_error(put, **role)[0] == "ValidationError"
 
 
-def test_activities_tell_what_was_done_and_why_it_failed(aws, groups, control):
+def test_activities_describe_launches_and_failures(aws, groups, control):
     """Amazon EC2 Auto Scaling API Reference, Activity; User Guide, "Troubleshoot: EC2 instance launch failures"."""
     name = groups.make(1, MaxSize=2)
     assert groups.activities(name)[0]["StatusCode"] == "Successful"
     control.post("launch-failure", group=name, code="InsufficientInstanceCapacity")
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
-    failed = until(lambda: (top := groups.activities(name)[0])["StatusCode"] == "Failed" and top, "a failed activity")
+    failed = wait_until(lambda: (top := groups.activities(name)[0])["StatusCode"] == "Failed" and top, "a failed activity")
     assert failed["StatusMessage"].startswith("We currently do not have sufficient")
     assert failed["Description"].startswith("Launching a new EC2 instance")
     control.post("launch-failure", group=name, code=None)
     groups.settle(name, 2)
-    assert refusal(aws.autoscaling.describe_scaling_activities, MaxRecords=101)[0] == "ValidationError"
+    assert client_error(aws.autoscaling.describe_scaling_activities, MaxRecords=101)[0] == "ValidationError"
 
 
-def test_a_template_that_breaks_later_shows_in_the_activities(aws, groups, data, simulator):
+def test_an_invalid_new_template_version_fails_activities(aws, groups, data, simulator):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: AMI issues"."""
     name = groups.make(0, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "$Latest"})
     aws.ec2.create_launch_template_version(
         LaunchTemplateName=groups.template, LaunchTemplateData=data | {"ImageId": "ami-00000000000000bad"}
     )
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
-    failed = until(lambda: groups.activities(name), "an activity")[0]
+    failed = wait_until(lambda: groups.activities(name), "an activity")[0]
     assert "ami-00000000000000bad" in failed["StatusMessage"]
 
 
@@ -164,19 +164,19 @@ def test_one_instance_refresh_runs_at_a_time_and_can_be_cancelled(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, StartInstanceRefresh, CancelInstanceRefresh and DescribeInstanceRefreshes."""
     name = groups.make()
     started = aws.autoscaling.start_instance_refresh(AutoScalingGroupName=name)["InstanceRefreshId"]
-    assert refusal(aws.autoscaling.start_instance_refresh, AutoScalingGroupName=name)[0] == "InstanceRefreshInProgress"
+    assert client_error(aws.autoscaling.start_instance_refresh, AutoScalingGroupName=name)[0] == "InstanceRefreshInProgress"
     shown = aws.autoscaling.describe_instance_refreshes(AutoScalingGroupName=name)["InstanceRefreshes"]
     assert [(r["InstanceRefreshId"], r["Status"]) for r in shown] == [(started, "InProgress")]
     aws.autoscaling.cancel_instance_refresh(AutoScalingGroupName=name)
-    assert refusal(aws.autoscaling.cancel_instance_refresh, AutoScalingGroupName=name)[0] == "ActiveInstanceRefreshNotFound"
+    assert client_error(aws.autoscaling.cancel_instance_refresh, AutoScalingGroupName=name)[0] == "ActiveInstanceRefreshNotFound"
 
 
 def test_metrics_have_known_names_and_one_granularity(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, EnableMetricsCollection and DisableMetricsCollection."""
     name = groups.make()
     enable = aws.autoscaling.enable_metrics_collection
-    assert refusal(enable, AutoScalingGroupName=name, Granularity="5Minute")[0] == "ValidationError"
-    assert refusal(enable, AutoScalingGroupName=name, Granularity="1Minute", Metrics=["GroupColour"])[0] == "ValidationError"
+    assert client_error(enable, AutoScalingGroupName=name, Granularity="5Minute")[0] == "ValidationError"
+    assert client_error(enable, AutoScalingGroupName=name, Granularity="1Minute", Metrics=["GroupColour"])[0] == "ValidationError"
     enable(AutoScalingGroupName=name, Granularity="1Minute", Metrics=["GroupMinSize"])
     enable(AutoScalingGroupName=name, Granularity="1Minute", Metrics=["GroupMaxSize"])
     assert [m["Metric"] for m in groups.show(name)["EnabledMetrics"]] == ["GroupMaxSize", "GroupMinSize"]
@@ -199,10 +199,10 @@ def test_tags_are_created_overwritten_deleted_and_listed_in_pages(aws, groups):
     page = aws.autoscaling.describe_tags(Filters=condition, MaxRecords=1)
     rest = aws.autoscaling.describe_tags(Filters=condition, MaxRecords=1, NextToken=page["NextToken"])
     assert [t["Key"] for t in page["Tags"] + rest["Tags"]] == ["k0", "k2"]
-    assert refusal(aws.autoscaling.create_or_update_tags, Tags=[mine[0] | {"Key": "aws:x"}])[0] == "ValidationError"
+    assert client_error(aws.autoscaling.create_or_update_tags, Tags=[mine[0] | {"Key": "aws:x"}])[0] == "ValidationError"
 
 
-def test_unbalanced_zones_are_balanced_unless_that_is_suspended(aws, groups):
+def test_zones_are_rebalanced_unless_the_process_is_suspended(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Availability Zone distribution": rebalancing launches before it terminates."""
     name = groups.make(3, MaxSize=9)
     aws.autoscaling.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["AZRebalance", "Launch"])
@@ -218,16 +218,16 @@ def test_unbalanced_zones_are_balanced_unless_that_is_suspended(aws, groups):
     zones = [i["AvailabilityZone"] for i in groups.show(name)["Instances"]]
     assert zones.count(crowded) == 3
     aws.autoscaling.resume_processes(AutoScalingGroupName=name)
-    until(lambda: [i["AvailabilityZone"] for i in groups.show(name)["Instances"]].count(crowded) == 2, "the zones to be balanced")
+    wait_until(lambda: [i["AvailabilityZone"] for i in groups.show(name)["Instances"]].count(crowded) == 2, "the zones to be balanced")
     groups.settle(name, 5)
 
 
-def test_a_deleted_template_fails_launches_until_the_group_has_another(aws, groups, data, name):
+def test_a_deleted_template_fails_launches_until_it_is_replaced(aws, groups, data, name):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot Amazon EC2 Auto Scaling: Launch templates"."""
     group = groups.make()
     aws.ec2.delete_launch_template(LaunchTemplateName=groups.template)
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    failed = until(lambda: groups.activities(group), "an activity")[0]
+    failed = wait_until(lambda: groups.activities(group), "an activity")[0]
     assert (failed["StatusCode"], "does not exist" in failed["StatusMessage"]) == ("Failed", True)
     aws.ec2.create_launch_template(LaunchTemplateName=groups.template, LaunchTemplateData=data)
     pin = {"LaunchTemplateName": groups.template, "Version": "1"}

@@ -1,10 +1,10 @@
-"""Warm pools: instances that wait beside their group."""
+"""Warm pools."""
 
 import pytest
 
-from localcloud.tests.aws.support import events, refusal, until
+from localcloud.tests.aws.support import client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 def pool(aws, group, **more):
@@ -14,8 +14,8 @@ def pool(aws, group, **more):
 
 
 def rest(aws, group, count, state="Warmed:Stopped"):
-    """Wait until exactly so many instances rest in the pool; their ids."""
-    until(lambda: [i["LifecycleState"] for i in pool(aws, group)[1]] == [state] * count, f"{count} warmed instances of {group}")
+    """Wait until the pool has exactly this number of initialized instances. Returns their ids."""
+    wait_until(lambda: [i["LifecycleState"] for i in pool(aws, group)[1]] == [state] * count, f"{count} warmed instances of {group}")
     return [i["InstanceId"] for i in pool(aws, group)[1]]
 
 
@@ -25,13 +25,13 @@ def ec2_state(aws, instance):
 
 
 def warm(aws, groups, size=1, most=3, **settings):
-    """A group with a warm pool."""
+    """Create a group with a warm pool."""
     group = groups.make(size, MaxSize=most)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group, **settings)
     return group
 
 
-def test_a_pool_is_as_large_as_the_group_may_still_grow(aws, groups):
+def test_pool_size_follows_the_prepared_capacity(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, PutWarmPool, MaxGroupPreparedCapacity and MinSize."""
     group = warm(aws, groups)
     rest(aws, group, 2)
@@ -46,7 +46,7 @@ def test_a_pool_is_as_large_as_the_group_may_still_grow(aws, groups):
     assert pool(aws, group)[0] == {"MinSize": 0, "PoolState": "Stopped"}
 
 
-def test_warmed_instances_are_no_members_but_known_as_auto_scaling_instances(aws, groups):
+def test_warm_instances_are_not_group_members(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DescribeAutoScalingGroups: "you must call the DescribeWarmPool API"."""
     group = warm(aws, groups, MinSize=1, MaxGroupPreparedCapacity=2)
     (warmed,) = rest(aws, group, 1)
@@ -62,7 +62,7 @@ def test_warmed_instances_are_no_members_but_known_as_auto_scaling_instances(aws
     assert activity["Description"] == f"Launching a new EC2 instance into warm pool: {warmed}"
 
 
-def test_an_instance_is_stopped_in_the_pool_and_boots_again_when_it_leaves(aws, groups, simulator):
+def test_a_warm_instance_is_stopped_and_boots_when_it_enters_service(aws, groups, simulator):
     """Amazon EC2 Auto Scaling User Guide, "Use lifecycle hooks with a warm pool", Lifecycle states."""
     group = warm(aws, groups, MaxGroupPreparedCapacity=2)
     (warmed,) = rest(aws, group, 1)
@@ -77,27 +77,27 @@ def test_an_instance_is_stopped_in_the_pool_and_boots_again_when_it_leaves(aws, 
     assert activity["Description"] == f"Launching a new EC2 instance from warm pool: {warmed}"
 
 
-def test_a_pool_refills_and_a_replacement_comes_from_it(aws, groups):
+def test_a_replacement_comes_from_the_pool_which_is_refilled(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Decrease latency ... using warm pools", Core concepts: warm start, minimum size."""
     group = warm(aws, groups, MinSize=1, MaxGroupPreparedCapacity=0)
     (warmed,), (old,) = rest(aws, group, 1), groups.settle(group, 1)
     aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=old, ShouldDecrementDesiredCapacity=False)
-    until(lambda: [i["InstanceId"] for i in groups.show(group)["Instances"]] == [warmed], "the warmed one to take the place")
+    wait_until(lambda: [i["InstanceId"] for i in groups.show(group)["Instances"]] == [warmed], "the warmed one to take the place")
     groups.settle(group, 1)
     (next_one,) = rest(aws, group, 1)
     assert next_one not in (warmed, old)
 
 
-def test_a_pool_may_keep_its_instances_running(aws, groups):
+def test_a_pool_can_keep_its_instances_running(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, PutWarmPool, PoolState."""
     group = warm(aws, groups, MaxGroupPreparedCapacity=2, PoolState="Running")
     (warmed,) = rest(aws, group, 1, "Warmed:Running")
     assert ec2_state(aws, warmed) == "running"
-    code, message = refusal(aws.autoscaling.put_warm_pool, AutoScalingGroupName=group, PoolState="Frozen")
+    code, message = client_error(aws.autoscaling.put_warm_pool, AutoScalingGroupName=group, PoolState="Frozen")
     assert (code, "PoolState" in message) == ("ValidationError", True)
 
 
-def test_hooks_hold_instances_that_enter_and_that_leave(aws, groups):
+def test_launch_hooks_apply_when_entering_and_leaving_the_pool(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Use lifecycle hooks with a warm pool": Warmed:Pending:Wait and Pending:Wait."""
     group = groups.make(0, MaxSize=1)
     hook = {"LifecycleHookName": "wait", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 7200}
@@ -108,12 +108,12 @@ def test_hooks_hold_instances_that_enter_and_that_leave(aws, groups):
     aws.autoscaling.complete_lifecycle_action(**done)
     assert rest(aws, group, 1) == [warmed]
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    until(lambda: groups.states(group) == ["Pending:Wait"], "the instance to wait again")
+    wait_until(lambda: groups.states(group) == ["Pending:Wait"], "the instance to wait again")
     aws.autoscaling.complete_lifecycle_action(**done)
     assert groups.settle(group, 1) == [warmed]
 
 
-def test_the_pool_is_brought_up_to_date_by_terminating_its_instances_through_ec2(aws, groups, data):
+def test_warm_instances_are_replaced_after_termination_through_ec2(aws, groups, data):
     """Amazon EC2 Auto Scaling User Guide, "Update the instances in a warm pool"; TerminateInstanceInAutoScalingGroup: not in a pool."""
     latest = {"LaunchTemplateName": groups.template, "Version": "$Latest"}
     group = groups.make(0, MaxSize=1, LaunchTemplate=latest)
@@ -121,10 +121,10 @@ def test_the_pool_is_brought_up_to_date_by_terminating_its_instances_through_ec2
     (old,) = rest(aws, group, 1)
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data)
     terminate = aws.autoscaling.terminate_instance_in_auto_scaling_group
-    code, message = refusal(terminate, InstanceId=old, ShouldDecrementDesiredCapacity=False)
+    code, message = client_error(terminate, InstanceId=old, ShouldDecrementDesiredCapacity=False)
     assert (code, "cannot be called on instances in a warm pool" in message) == ("ValidationError", True)
     aws.ec2.terminate_instances(InstanceIds=[old])
-    until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the old one to be gone")
+    wait_until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the old one to be gone")
     rest(aws, group, 1)
     assert [i["LaunchTemplate"]["Version"] for i in pool(aws, group)[1]] == ["2"]
 
@@ -135,51 +135,51 @@ def test_an_unhealthy_instance_of_the_pool_is_replaced(aws, groups):
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
     (old,) = rest(aws, group, 1)
     aws.autoscaling.set_instance_health(InstanceId=old, HealthStatus="Unhealthy")
-    until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the unhealthy one to be gone")
+    wait_until(lambda: old not in [i["InstanceId"] for i in pool(aws, group)[1]], "the unhealthy one to be gone")
     rest(aws, group, 1)
 
 
-def test_a_scale_in_may_return_instances_to_the_pool(aws, groups):
+def test_scale_in_can_return_instances_to_the_pool(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, InstanceReusePolicy, ReuseOnScaleIn."""
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group, InstanceReusePolicy={"ReuseOnScaleIn": True})
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-    until(lambda: groups.states(group) == [], "the group to be empty")
+    wait_until(lambda: groups.states(group) == [], "the group to be empty")
     assert rest(aws, group, 1) == [instance]
     assert pool(aws, group)[0]["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}
 
 
-def test_a_pool_with_instances_is_deleted_by_force_only(aws, groups):
+def test_deleting_a_pool_with_instances_requires_force(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DeleteWarmPool, ForceDelete and Errors; WarmPoolConfiguration, Status."""
     delete = aws.autoscaling.delete_warm_pool
     group = groups.make(0, MaxSize=1)
-    code, message = refusal(delete, AutoScalingGroupName=group)
+    code, message = client_error(delete, AutoScalingGroupName=group)
     assert (code, message.startswith("No warm pool found")) == ("ValidationError", True)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
-    until(lambda: pool(aws, group)[1], "an instance that is launched")
-    assert refusal(delete, AutoScalingGroupName=group)[0] == "ScalingActivityInProgress"
+    wait_until(lambda: pool(aws, group)[1], "an instance that is launched")
+    assert client_error(delete, AutoScalingGroupName=group)[0] == "ScalingActivityInProgress"
     rest(aws, group, 1)
-    assert refusal(delete, AutoScalingGroupName=group)[0] == "ResourceInUse"
+    assert client_error(delete, AutoScalingGroupName=group)[0] == "ResourceInUse"
     delete(AutoScalingGroupName=group, ForceDelete=True)
     configuration, instances = pool(aws, group)
     assert (configuration["Status"], [i["LifecycleState"] for i in instances]) == ("PendingDelete", ["Warmed:Terminating"])
-    until(lambda: pool(aws, group) == (None, []), "the pool to be gone")
+    wait_until(lambda: pool(aws, group) == (None, []), "the pool to be gone")
     assert "WarmPoolConfiguration" not in groups.show(group)
 
 
-def test_a_group_with_warmed_instances_is_deleted_by_force_only(aws, groups):
+def test_deleting_a_group_with_warm_instances_requires_force(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DeleteAutoScalingGroup: "the force delete option also deletes the warm pool"."""
     group = groups.make(0, MaxSize=1)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
     (warmed,) = rest(aws, group, 1)
-    assert refusal(aws.autoscaling.delete_auto_scaling_group, AutoScalingGroupName=group)[0] == "ResourceInUse"
+    assert client_error(aws.autoscaling.delete_auto_scaling_group, AutoScalingGroupName=group)[0] == "ResourceInUse"
     aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=group, ForceDelete=True)
-    until(lambda: groups.show(group) is None, "the group to be gone")
+    wait_until(lambda: groups.show(group) is None, "the group to be gone")
     assert ec2_state(aws, warmed) == "terminated"
 
 
-def test_pages_of_a_pool(aws, groups):
+def test_warm_pool_instances_are_paginated(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DescribeWarmPool, MaxRecords ("The maximum value is 50") and NextToken."""
     group = groups.make(0, MaxSize=3)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
@@ -188,21 +188,21 @@ def test_pages_of_a_pool(aws, groups):
     first = describe(AutoScalingGroupName=group, MaxRecords=2)
     second = describe(AutoScalingGroupName=group, MaxRecords=2, NextToken=first["NextToken"])
     assert [i["InstanceId"] for i in first["Instances"] + second["Instances"]] == ids
-    assert refusal(describe, AutoScalingGroupName=group, MaxRecords=51)[0] == "ValidationError"
+    assert client_error(describe, AutoScalingGroupName=group, MaxRecords=51)[0] == "ValidationError"
 
 
-def test_groups_that_launch_spot_instances_have_no_pool(aws, groups, data):
+def test_spot_groups_cannot_have_a_warm_pool(aws, groups, data):
     """Amazon EC2 Auto Scaling User Guide, "Decrease latency ... using warm pools", Limitations."""
     market = {"InstanceMarketOptions": {"MarketType": "spot"}}
     aws.ec2.create_launch_template_version(LaunchTemplateName=groups.template, LaunchTemplateData=data | market)
     spot = {"LaunchTemplateName": groups.template, "Version": "2"}
     put, update = aws.autoscaling.put_warm_pool, aws.autoscaling.update_auto_scaling_group
-    code, message = refusal(put, AutoScalingGroupName=groups.make(LaunchTemplate=spot))
+    code, message = client_error(put, AutoScalingGroupName=groups.make(LaunchTemplate=spot))
     assert (code, "Spot Instances" in message) == ("ValidationError", True)
     group = groups.make(0, MaxSize=1)
     put(AutoScalingGroupName=group, MaxGroupPreparedCapacity=0)
     specification = {"LaunchTemplateSpecification": {"LaunchTemplateName": groups.template, "Version": "1"}}
     mixed = {"LaunchTemplate": specification, "InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": 50}}
     for change in ({"LaunchTemplate": spot}, {"MixedInstancesPolicy": mixed}):
-        assert refusal(update, AutoScalingGroupName=group, **change)[0] == "ValidationError"
+        assert client_error(update, AutoScalingGroupName=group, **change)[0] == "ValidationError"
     assert groups.show(group)["LaunchTemplate"]["Version"] == "1"

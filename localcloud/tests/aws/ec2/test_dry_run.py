@@ -1,13 +1,13 @@
-"""Dry runs of EC2: what whoever asks may do; moto says yes to everyone, and performs some calls all the same."""
+"""EC2 dry runs. Unpatched moto allows every action, and performs some calls."""
 
 import json
 
 import boto3
 import pytest
 
-from localcloud.tests.aws.support import TRUST, refusal
+from localcloud.tests.aws.support import TRUST, client_error
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 ALLOWED, DENIED = "DryRunOperation", "UnauthorizedOperation"
 CLUSTER = {"Key": "example.com/cluster", "Value": "blue"}
 DATA = {"ImageId": "ami-0123456789abcdef0"}
@@ -15,7 +15,7 @@ DATA = {"ImageId": "ami-0123456789abcdef0"}
 
 @pytest.fixture
 def template(aws, name):
-    """Makes launch templates with tags; answers the id."""
+    """Creates launch templates with tags. Returns their ids."""
     made = []
 
     def make(*tags):
@@ -34,7 +34,7 @@ def template(aws, name):
 
 @pytest.fixture
 def role(simulator, aws, name):
-    """A client of EC2 with the credentials of a role that may do what the statements allow."""
+    """Returns an EC2 client with the credentials of a role that these statements allow."""
 
     def assume(*statements):
         arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
@@ -55,11 +55,11 @@ def role(simulator, aws, name):
 
 
 def tried(call, **arguments):
-    """The code that a dry run ends with."""
-    return refusal(call, DryRun=True, **arguments)[0]
+    """The error code of a dry run."""
+    return client_error(call, DryRun=True, **arguments)[0]
 
 
-def test_a_dry_run_of_a_read_reads_nothing(aws):
+def test_a_dry_run_of_a_read_returns_no_data(aws):
     """EC2 API Reference, DescribeInstanceTypes and the like: DryRun, "without actually making the request"."""
     reads = ("instance_types", "instance_type_offerings", "security_groups", "launch_templates")
     assert [tried(getattr(aws.ec2, f"describe_{what}")) for what in reads] == [ALLOWED] * len(reads)
@@ -76,13 +76,13 @@ def test_a_dry_run_of_a_write_changes_nothing(aws, template):
     assert (found["DefaultVersionNumber"], found["LatestVersionNumber"]) == (1, 2)
 
 
-def test_a_role_may_do_what_its_policies_allow(role):
+def test_a_dry_run_checks_the_policies_of_the_role(role):
     """EC2 API Reference, "Common query parameters": DryRun answers UnauthorizedOperation without the permissions."""
     ec2 = role({"Action": "ec2:DescribeSubnets"})
     assert (tried(ec2.describe_subnets), tried(ec2.describe_images)) == (ALLOWED, DENIED)
 
 
-def test_the_tags_of_the_request_and_of_the_resource_count(role, template):
+def test_a_dry_run_evaluates_request_and_resource_tags(role, template):
     """EC2 User Guide, "Grant permission to tag Amazon EC2 resources during creation": a tag on creation needs ec2:CreateTags too."""
     on_request = {"StringEquals": {f"aws:RequestTag/{CLUSTER['Key']}": CLUSTER["Value"]}}
     on_resource = {"StringEquals": {f"aws:ResourceTag/{CLUSTER['Key']}": CLUSTER["Value"]}}

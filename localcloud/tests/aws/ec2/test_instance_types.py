@@ -1,10 +1,10 @@
-"""Instance types: pages, filters, where they are offered, and launches that do not fit them."""
+"""Instance types: paging, filters, offerings, and launches of unsupported types."""
 
 import pytest
 
-from localcloud.tests.aws.support import refusal, until
+from localcloud.tests.aws.support import client_error, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 def pages(call, result, **parameters):
@@ -29,7 +29,7 @@ def zones_of(aws, kind):
 
 @pytest.fixture
 def offered(control):
-    """Says where a type is offered, until the end of the test."""
+    """Sets whether a zone offers a type, until the end of the test."""
     withdrawn = []
 
     def say(kind, zone, value):
@@ -41,19 +41,19 @@ def offered(control):
         control.post("offering", type=kind, zone=zone, offered=True)
 
 
-def test_types_come_in_pages_of_at_most_a_hundred(aws):
+def test_instance_types_are_paginated(aws):
     """Amazon EC2 API Reference, DescribeInstanceTypes, MaxResults: 5 to 100; NextToken."""
     sizes, items = pages(aws.ec2.describe_instance_types, "InstanceTypes", MaxResults=100)
     names = [item["InstanceType"] for item in items]
     assert (len(names), len(set(names)), set(sizes[:-1])) == (len(items), len(items), {100})
     assert len(names) >= 1395
     assert pages(aws.ec2.describe_instance_types, "InstanceTypes")[0] == sizes
-    code, message = refusal(aws.ec2.describe_instance_types, MaxResults=101)
+    code, message = client_error(aws.ec2.describe_instance_types, MaxResults=101)
     assert (code, "between 5 and 100" in message) == ("InvalidParameterValue", True)
-    assert refusal(aws.ec2.describe_instance_types, InstanceTypes=["m5.large"] * 101)[0] == "InvalidParameterValue"
+    assert client_error(aws.ec2.describe_instance_types, InstanceTypes=["m5.large"] * 101)[0] == "InvalidParameterValue"
 
 
-def test_filters_choose_types_and_pages_go_on_with_them(aws):
+def test_instance_type_filters_apply_to_all_pages(aws):
     """Amazon EC2 API Reference, DescribeInstanceTypes, Filter."""
     chosen = [{"Name": "processor-info.supported-architecture", "Values": ["arm64"]}, {"Name": "instance-type", "Values": ["m6g.*", "m5.*"]}]
     sizes, items = pages(aws.ec2.describe_instance_types, "InstanceTypes", Filters=chosen, MaxResults=5)
@@ -65,7 +65,7 @@ def test_filters_choose_types_and_pages_go_on_with_them(aws):
     assert (large["NetworkInfo"]["MaximumNetworkInterfaces"], large["NetworkInfo"]["Ipv4AddressesPerInterface"]) == (3, 10)
 
 
-def test_wildcards_in_filters_choose_names_and_offers(aws, simulator):
+def test_filter_wildcards_match_types_and_offerings(aws, simulator):
     """Amazon EC2 User Guide, "List and filter using the CLI and API": * is zero or more characters, ? zero or one; a backslash escapes."""
 
     def chosen(*values):
@@ -84,17 +84,17 @@ def test_wildcards_in_filters_choose_names_and_offers(aws, simulator):
     assert chosen("m5\\*.large") == chosen("M5.large") == set()
     too_many = [{"Name": "instance-type", "Values": [f"m{n}*" for n in range(201)]}]
     for call in (aws.ec2.describe_instance_types, aws.ec2.describe_instance_type_offerings):
-        assert refusal(call, Filters=too_many)[0] == "FilterLimitExceeded"
+        assert client_error(call, Filters=too_many)[0] == "FilterLimitExceeded"
 
 
-@pytest.mark.moto_too
-def test_types_that_do_not_exist_are_all_named(aws):
+@pytest.mark.same_in_moto
+def test_all_unknown_instance_types_are_listed_in_the_error(aws):
     """Amazon EC2 API Reference, "Common client errors": InvalidInstanceType."""
-    code, message = refusal(aws.ec2.describe_instance_types, InstanceTypes=["m5.large", "x1.tiny", "x1.mini"])
+    code, message = client_error(aws.ec2.describe_instance_types, InstanceTypes=["m5.large", "x1.tiny", "x1.mini"])
     assert (code, message) == ("InvalidInstanceType", "The following supplied instance types do not exist: [x1.tiny, x1.mini]")
 
 
-def test_offerings_are_told_by_zone_in_pages(aws, simulator):
+def test_offerings_are_listed_by_zone_in_pages(aws, simulator):
     """Amazon EC2 API Reference, DescribeInstanceTypeOfferings: LocationType, Filter, MaxResults 5 to 1000."""
     place = [{"Name": "location", "Values": [f"{simulator.region}a", f"{simulator.region}b"]}]
     call = aws.ec2.describe_instance_type_offerings
@@ -102,11 +102,11 @@ def test_offerings_are_told_by_zone_in_pages(aws, simulator):
     assert sizes[0] == 1000
     assert {item["Location"] for item in items} == {f"{simulator.region}a", f"{simulator.region}b"}
     assert len({(item["Location"], item["InstanceType"]) for item in items}) == len(items)
-    assert "between 5 and 1000" in refusal(call, MaxResults=1001)[1]
-    assert refusal(call, LocationType="moon")[0] == "InvalidParameterValue"
+    assert "between 5 and 1000" in client_error(call, MaxResults=1001)[1]
+    assert client_error(call, LocationType="moon")[0] == "InvalidParameterValue"
 
 
-def test_a_zone_can_cease_to_offer_a_type(aws, simulator, offered):
+def test_a_zone_can_stop_offering_a_type(aws, simulator, offered):
     """Amazon EC2 User Guide, "Find an Amazon EC2 instance type": types differ by Availability Zone."""
     zone = f"{simulator.region}c"
     assert zone in zones_of(aws, "m5.xlarge")
@@ -114,7 +114,7 @@ def test_a_zone_can_cease_to_offer_a_type(aws, simulator, offered):
     assert zone not in zones_of(aws, "m5.xlarge")
 
 
-def test_aws_launches_a_type(aws, simulator, control, name):
+def test_a_new_instance_type_can_be_added(aws, simulator, control, name):
     """Amazon EC2 API Reference, DescribeInstanceTypes: what AWS adds is told from then on, and can be launched."""
     kind = f"m5{name.replace('-', '')}.large"
     control.post("instance-type", name=kind, like="m5.large", zones=[f"{simulator.region}b"])
@@ -123,7 +123,7 @@ def test_aws_launches_a_type(aws, simulator, control, name):
     assert zones_of(aws, kind) == [f"{simulator.region}b"]
 
 
-def test_a_launch_goes_to_a_zone_that_offers_the_type_and_tells_why_not_to_the_others(aws, simulator, groups, offered):
+def test_a_launch_uses_a_zone_that_offers_the_type(aws, simulator, groups, offered):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: instance launch failure" and "Availability Zone distribution"."""
     zone = f"{simulator.region}a"
     offered("m5.large", zone, False)
@@ -135,16 +135,16 @@ def test_a_launch_goes_to_a_zone_that_offers_the_type_and_tells_why_not_to_the_o
     assert failed[0]["StatusMessage"].endswith(f"{simulator.region}d. Launching EC2 instance failed.")
 
 
-def test_a_type_that_no_zone_of_the_group_offers_fails_at_launch_and_at_the_next_change(aws, simulator, groups, offered, template):
+def test_a_type_that_no_zone_offers_fails_at_launch_and_update(aws, simulator, groups, offered, template):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot Amazon EC2 Auto Scaling: Launch templates"."""
     name = groups.make()
     for letter in "abc":
         offered("m5.large", simulator.region + letter, False)
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
-    (failed,) = until(lambda: groups.activities(name)[:1], "an activity")
+    (failed,) = wait_until(lambda: groups.activities(name)[:1], "an activity")
     assert (failed["StatusCode"], "is not supported in your requested" in failed["StatusMessage"]) == ("Failed", True)
     pin = {"LaunchTemplateName": template, "Version": "1"}
-    code, message = refusal(aws.autoscaling.update_auto_scaling_group, AutoScalingGroupName=name, LaunchTemplate=pin)
+    code, message = client_error(aws.autoscaling.update_auto_scaling_group, AutoScalingGroupName=name, LaunchTemplate=pin)
     assert (code, "Your requested instance type (m5.large) is not supported" in message) == ("ValidationError", True)
 
 
@@ -155,7 +155,7 @@ def test_an_image_of_another_architecture_does_not_launch(aws, simulator, groups
     arm = simulator.amis["amazonlinux2023-arm64"][0]
     aws.ec2.create_launch_template_version(LaunchTemplateName=template, LaunchTemplateData=data | {"ImageId": arm})
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=1)
-    (failed,) = until(lambda: groups.activities(name)[:1], "an activity")
+    (failed,) = wait_until(lambda: groups.activities(name)[:1], "an activity")
     wanted = (
         "The architecture 'x86_64' of the specified instance type does not match the architecture 'arm64' of the specified AMI. "
         "Specify an instance type and an AMI that have matching architectures, and try again. Launching EC2 instance failed."
@@ -163,7 +163,7 @@ def test_an_image_of_another_architecture_does_not_launch(aws, simulator, groups
     assert (failed["StatusCode"], failed["StatusMessage"]) == ("Failed", wanted)
 
 
-def test_an_image_tells_architecture_state_and_platform(aws, simulator, control):
+def test_describe_images_returns_architecture_state_and_platform(aws, simulator, control):
     """Amazon EC2 API Reference, Image: Architecture, State, PlatformDetails."""
     for family, architecture in (("amazonlinux2023", "x86_64"), ("bottlerocket-arm64", "arm64")):
         (image,) = aws.ec2.describe_images(ImageIds=[simulator.amis[family][0]])["Images"]

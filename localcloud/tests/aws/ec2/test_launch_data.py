@@ -1,8 +1,8 @@
-"""What EC2 refuses in a launch template when it is to launch, and reads that plain moto answers well."""
+"""Launch template data: validation at launch, tags and volumes. Also reads that unpatched moto supports."""
 
 import pytest
 
-from localcloud.tests.aws.support import refusal
+from localcloud.tests.aws.support import client_error
 
 HOSTS = "arn:aws:resource-groups:us-west-2:123456789012:group/hosts"
 LICENSE = f"arn:aws:license-manager:us-west-2:123456789012:license-configuration:lic-{'0123456789abcdef' * 2}"
@@ -13,7 +13,7 @@ def device(**ebs):
     return {"BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": ebs}]}
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 @pytest.mark.parametrize(
     ("change", "part"),
     [
@@ -33,32 +33,32 @@ def device(**ebs):
         ({"LicenseSpecifications": [{"LicenseConfigurationArn": "windows"}]}, "licenseConfigurationArn"),
     ],
 )
-def test_launch_data_that_ec2_would_refuse_is_refused_by_the_group(aws, groups, data, name, change, part):
-    """Amazon EBS User Guide, "Amazon EBS volume types"; Amazon EC2 API Reference, the data types that aws.devices names."""
+def test_invalid_launch_data_is_rejected_by_auto_scaling(aws, groups, data, name, change, part):
+    """Amazon EBS User Guide, "Amazon EBS volume types"; Amazon EC2 API Reference, the data types that localcloud.aws.ec2.launch_validation names."""
     aws.ec2.create_launch_template(LaunchTemplateName=f"bad-{name}", LaunchTemplateData=data | change)
     wanted = {"LaunchTemplateName": f"bad-{name}", "Version": "1"}
-    code, message = refusal(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, LaunchTemplate=wanted))
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, LaunchTemplate=wanted))
     assert (code, part in message) == ("ValidationError", True), message
 
 
-@pytest.mark.mended
-def test_a_template_tags_only_what_a_launch_makes(aws, data, name):
+@pytest.mark.patched
+def test_a_template_tags_only_resources_of_a_launch(aws, data, name):
     """Amazon EC2 API Reference, LaunchTemplateTagSpecificationRequest, ResourceType."""
     tags = {"TagSpecifications": [{"ResourceType": "auto-scaling-group", "Tags": [{"Key": "k", "Value": "v"}]}]}
-    assert refusal(aws.ec2.create_launch_template, LaunchTemplateName=name, LaunchTemplateData=data | tags)[0] == "InvalidParameterValue"
+    assert client_error(aws.ec2.create_launch_template, LaunchTemplateName=name, LaunchTemplateData=data | tags)[0] == "InvalidParameterValue"
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_reserved_tags_cannot_be_added_later(aws, template):
     """Amazon EC2 User Guide, "Tag your Amazon EC2 resources", Tag restrictions."""
     (shown,) = aws.ec2.describe_launch_templates(LaunchTemplateNames=[template])["LaunchTemplates"]
     assert (
-        refusal(aws.ec2.create_tags, Resources=[shown["LaunchTemplateId"]], Tags=[{"Key": "aws:x", "Value": "y"}])[0]
+        client_error(aws.ec2.create_tags, Resources=[shown["LaunchTemplateId"]], Tags=[{"Key": "aws:x", "Value": "y"}])[0]
         == "InvalidParameterValue"
     )
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_instances_and_volumes_carry_the_tags_of_template_and_group(aws, groups, data, name):
     """Amazon EC2 Auto Scaling User Guide, "Tag Auto Scaling groups and instances"."""
     specifications = [{"ResourceType": kind, "Tags": [{"Key": "from", "Value": f"template-{kind}"}]} for kind in ("instance", "volume")]
@@ -77,7 +77,7 @@ def test_instances_and_volumes_carry_the_tags_of_template_and_group(aws, groups,
     assert (volume["Size"], volume["Tags"]) == (40, [{"Key": "from", "Value": "template-volume"}])
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 def test_volumes_have_the_type_and_the_speed_of_the_template(aws, groups, data, name):
     """Amazon EC2 API Reference, LaunchTemplateEbsBlockDeviceRequest: VolumeType, Iops, Throughput, SnapshotId."""
     old = aws.ec2.create_volume(AvailabilityZone="us-west-2a", Size=9)["VolumeId"]
@@ -101,7 +101,7 @@ def test_volumes_have_the_type_and_the_speed_of_the_template(aws, groups, data, 
     assert (made["/dev/xvda"]["Iops"], made["/dev/xvda"]["Throughput"], made["/dev/xvdb"]["Iops"]) == (4000, 250, 500)
 
 
-def test_networks_images_and_types_are_found_by_id_and_filter(aws, simulator):
+def test_networks_images_and_types_can_be_described_by_id_and_filter(aws, simulator):
     """Amazon EC2 API Reference, DescribeSubnets, DescribeSecurityGroups, DescribeImages and DescribeInstanceTypes."""
     here = {"Name": "vpc-id", "Values": [simulator.vpc]}
     named = {"Name": "tag:Name", "Values": [simulator.subnet_names[1]]}
@@ -110,22 +110,22 @@ def test_networks_images_and_types_are_found_by_id_and_filter(aws, simulator):
     assert [g["GroupId"] for g in groups["SecurityGroups"]] == [simulator.security_group]
     (kind,) = aws.ec2.describe_instance_types(InstanceTypes=["m6g.large"])["InstanceTypes"]
     assert kind["ProcessorInfo"]["SupportedArchitectures"] == ["arm64"]
-    assert refusal(aws.ec2.describe_subnets, SubnetIds=["subnet-0123456789abcdef0"])[0] == "InvalidSubnetID.NotFound"
-    assert refusal(aws.ec2.describe_security_groups, GroupIds=["sg-0123456789abcdef0"])[0] == "InvalidGroup.NotFound"
-    assert refusal(aws.ec2.describe_images, ImageIds=["ami-00000000000000bad"])[0] == "InvalidAMIID.NotFound"
-    assert refusal(aws.ec2.describe_instance_types, InstanceTypes=["x1.tiny"])[0] == "InvalidInstanceType"
+    assert client_error(aws.ec2.describe_subnets, SubnetIds=["subnet-0123456789abcdef0"])[0] == "InvalidSubnetID.NotFound"
+    assert client_error(aws.ec2.describe_security_groups, GroupIds=["sg-0123456789abcdef0"])[0] == "InvalidGroup.NotFound"
+    assert client_error(aws.ec2.describe_images, ImageIds=["ami-00000000000000bad"])[0] == "InvalidAMIID.NotFound"
+    assert client_error(aws.ec2.describe_instance_types, InstanceTypes=["x1.tiny"])[0] == "InvalidInstanceType"
 
 
-@pytest.mark.mended
+@pytest.mark.patched
 @pytest.mark.parametrize("call", ["describe_instances", "describe_launch_templates", "describe_subnets"])
-def test_more_than_two_hundred_filter_values_are_refused(aws, call):
+def test_more_than_two_hundred_filter_values_are_rejected(aws, call):
     """Amazon EC2 User Guide, "Find your Amazon EC2 resources": at most 200 filter values in a call (FilterLimitExceeded)."""
     condition = {"Name": "tag:Name", "Values": [f"n{i}" for i in range(201)]}
-    assert refusal(getattr(aws.ec2, call), Filters=[condition])[0] == "FilterLimitExceeded"
+    assert client_error(getattr(aws.ec2, call), Filters=[condition])[0] == "FilterLimitExceeded"
 
 
-@pytest.mark.mended
-def test_an_instance_runs_on_the_hosts_and_under_the_licences_of_its_template(aws, groups, data, name):
+@pytest.mark.patched
+def test_an_instance_uses_the_hosts_and_licenses_of_its_template(aws, groups, data, name):
     """Amazon EC2 API Reference, Placement (HostResourceGroupArn: tenancy host, or none) and LicenseConfiguration."""
     more = {"Placement": {"Tenancy": "host", "HostResourceGroupArn": HOSTS}, "LicenseSpecifications": [{"LicenseConfigurationArn": LICENSE}]}
     aws.ec2.create_launch_template(LaunchTemplateName=f"hosts-{name}", LaunchTemplateData=data | more)
@@ -136,7 +136,7 @@ def test_an_instance_runs_on_the_hosts_and_under_the_licences_of_its_template(aw
     assert instance["Licenses"] == [{"LicenseConfigurationArn": LICENSE}]
 
 
-def test_a_template_keeps_what_it_was_given(aws, data, name):
+def test_a_template_returns_its_data_unchanged(aws, data, name):
     """Amazon EC2 API Reference, ResponseLaunchTemplateData: each member as it was in the request."""
     spot = {"MaxPrice": "0.05", "SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
     given = data | device(VolumeType="gp3", VolumeSize=40, Iops=4000, Throughput=250, Encrypted=True, DeleteOnTermination=True)

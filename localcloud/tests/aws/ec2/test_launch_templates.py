@@ -1,16 +1,16 @@
-"""Launch templates: versions, the default, client tokens, deletion, pages, and what is refused."""
+"""Launch templates: versions, client tokens, deletion, paging and validation."""
 
 import base64
 
 import pytest
 
-from localcloud.tests.aws.support import refusal
+from localcloud.tests.aws.support import client_error
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 def versions(aws, name, **more):
-    """Numbers of the versions of a template."""
+    """The version numbers of a template."""
     shown = aws.ec2.describe_launch_template_versions(LaunchTemplateName=name, **more)["LaunchTemplateVersions"]
     return [version["VersionNumber"] for version in shown]
 
@@ -28,18 +28,18 @@ def test_versions_are_deleted_except_the_default(aws, template, data):
     assert versions(aws, template) == [4, 3, 1]
 
 
-def test_a_client_token_makes_a_repeated_create_harmless(aws, data, name):
+def test_a_client_token_makes_create_idempotent(aws, data, name):
     """Amazon EC2 API Reference, CreateLaunchTemplate, ClientToken; "Ensuring idempotency in Amazon EC2 API requests"."""
     create = aws.ec2.create_launch_template
     first = create(LaunchTemplateName=name, LaunchTemplateData=data, ClientToken=f"t-{name}")["LaunchTemplate"]
     again = create(LaunchTemplateName=name, LaunchTemplateData=data, ClientToken=f"t-{name}")["LaunchTemplate"]
     assert again["LaunchTemplateId"] == first["LaunchTemplateId"]
-    assert refusal(create, LaunchTemplateName=name, LaunchTemplateData=data)[0] == "InvalidLaunchTemplateName.AlreadyExistsException"
+    assert client_error(create, LaunchTemplateName=name, LaunchTemplateData=data)[0] == "InvalidLaunchTemplateName.AlreadyExistsException"
     other = data | {"InstanceType": "m5.xlarge"}
-    assert refusal(create, LaunchTemplateName=name, LaunchTemplateData=other, ClientToken=f"t-{name}")[0] == "IdempotentParameterMismatch"
+    assert client_error(create, LaunchTemplateName=name, LaunchTemplateData=other, ClientToken=f"t-{name}")[0] == "IdempotentParameterMismatch"
 
 
-def test_a_client_token_makes_a_repeated_version_harmless(aws, template, data):
+def test_a_client_token_makes_version_creation_idempotent(aws, template, data):
     """Amazon EC2 API Reference, CreateLaunchTemplateVersion, ClientToken."""
     for _ in range(2):
         made = aws.ec2.create_launch_template_version(LaunchTemplateName=template, LaunchTemplateData=data, ClientToken=f"v-{template}")
@@ -47,7 +47,7 @@ def test_a_client_token_makes_a_repeated_version_harmless(aws, template, data):
     assert versions(aws, template) == [2, 1]
 
 
-def test_templates_are_listed_in_pages_with_a_token(aws, data, name):
+def test_templates_are_paginated(aws, data, name):
     """Amazon EC2 API Reference, DescribeLaunchTemplates, MaxResults and NextToken."""
     for i in range(3):
         aws.ec2.create_launch_template(LaunchTemplateName=f"{name}-{i}", LaunchTemplateData=data)
@@ -57,10 +57,10 @@ def test_templates_are_listed_in_pages_with_a_token(aws, data, name):
     names = [t["LaunchTemplateName"] for t in first["LaunchTemplates"] + rest["LaunchTemplates"]]
     assert names == [f"{name}-{i}" for i in range(3)]
     assert "NextToken" not in rest
-    assert refusal(aws.ec2.describe_launch_templates, MaxResults=201)[0] == "InvalidParameterValue"
+    assert client_error(aws.ec2.describe_launch_templates, MaxResults=201)[0] == "InvalidParameterValue"
 
 
-def test_versions_are_listed_in_pages_the_newest_first(aws, template, data):
+def test_versions_are_paginated_newest_first(aws, template, data):
     """Amazon EC2 API Reference, DescribeLaunchTemplateVersions, MaxResults and NextToken."""
     for _ in range(16):
         aws.ec2.create_launch_template_version(LaunchTemplateName=template, LaunchTemplateData=data)
@@ -82,23 +82,23 @@ def test_versions_are_found_by_number_default_and_latest(aws, template, data):
     everything = aws.ec2.describe_launch_template_versions(Versions=["$Latest"])["LaunchTemplateVersions"]
     mine = [v for v in everything if v["LaunchTemplateName"] == template]
     assert [(v["VersionNumber"], v["VersionDescription"], v["DefaultVersion"]) for v in mine] == [(2, "second", True)]
-    code, message = refusal(aws.ec2.describe_launch_template_versions, LaunchTemplateName=template, Versions=["77"])
+    code, message = client_error(aws.ec2.describe_launch_template_versions, LaunchTemplateName=template, Versions=["77"])
     assert (code, "77" in message) == ("InvalidLaunchTemplateId.VersionNotFound", True)
     aws.ec2.delete_launch_template_versions(LaunchTemplateName=template, Versions=["1"])
     assert (
-        refusal(aws.ec2.modify_launch_template, LaunchTemplateName=template, DefaultVersion="1")[0]
+        client_error(aws.ec2.modify_launch_template, LaunchTemplateName=template, DefaultVersion="1")[0]
         == "InvalidLaunchTemplateId.VersionNotFound"
     )
 
 
-def test_what_is_not_there_has_its_own_codes(aws, data):
+def test_error_codes_of_missing_templates(aws, data):
     """Amazon EC2 API Reference, "Error codes": InvalidLaunchTemplateName.NotFoundException, InvalidLaunchTemplateId.NotFound, .Malformed."""
-    assert refusal(aws.ec2.describe_launch_templates, LaunchTemplateNames=["no-such"])[0] == "InvalidLaunchTemplateName.NotFoundException"
-    assert refusal(aws.ec2.describe_launch_templates, LaunchTemplateIds=["lt-0123456789abcdef0"])[0] == "InvalidLaunchTemplateId.NotFound"
-    assert refusal(aws.ec2.delete_launch_template, LaunchTemplateName="no-such")[0] == "InvalidLaunchTemplateName.NotFoundException"
-    assert refusal(aws.ec2.delete_launch_template, LaunchTemplateId="nonsense")[0] == "InvalidLaunchTemplateId.Malformed"
+    assert client_error(aws.ec2.describe_launch_templates, LaunchTemplateNames=["no-such"])[0] == "InvalidLaunchTemplateName.NotFoundException"
+    assert client_error(aws.ec2.describe_launch_templates, LaunchTemplateIds=["lt-0123456789abcdef0"])[0] == "InvalidLaunchTemplateId.NotFound"
+    assert client_error(aws.ec2.delete_launch_template, LaunchTemplateName="no-such")[0] == "InvalidLaunchTemplateName.NotFoundException"
+    assert client_error(aws.ec2.delete_launch_template, LaunchTemplateId="nonsense")[0] == "InvalidLaunchTemplateId.Malformed"
     create = aws.ec2.create_launch_template_version
-    assert refusal(create, LaunchTemplateName="no-such", LaunchTemplateData=data)[0] == "InvalidLaunchTemplateName.NotFoundException"
+    assert client_error(create, LaunchTemplateName="no-such", LaunchTemplateData=data)[0] == "InvalidLaunchTemplateName.NotFoundException"
 
 
 @pytest.mark.parametrize(
@@ -107,23 +107,23 @@ def test_what_is_not_there_has_its_own_codes(aws, data):
         ({"LaunchTemplateName": "a name"}, "InvalidLaunchTemplateName.MalformedException"),
         ({"LaunchTemplateName": "n" * 129}, "InvalidLaunchTemplateName.MalformedException"),
         ({"VersionDescription": "d" * 256}, "InvalidParameterValue"),
-        pytest.param({"LaunchTemplateData": {"UserData": "*not base64*"}}, "InvalidUserData.Malformed", marks=pytest.mark.moto_too),
+        pytest.param({"LaunchTemplateData": {"UserData": "*not base64*"}}, "InvalidUserData.Malformed", marks=pytest.mark.same_in_moto),
         ({"LaunchTemplateData": {"UserData": base64.b64encode(b"x" * 16385).decode()}}, "InvalidParameterValue"),
         ({"TagSpecifications": [{"ResourceType": "launch-template", "Tags": [{"Key": "aws:x", "Value": "y"}]}]}, "InvalidParameterValue"),
         ({"TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "x", "Value": "y"}]}]}, "InvalidParameterValue"),
         pytest.param(
             {"TagSpecifications": [{"ResourceType": "launch-template", "Tags": [{"Key": f"k{i}", "Value": ""} for i in range(51)]}]},
             "TagLimitExceeded",
-            marks=pytest.mark.moto_too,
+            marks=pytest.mark.same_in_moto,
         ),
     ],
 )
-def test_parameters_that_ec2_would_refuse_are_refused(aws, data, name, change, code):
+def test_invalid_template_parameters_are_rejected(aws, data, name, change, code):
     """Amazon EC2 API Reference, CreateLaunchTemplate, Request Parameters; "Tag your Amazon EC2 resources", Tag restrictions."""
-    assert refusal(aws.ec2.create_launch_template, **{"LaunchTemplateName": name, "LaunchTemplateData": data} | change)[0] == code
+    assert client_error(aws.ec2.create_launch_template, **{"LaunchTemplateName": name, "LaunchTemplateData": data} | change)[0] == code
 
 
-def test_tags_of_a_template_can_be_filtered_by_and_do_not_reach_instances(aws, data, name):
+def test_template_tags_can_be_filtered_and_do_not_propagate(aws, data, name):
     """Amazon EC2 API Reference, CreateLaunchTemplate, TagSpecification; DescribeLaunchTemplates, Filters; CreateTags."""
     tags = [{"ResourceType": "launch-template", "Tags": [{"Key": "owner", "Value": name}]}]
     made = aws.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data, TagSpecifications=tags)["LaunchTemplate"]
@@ -135,7 +135,7 @@ def test_tags_of_a_template_can_be_filtered_by_and_do_not_reach_instances(aws, d
     assert "TagSpecifications" not in version["LaunchTemplateData"]
 
 
-def test_a_version_may_build_on_another(aws, template, data):
+def test_a_version_can_have_a_source_version(aws, template, data):
     """Amazon EC2 API Reference, CreateLaunchTemplateVersion, SourceVersion."""
     aws.ec2.create_launch_template_version(LaunchTemplateName=template, SourceVersion="1", LaunchTemplateData={"InstanceType": "m5.xlarge"})
     (shown,) = aws.ec2.describe_launch_template_versions(LaunchTemplateName=template, Versions=["2"])["LaunchTemplateVersions"]

@@ -1,4 +1,4 @@
-"""What the tests of managed node groups use to make them and to look at them."""
+"""Helpers for tests of managed node groups."""
 
 import contextlib
 import json
@@ -6,7 +6,7 @@ import time
 
 from botocore.exceptions import ClientError
 
-from localcloud.tests.aws.support import NUMBERS, TRUST, events, until
+from localcloud.tests.aws.support import NUMBERS, TRUST, events, wait_until
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryReadOnly")
 RELEASES = tuple(f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001"))
@@ -14,14 +14,14 @@ RELEASES = tuple(f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001
 
 
 class NodeGroups:
-    """Makes managed node groups in a simulator, with clients for `eks`, `iam`, `autoscaling` and `ec2`."""
+    """Creates managed node groups in a simulator, with clients for `eks`, `iam`, `autoscaling` and `ec2`."""
 
     def __init__(self, aws, facts):
         self.aws, self.facts, self.made = aws, facts, []
         self.cluster = {"clusterName": facts["cluster_name"]}
 
     def role(self, policies=POLICIES, trust=TRUST, path="/"):
-        """The ARN of a new role with AWS's policies of these names."""
+        """Create a role with these AWS managed policies. Returns its ARN."""
         name = f"managed-{next(NUMBERS)}-{time.time_ns()}"
         arn = self.aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust, Path=path)["Role"]["Arn"]
         for policy in policies:
@@ -29,7 +29,7 @@ class NodeGroups:
         return arn
 
     def parameters(self, size=1, **changes):
-        """Parameters of CreateNodegroup that AWS accepts."""
+        """Valid parameters of CreateNodegroup."""
         return {
             **self.cluster,
             "nodegroupName": f"managed-{next(NUMBERS)}-{time.time_ns()}",
@@ -41,7 +41,7 @@ class NodeGroups:
         }
 
     def make(self, size=1, settled="ACTIVE", **changes):
-        """A node group; its name."""
+        """Create a node group. Returns its name."""
         parameters = self.parameters(size, **changes)
         name = parameters["nodegroupName"]
         self.aws.eks.create_nodegroup(**parameters)
@@ -51,63 +51,63 @@ class NodeGroups:
         return name
 
     def show(self, name):
-        """The node group as EKS shows it now, or None."""
+        """The node group as EKS returns it, or None."""
         try:
             return self.aws.eks.describe_nodegroup(**self.cluster, nodegroupName=name)["nodegroup"]
         except self.aws.eks.exceptions.ResourceNotFoundException:
             return None
 
     def settle(self, name, status="ACTIVE", seconds=30):
-        """Wait until it has that status; None waits until it is gone."""
+        """Wait until it has that status. None waits until it is deleted."""
 
         def reached():
             shown = self.show(name)
             return (shown and shown["status"]) == status and (shown or True)
 
-        return until(reached, f"{name} to be {status or 'gone'}", seconds)
+        return wait_until(reached, f"{name} to be {status or 'gone'}", seconds)
 
     def scaling_group(self, name):
-        """Its scaling group, as Auto Scaling shows it, or None."""
+        """Its scaling group as Auto Scaling returns it, or None."""
         (group,) = self.show(name)["resources"]["autoScalingGroups"]
         found = self.aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[group["name"]])["AutoScalingGroups"]
         return found[0] if found else None
 
     def configure(self, name, **changes):
-        """Begin an UpdateNodegroupConfig; the update."""
+        """Start an UpdateNodegroupConfig. Returns the update."""
         return self.aws.eks.update_nodegroup_config(**self.cluster, nodegroupName=name, **changes)["update"]
 
     def upgrade(self, name, **changes):
-        """Begin an UpdateNodegroupVersion; the update."""
+        """Start an UpdateNodegroupVersion. Returns the update."""
         return self.aws.eks.update_nodegroup_version(**self.cluster, nodegroupName=name, **changes)["update"]
 
     def update(self, name, identifier):
-        """An update as EKS shows it now."""
+        """An update as EKS returns it."""
         return self.aws.eks.describe_update(name=self.facts["cluster_name"], nodegroupName=name, updateId=identifier)["update"]
 
     def finished(self, name, update, seconds=60):
-        """Wait until an update has ended; how it ended."""
+        """Wait until an update has ended. Returns the update."""
 
         def ended():
             shown = self.update(name, update["id"])
             return shown["status"] != "InProgress" and shown
 
-        return until(ended, f"the end of an update of {name}", seconds)
+        return wait_until(ended, f"the end of an update of {name}", seconds)
 
     def delete(self, name):
-        """Begin to delete it; the answer."""
+        """Start to delete it. Returns the node group."""
         return self.aws.eks.delete_nodegroup(**self.cluster, nodegroupName=name)["nodegroup"]
 
     def log(self, name, **wanted):
-        """What the event log says about it, in order."""
+        """The lines of the event log about it, in order."""
         return events(self.facts["aws_log"], kind="state", object="nodegroup", id=name, **wanted)
 
     def clear(self):
-        """Delete what was made, and wait until it is gone."""
+        """Delete all created groups, and wait until they are deleted."""
         with contextlib.suppress(AssertionError):
-            until(lambda: not [name for name in self.made if self.going(name)], "all groups to be gone")
+            wait_until(lambda: not [name for name in self.made if self.going(name)], "all groups to be gone")
 
     def going(self, name):
-        """Delete a group if that can be done now; whether it is still there."""
+        """Delete a group if its status allows that. Returns whether it still exists."""
         shown = self.show(name)
         if shown and shown["status"] not in ("CREATING", "UPDATING", "DELETING"):
             with contextlib.suppress(ClientError):

@@ -1,13 +1,13 @@
-"""Which pods run on Fargate, on the real control plane."""
+"""Pods on Fargate, with a real control plane."""
 
 import json
 import time
 
 import pytest
 
+from localcloud.tests.aws.eks.fargate import FARGATE, Profiles
 from localcloud.tests.aws.nodes.site import Site
-from localcloud.tests.aws.support import NUMBERS, events, until
-from localcloud.tests.aws.eks.test_fargate_profiles import FARGATE, Profiles
+from localcloud.tests.aws.support import NUMBERS, events, wait_until
 
 LABEL = "eks.amazonaws.com/fargate-profile"
 PAUSE = {"name": "c", "image": "i"}
@@ -15,7 +15,7 @@ PAUSE = {"name": "c", "image": "i"}
 
 @pytest.fixture(scope="module")
 def site(start_cloud):
-    """A cloud of this module's own."""
+    """A cloud for this module."""
     return Site(start_cloud())
 
 
@@ -38,11 +38,11 @@ def namespace(site):
 
 @pytest.fixture
 def profiles(site, role):
-    """Makes profiles; all are gone after the test."""
+    """Creates profiles, and deletes them after the test."""
     made = Profiles(site.eks, site.cloud["cluster_name"])
     call = {"clusterName": made.cluster, "podExecutionRoleArn": role, "subnets": site.cloud["subnets"]}
     made.add = lambda name, *selectors: made.make(call, fargateProfileName=name, selectors=list(selectors))
-    made.drop = lambda name: made.delete(name) and until(lambda: made.status(name) is None, f"{name} to be gone")
+    made.drop = lambda name: made.delete(name) and wait_until(lambda: made.status(name) is None, f"{name} to be gone")
     yield made
     for name in made.names():
         made.settle(name)
@@ -51,7 +51,7 @@ def profiles(site, role):
 
 @pytest.fixture
 def pod(site, namespace):
-    """Makes a pod, and shows it."""
+    """Creates a pod. Returns a function that reads it."""
 
     def make(name, **labels):
         site.cloud.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [PAUSE]}})
@@ -61,12 +61,12 @@ def pod(site, namespace):
 
 
 def running(show):
-    """Wait until a pod runs; it."""
-    until(lambda: show()["status"].get("phase") == "Running", "the pod to run")
+    """Wait until a pod runs. Returns the pod."""
+    wait_until(lambda: show()["status"].get("phase") == "Running", "the pod to run")
     return show()
 
 
-def test_a_pod_that_a_profile_selects_runs_on_a_node_of_its_own(site, profiles, namespace, pod):
+def test_a_selected_pod_runs_on_its_own_fargate_node(site, profiles, namespace, pod):
     """EKS User Guide, "Simplify compute management with AWS Fargate" and "Define which Pods use AWS Fargate when launched"."""
     profiles.add("mine", {"namespace": namespace, "labels": {"run": "fargate"}})
     one, other, stranger = pod("one", run="fargate"), pod("other", run="fargate"), pod("stranger", run="ec2")
@@ -80,11 +80,11 @@ def test_a_pod_that_a_profile_selects_runs_on_a_node_of_its_own(site, profiles, 
     assert node["spec"]["taints"][0] == {"key": "eks.amazonaws.com/compute-type", "value": "fargate", "effect": "NoSchedule"}
     assert (stranger()["spec"]["schedulerName"], stranger()["spec"].get("nodeName")) == ("default-scheduler", None)
     site.cloud.kubectl("delete", "pod", "one", "-n", namespace, "--grace-period=0", "--force")
-    until(lambda: site.get(f"/api/v1/nodes/{nodes[0]}") is None, "the node to go with its pod")
+    wait_until(lambda: site.get(f"/api/v1/nodes/{nodes[0]}") is None, "the node to go with its pod")
     assert site.get(f"/api/v1/nodes/{nodes[1]}")
 
 
-def test_wildcards_select_the_first_profile_by_name_wins_and_a_label_overrides_it(profiles, namespace, pod):
+def test_profile_selection_by_wildcards_name_order_and_label(profiles, namespace, pod):
     """EKS User Guide, "Fargate profile wildcards": `*` and `?`; alphanumeric sorting; the label names a profile that matches."""
     profiles.add("beta", {"namespace": f"{namespace[:4]}*", "labels": {"k?y": "v*"}})
     profiles.add("alpha", {"namespace": f"{namespace[:-1]}?", "labels": {"key": "v?"}})
@@ -99,7 +99,7 @@ def test_wildcards_select_the_first_profile_by_name_wins_and_a_label_overrides_i
     assert foreign["spec"]["schedulerName"] == "default-scheduler"
 
 
-def test_pods_of_a_profile_that_goes_are_deleted_and_made_anew_by_another(site, profiles, namespace):
+def test_pods_of_a_deleted_profile_are_recreated_on_another(site, profiles, namespace):
     """EKS User Guide, "Delete a Fargate profile": "If those Pods match another Fargate profile, then they're scheduled ... with that"."""
     profiles.add("first", {"namespace": namespace})
     site.cloud.kubectl("create", "deployment", "web", "--image=i", "--replicas=2", "-n", namespace)
@@ -109,24 +109,24 @@ def test_pods_of_a_profile_that_goes_are_deleted_and_made_anew_by_another(site, 
         items = [p for p in site.get(pods)["items"] if "deletionTimestamp" not in p["metadata"]]
         return sorted((p["metadata"]["labels"].get(LABEL), p["status"].get("phase")) for p in items)
 
-    until(lambda: by() == [("first", "Running")] * 2, "the pods on the first profile", 30)
+    wait_until(lambda: by() == [("first", "Running")] * 2, "the pods on the first profile", 30)
     profiles.add("second", {"namespace": namespace})
     assert by() == [("first", "Running")] * 2
     profiles.drop("first")
-    until(lambda: by() == [("second", "Running")] * 2, "the pods on the second profile", 30)
+    wait_until(lambda: by() == [("second", "Running")] * 2, "the pods on the second profile", 30)
     profiles.drop("second")
-    until(lambda: by() == [(None, "Pending")] * 2, "the pods to wait for a node of another kind", 30)
-    until(lambda: not [n for n in site.get("/api/v1/nodes")["items"] if n["metadata"]["name"].startswith("fargate-")], "the nodes to go")
+    wait_until(lambda: by() == [(None, "Pending")] * 2, "the pods to wait for a node of another kind", 30)
+    wait_until(lambda: not [n for n in site.get("/api/v1/nodes")["items"] if n["metadata"]["name"].startswith("fargate-")], "the nodes to go")
 
 
-def test_a_role_that_is_not_let_in_blocks_its_profile(site, profiles, role, namespace, pod):
+def test_an_unauthorized_pod_execution_role_blocks_its_profile(site, profiles, role, namespace, pod):
     """EKS User Guide, "Define which Pods use AWS Fargate when launched": the role is added to the cluster's RBAC, by EKS itself."""
     bare = role.replace("team/", "")
     profiles.add("mine", {"namespace": namespace})
-    until(lambda: bare in site.get("/api/v1/namespaces/kube-system/configmaps/aws-auth")["data"]["mapRoles"], "the entry of EKS")
+    wait_until(lambda: bare in site.get("/api/v1/namespaces/kube-system/configmaps/aws-auth")["data"]["mapRoles"], "the entry of EKS")
     site.forbid(bare)
     show = pod("one")
-    told = until(lambda: site.get(f"/api/v1/namespaces/{namespace}/events")["items"], "an event")[0]
+    told = wait_until(lambda: site.get(f"/api/v1/namespaces/{namespace}/events")["items"], "an event")[0]
     assert (told["reason"], "Pod execution role is not found in auth config" in told["message"]) == ("FailedScheduling", True)
     assert not show()["spec"].get("nodeName")
     site.allow(bare, username="system:node:{{SessionName}}", groups=("system:bootstrappers", "system:nodes", "system:node-proxier"))

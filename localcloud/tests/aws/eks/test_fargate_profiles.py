@@ -1,27 +1,18 @@
-"""Fargate profiles, which moto makes and deletes at once and hardly checks."""
+"""Fargate profiles. moto creates and deletes them immediately, with little validation."""
 
-import json
 import time
 
 import pytest
 
-from localcloud.tests.aws.support import TRUST, UNMENDED, refusal, until
+from localcloud.tests.aws.eks.fargate import FARGATE, Profiles
+from localcloud.tests.aws.support import PLAIN_MOTO, TRUST, client_error, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 PROPAGATION = 0.4
-FARGATE = json.dumps({
-    "Version": "2012-10-17",
-    "Statement": [{
-        "Effect": "Allow",
-        "Principal": {"Service": "eks-fargate-pods.amazonaws.com"},
-        "Action": "sts:AssumeRole",
-        "Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:eks:us-west-2:123456789012:fargateprofile/demo/*"}},
-    }],
-})  # fmt: skip
 
 
 def pod_role(aws, name, trust=FARGATE):
-    """A pod execution role of which EKS knows by now."""
+    """Create a pod execution role that has propagated. Returns its ARN."""
     arn = aws.iam.create_role(RoleName=f"{name}-pods", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     time.sleep(PROPAGATION)
     return arn
@@ -29,7 +20,7 @@ def pod_role(aws, name, trust=FARGATE):
 
 @pytest.fixture
 def call(aws, simulator, name):
-    """Parameters of CreateFargateProfile that EKS takes."""
+    """Valid parameters of CreateFargateProfile."""
     return {
         "clusterName": simulator.cluster_name,
         "fargateProfileName": name,
@@ -41,57 +32,21 @@ def call(aws, simulator, name):
 
 @pytest.fixture
 def profiles(aws, simulator, control):
-    """Makes, shows and deletes profiles; all are gone after the test."""
+    """Creates, reads and deletes profiles, and deletes all of them after the test."""
     made = Profiles(aws.eks, simulator.cluster_name)
     yield made
-    if not UNMENDED:
+    if not PLAIN_MOTO:
         control.post("fargate-failure", profile="*", state="CREATE_FAILED", code=None)
         control.post("fargate-failure", profile="*", state="DELETE_FAILED", code=None)
     for name in made.names():
-        if not UNMENDED:
+        if not PLAIN_MOTO:
             made.settle(name)
         if made.status(name):
             made.delete(name)
-            until(lambda n=name: made.status(n) is None, f"the profile {name} to be gone")
+            wait_until(lambda n=name: made.status(n) is None, f"the profile {name} to be gone")
 
 
-class Profiles:
-    """The profiles of the cluster."""
-
-    def __init__(self, eks, cluster):
-        self.eks, self.cluster = eks, cluster
-
-    def names(self):
-        """The names of all."""
-        return self.eks.list_fargate_profiles(clusterName=self.cluster)["fargateProfileNames"]
-
-    def show(self, name):
-        """A profile as EKS shows it, or None."""
-        try:
-            return self.eks.describe_fargate_profile(clusterName=self.cluster, fargateProfileName=name)["fargateProfile"]
-        except self.eks.exceptions.ResourceNotFoundException:
-            return None
-
-    def status(self, name):
-        """Its status, or None."""
-        return (self.show(name) or {}).get("status")
-
-    def settle(self, name):
-        """Wait until nothing goes on with it."""
-        until(lambda: self.status(name) not in ("CREATING", "DELETING"), f"the profile {name} to settle")
-
-    def make(self, call, **changes):
-        """Make a profile and wait until it is ACTIVE."""
-        self.eks.create_fargate_profile(**call | changes)
-        name = (call | changes)["fargateProfileName"]
-        until(lambda: self.status(name) == "ACTIVE", f"the profile {name} to be ACTIVE")
-
-    def delete(self, name):
-        """Begin to delete a profile."""
-        return self.eks.delete_fargate_profile(clusterName=self.cluster, fargateProfileName=name)["fargateProfile"]
-
-
-def test_a_profile_takes_its_time_to_come_and_to_go(profiles, simulator, call, name):
+def test_profile_creation_and_deletion_take_time(profiles, simulator, call, name):
     """EKS API Reference, FargateProfile: status and ARN; CreateFargateProfile, DeleteFargateProfile."""
     made = profiles.eks.create_fargate_profile(**call, tags={"a": "b"})["fargateProfile"]
     assert (made["status"], made["health"], made["tags"]) == ("CREATING", {"issues": []}, {"a": "b"})
@@ -99,11 +54,11 @@ def test_a_profile_takes_its_time_to_come_and_to_go(profiles, simulator, call, n
     assert (made["subnets"], made["selectors"], made["podExecutionRoleArn"]) == tuple(
         call[key] for key in ("subnets", "selectors", "podExecutionRoleArn")
     )
-    until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
+    wait_until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
     assert profiles.delete(name)["status"] == "DELETING"
     assert profiles.status(name) == "DELETING"
-    until(lambda: profiles.status(name) is None, "the profile to be gone")
-    assert refusal(profiles.eks.delete_fargate_profile, clusterName=simulator.cluster_name, fargateProfileName=name)[0] == (
+    wait_until(lambda: profiles.status(name) is None, "the profile to be gone")
+    assert client_error(profiles.eks.delete_fargate_profile, clusterName=simulator.cluster_name, fargateProfileName=name)[0] == (
         "ResourceNotFoundException"
     )
 
@@ -122,26 +77,26 @@ def test_a_profile_takes_its_time_to_come_and_to_go(profiles, simulator, call, n
         ({"subnets": ["subnet-0123456789abcdef0"]}, "The subnet ID 'subnet-0123456789abcdef0' does not exist"),
     ],
 )
-def test_a_profile_that_eks_would_refuse_is_refused(profiles, call, change, message):
+def test_invalid_profiles_are_rejected(profiles, call, change, message):
     """EKS API Reference, CreateFargateProfile: InvalidParameterException; User Guide, "Define which Pods use AWS Fargate when launched"."""
-    code, said = refusal(profiles.eks.create_fargate_profile, **call | change)
+    code, said = client_error(profiles.eks.create_fargate_profile, **call | change)
     assert (code, message in said) == ("InvalidParameterException", True), said
     assert profiles.names() == []
 
 
-@pytest.mark.moto_too
+@pytest.mark.same_in_moto
 @pytest.mark.parametrize("selectors", [[], [{"namespace": "a", "labels": {str(n): "v" for n in range(6)}}], [{"labels": {"a": "b"}}]])
 def test_selectors_have_namespaces_and_at_most_five_labels(profiles, call, selectors):
     """EKS API Reference, FargateProfileSelector."""
-    assert refusal(profiles.eks.create_fargate_profile, **call | {"selectors": selectors})[0] == "InvalidParameterException"
+    assert client_error(profiles.eks.create_fargate_profile, **call | {"selectors": selectors})[0] == "InvalidParameterException"
 
 
-def test_subnets_are_private_ones_of_the_cluster_and_chosen_when_none_is_given(profiles, aws, simulator, call, name):
+def test_subnets_must_be_private_and_default_to_those_of_the_cluster(profiles, aws, simulator, call, name):
     """EKS API Reference, CreateFargateProfile, subnets: "only private subnets (with no direct route to an Internet Gateway)"."""
-    said = refusal(profiles.eks.create_fargate_profile, **call | {"subnets": [simulator.subnets[0], simulator.public_subnet]})
+    said = client_error(profiles.eks.create_fargate_profile, **call | {"subnets": [simulator.subnets[0], simulator.public_subnet]})
     assert said == ("InvalidParameterException", f"Subnet {simulator.public_subnet} provided in Fargate Profile is not a private subnet")
     (foreign, *_) = aws.ec2.describe_subnets(Filters=[{"Name": "vpc-id", "Values": [simulator.other_vpc]}])["Subnets"]
-    assert "VPC" in refusal(profiles.eks.create_fargate_profile, **call | {"subnets": [foreign["SubnetId"]]})[1]
+    assert "VPC" in client_error(profiles.eks.create_fargate_profile, **call | {"subnets": [foreign["SubnetId"]]})[1]
     profiles.make({key: value for key, value in call.items() if key != "subnets"})
     assert profiles.show(name)["subnets"] == simulator.subnets
 
@@ -158,29 +113,29 @@ def test_subnets_are_private_ones_of_the_cluster_and_chosen_when_none_is_given(p
 def test_the_pod_execution_role_must_trust_fargate_for_this_cluster(profiles, aws, call, name, trust):
     """EKS User Guide, "Amazon EKS Pod execution IAM role": trust of eks-fargate-pods.amazonaws.com, for the profiles of one cluster."""
     role = pod_role(aws, f"{name}-wrong", trust)
-    code, said = refusal(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})
+    code, said = client_error(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})
     assert (code, said) == (
         "InvalidParameterException",
         "Misconfigured PodExecutionRole Trust Policy; Please add the eks-fargate-pods.amazonaws.com Service Principal",
     )
 
 
-def test_a_role_made_just_now_is_refused_for_a_while(profiles, aws, call, name):
+def test_a_new_pod_execution_role_is_rejected_until_it_has_propagated(profiles, aws, call, name):
     """IAM User Guide, "Changes that I make are not always immediately visible"."""
     role = aws.iam.create_role(RoleName=f"{name}-new", AssumeRolePolicyDocument=FARGATE)["Role"]["Arn"]
-    assert "Trust Policy" in refusal(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})[1]
+    assert "Trust Policy" in client_error(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})[1]
     time.sleep(PROPAGATION)
     profiles.make(call, podExecutionRoleArn=role)
 
 
-def test_one_profile_at_a_time_comes_or_goes(profiles, call, name):
+def test_only_one_profile_changes_at_a_time(profiles, call, name):
     """EKS User Guide, "Delete a Fargate profile": one in DELETING at a time, and none is made meanwhile; the same holds for CREATING."""
 
     def busy(verb, wanted, other, status):
         function = profiles.eks.create_fargate_profile if verb == "create" else profiles.eks.delete_fargate_profile
         given = call | {"fargateProfileName": wanted}
         fields = given if verb == "create" else {key: given[key] for key in ("clusterName", "fargateProfileName")}
-        code, said = refusal(function, **fields)
+        code, said = client_error(function, **fields)
         assert code == "ResourceInUseException"
         assert said == f"Cannot {verb} Fargate Profile {wanted} because cluster demo currently has Fargate profile {other} in status {status}"
 
@@ -189,33 +144,33 @@ def test_one_profile_at_a_time_comes_or_goes(profiles, call, name):
     busy("create", f"{name}-next", name, "CREATING")
     busy("Delete", f"{name}-old", name, "CREATING")
     busy("Delete", name, name, "CREATING")
-    until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
-    assert refusal(profiles.eks.create_fargate_profile, **call)[1] == "A Fargate Profile already exists with this name in this cluster."
+    wait_until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
+    assert client_error(profiles.eks.create_fargate_profile, **call)[1] == "A Fargate Profile already exists with this name in this cluster."
     profiles.delete(name)
     busy("create", f"{name}-next", name, "DELETING")
     busy("Delete", f"{name}-old", name, "DELETING")
 
 
-def test_nothing_changes_while_the_cluster_does(profiles, control, call):
+def test_no_profile_changes_during_a_cluster_update(profiles, control, call):
     """EKS API Reference, UpdateClusterConfig: the cluster is UPDATING meanwhile; ResourceInUseException."""
     update = profiles.eks.update_cluster_config(name=profiles.cluster, accessConfig={"authenticationMode": "API_AND_CONFIG_MAP"})["update"]
-    code, said = refusal(profiles.eks.create_fargate_profile, **call)
+    code, said = client_error(profiles.eks.create_fargate_profile, **call)
     assert (code, said.endswith("because cluster demo currently has an update in progress")) == ("ResourceInUseException", True)
     shown = {"name": profiles.cluster, "updateId": update["id"]}
-    until(lambda: profiles.eks.describe_update(**shown)["update"]["status"] == "Successful", "the update")
+    wait_until(lambda: profiles.eks.describe_update(**shown)["update"]["status"] == "Successful", "the update")
     control.post("cluster", authentication_mode="CONFIG_MAP")
 
 
-def test_a_client_token_repeats_its_call(profiles, call):
+def test_a_client_token_makes_profile_creation_idempotent(profiles, call):
     """EKS API Reference, CreateFargateProfile, clientRequestToken: idempotency."""
     made = profiles.eks.create_fargate_profile(**call, clientRequestToken="once")["fargateProfile"]
     again = profiles.eks.create_fargate_profile(**call, clientRequestToken="once")["fargateProfile"]
     assert again["fargateProfileArn"] == made["fargateProfileArn"]
     other = call | {"selectors": [{"namespace": "b"}]}
-    assert refusal(profiles.eks.create_fargate_profile, **other, clientRequestToken="once")[0] == "InvalidParameterException"
+    assert client_error(profiles.eks.create_fargate_profile, **other, clientRequestToken="once")[0] == "InvalidParameterException"
 
 
-def test_profiles_are_listed_in_pages_and_tagged_by_their_arn(profiles, call, name):
+def test_profiles_are_paginated_and_tagged_by_arn(profiles, call, name):
     """EKS API Reference, ListFargateProfiles, TagResource, UntagResource."""
     names = [f"{name}-{n}" for n in range(3)]
     for wanted in names:
@@ -223,7 +178,7 @@ def test_profiles_are_listed_in_pages_and_tagged_by_their_arn(profiles, call, na
     page = profiles.eks.list_fargate_profiles(clusterName=profiles.cluster, maxResults=2)
     rest = profiles.eks.list_fargate_profiles(clusterName=profiles.cluster, maxResults=2, nextToken=page["nextToken"])
     assert (page["fargateProfileNames"], rest["fargateProfileNames"], "nextToken" in rest) == (names[:2], names[2:], False)
-    assert refusal(profiles.eks.list_fargate_profiles, clusterName=profiles.cluster, maxResults=100, nextToken="x")[0] == (
+    assert client_error(profiles.eks.list_fargate_profiles, clusterName=profiles.cluster, maxResults=100, nextToken="x")[0] == (
         "InvalidParameterException"
     )
     arn = profiles.show(names[0])["fargateProfileArn"]
@@ -232,26 +187,26 @@ def test_profiles_are_listed_in_pages_and_tagged_by_their_arn(profiles, call, na
     assert profiles.show(names[0])["tags"] == profiles.eks.list_tags_for_resource(resourceArn=arn)["tags"] == {"b": "2"}
 
 
-def test_a_profile_can_fail_to_come_and_to_go_and_says_why(profiles, control, call, name):
+def test_profile_creation_and_deletion_failures_can_be_injected(profiles, control, call, name):
     """EKS API Reference, FargateProfile: CREATE_FAILED, DELETE_FAILED, and FargateProfileIssue; either can be deleted again."""
     control.post("fargate-failure", profile=name, state="CREATE_FAILED", code="AccessDenied", message="not yours")
     profiles.eks.create_fargate_profile(**call)
-    until(lambda: profiles.status(name) == "CREATE_FAILED", "the profile to fail")
+    wait_until(lambda: profiles.status(name) == "CREATE_FAILED", "the profile to fail")
     assert profiles.show(name)["health"]["issues"] == [
         {"code": "AccessDenied", "message": "not yours", "resourceIds": [call["podExecutionRoleArn"]]}
     ]
     control.post("fargate-failure", profile="*", state="DELETE_FAILED", code="InternalFailure")
     profiles.delete(name)
-    until(lambda: profiles.status(name) == "DELETE_FAILED", "the deletion to fail")
+    wait_until(lambda: profiles.status(name) == "DELETE_FAILED", "the deletion to fail")
     assert profiles.show(name)["health"]["issues"][0]["code"] == "InternalFailure"
     control.post("fargate-failure", profile="*", state="DELETE_FAILED", code=None)
     control.post("fargate-failure", profile=name, state="CREATE_FAILED", code=None)
     profiles.delete(name)
-    until(lambda: profiles.status(name) is None, "the profile to be gone")
+    wait_until(lambda: profiles.status(name) is None, "the profile to be gone")
     profiles.make(call)
 
 
-def test_eks_itself_makes_the_access_entry_of_a_profiles_role(profiles, control, simulator, call, name):
+def test_eks_creates_the_access_entry_of_a_pod_execution_role(profiles, control, simulator, call, name):
     """EKS User Guide, "Create access entries": "EKS will create access entries (if enabled)"; containers-roadmap 185: also when the mode changes."""
     entry = {"clusterName": simulator.cluster_name, "principalArn": call["podExecutionRoleArn"]}
     profiles.make(call)
@@ -265,10 +220,10 @@ def test_eks_itself_makes_the_access_entry_of_a_profiles_role(profiles, control,
     control.post("cluster", authentication_mode="CONFIG_MAP")
 
 
-def test_faults_meet_these_operations_and_a_lost_answer_leaves_the_profile(profiles, control, call, name):
+def test_faults_apply_to_fargate_operations(profiles, control, call, name):
     """The control endpoint's faults work on the operations of Fargate profiles."""
     control.post("faults", action="deny", operation="CreateFargateProfile", match=name)
-    assert refusal(profiles.eks.create_fargate_profile, **call)[0] == "AccessDeniedException"
+    assert client_error(profiles.eks.create_fargate_profile, **call)[0] == "AccessDeniedException"
     control.post("faults", action="lose", operation="CreateFargateProfile", match=name)
     with pytest.raises(Exception, match="onnection"):
         profiles.eks.create_fargate_profile(**call)

@@ -1,22 +1,22 @@
-"""Updates of managed node groups: what EKS refuses, one at a time, and how they end."""
+"""Updates of managed node groups: validation, concurrency and results."""
 
 import pytest
 
 from localcloud.tests.aws.eks.nodegroups import RELEASES, NodeGroups
-from localcloud.tests.aws.support import events, refusal, until
+from localcloud.tests.aws.support import client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.fixture(scope="module")
 def managed(simulator, aws):
-    """Node groups that are deleted after the module."""
+    """Creates node groups, and deletes them after the module."""
     made = NodeGroups(aws, vars(simulator))
     yield made
     made.clear()
 
 
-def test_a_configuration_update_takes_time_and_is_the_only_change(aws, managed):
+def test_a_configuration_update_takes_time_and_blocks_other_changes(aws, managed):
     """Amazon EKS API Reference, UpdateNodegroupConfig and DescribeUpdate; Errors: ResourceInUseException."""
     name = managed.make(1)
     update = managed.configure(name, scalingConfig={"minSize": 2, "maxSize": 4, "desiredSize": 3})
@@ -25,9 +25,9 @@ def test_a_configuration_update_takes_time_and_is_the_only_change(aws, managed):
     assert managed.show(name)["status"] == "UPDATING"
     busy = "Nodegroup cannot be updated as it is currently not in Active State"
     which = {**managed.cluster, "nodegroupName": name}
-    assert refusal(aws.eks.update_nodegroup_config, **which, scalingConfig={"maxSize": 5}) == ("ResourceInUseException", busy)
-    assert refusal(aws.eks.update_nodegroup_version, **which) == ("ResourceInUseException", busy)
-    assert refusal(aws.eks.delete_nodegroup, **which)[0] == "ResourceInUseException"
+    assert client_error(aws.eks.update_nodegroup_config, **which, scalingConfig={"maxSize": 5}) == ("ResourceInUseException", busy)
+    assert client_error(aws.eks.update_nodegroup_version, **which) == ("ResourceInUseException", busy)
+    assert client_error(aws.eks.delete_nodegroup, **which)[0] == "ResourceInUseException"
     assert managed.finished(name, update)["status"] == "Successful"
     shown = managed.show(name)
     assert (shown["status"], shown["scalingConfig"]) == ("ACTIVE", {"minSize": 2, "maxSize": 4, "desiredSize": 3})
@@ -52,15 +52,15 @@ def test_a_configuration_update_takes_time_and_is_the_only_change(aws, managed):
         ({}, "At least one"),
     ],
 )
-def test_a_configuration_that_eks_would_refuse_is_refused(aws, managed, changes, words):
+def test_invalid_configurations_are_rejected(aws, managed, changes, words):
     """Amazon EKS API Reference, UpdateNodegroupConfig, and data type NodegroupScalingConfig: the sizes must still fit each other."""
     name = managed.make(2)
-    code, message = refusal(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, **changes)
+    code, message = client_error(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, **changes)
     assert (code, words in message) == ("InvalidParameterException", True)
     assert managed.show(name)["status"] == "ACTIVE"
 
 
-def test_labels_taints_and_the_rest_are_changed_one_by_one(managed):
+def test_labels_taints_and_settings_are_updated_individually(managed):
     """Amazon EKS API Reference, data types UpdateLabelsPayload, UpdateTaintsPayload, NodegroupUpdateConfig and NodeRepairConfig."""
     taints = [{"key": key, "value": "1", "effect": "NO_SCHEDULE"} for key in ("a", "b")]
     name = managed.make(0, labels={"a": "1", "b": "2"}, taints=[*taints, {"key": "c", "value": "", "effect": "NO_EXECUTE"}])
@@ -79,7 +79,7 @@ def test_labels_taints_and_the_rest_are_changed_one_by_one(managed):
     assert (shown["updateConfig"], shown["nodeRepairConfig"]) == ({"maxUnavailablePercentage": 50}, {"enabled": True})
 
 
-def test_sizes_that_an_update_leaves_out_stay_as_the_autoscaler_set_them(aws, managed):
+def test_omitted_sizes_keep_the_values_of_the_scaling_group(aws, managed):
     """Amazon EKS API Reference, data type NodegroupScalingConfig: desiredSize is altered by the Cluster Autoscaler."""
     name = managed.make(1)
     group = managed.scaling_group(name)["AutoScalingGroupName"]
@@ -88,7 +88,7 @@ def test_sizes_that_an_update_leaves_out_stay_as_the_autoscaler_set_them(aws, ma
     assert managed.show(name)["scalingConfig"] == {"minSize": 2, "maxSize": 6, "desiredSize": 4}
 
 
-def test_a_client_token_makes_one_update(managed):
+def test_a_client_token_makes_an_update_idempotent(managed):
     """Amazon EKS API Reference, UpdateNodegroupVersion, clientRequestToken."""
     name = managed.make(1)
     first, second = (managed.upgrade(name, releaseVersion=RELEASES[1], clientRequestToken=f"token-{name}") for _ in range(2))
@@ -107,8 +107,8 @@ def test_updates_are_listed_for_their_group_only(aws, managed):
     place = {"name": managed.facts["cluster_name"]}
     assert sorted(aws.eks.list_updates(**place, nodegroupName=name)["updateIds"]) == sorted(made)
     assert aws.eks.list_updates(**place, nodegroupName=other)["updateIds"] == []
-    assert refusal(aws.eks.describe_update, **place, nodegroupName=other, updateId=made[0])[0] == "ResourceNotFoundException"
-    assert refusal(aws.eks.describe_update, **place, updateId=made[0])[0] == "ResourceNotFoundException"
+    assert client_error(aws.eks.describe_update, **place, nodegroupName=other, updateId=made[0])[0] == "ResourceNotFoundException"
+    assert client_error(aws.eks.describe_update, **place, updateId=made[0])[0] == "ResourceNotFoundException"
 
 
 @pytest.mark.parametrize(
@@ -122,20 +122,20 @@ def test_updates_are_listed_for_their_group_only(aws, managed):
         ({"launchTemplate": {"id": "lt-1"}}, "not deployed with a launch template"),
     ],
 )
-def test_a_version_that_eks_would_refuse_is_refused(aws, managed, changes, words):
+def test_invalid_versions_are_rejected(aws, managed, changes, words):
     """Amazon EKS API Reference, UpdateNodegroupVersion; User Guide, "Update a managed node group for your cluster"."""
     name = managed.make(0, releaseVersion=RELEASES[1])
-    code, message = refusal(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, **changes)
+    code, message = client_error(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, **changes)
     assert (code, words in message) == ("InvalidParameterException", True)
 
 
-def test_a_version_update_replaces_instances_new_ones_first(managed):
+def test_a_version_update_launches_new_instances_first(managed):
     """Amazon EKS User Guide, "Understand each phase of node updates": the sizes rise for its time, and return."""
     name = managed.make(3)
     before = {instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]}
     update = managed.upgrade(name, releaseVersion=RELEASES[2])
     assert {p["type"]: p["value"] for p in update["params"]} == {"Version": "1.32", "ReleaseVersion": RELEASES[2]}
-    until(lambda: managed.scaling_group(name)["DesiredCapacity"] > 3, "more instances than desired")
+    wait_until(lambda: managed.scaling_group(name)["DesiredCapacity"] > 3, "more instances than desired")
     shown = managed.show(name)
     assert (shown["scalingConfig"]["desiredSize"], shown["releaseVersion"]) == (3, RELEASES[0])
     assert managed.finished(name, update)["status"] == "Successful"
@@ -145,7 +145,7 @@ def test_a_version_update_replaces_instances_new_ones_first(managed):
     assert managed.show(name)["releaseVersion"] == RELEASES[2]
 
 
-def test_the_minimal_strategy_never_has_more_instances(managed):
+def test_the_minimal_strategy_adds_no_instances(managed):
     """Amazon EKS User Guide, "Understand each phase of node updates": the minimal strategy terminates old nodes first."""
     name = managed.make(2, updateConfig={"maxUnavailable": 1, "updateStrategy": "MINIMAL"})
     update = managed.upgrade(name, releaseVersion=RELEASES[1])
@@ -155,19 +155,19 @@ def test_the_minimal_strategy_never_has_more_instances(managed):
         desired.add(managed.scaling_group(name)["DesiredCapacity"])
         return managed.update(name, update["id"])["status"] != "InProgress"
 
-    until(ended, "the end of the update", 60)
+    wait_until(ended, "the end of the update", 60)
     assert desired == {2}
     assert managed.show(name)["releaseVersion"] == RELEASES[1]
 
 
-def test_a_group_without_nodes_is_updated_at_once(managed):
+def test_a_group_without_nodes_is_updated_immediately(managed):
     """Amazon EKS User Guide, "Update a managed node group": new nodes get the version when there are any."""
     name = managed.make(0)
     assert managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1]))["status"] == "Successful"
     assert managed.show(name)["releaseVersion"] == RELEASES[1]
 
 
-def test_without_a_version_a_group_keeps_its_own_and_takes_its_latest_release(aws, managed, control, simulator):
+def test_an_update_without_a_version_uses_the_latest_release_of_the_current_one(aws, managed, control, simulator):
     """Amazon EKS API Reference, UpdateNodegroupVersion; Systems Manager User Guide, "Discovering public parameters"."""
     name = managed.make(0)
     parameter = "/aws/service/eks/optimized-ami/1.32/amazon-linux-2023/x86_64/standard/recommended/image_id"
@@ -184,7 +184,7 @@ def test_without_a_version_a_group_keeps_its_own_and_takes_its_latest_release(aw
         control.post("cluster", version="1.32")
 
 
-def test_a_test_can_let_updates_fail(managed, control):
+def test_update_failures_can_be_injected(managed, control):
     """Amazon EKS API Reference, data types Update (status Failed) and ErrorDetail."""
     name = managed.make(1)
     control.post("nodegroup", name=name, operation="update", code="AccessDenied", message="no rights", resources=["node-1"])
@@ -196,7 +196,7 @@ def test_a_test_can_let_updates_fail(managed, control):
     assert (shown["status"], shown["scalingConfig"]["maxSize"], shown["releaseVersion"]) == ("ACTIVE", 9, RELEASES[0])
 
 
-def test_instances_that_cannot_be_launched_fail_an_update(managed, control):
+def test_a_launch_failure_fails_the_update(managed, control):
     """Amazon EKS User Guide, "Understand each phase of node updates": insufficient capacity leads to NodeCreationFailure."""
     name = managed.make(1, instanceTypes=["c5.xlarge"])
     control.post("launch-failure", group="*", instance_type="c5.xlarge", code="InsufficientInstanceCapacity")

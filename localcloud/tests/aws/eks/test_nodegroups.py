@@ -1,18 +1,18 @@
-"""Managed node groups: what EKS refuses, the states that they pass through, and what they are made of."""
+"""Managed node groups: validation, status, health and resources."""
 
 import boto3
 import pytest
 from botocore.config import Config
 
 from localcloud.tests.aws.eks.nodegroups import RELEASES, NodeGroups, trust
-from localcloud.tests.aws.support import events, refusal, until
+from localcloud.tests.aws.support import client_error, events, wait_until
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 @pytest.fixture(scope="module")
 def managed(simulator, aws):
-    """Node groups that are deleted after the module."""
+    """Creates node groups, and deletes them after the module."""
     made = NodeGroups(aws, vars(simulator))
     yield made
     made.clear()
@@ -20,7 +20,7 @@ def managed(simulator, aws):
 
 @pytest.fixture(scope="module")
 def unchecked(simulator):
-    """A client that leaves it to EKS to check the parameters."""
+    """An EKS client without parameter validation."""
     place = {"endpoint_url": simulator.aws_endpoint, "region_name": simulator.region}
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     return boto3.client("eks", **place, **keys, config=Config(retries={"max_attempts": 0}, parameter_validation=False))
@@ -70,55 +70,55 @@ def key(aws):
         ({"releaseVersion": "1.31.0-20250101"}, "not valid for kubernetes version 1.32"),
     ],
 )
-def test_a_node_group_that_eks_would_refuse_is_refused(unchecked, managed, changes, words):
+def test_invalid_node_groups_are_rejected(unchecked, managed, changes, words):
     """Amazon EKS API Reference, CreateNodegroup; Amazon EKS User Guide, "Create a managed node group" and "Node taints"."""
-    code, message = refusal(unchecked.create_nodegroup, **managed.parameters(**changes))
+    code, message = client_error(unchecked.create_nodegroup, **managed.parameters(**changes))
     assert code == "InvalidParameterException"
     assert words in message
 
 
-def test_a_subnet_of_another_vpc_is_refused(aws, managed, simulator):
+def test_a_subnet_of_another_vpc_is_rejected(aws, managed, simulator):
     """Amazon EKS User Guide, "View Amazon EKS networking requirements": nodes run in the cluster's VPC."""
     filters = [{"Name": "vpc-id", "Values": [simulator.other_vpc]}]
     other = aws.ec2.describe_subnets(Filters=filters)["Subnets"][0]["SubnetId"]
-    code, message = refusal(aws.eks.create_nodegroup, **managed.parameters(subnets=[other]))
+    code, message = client_error(aws.eks.create_nodegroup, **managed.parameters(subnets=[other]))
     assert code == "InvalidParameterException"
     assert simulator.vpc in message
 
 
-def test_a_role_that_ec2_may_not_take_on_is_refused(aws, managed):
+def test_a_role_that_ec2_cannot_assume_is_rejected(aws, managed):
     """Amazon EKS User Guide, "Amazon EKS node IAM role": its trust policy names ec2.amazonaws.com."""
     role = managed.role(trust=trust("lambda.amazonaws.com"))
-    code, message = refusal(aws.eks.create_nodegroup, **managed.parameters(nodeRole=role))
+    code, message = client_error(aws.eks.create_nodegroup, **managed.parameters(nodeRole=role))
     assert code == "InvalidParameterException"
     assert "[ec2.amazonaws.com] were not found in the trust relationships" in message
 
 
-def test_amazon_linux_2_ends_with_kubernetes_1_32(aws, managed, control):
+def test_amazon_linux_2_is_unsupported_after_kubernetes_1_32(aws, managed, control):
     """Amazon EKS User Guide, "EKS AL2 AMI deprecation"."""
     control.post("cluster", version="1.33")
     try:
-        code, message = refusal(aws.eks.create_nodegroup, **managed.parameters(amiType="AL2_x86_64"))
+        code, message = client_error(aws.eks.create_nodegroup, **managed.parameters(amiType="AL2_x86_64"))
     finally:
         control.post("cluster", version="1.32")
     assert (code, "AL2_x86_64" in message) == ("InvalidParameterException", True)
 
 
-def test_creation_takes_time_and_a_taken_name_is_refused(aws, managed, name):
+def test_creation_takes_time_and_an_existing_name_is_rejected(aws, managed, name):
     """Amazon EKS API Reference, CreateNodegroup, Errors: ResourceInUseException; data type Nodegroup, status."""
     parameters = managed.parameters(nodegroupName=name)
     managed.made.append(name)
     shown = aws.eks.create_nodegroup(**parameters)["nodegroup"]
     assert (shown["status"], shown["resources"]) == ("CREATING", {})
-    code, message = refusal(aws.eks.create_nodegroup, **parameters)
+    code, message = client_error(aws.eks.create_nodegroup, **parameters)
     assert (code, message) == ("ResourceInUseException", f"NodeGroup already exists with name {name} and cluster name demo")
-    assert refusal(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
+    assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
     shown = managed.settle(name)
     assert shown["health"]["issues"] == []
     assert [line["state"] for line in managed.log(name)] == ["CREATING", "ACTIVE"]
 
 
-def test_what_is_left_out_has_the_defaults_of_eks(managed):
+def test_omitted_parameters_have_the_defaults_of_eks(managed):
     """Amazon EKS API Reference, CreateNodegroup: amiType, diskSize, instanceTypes, capacityType, updateConfig, releaseVersion."""
     parameters = managed.parameters(0)
     del parameters["instanceTypes"]
@@ -131,13 +131,13 @@ def test_what_is_left_out_has_the_defaults_of_eks(managed):
     assert "remoteAccess" not in shown
 
 
-def test_a_client_token_makes_one_group(aws, managed, name):
+def test_a_client_token_makes_node_group_creation_idempotent(aws, managed, name):
     """Amazon EKS API Reference, CreateNodegroup, clientRequestToken."""
     parameters = managed.parameters(0, nodegroupName=name, clientRequestToken=f"token-{name}")
     managed.made.append(name)
     first, second = (aws.eks.create_nodegroup(**parameters)["nodegroup"] for _ in range(2))
     assert first["nodegroupArn"] == second["nodegroupArn"]
-    assert refusal(aws.eks.create_nodegroup, **parameters | {"diskSize": 30})[0] == "InvalidParameterException"
+    assert client_error(aws.eks.create_nodegroup, **parameters | {"diskSize": 30})[0] == "InvalidParameterException"
 
 
 def test_a_group_has_its_own_tagged_scaling_group_and_template(aws, managed, simulator):
@@ -174,40 +174,40 @@ def test_a_spot_group_launches_spot_instances(aws, managed):
     assert reservation["Instances"][0]["InstanceLifecycle"] == "spot"
 
 
-def test_a_key_opens_ssh_by_a_security_group_that_goes_with_the_group(aws, managed, key):
+def test_a_key_pair_creates_a_security_group_for_ssh(aws, managed, key):
     """Amazon EKS API Reference, data types RemoteAccessConfig and NodegroupResources."""
     name = managed.make(0, remoteAccess={"ec2SshKey": key})
     group = managed.show(name)["resources"]["remoteAccessSecurityGroup"]
     assert aws.ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"]
     managed.delete(name)
     managed.settle(name, None)
-    assert refusal(aws.ec2.describe_security_groups, GroupIds=[group])[0] == "InvalidGroup.NotFound"
+    assert client_error(aws.ec2.describe_security_groups, GroupIds=[group])[0] == "InvalidGroup.NotFound"
 
 
-def test_a_public_subnet_that_gives_no_addresses_fails_the_creation(managed, simulator):
+def test_a_public_subnet_without_public_addresses_fails_the_creation(managed, simulator):
     """Amazon EKS User Guide, "Managed node groups concepts" (MapPublicIpOnLaunch); data type Issue: Ec2SubnetInvalidConfiguration."""
     name = managed.make(1, "CREATE_FAILED", subnets=[simulator.public_subnet])
     (issue,) = managed.show(name)["health"]["issues"]
     assert (issue["code"], issue["resourceIds"]) == ("Ec2SubnetInvalidConfiguration", [simulator.public_subnet])
 
 
-def test_deletion_takes_time_and_leaves_nothing(aws, managed, simulator):
+def test_deletion_takes_time_and_removes_all_resources(aws, managed, simulator):
     """Amazon EKS User Guide, "Delete a managed node group": sizes go to zero, and the scaling group at the end."""
     role = managed.role()
     name = managed.make(2, nodeRole=role)
     group = managed.scaling_group(name)
     assert managed.delete(name)["status"] == "DELETING"
-    assert refusal(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
+    assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
     managed.settle(name, None)
     names = [group["AutoScalingGroupName"]]
     assert aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"] == []
     assert len(events(simulator.aws_log, object="instance", group=names[0], state="gone")) == 2
     assert aws.iam.list_instance_profiles_for_role(RoleName=role.rsplit("/", 1)[1])["InstanceProfiles"] == []
-    code, message = refusal(aws.eks.describe_nodegroup, **managed.cluster, nodegroupName=name)
+    code, message = client_error(aws.eks.describe_nodegroup, **managed.cluster, nodegroupName=name)
     assert (code, message) == ("ResourceNotFoundException", f"No node group found for name: {name}.")
 
 
-def test_a_group_whose_instances_cannot_be_launched_fails_with_the_reason(aws, managed, control):
+def test_creation_fails_with_the_reason_of_a_launch_failure(aws, managed, control):
     """Amazon EKS API Reference, data type Issue: AsgInstanceLaunchFailures and InstanceLimitExceeded."""
     control.post("launch-failure", group="*", instance_type="c5.large", code="InsufficientInstanceCapacity")
     name = managed.make(1, "CREATE_FAILED", instanceTypes=["c5.large"])
@@ -215,7 +215,7 @@ def test_a_group_whose_instances_cannot_be_launched_fails_with_the_reason(aws, m
     assert (issue["code"], "sufficient" in issue["message"]) == ("AsgInstanceLaunchFailures", True)
     assert issue["resourceIds"] == [managed.scaling_group(name)["AutoScalingGroupName"]]
     control.post("launch-failure", group="*", instance_type="c5.large", code=None)
-    refused = refusal(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, scalingConfig={"maxSize": 5})
+    refused = client_error(aws.eks.update_nodegroup_config, **managed.cluster, nodegroupName=name, scalingConfig={"maxSize": 5})
     assert refused == ("ResourceInUseException", "Nodegroup cannot be updated as it is currently not in Active State")
 
 
@@ -226,13 +226,13 @@ def test_a_group_without_its_scaling_group_or_role_is_degraded(aws, managed):
     aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=group, ForceDelete=True)
     shown = managed.settle(name, "DEGRADED")
     assert [issue["code"] for issue in shown["health"]["issues"]] == ["AutoScalingGroupNotFound"]
-    refused = refusal(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, releaseVersion=RELEASES[1])
+    refused = client_error(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, releaseVersion=RELEASES[1])
     assert (refused[0], "health has issues" in refused[1]) == ("InvalidRequestException", True)
     managed.delete(name)
     managed.settle(name, None)
 
 
-def test_a_test_can_let_creation_and_deletion_fail(managed, control):
+def test_creation_and_deletion_failures_can_be_injected(managed, control):
     """Amazon EKS API Reference, data type Nodegroup, status: CREATE_FAILED, DELETE_FAILED and DEGRADED, with health issues."""
     name = managed.make(0, None)
     control.post("nodegroup", name=name, operation="create", code="IamLimitExceeded", message="no more")
@@ -246,7 +246,7 @@ def test_a_test_can_let_creation_and_deletion_fail(managed, control):
     managed.settle(name, None)
 
 
-def test_a_group_is_degraded_while_a_test_wants_it(managed, control):
+def test_a_degraded_status_can_be_injected(managed, control):
     """Amazon EKS API Reference, data type Nodegroup, status DEGRADED."""
     name = managed.make(0)
     control.post("nodegroup", name=name, operation="degraded", code="Ec2SubnetNotFound", message="gone", resources=["subnet-1"])
@@ -256,7 +256,7 @@ def test_a_group_is_degraded_while_a_test_wants_it(managed, control):
     assert managed.show(name)["status"] == "ACTIVE"
 
 
-def test_tags_of_a_group_are_changed_by_its_arn(aws, managed):
+def test_node_group_tags_are_changed_by_arn(aws, managed):
     """Amazon EKS API Reference, TagResource, UntagResource and ListTagsForResource."""
     name = managed.make(0, tags={"a": "1", "b": "2"})
     arn = managed.show(name)["nodegroupArn"]
@@ -266,7 +266,7 @@ def test_tags_of_a_group_are_changed_by_its_arn(aws, managed):
     assert managed.show(name)["tags"] == {"b": "3", "c": "4"}
 
 
-def test_groups_are_listed_in_pages(aws, managed):
+def test_node_groups_are_paginated(aws, managed):
     """Amazon EKS API Reference, ListNodegroups, maxResults (1 to 100) and nextToken."""
     made = {managed.make(0, None) for _ in range(3)}
     names, token = [], None
@@ -277,10 +277,10 @@ def test_groups_are_listed_in_pages(aws, managed):
         if not token:
             break
     assert made <= set(names)
-    assert refusal(aws.eks.list_nodegroups, **managed.cluster, maxResults=101)[0] == "InvalidParameterException"
+    assert client_error(aws.eks.list_nodegroups, **managed.cluster, maxResults=101)[0] == "InvalidParameterException"
 
 
-def test_the_desired_size_is_the_one_that_the_autoscaler_set(aws, managed):
+def test_the_desired_size_is_that_of_the_scaling_group(aws, managed):
     """Amazon EKS API Reference, data type NodegroupScalingConfig: desiredSize is altered by the Cluster Autoscaler."""
     name = managed.make(1)
     group = managed.scaling_group(name)["AutoScalingGroupName"]
@@ -289,7 +289,7 @@ def test_the_desired_size_is_the_one_that_the_autoscaler_set(aws, managed):
 
 
 @pytest.mark.parametrize(("ami_type", "kind"), [("AL2023_x86_64_STANDARD", "EC2_LINUX"), ("WINDOWS_CORE_2022_x86_64", "EC2_WINDOWS")])
-def test_eks_makes_the_access_entry_of_the_role_itself_and_leaves_it(aws, managed, control, ami_type, kind):
+def test_eks_creates_an_access_entry_for_the_role_and_keeps_it(aws, managed, control, ami_type, kind):
     """Amazon EKS User Guide, "Create access entries": EKS creates them; it does not remove them (containers-roadmap 2631)."""
     role = managed.role()
     control.post("cluster", authentication_mode="API")
@@ -303,16 +303,16 @@ def test_eks_makes_the_access_entry_of_the_role_itself_and_leaves_it(aws, manage
         control.post("cluster", authentication_mode="CONFIG_MAP")
 
 
-def test_faults_hit_calls_on_node_groups_too(aws, managed, control, name):
+def test_faults_apply_to_node_group_operations(aws, managed, control, name):
     """Amazon EKS API Reference, "Common Errors"; a lost answer leaves the deed done."""
     parameters = managed.parameters(0, nodegroupName=name)
     managed.made.append(name)
     control.post("faults", service="eks", operation="CreateNodegroup", action="deny")
-    assert refusal(aws.eks.create_nodegroup, **parameters)[0] == "AccessDeniedException"
+    assert client_error(aws.eks.create_nodegroup, **parameters)[0] == "AccessDeniedException"
     assert managed.show(name) is None
     control.post("faults", service="eks", operation="CreateNodegroup", action="lose")
     with pytest.raises(Exception, match=r"(?i)connection"):
         aws.eks.create_nodegroup(**parameters)
     managed.settle(name)
-    calls = until(lambda: events(managed.facts["aws_log"], kind="call", operation="CreateNodegroup", fault="lose"), "the logged call")
+    calls = wait_until(lambda: events(managed.facts["aws_log"], kind="call", operation="CreateNodegroup", fault="lose"), "the logged call")
     assert calls[-1]["params"]["nodegroupName"] == name

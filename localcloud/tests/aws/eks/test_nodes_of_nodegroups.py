@@ -1,4 +1,4 @@
-"""The nodes of managed node groups on the real control plane: how they join, change, are replaced and go."""
+"""The nodes of managed node groups, with a real control plane: registration, changes, replacement and deletion."""
 
 from types import SimpleNamespace
 
@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 from localcloud.tests.aws.eks.nodegroups import POLICIES, RELEASES, NodeGroups
-from localcloud.tests.aws.support import Control, until
+from localcloud.tests.aws.support import Control, wait_until
 
 AUTH = "/api/v1/namespaces/kube-system/configmaps/aws-auth"
 
 
 @pytest.fixture(scope="module")
 def managed(cloud):
-    """Node groups in the shared cloud; they are deleted after the module."""
+    """Creates node groups in the shared cloud, and deletes them after the module."""
     place = {"endpoint_url": cloud["aws_endpoint"], "region_name": cloud["region"]}
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     aws = SimpleNamespace(**{name: boto3.client(name, **place, **keys) for name in ("eks", "iam", "autoscaling", "ec2")})
@@ -36,14 +36,14 @@ def nodes(cloud, name):
 
 
 def ready(cloud, name, count, **labels):
-    """Wait for exactly so many Ready nodes of a group, with these labels."""
+    """Wait for exactly this number of Ready nodes of a group, with these labels."""
 
     def look():
         found = [node for node in nodes(cloud, name) if labels.items() <= node["metadata"]["labels"].items()]
         good = [n for n in found if any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"])]
         return len(found) == len(good) == count and good
 
-    return until(look, f"{count} nodes of {name}")
+    return wait_until(look, f"{count} nodes of {name}")
 
 
 def entries(cloud):
@@ -53,7 +53,7 @@ def entries(cloud):
 
 
 def run_pods(cloud, unique, node, budget=None, replicas=1):
-    """A Deployment whose pods prefer a node and run on any of its group; the names of their nodes are read by `homes`."""
+    """Create a Deployment in a node group. Returns the nodes of its pods, once all are ready."""
     labels = {"app": unique}
     group = node["metadata"]["labels"]["eks.amazonaws.com/nodegroup"]
     spec = {
@@ -68,18 +68,18 @@ def run_pods(cloud, unique, node, budget=None, replicas=1):
     if budget is not None:
         body = {"metadata": {"name": unique}, "spec": {"minAvailable": budget, "selector": {"matchLabels": labels}}}
         cloud.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", body)
-    return until(lambda: len(found := homes(cloud, unique)) == replicas and found, f"the pods of {unique}")
+    return wait_until(lambda: len(found := homes(cloud, unique)) == replicas and found, f"the pods of {unique}")
 
 
 def homes(cloud, unique):
-    """The nodes that the ready pods of a Deployment run on."""
+    """The nodes of the ready pods of a Deployment."""
     pods = cloud.get(f"/api/v1/namespaces/default/pods?labelSelector=app={unique}")["items"]
     good = [p for p in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions") or [])]
     return sorted(pod["spec"]["nodeName"] for pod in good if not pod["metadata"].get("deletionTimestamp"))
 
 
 def evictions(cloud, unique):
-    """How the API server answered the evictions of a Deployment's pods."""
+    """The status codes of the evictions of a Deployment's pods."""
     lines = [line for line in cloud.audit() if line["objectRef"].get("subresource") == "eviction"]
     return [line["responseStatus"]["code"] for line in lines if line["objectRef"]["name"].startswith(unique)]
 
@@ -99,7 +99,7 @@ def test_nodes_of_each_ami_type_join_with_labels_and_taints(cloud, managed, ami_
     assert {"key": "team", "value": "a", "effect": "NoSchedule"} in node["spec"]["taints"]
 
 
-def test_eks_lets_the_role_in_and_takes_it_out_with_its_last_group(cloud, managed):
+def test_eks_adds_the_role_to_aws_auth_and_removes_it_with_its_last_group(cloud, managed):
     """Amazon EKS User Guide, "Troubleshoot problems with clusters and nodes" (EKS adds the entry) and "Delete a managed node group"."""
     role = managed.role(path="/team/")
     bare = role.replace("role/team/", "role/")
@@ -111,10 +111,10 @@ def test_eks_lets_the_role_in_and_takes_it_out_with_its_last_group(cloud, manage
     assert nodes(cloud, first) == []
     managed.delete(second)
     managed.settle(second, None)
-    until(lambda: bare not in entries(cloud), "the entry to be gone")
+    wait_until(lambda: bare not in entries(cloud), "the entry to be gone")
 
 
-def test_a_group_whose_role_loses_its_entry_is_degraded_until_it_has_one_again(cloud, managed, site):
+def test_a_group_is_degraded_while_its_role_has_no_entry(cloud, managed, site):
     """Amazon EKS API Reference, data type Issue: AccessDenied; its nodes can't authenticate with the API server."""
     role = managed.role()
     name = managed.make(1, nodeRole=role)
@@ -125,11 +125,11 @@ def test_a_group_whose_role_loses_its_entry_is_degraded_until_it_has_one_again(c
     managed.settle(name)
 
 
-def test_a_role_without_the_policies_of_a_node_fails_the_creation(managed, control):
+def test_creation_fails_if_the_role_lacks_node_policies(managed, control):
     """Amazon EKS API Reference, data type Issue: NodeCreationFailure; Amazon EKS User Guide, "Amazon EKS node IAM role"."""
     name, other = managed.make(1, None, nodeRole=managed.role([])), managed.make(1, None, nodeRole=managed.role(POLICIES[:1]))
     for group in (name, other):
-        control.post("nodegroup", name=group, delays={"patience": 8})
+        control.post("nodegroup", name=group, delays={"node_join_timeout": 8})
     (issue,) = managed.settle(name, "CREATE_FAILED")["health"]["issues"]
     assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Instances failed to join the kubernetes cluster")
     assert issue["resourceIds"] == [instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]]
@@ -137,7 +137,7 @@ def test_a_role_without_the_policies_of_a_node_fails_the_creation(managed, contr
     assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Unhealthy nodes in the kubernetes cluster")
 
 
-def test_labels_and_taints_change_on_the_nodes_that_are_there_and_on_new_ones(cloud, managed):
+def test_labels_and_taints_change_on_existing_and_new_nodes(cloud, managed):
     """Amazon EKS API Reference, UpdateNodegroupConfig: labels and taints apply to the nodes in the node group after the update."""
     taints = [{"key": "team", "value": "a", "effect": "NO_SCHEDULE"}, {"key": "old", "effect": "NO_EXECUTE"}]
     name = managed.make(1, labels={"role": "web", "tier": "1"}, taints=taints)
@@ -172,7 +172,7 @@ def test_a_version_update_replaces_every_node_and_respects_budgets(cloud, manage
         shown = managed.update(name, update["id"])
         return shown["status"] != "InProgress" and shown
 
-    assert until(ended, "the end of the update", 60)["status"] == "Successful"
+    assert wait_until(ended, "the end of the update", 60)["status"] == "Successful"
     assert min(fewest) >= 1
     image = cloud["amis"]["amazonlinux2023"][1]
     new = {node["metadata"]["name"] for node in ready(cloud, name, 2, **{"eks.amazonaws.com/nodegroup-image": image})}
@@ -180,10 +180,10 @@ def test_a_version_update_replaces_every_node_and_respects_budgets(cloud, manage
     shown = managed.settle(name)
     assert (shown["releaseVersion"], shown["scalingConfig"]["desiredSize"]) == (RELEASES[1], 2)
     assert managed.scaling_group(name)["MaxSize"] == 9
-    until(lambda: set(homes(cloud, unique)) <= new, "the pods on new nodes")
+    wait_until(lambda: set(homes(cloud, unique)) <= new, "the pods on new nodes")
 
 
-def test_a_pod_that_cannot_be_evicted_fails_the_update_unless_it_is_forced(cloud, managed, control, unique):
+def test_a_blocked_eviction_fails_the_update_unless_it_is_forced(cloud, managed, control, unique):
     """Amazon EKS User Guide, "Understand each phase of node updates": PodEvictionFailure after 15 minutes without the force flag."""
     name = managed.make(1)
     (node,) = ready(cloud, name, 1)
@@ -202,26 +202,26 @@ def test_a_pod_that_cannot_be_evicted_fails_the_update_unless_it_is_forced(cloud
     assert cloud.get(f"/api/v1/nodes/{node['metadata']['name']}") is None
 
 
-def test_a_release_that_does_not_start_fails_the_update_and_keeps_the_old_nodes(cloud, managed, control):
+def test_an_update_to_a_broken_release_fails_and_keeps_the_old_nodes(cloud, managed, control):
     """Amazon EKS User Guide, "Understand each phase of node updates", scale up phase: reasons for NodeCreationFailure."""
     name = managed.make(1, amiType="BOTTLEROCKET_x86_64")
     (node,) = ready(cloud, name, 1)
     image, release = cloud["amis"]["bottlerocket"][2], managed.show(name)["releaseVersion"]
-    control.post("nodegroup", name=name, delays={"patience": 5})
-    control.post("ami", id=image, behaviour="never-joins")
+    control.post("nodegroup", name=name, delays={"node_join_timeout": 5})
+    control.post("ami", id=image, behavior="never-joins")
     try:
         failed = managed.finished(name, managed.upgrade(name, releaseVersion="1.42.0-a8c4a0c3"))
     finally:
-        control.post("ami", id=image, behaviour="ok")
+        control.post("ami", id=image, behavior="ok")
     assert (failed["status"], failed["errors"][0]["errorCode"]) == ("Failed", "NodeCreationFailure")
     assert failed["errors"][0]["resourceIds"][0].startswith("i-")
     (kept,) = ready(cloud, name, 1)
     assert kept["metadata"]["name"] == node["metadata"]["name"]
-    until(lambda: len(managed.scaling_group(name)["Instances"]) == 1, "the failed instance to be gone")
+    wait_until(lambda: len(managed.scaling_group(name)["Instances"]) == 1, "the failed instance to be gone")
     assert managed.show(name)["releaseVersion"] == release
 
 
-def test_a_scale_in_drains_its_node_but_does_not_wait_for_budgets(cloud, managed, control, unique):
+def test_scale_in_drains_the_node_but_ignores_budgets_after_the_timeout(cloud, managed, control, unique):
     """Amazon EKS User Guide, "Managed node groups concepts": it tries to evict; then the node is terminated regardless."""
     name = managed.make(1)
     (node,) = ready(cloud, name, 1)
@@ -229,8 +229,8 @@ def test_a_scale_in_drains_its_node_but_does_not_wait_for_budgets(cloud, managed
     control.post("nodegroup", name=name, delays={"drain": 3})
     group = managed.scaling_group(name)["AutoScalingGroupName"]
     managed.aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-    until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}")["spec"].get("unschedulable"), "the node to be cordoned")
-    until(lambda: nodes(cloud, name) == [], "the node to be gone")
+    wait_until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}")["spec"].get("unschedulable"), "the node to be cordoned")
+    wait_until(lambda: nodes(cloud, name) == [], "the node to be gone")
     assert set(evictions(cloud, unique)) == {429}
 
 
@@ -241,5 +241,5 @@ def test_deleting_a_group_drains_its_nodes(cloud, managed, unique):
     run_pods(cloud, unique, node)
     managed.delete(name)
     managed.settle(name, None)
-    until(lambda: nodes(cloud, name) == [], "the node to be gone")
+    wait_until(lambda: nodes(cloud, name) == [], "the node to be gone")
     assert evictions(cloud, unique) == [201]

@@ -1,12 +1,12 @@
-"""What IAM says that a role may do; moto cannot tell."""
+"""SimulatePrincipalPolicy, which moto lacks."""
 
 import json
 
 import pytest
 
-from localcloud.tests.aws.support import TRUST, refusal
+from localcloud.tests.aws.support import TRUST, client_error
 
-pytestmark = pytest.mark.mended
+pytestmark = pytest.mark.patched
 
 
 def statement(effect="Allow", action="ec2:CreateTags", resource="*", **condition):
@@ -16,7 +16,7 @@ def statement(effect="Allow", action="ec2:CreateTags", resource="*", **condition
 
 @pytest.fixture
 def allowed(aws, name):
-    """Makes a role with an inline policy, and answers the decisions on its actions."""
+    """Evaluates actions with an inline policy of a new role. Returns the evaluation results."""
     arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
 
     def ask(statements, actions, **more):
@@ -33,14 +33,14 @@ def decisions(results):
     return [result["EvalDecision"] for result in results.values()]
 
 
-def test_what_is_not_allowed_is_denied_and_a_denial_wins(allowed):
+def test_implicit_and_explicit_deny(allowed):
     """IAM API Reference, SimulatePrincipalPolicy, and EvaluationResult: EvalDecision."""
     statements = [statement(action=["ec2:Create*", "iam:GetRole"]), statement("Deny", "ec2:CreateTags")]
     asked = ["ec2:CreateLaunchTemplate", "EC2:createtags", "ec2:DeleteTags", "iam:GetRole"]
     assert decisions(allowed(statements, asked)) == ["allowed", "explicitDeny", "implicitDeny", "allowed"]
 
 
-def test_a_resource_and_the_context_count(allowed):
+def test_resources_and_context_are_evaluated(allowed):
     """IAM API Reference, EvaluationResult: MissingContextValues and ResourceSpecificResults; User Guide, condition operators."""
     roles = "arn:aws:iam::123456789012:role/blue-"
     statements = [statement(action="iam:TagRole", resource=f"{roles}*", StringEquals={"aws:RequestTag/a": "b"})]
@@ -59,7 +59,7 @@ def test_a_resource_and_the_context_count(allowed):
     assert untold["ResourceSpecificResults"][0]["MissingContextValues"] == ["aws:RequestTag/a"]
 
 
-def test_a_key_that_is_not_given_matches_only_if_it_need_not_exist(allowed):
+def test_missing_context_keys_match_only_if_exists_operators(allowed):
     """IAM User Guide, "IAM JSON policy elements: Condition operators", ...IfExists."""
     statements = [
         statement(action="ec2:CreateTags", StringEqualsIfExists={"aws:ResourceTag/a": "b"}),
@@ -72,7 +72,7 @@ def test_a_key_that_is_not_given_matches_only_if_it_need_not_exist(allowed):
     assert decisions(allowed(statements, ["ec2:CreateTags"], ContextEntries=[entry])) == ["implicitDeny"]
 
 
-def test_managed_policies_count_and_a_role_must_be_there(aws, name, allowed):
+def test_managed_policies_are_evaluated_and_the_role_must_exist(aws, name, allowed):
     """IAM API Reference, SimulatePrincipalPolicy: "all policies ... attached to the entity"; Errors: NoSuchEntity, InvalidInput."""
     policy = "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly"
     aws.iam.attach_role_policy(RoleName=name, PolicyArn=policy)
@@ -80,5 +80,5 @@ def test_managed_policies_count_and_a_role_must_be_there(aws, name, allowed):
     aws.iam.detach_role_policy(RoleName=name, PolicyArn=policy)
     assert decisions(allowed([statement()], ["ecr:BatchGetImage"])) == ["implicitDeny"]
     ask = aws.iam.simulate_principal_policy
-    assert refusal(ask, PolicySourceArn=f"{allowed.arn}-not", ActionNames=["iam:GetRole"])[0] == "NoSuchEntity"
-    assert refusal(ask, PolicySourceArn="arn:aws:iam::123456789012:nothing", ActionNames=["iam:GetRole"])[0] == "InvalidInput"
+    assert client_error(ask, PolicySourceArn=f"{allowed.arn}-not", ActionNames=["iam:GetRole"])[0] == "NoSuchEntity"
+    assert client_error(ask, PolicySourceArn="arn:aws:iam::123456789012:nothing", ActionNames=["iam:GetRole"])[0] == "InvalidInput"

@@ -1,4 +1,4 @@
-"""What the tests of simulated kubelets use: user data of each family, and a site that makes groups of nodes."""
+"""Helpers for tests of simulated kubelets: user data of each family, and groups of nodes."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import boto3
 import yaml
 
-from localcloud.tests.aws.support import NUMBERS, TRUST, Control, events, until
+from localcloud.tests.aws.support import NUMBERS, TRUST, Control, events, wait_until
 
 AL2 = """#!/bin/bash
 set -o xtrace
@@ -63,7 +63,7 @@ PROXY = "eks:kube-proxy-windows"
 
 
 class Site:
-    """Makes groups of nodes in the cloud and looks at them."""
+    """Launches groups of nodes in a cloud and reads their state."""
 
     def __init__(self, cloud):
         self.cloud = cloud
@@ -82,7 +82,7 @@ class Site:
         return USER_DATA[family].format(**facts | changes)
 
     def role(self, path="/"):
-        """A new role with its profile; the ARNs of both."""
+        """Create a role with an instance profile. Returns the ARNs of both."""
         name = f"nodes-{next(NUMBERS)}-{time.time_ns()}"
         role = self.iam.create_role(RoleName=name, Path=path, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
         profile = self.iam.create_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Arn"]
@@ -92,7 +92,9 @@ class Site:
         return role, profile
 
     def launch(self, user_data, profile, ami, size=1, source=None, **more):
-        """A group of nodes, from a template of its own unless another source is given; its name."""
+        """Create a group of nodes. Returns its name. It has a launch template of its own, unless another source is
+        given.
+        """
         name = f"nodes-{next(NUMBERS)}-{time.time_ns()}"
         data = {
             "ImageId": ami,
@@ -113,17 +115,17 @@ class Site:
         return name
 
     def log(self, group, state):
-        """What the event log says about nodes of a group in that state."""
+        """The lines of the event log about nodes of a group in that state."""
         return events(self.cloud["aws_log"], kind="state", object="node", group=group, state=state)
 
     def ready(self, group, count=1):
-        """Wait for that many Ready nodes; their Node objects."""
-        lines = until(lambda: (found := self.log(group, "ready")) and len(found) >= count and found, f"{count} nodes of {group}")
+        """Wait for that number of Ready nodes. Returns their Node objects."""
+        lines = wait_until(lambda: (found := self.log(group, "ready")) and len(found) >= count and found, f"{count} nodes of {group}")
         return [self.get(f"/api/v1/nodes/{line['id']}") for line in lines]
 
     def reason(self, group):
         """Wait for the reason why an instance did not join."""
-        return until(lambda: self.log(group, "not-joined"), f"a refused node of {group}")[-1]["reason"]
+        return wait_until(lambda: self.log(group, "not-joined"), f"a refused node of {group}")[-1]["reason"]
 
     def condition(self, node):
         """The status of a node's condition Ready."""
@@ -131,10 +133,10 @@ class Site:
 
     def entries(self, change):
         """Change the list of aws-auth entries."""
-        until(lambda: self.try_entries(change), "a write of aws-auth that nobody crosses")
+        wait_until(lambda: self.try_entries(change), "a write of aws-auth that nobody crosses")
 
     def try_entries(self, change):
-        """Change the entries unless somebody else changes them meanwhile; whether that was done."""
+        """Change the entries once. Returns False if there was a conflicting write."""
         path = "/api/v1/namespaces/kube-system/configmaps"
         config = self.get(f"{path}/aws-auth")
         roles = json.dumps(change(yaml.safe_load((config or {}).get("data", {}).get("mapRoles") or "[]") or []))
@@ -144,10 +146,10 @@ class Site:
         return self.cloud.api("PUT", f"{path}/aws-auth", config).ok
 
     def allow(self, role, username="system:node:{{EC2PrivateDNSName}}", groups=(*MEMBERS, PROXY)):
-        """Give a role an entry."""
+        """Add or replace a role's aws-auth entry."""
         entry = {"rolearn": role, "username": username, "groups": list(groups)}
         self.entries(lambda entries: [e for e in entries if e["rolearn"] != role] + [entry])
 
     def forbid(self, role):
-        """Take a role's entry away."""
+        """Remove a role's aws-auth entry."""
         self.entries(lambda entries: [e for e in entries if e["rolearn"] != role])

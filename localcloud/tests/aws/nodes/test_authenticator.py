@@ -1,22 +1,22 @@
-"""Which nodes join by an access entry, on the real control plane of a cluster that has such entries."""
+"""Authorization of nodes by access entries, with a real control plane."""
 
 import time
 
 import pytest
 
 from localcloud.tests.aws.nodes.site import POLICY, Site
-from localcloud.tests.aws.support import TRUST, until
+from localcloud.tests.aws.support import TRUST, wait_until
 
 
 @pytest.fixture(scope="module")
 def site(start_cloud):
-    """Makes nodes in a cloud of this module's own, whose cluster reads access entries and aws-auth."""
+    """Launches nodes in a cloud for this module, in the mode API_AND_CONFIG_MAP."""
     return Site(start_cloud("--authentication-mode", "API_AND_CONFIG_MAP"))
 
 
 @pytest.fixture
 def only_entries(site):
-    """The cluster reads access entries only, for the time of the test."""
+    """Sets the mode API during the test."""
     site.control.post("cluster", authentication_mode="API")
     yield
     site.control.post("cluster", authentication_mode="API_AND_CONFIG_MAP")
@@ -24,7 +24,7 @@ def only_entries(site):
 
 @pytest.fixture
 def nodes(site):
-    """Launches one instance with a role; its group. The groups are gone after the test."""
+    """Launches one instance with a role. Returns its group. Groups are deleted after the test."""
     made = []
 
     def launch(profile, family="amazonlinux2023"):
@@ -37,7 +37,7 @@ def nodes(site):
 
 
 def give(site, role, kind):
-    """Make an access entry for a role."""
+    """Create an access entry for a role."""
     site.eks.create_access_entry(clusterName=site.cloud["cluster_name"], principalArn=role, type=kind)
 
 
@@ -46,7 +46,7 @@ def take(site, role):
     site.eks.delete_access_entry(clusterName=site.cloud["cluster_name"], principalArn=role)
 
 
-def test_an_instance_waits_for_its_access_entry_and_falls_silent_when_it_goes(site, nodes, only_entries):
+def test_a_node_requires_an_access_entry_to_join_and_to_stay_ready(site, nodes, only_entries):
     """Amazon EKS User Guide, "Create access entries": ARNs with their path; aws-auth counts no more in the mode API."""
     role, profile = site.role(path="/team/blue/")
     site.allow(role.replace("team/blue/", ""))
@@ -55,38 +55,38 @@ def test_an_instance_waits_for_its_access_entry_and_falls_silent_when_it_goes(si
     give(site, role, "EC2_LINUX")
     (node,) = site.ready(group)
     take(site, role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
     give(site, role, "EC2_LINUX")
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
-def test_an_entry_must_be_of_the_type_of_the_node(site, nodes, only_entries):
+def test_the_access_entry_type_must_match_the_node(site, nodes, only_entries):
     """Amazon EKS User Guide, "Create access entries": EC2_LINUX, EC2_WINDOWS and the types that are for other things."""
     role, profile = site.role()
     windows, linux = nodes(profile, "windows"), nodes(profile)
     give(site, role, "STANDARD")
     wrong = f"the access entry for {role} is of type STANDARD, not "
-    until(lambda: (site.reason(linux), site.reason(windows)) == (f"{wrong}EC2_LINUX", f"{wrong}EC2_WINDOWS"), "the reasons")
+    wait_until(lambda: (site.reason(linux), site.reason(windows)) == (f"{wrong}EC2_LINUX", f"{wrong}EC2_WINDOWS"), "the reasons")
     take(site, role)
     give(site, role, "EC2_LINUX")
     site.ready(linux)
-    until(lambda: site.reason(windows).endswith("is of type EC2_LINUX, not EC2_WINDOWS"), "the reason of the Windows node")
+    wait_until(lambda: site.reason(windows).endswith("is of type EC2_LINUX, not EC2_WINDOWS"), "the reason of the Windows node")
     take(site, role)
     give(site, role, "EC2_WINDOWS")
     site.ready(windows)
 
 
-def test_in_both_modes_an_entry_overrides_aws_auth_and_either_is_enough(site, nodes):
+def test_an_access_entry_overrides_aws_auth_and_either_is_sufficient(site, nodes):
     """Amazon EKS User Guide, "Migrate to access entries": "the settings for the access entry ... override the ConfigMap entry"."""
     role, profile = site.role()
     group = nodes(profile)
-    until(lambda: "no access entry for" in site.reason(group) and "kube-system/aws-auth" in site.reason(group), "both reasons")
+    wait_until(lambda: "no access entry for" in site.reason(group) and "kube-system/aws-auth" in site.reason(group), "both reasons")
     site.allow(role)
     (node,) = site.ready(group)
     give(site, role, "STANDARD")
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the entry to count")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the entry to count")
     take(site, role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "aws-auth to count again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "aws-auth to count again")
     give(site, role, "EC2_LINUX")
     site.forbid(role)
     site.control.post("cluster", authentication_mode="API")
@@ -96,7 +96,7 @@ def test_in_both_modes_an_entry_overrides_aws_auth_and_either_is_enough(site, no
     site.control.post("cluster", authentication_mode="API_AND_CONFIG_MAP")
 
 
-def test_an_entry_does_not_count_for_a_role_that_was_made_anew(site, nodes, only_entries):
+def test_an_access_entry_does_not_authorize_a_recreated_role(site, nodes, only_entries):
     """Amazon EKS User Guide, "Create access entries": "If you ... recreate the IAM principal, ... the access entry won't work"."""
     role, profile = site.role()
     name = role.rsplit("/", 1)[1]

@@ -1,4 +1,4 @@
-"""Which instances become nodes, on the real control plane."""
+"""Registration of nodes, with a real control plane."""
 
 import gzip
 import re
@@ -7,11 +7,11 @@ import time
 import pytest
 
 from localcloud.tests.aws.nodes.site import MEMBERS, POLICY, PROXY, USER_DATA
-from localcloud.tests.aws.support import until
+from localcloud.tests.aws.support import wait_until
 
 
 @pytest.mark.parametrize("family", USER_DATA)
-def test_an_instance_with_proper_user_data_becomes_the_node_that_it_describes(site, joined, family):
+def test_valid_user_data_results_in_a_matching_node(site, joined, family):
     """Amazon EKS User Guide, "Customize managed nodes with launch templates"; Kubernetes, "Well-Known Labels"."""
     group = site.launch(site.user_data(family), joined, site.cloud["amis"][family][0])
     (node,) = site.ready(group)
@@ -33,7 +33,7 @@ def test_an_instance_with_proper_user_data_becomes_the_node_that_it_describes(si
 
 
 @pytest.mark.parametrize("family", USER_DATA)
-def test_user_data_in_gzip_is_unpacked_where_a_real_one_would_be(site, joined, family):
+def test_gzip_user_data_is_decompressed_except_on_windows(site, joined, family):
     """cloud-init, "Gzip compressed content"; amazon-eks-ami, nodeadm; Bottlerocket, "User data"; EC2Launch knows no gzip."""
     group = site.launch(gzip.compress(site.user_data(family).encode()), joined, site.cloud["amis"][family][0])
     if family == "windows":
@@ -55,34 +55,34 @@ def test_user_data_in_gzip_is_unpacked_where_a_real_one_would_be(site, joined, f
         ("windows", {"labels": "a=b' -Verbose '"}, "matches parameter name 'Verbose'"),
     ],
 )
-def test_an_instance_whose_user_data_is_wrong_does_not_join(site, joined, family, changes, reason):
+def test_an_instance_with_invalid_user_data_does_not_join(site, joined, family, changes, reason):
     """Kubernetes, "kubelet" (--node-labels); amazon-eks-ami, nodeadm and bootstrap.sh; Bottlerocket, "kubernetes settings"."""
     group = site.launch(site.user_data(family, **changes), joined, site.cloud["amis"][family][0])
     assert reason in site.reason(group)
 
 
-def test_an_instance_whose_ami_reads_other_user_data_does_not_join(site, joined):
+def test_an_instance_with_user_data_of_another_family_does_not_join(site, joined):
     """Bottlerocket reads TOML only; see "Using user data" in its documents."""
     group = site.launch(site.user_data("amazonlinux2"), joined, site.cloud["amis"]["bottlerocket"][0])
     assert "not TOML" in site.reason(group)
 
 
-def test_an_instance_waits_for_its_role_in_aws_auth_and_falls_silent_when_the_entry_goes(site):
+def test_a_node_requires_an_aws_auth_entry_to_join_and_to_stay_ready(site):
     """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap"."""
     role, profile = site.role()
     group = site.launch(site.user_data("amazonlinux2"), profile, site.cloud["amis"]["amazonlinux2"][0])
     assert role in site.reason(group) or "does not exist" in site.reason(group)
     site.allow(role, username="wrong")
-    until(lambda: "username" in site.reason(group), "the reason to change")
+    wait_until(lambda: "username" in site.reason(group), "the reason to change")
     site.allow(role)
     (node,) = site.ready(group)
     site.forbid(role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
     site.allow(role)
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
-def test_an_instance_waits_for_the_policy_that_its_role_lacks(site):
+def test_an_instance_joins_once_its_role_has_the_worker_policy(site):
     """Amazon EKS User Guide, "Amazon EKS node IAM role"."""
     role, profile = site.role()
     name = role.rsplit("/", 1)[1]
@@ -94,7 +94,7 @@ def test_an_instance_waits_for_the_policy_that_its_role_lacks(site):
     site.ready(group)
 
 
-def test_a_windows_instance_waits_for_the_group_of_its_proxy(site):
+def test_a_windows_instance_requires_the_kube_proxy_group(site):
     """Amazon EKS User Guide, "Deploy Windows nodes on EKS clusters": eks:kube-proxy-windows in the role's entry; pods run there."""
     role, profile = site.role()
     site.allow(role, groups=MEMBERS)
@@ -105,24 +105,24 @@ def test_a_windows_instance_waits_for_the_group_of_its_proxy(site):
     pod = {"metadata": {"name": group}, "spec": {"nodeName": node["metadata"]["name"], "containers": [{"name": "c", "image": "i"}]}}
     pods = "/api/v1/namespaces/default/pods"
     site.cloud.create(pods, pod)
-    until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
+    wait_until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
     site.cloud.api("DELETE", f"{pods}/{group}", {"gracePeriodSeconds": 0})
 
 
-def test_broken_amis_never_join_stay_not_ready_or_die(site, joined):
-    """What a broken AMI does to a node group; the three kinds that the controller must tell apart."""
+def test_broken_amis_never_join_stay_not_ready_or_fail_later(site, joined):
+    """The three kinds of broken AMIs that the controller must handle."""
     amis = site.cloud["amis"]
     never, unready, dies = (
         site.launch(site.user_data("amazonlinux2"), joined, amis[key]) for key in ("broken_never_joins", "broken_not_ready", "broken_dies")
     )
     assert "starts no kubelet" in site.reason(never)
-    node = until(lambda: site.log(unready, "not-ready"), "the node that is never ready")[0]["id"]
+    node = wait_until(lambda: site.log(unready, "not-ready"), "the node that is never ready")[0]["id"]
     (dead,) = site.ready(dies)
-    until(lambda: site.condition(dead["metadata"]["name"]) == "Unknown", "the node to die")
+    wait_until(lambda: site.condition(dead["metadata"]["name"]) == "Unknown", "the node to die")
     assert site.condition(node) == "False"
 
 
-def test_a_dead_kubelet_leaves_its_pods_terminating_until_the_node_is_gone(site, joined):
+def test_pods_of_a_dead_kubelet_stay_terminating_until_the_node_is_deleted(site, joined):
     """Kubernetes, "Nodes" and "Pod garbage collection": pods of a deleted node are removed."""
     group = site.launch(site.user_data("amazonlinux2"), joined, site.cloud["amis"]["amazonlinux2"][0])
     (node,) = site.ready(group)
@@ -130,28 +130,28 @@ def test_a_dead_kubelet_leaves_its_pods_terminating_until_the_node_is_gone(site,
     pod = {"metadata": {"name": group}, "spec": {"nodeName": name, "containers": [{"name": "c", "image": "i"}]}}
     pods = "/api/v1/namespaces/default/pods"
     site.cloud.create(pods, pod)
-    until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
+    wait_until(lambda: site.get(f"{pods}/{group}")["status"].get("phase") == "Running", "the pod to run")
     site.control.post("instance", id=instance, action="kubelet-dies")
-    until(lambda: site.condition(name) == "Unknown", "the node to be Unknown")
+    wait_until(lambda: site.condition(name) == "Unknown", "the node to be Unknown")
     site.cloud.api("DELETE", f"{pods}/{group}", {"gracePeriodSeconds": 1})
     time.sleep(3)
     assert site.get(f"{pods}/{group}")["metadata"]["deletionTimestamp"]
     site.asg.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=False)
-    until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
-    until(lambda: site.get(f"{pods}/{group}") is None, "the pod to be gone")
+    wait_until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
+    wait_until(lambda: site.get(f"{pods}/{group}") is None, "the pod to be gone")
 
 
-def test_a_kubelet_that_recovers_is_ready_again(site, joined):
+def test_a_recovered_kubelet_is_ready_again(site, joined):
     """Kubernetes, "Node status": Ready is Unknown while the kubelet is silent."""
     group = site.launch(site.user_data("amazonlinux2023"), joined, site.cloud["amis"]["amazonlinux2023"][0])
     (node,) = site.ready(group)
     name, instance = node["metadata"]["name"], node["spec"]["providerID"].rsplit("/", 1)[1]
     for action, status in (("kubelet-dies", "Unknown"), ("kubelet-recovers", "True")):
         site.control.post("instance", id=instance, action=action)
-        until(lambda s=status: site.condition(name) == s, f"the node to be {status}")
+        wait_until(lambda s=status: site.condition(name) == s, f"the node to be {status}")
 
 
-def test_the_console_tells_why_an_instance_did_not_join(site, joined):
+def test_console_output_has_the_reason_why_an_instance_did_not_join(site, joined):
     """Amazon EC2 API Reference, GetConsoleOutput."""
     group = site.launch("not a script", joined, site.cloud["amis"]["amazonlinux2"][0])
     reason = site.reason(group)

@@ -1,10 +1,10 @@
-"""What scaling groups do to their nodes: Standby, warm pools, launch configurations and mixed types, on the real control plane."""
+"""Nodes of scaling groups with Standby, warm pools, launch configurations and mixed types, with a real control plane."""
 
 import time
 
 import pytest
 
-from localcloud.tests.aws.support import events, until
+from localcloud.tests.aws.support import events, wait_until
 
 CHECK = """#!/bin/bash
 LIFECYCLE=$(curl http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state -H "X-aws-ec2-metadata-token: $TOKEN")
@@ -14,24 +14,24 @@ if [[ $LIFECYCLE == *"Warmed"* ]]; then exit 0; fi
 
 @pytest.fixture
 def waiting(site):
-    """User data that does not join while its instance is bound for a warm pool."""
+    """User data that does not join while its instance is in a warm pool."""
     return site.user_data("amazonlinux2").replace("#!/bin/bash\n", CHECK)
 
 
 @pytest.fixture
 def ami(site):
-    """An AMI that reads it."""
+    """An AMI for that user data."""
     return site.cloud["amis"]["amazonlinux2"][0]
 
 
 def states(site, instance):
-    """The lifecycle states that an instance has passed through."""
+    """The lifecycle states of an instance, in order."""
     return [line["state"] for line in events(site.cloud["aws_log"], object="instance", id=instance)]
 
 
 def warmed(site, group):
-    """Wait for one instance that rests in the pool; its id."""
-    found = until(
+    """Wait for one initialized instance of the pool. Returns its id."""
+    found = wait_until(
         lambda: [
             i
             for i in site.asg.describe_warm_pool(AutoScalingGroupName=group)["Instances"]
@@ -42,21 +42,21 @@ def warmed(site, group):
     return found[0]["InstanceId"]
 
 
-def test_a_node_stays_ready_while_its_instance_stands_by(site, joined, ami):
+def test_a_node_stays_ready_while_its_instance_is_in_standby(site, joined, ami):
     """Amazon EC2 Auto Scaling User Guide, "Temporarily remove instances": the instance keeps running in Standby."""
     group = site.launch(site.user_data("amazonlinux2"), joined, ami, 0, DesiredCapacity=1)
     (node,) = site.ready(group)
     name, instance = node["metadata"]["name"], node["spec"]["providerID"].rsplit("/", 1)[1]
     site.asg.enter_standby(AutoScalingGroupName=group, InstanceIds=[instance], ShouldDecrementDesiredCapacity=False)
-    until(lambda: states(site, instance)[-1] == "Standby", "the instance to stand by")
+    wait_until(lambda: states(site, instance)[-1] == "Standby", "the instance to stand by")
     site.ready(group, 2)
     assert site.condition(name) == "True"
     site.asg.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=False)
-    until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
+    wait_until(lambda: site.get(f"/api/v1/nodes/{name}") is None, "the node to be gone")
     assert len(site.log(group, "ready")) == 2
 
 
-def test_a_warmed_instance_joins_only_when_it_enters_service(site, joined, ami, waiting):
+def test_a_warm_instance_joins_when_it_enters_service(site, joined, ami, waiting):
     """Amazon EC2 Auto Scaling User Guide, "Retrieve the target lifecycle state through instance metadata"."""
     group = site.launch(waiting, joined, ami, 0, MaxSize=1)
     hook = {"LifecycleHookName": "boot", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 7200}
@@ -74,7 +74,7 @@ def test_a_warmed_instance_joins_only_when_it_enters_service(site, joined, ami, 
     assert node["spec"]["providerID"].endswith(instance)
 
 
-def test_a_warmed_instance_that_does_not_look_where_it_is_bound_for_joins_from_the_pool(site, joined, ami):
+def test_a_warm_instance_without_a_lifecycle_check_joins_from_the_pool(site, joined, ami):
     """Amazon EC2 Auto Scaling User Guide, "Decrease latency ... using warm pools", Limitations: jobs before it reaches the pool."""
     group = site.launch(site.user_data("amazonlinux2"), joined, ami, 0, MaxSize=1)
     site.asg.put_warm_pool(AutoScalingGroupName=group, PoolState="Running")
@@ -82,13 +82,13 @@ def test_a_warmed_instance_that_does_not_look_where_it_is_bound_for_joins_from_t
     instance = warmed(site, group)
     assert node["spec"]["providerID"].endswith(instance)
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    until(lambda: states(site, instance)[-1] == "InService", "the instance to be in service")
+    wait_until(lambda: states(site, instance)[-1] == "InService", "the instance to be in service")
     site.asg.put_warm_pool(AutoScalingGroupName=group, PoolState="Stopped", InstanceReusePolicy={"ReuseOnScaleIn": True})
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-    until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node of the stopped instance to be Unknown")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node of the stopped instance to be Unknown")
     assert warmed(site, group) == instance
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
-    until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
+    wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
 def test_an_instance_of_a_launch_configuration_joins(site, joined, ami):
@@ -108,7 +108,7 @@ def test_an_instance_of_a_launch_configuration_joins(site, joined, ami):
     assert node["metadata"]["labels"]["team"] == "a"
 
 
-def test_a_node_tells_the_type_that_the_policy_chose(site, joined, ami):
+def test_a_node_has_the_instance_type_that_the_policy_selected(site, joined, ami):
     """Kubernetes, "Well-Known Labels", node.kubernetes.io/instance-type; Auto Scaling API Reference, LaunchTemplateOverrides."""
     overrides = [{"InstanceType": kind} for kind in ("m5a.xlarge", "m5.xlarge")]
 

@@ -1,11 +1,11 @@
-"""What simulated nodes make of user data; pure, without a simulator."""
+"""Parsing of user data. Pure, without a simulator."""
 
 import pytest
 
-from localcloud.aws.nodes import authenticator as auth
+from localcloud.aws.nodes import authenticator
 from localcloud.aws.nodes.powershell import Script
 from localcloud.aws.nodes.user_data import parse, waits_in_warm_pool
-from localcloud.aws.nodes.user_data_error import Unusable
+from localcloud.aws.nodes.user_data_error import InvalidUserData
 from localcloud.tests.aws.support import REPOSITORY
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "user_data"
@@ -27,8 +27,8 @@ def config(spec):
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
-def test_what_the_controller_renders_makes_a_node(path):
-    """The controller's golden user data, each read as its family would."""
+def test_golden_user_data_of_the_controller_is_valid(path):
+    """The controller's golden user data, parsed as its family does."""
     spec = parse(path.read_text(), FAMILIES[path.stem.split("_")[0]])
     assert spec.cluster
     assert spec.labels["node.kubernetes.io/role"]
@@ -83,7 +83,7 @@ def powershell(script):
         ("@'\nit's\nraw $x\n'@", "it's\nraw $x"),
     ],
 )
-def test_powershell_words_stand_for_what_powershell_makes_of_them(word, value):
+def test_powershell_words_are_evaluated(word, value):
     """PowerShell, "about_Quoting_Rules" and "about_Special_Characters"; typographic quotes are quotes."""
     commands = Script(f"$name = 'web'\n  Call {word} -Next 3>&1 # not 'this\n").read()
     assert [[w.value for w in words] for words in commands] == [["Call", value, "-Next"]]
@@ -98,7 +98,7 @@ def test_powershell_words_stand_for_what_powershell_makes_of_them(word, value):
         ('-KubeletExtraArgs "--node-labels=a=$env:nothing,c=d" -EKSClusterName c', {"a": "", "c": "d"}, None),
     ],
 )
-def test_windows_arguments_are_read_as_powershell_does(arguments, labels, pods):
+def test_windows_arguments_are_parsed_as_powershell_does(arguments, labels, pods):
     """Amazon EKS User Guide, "Bootstrap script configuration parameters"."""
     for script in (START + arguments, f"if ($x) {{ Write-Host 'no' }} else {{ {START}{arguments} }}"):
         spec = parse(powershell(script), "windows")
@@ -143,9 +143,9 @@ def test_windows_arguments_are_read_as_powershell_does(arguments, labels, pods):
         ("bottlerocket", '[settings.kubernetes]\ncluster-nam="c"\n', "unknown settings"),
     ],
 )
-def test_user_data_that_makes_no_node_is_refused_with_the_reason(family, text, reason):
-    """The documents that aws.userdata names."""
-    with pytest.raises(Unusable) as caught:
+def test_invalid_user_data_is_rejected_with_the_reason(family, text, reason):
+    """The documentation that localcloud.aws.nodes.user_data refers to."""
+    with pytest.raises(InvalidUserData) as caught:
         parse(text, family)
     assert reason in str(caught.value)
 
@@ -159,7 +159,7 @@ def test_user_data_that_makes_no_node_is_refused_with_the_reason(family, text, r
         ("amazonlinux2023", "systemctl mask --runtime --now nodeadm-run.service", True),
     ],
 )
-def test_a_script_keeps_its_instance_from_joining_out_of_a_warm_pool(family, script, waits):
+def test_a_script_can_prevent_joining_from_a_warm_pool(family, script, waits):
     """Amazon EC2 Auto Scaling User Guide, "Retrieve the target lifecycle state"; amazon-eks-ami, nodeadm-run.service: After=cloud-final."""
     state = "curl http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state"
     text = f"#!/bin/bash\nif [[ $({state}) == Warmed* ]]; then {script}; fi\n" if script else "#!/bin/bash\n"
@@ -167,7 +167,7 @@ def test_a_script_keeps_its_instance_from_joining_out_of_a_warm_pool(family, scr
 
 
 @pytest.mark.parametrize(("setting", "waits"), [("", False), ("should-wait = false", False), ("should-wait = true", True)])
-def test_bottlerocket_waits_for_its_place_in_the_group_when_it_is_told(setting, waits):
+def test_bottlerocket_should_wait_prevents_joining_from_a_warm_pool(setting, waits):
     """Bottlerocket, Settings reference, settings.autoscaling.should-wait: "Whether to wait for the instance to reach the InService state"."""
     assert waits_in_warm_pool(f"[settings.autoscaling]\n{setting}\n", "bottlerocket") is waits
 
@@ -191,8 +191,8 @@ def test_bottlerocket_waits_for_its_place_in_the_group_when_it_is_told(setting, 
         ),
     ],
 )
-def test_aws_auth_lets_in_whom_it_names_in_full(map_roles, part):
+def test_aws_auth_entries_must_be_complete(map_roles, part):
     """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap"."""
-    reason = auth.map_refusal(map_roles, "arn:aws:iam::1:role/path/r", "EC2_LINUX")
+    reason = authenticator.aws_auth_problem(map_roles, "arn:aws:iam::1:role/path/r", "EC2_LINUX")
     assert (reason is None) if part is None else (part in reason)
-    assert reason or "eks:kube-proxy-windows" in auth.map_refusal(map_roles, "arn:aws:iam::1:role/path/r", "EC2_WINDOWS")
+    assert reason or "eks:kube-proxy-windows" in authenticator.aws_auth_problem(map_roles, "arn:aws:iam::1:role/path/r", "EC2_WINDOWS")
