@@ -127,6 +127,11 @@ class Cloud(support.Cloud):
         answer = self.api("PATCH", f"{collection}/{metadata['name']}?{query}", document, content_type="application/apply-patch+yaml")
         assert answer.ok, answer.text
 
+    def config_events(self, text):
+        """Events on the admin's ConfigMap whose message holds `text`."""
+        found = self.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"]
+        return [e for e in found if e["regarding"]["kind"] == "ConfigMap" and text in (e.get("note") or "")]
+
     def install(self, config=BASIC):
         """Applies the boundaries that tests begin with: a file, or text."""
         text = config if isinstance(config, str) else config.read_text()
@@ -220,15 +225,16 @@ class Controller:
         return requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
 
     def wait_config_loaded(self, patience=20):
-        """Waits until the ConfigMap as it is now is in force, so that a group made next is merged with it.
+        """Waits until the present ConfigMap is active, so that a group created next is merged with it.
 
-        The two come through watches of their own. A controller that is down, or may not see it, is not waited for.
+        The metric names a revision shortly before it is active, and the event on the ConfigMap comes last. A controller
+        that is not ready, or may not read the ConfigMap, is not waited for.
         """
         deadline = time.monotonic() + patience
         while self.ready() and time.monotonic() < deadline:
             revision = revision_of(self.cloud.get(CONFIG)["data"])
             with contextlib.suppress(requests.ConnectionError):
-                if f'revision="{revision}"' in self.metrics():
+                if f'revision="{revision}"' in self.metrics() and self.cloud.config_events(revision):
                     return
             time.sleep(0.05)
 
