@@ -83,7 +83,7 @@ class Simulator:
             self.timers = Timers("aws-timers", self.lock)
             self.engine = Engine(self)
             self.updates, self.access_entries = Updates(self), AccessEntries(self)
-            self.tagged = [self.eks.clusters.values, self.access_entries.entries.values]
+            self.taggable_resources = [self.eks.clusters.values, self.access_entries.entries.values]
             self.fargate = profiles.Fargate(self)
             self.kubelets = Kubelets(self, KubernetesClient(kube) if kube else None)
             self.nodegroups = NodeGroups(self, kube)

@@ -111,7 +111,7 @@ class ChildProcesses:
             if process.poll() is not None:
                 log = self._logs / f"{name}.log"
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-                raise ProcessExited(f"{name} ended with {process.returncode}; the end of {log}:\n{tail}")
+                raise ProcessExited(f"{name} exited with {process.returncode}; the end of {log}:\n{tail}")
 
     def wait_until(self, ready, what, timeout=120):
         """Poll `ready()` until it is true. Fails if a process exits, or after `timeout` seconds."""

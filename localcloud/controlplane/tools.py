@@ -240,10 +240,10 @@ def _show_build_progress(lines, name, total):
 
 
 def _go():
-    remedy = "  Get it from https://go.dev/dl (unpack to /usr/local/go), or set KUBEBUILDER_ASSETS to a whole control plane."
+    remedy = "  Get it from https://go.dev/dl (unpack to /usr/local/go), or set KUBEBUILDER_ASSETS to a complete control plane."
     go = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/go/bin"]))
     if go is None:
-        raise MissingPrerequisite(f"Go is missing: it builds the control plane.\n{remedy}")
+        raise MissingPrerequisite(f"Go is missing. It is required to build the control plane.\n{remedy}")
     answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True).stdout.strip()
     version = re.match(r"go(\d+)\.(\d+)", answer)
     if version is None or tuple(map(int, version.groups())) < MIN_GO:

@@ -1,6 +1,6 @@
 """Runs a command while one controller runs in the local cloud that LOCAL_CLOUD names.
 
-`localcloud/up -- python -m e2e.session -- python -m pytest ...`, with tests/ on PYTHONPATH: the command finds the
+`localcloud/up -- python -m e2e.session -- python -m pytest ...`, with the repository and tests/ on PYTHONPATH: the command finds the
 controller through E2E_CONTROLLER. The exit code is the command's.
 """
 

@@ -50,7 +50,8 @@ class GroupOperations:
         for hook in hooks:
             check_hook(hook, None)
         low, desired = params["MinSize"], params.get("DesiredCapacity")
-        arn = f"arn:aws:autoscaling:{simulator.settings.region}:{simulator.settings.account}:autoScalingGroup:{uuid4()}:autoScalingGroupName/{name}"
+        arn = f"arn:aws:autoscaling:{simulator.settings.region}:{simulator.settings.account}"
+        arn += f":autoScalingGroup:{uuid4()}:autoScalingGroupName/{name}"
         group = Group(name, arn, low, params["MaxSize"], low if desired is None else desired, subnets, zones, now())
         launch_source.set_launch_source(simulator, group, params, subnets)
         put_tags(group, params.get("Tags", []))
@@ -148,7 +149,8 @@ class GroupOperations:
         params = request_params(self)
         group, member = get_member(self, params.get("InstanceId"))
         if member.warm:
-            raise validation_error(f"The instance {member.id} is in a warm pool. This operation cannot be called on instances in a warm pool.")
+            message = f"The instance {member.id} is in a warm pool. This operation cannot be called on instances in a warm pool."
+            raise validation_error(message)
         decrement = params.get("ShouldDecrementDesiredCapacity", False)
         if member.state not in TERMINATING_STATES:
             if decrement:

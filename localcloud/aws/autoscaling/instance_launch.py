@@ -103,7 +103,8 @@ def profile_problem(simulator: Any, wanted: dict[str, str] | None) -> str | None
 
 def zone_problem(simulator: Any, data: dict[str, Any], subnets: list[str]) -> str | None:
     """EC2's error for the first zone, if no zone of these subnets offers the instance type."""
-    reasons = [simulator.instance_type_catalog.unsupported_reason(instance_type_of(data), simulator.ec2.get_subnet(subnet).availability_zone) for subnet in subnets]
+    catalog, zones = simulator.instance_type_catalog, [simulator.ec2.get_subnet(subnet).availability_zone for subnet in subnets]
+    reasons = [catalog.unsupported_reason(instance_type_of(data), zone) for zone in zones]
     return reasons[0] if reasons and all(reasons) else None
 
 

@@ -19,7 +19,15 @@ CREATION_NOT_AVAILABLE = (
     "The Launch Configuration creation operation is not available in your account. "
     "Use launch templates to create configuration templates for your Auto Scaling groups."
 )
-COPIED_FIELDS = ("KernelId", "RamdiskId", "AssociatePublicIpAddress", "PlacementTenancy", "MetadataOptions", "SpotPrice", "IamInstanceProfile")
+COPIED_FIELDS = (
+    "KernelId",
+    "RamdiskId",
+    "AssociatePublicIpAddress",
+    "PlacementTenancy",
+    "MetadataOptions",
+    "SpotPrice",
+    "IamInstanceProfile",
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,8 @@ def validate(simulator: Any, params: dict[str, Any]) -> None:
     if params.get("InstanceId"):
         raise AwsError("NotSimulated", "InstanceId of a launch configuration is not simulated")
     if not params.get("ImageId") or not params.get("InstanceType"):
-        raise validation_error("Valid requests must contain either the InstanceID parameter or both the ImageId and InstanceType parameters.")
+        message = "Valid requests must contain either the InstanceID parameter or both the ImageId and InstanceType parameters."
+        raise validation_error(message)
     if params["ImageId"] not in simulator.ec2.amis:
         raise validation_error(f"AMI {params['ImageId']} is invalid: The image id '[{params['ImageId']}]' does not exist")
     if params.get("SpotPrice") and not is_price(params["SpotPrice"]):

@@ -107,7 +107,8 @@ def check_weights(group: Group, policy: dict[str, Any]) -> None:
         return
     missing = sorted({member.instance_type for member in group.counted_members()} - {override["InstanceType"] for override in overrides})
     if missing:
-        raise validation_error(f"The launch template overrides must include the instance types that are running in the group: {', '.join(missing)}.")
+        message = "The launch template overrides must include the instance types that are running in the group"
+        raise validation_error(f"{message}: {', '.join(missing)}.")
 
 
 def update_weights(group: Group) -> None:
@@ -130,4 +131,5 @@ def validate_template(simulator: Any, specification: dict[str, Any], subnets: li
 def offered_zones(simulator: Any, group: Group) -> list[str]:
     """The zones of the group that offer an instance type which it launches."""
     wanted = override_instance_types(group) or [instance_launch.instance_type_of(current_source(simulator, group).data)]
-    return [zone for zone in group.zones if any(not simulator.instance_type_catalog.unsupported_reason(instance_type, zone) for instance_type in wanted)]
+    unsupported_reason = simulator.instance_type_catalog.unsupported_reason
+    return [zone for zone in group.zones if not all(unsupported_reason(instance_type, zone) for instance_type in wanted)]

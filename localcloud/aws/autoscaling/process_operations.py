@@ -87,7 +87,8 @@ class ProcessOperations:
         group = get_group(self, params.get("AutoScalingGroupName"))
         hook = group.hooks.pop(params.get("LifecycleHookName"), None)
         if hook is None:
-            raise validation_error(f"No Lifecycle Hook found with name {params.get('LifecycleHookName')} for Auto Scaling group {group.name}")
+            name = params.get("LifecycleHookName")
+            raise validation_error(f"No Lifecycle Hook found with name {name} for Auto Scaling group {group.name}")
         for member in group.all_instances():
             member.pending_hooks = [h for h in member.pending_hooks if h is not hook]
             if member.lifecycle_action and member.lifecycle_action.hook is hook:

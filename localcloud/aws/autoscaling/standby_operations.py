@@ -32,7 +32,8 @@ class StandbyOperations:
     def exit_standby(self) -> ActionResult:
         group, members = get_members_in_state(self, request_params(self), "Standby")
         if "Launch" in group.suspended:
-            raise validation_error(f"The process Launch of AutoScalingGroup {group.name} is suspended. Resume it to return instances to service.")
+            message = f"The process Launch of AutoScalingGroup {group.name} is suspended. Resume it to return instances to service."
+            raise validation_error(message)
         before = group.desired
         if before + len(members) > group.max_size:
             raise validation_error(size_conflict(group, f"To place into service {instance_count(members)}"))

@@ -28,10 +28,10 @@ def check(tags: dict[str, str]) -> dict[str, str]:
 
 def tags_of(simulator: Any, arn: str) -> dict[str, str]:
     """The tags of the resource with that ARN. Changes to them are effective."""
-    for things in simulator.tagged:
-        for thing in things():
-            if thing.arn == arn:
-                return thing.tags
+    for list_resources in simulator.taggable_resources:
+        for resource in list_resources():
+            if resource.arn == arn:
+                return resource.tags
     raise AwsError("NotFoundException", f"Resource was not found: {arn}")
 
 

@@ -57,7 +57,8 @@ def check_trust_policy(document: str) -> None:
     try:
         statements = json.loads(document)["Statement"]
         statements = statements if isinstance(statements, list) else [statements]
-        invalid_statements = [s for s in statements if "Principal" not in s or s.get("Effect") not in ("Allow", "Deny") or "Action" not in s]
+        effects = ("Allow", "Deny")
+        invalid_statements = [s for s in statements if "Principal" not in s or s.get("Effect") not in effects or "Action" not in s]
     except (ValueError, KeyError, TypeError):
         raise AwsError("MalformedPolicyDocument", "This policy contains invalid Json") from None
     if invalid_statements or not statements:

@@ -64,7 +64,8 @@ def aws_auth_entry(role_arn: str, kind: str) -> dict[str, Any]:
     """The aws-auth entry that corresponds to an access entry of that type."""
     fargate = kind == "FARGATE_LINUX"
     extra_groups = {PROXIER_GROUP} if fargate else {WINDOWS_GROUP} if kind == "EC2_WINDOWS" else set()
-    return {"rolearn": arn_without_path(role_arn), "username": FARGATE_USERNAME if fargate else USERNAME, "groups": sorted(GROUPS | extra_groups)}
+    username = FARGATE_USERNAME if fargate else USERNAME
+    return {"rolearn": arn_without_path(role_arn), "username": username, "groups": sorted(GROUPS | extra_groups)}
 
 
 def aws_auth_problem(map_roles: str | None, role_arn: str, kind: str) -> str | None:

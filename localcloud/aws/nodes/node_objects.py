@@ -38,7 +38,8 @@ def capacity(instance_type: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, s
     windows = spec.family == "windows"
     pods = str(spec.max_pods or (WINDOWS_PODS if windows else default_max_pods(instance_type)))
     capacity_resources = {"cpu": str(cpus), "memory": f"{memory}Mi", "pods": pods, "ephemeral-storage": "32Gi"}
-    allocatable = {"cpu": f"{cpus * 1000 - 80}m", "memory": f"{max(memory - 600, memory // 2)}Mi", "pods": pods, "ephemeral-storage": "28Gi"}
+    usable_memory = max(memory - 600, memory // 2)
+    allocatable = {"cpu": f"{cpus * 1000 - 80}m", "memory": f"{usable_memory}Mi", "pods": pods, "ephemeral-storage": "28Gi"}
     if windows:
         # The VPC resource controller assigns the secondary addresses of the first interface to pods.
         addresses = {"vpc.amazonaws.com/PrivateIPv4Address": str(instance_type["NetworkInfo"]["Ipv4AddressesPerInterface"] - 1)}

@@ -129,5 +129,5 @@ def site(cloud):
 def joined(site):
     """The instance profile of a role that aws-auth authorizes."""
     role, profile = site.role()
-    site.allow(role)
+    site.add_aws_auth_entry(role)
     return profile

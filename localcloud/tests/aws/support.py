@@ -77,12 +77,12 @@ class Groups:
             **more,
         }
 
-    def make(self, size=0, settled=True, **more):
+    def make(self, size=0, wait=True, **more):
         """Create a group of that size. Waits until its instances are in service."""
         name = f"group-{next(NUMBERS)}"
         self.aws.autoscaling.create_auto_scaling_group(**self.parameters(name, size, **more))
         self.made.append(name)
-        if settled:
+        if wait:
             self.settle(name, size)
         return name
 

@@ -1,4 +1,4 @@
-"""The controller's ServiceAccount may do what deploy/rbac.yaml says, and nothing else."""
+"""The controller's ServiceAccount has exactly the permissions of deploy/rbac.yaml."""
 
 import pytest
 import yaml

@@ -43,14 +43,16 @@ def profile_expression(profiles: list[Any]) -> str:
 
 def policy(profiles: list[Any]) -> dict[str, Any]:
     """The MutatingAdmissionPolicy for these profiles."""
-    mutation_expression = f"Object{{metadata: Object.metadata{{labels: {{'{LABEL}': variables.profile}}}}, spec: Object.spec{{schedulerName: '{SCHEDULER}'}}}}"
+    metadata = f"Object.metadata{{labels: {{'{LABEL}': variables.profile}}}}"
+    mutation_expression = f"Object{{metadata: {metadata}, spec: Object.spec{{schedulerName: '{SCHEDULER}'}}}}"
     variables = {
         "labels": "object.metadata.?labels.orValue({})",
         "asked": f"'{LABEL}' in variables.labels ? variables.labels['{LABEL}'] : ''",
         "daemon": "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet')",
         "profile": profile_expression(profiles),
     }
-    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"variables.profile == '' ? Object{{}} : {mutation_expression}"}}
+    expression = f"variables.profile == '' ? Object{{}} : {mutation_expression}"
+    mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""Pods on Fargate, each with a node of its own.
+"""Pods on Fargate, each with its own node.
 
 Follows the Amazon EKS User Guide, "Simplify compute management with AWS Fargate" and "Define which Pods use AWS Fargate
 when launched". Node sizes by pod requests, and logging, are not simulated.
@@ -120,7 +120,9 @@ class FargatePods:
             return
         profile = self.fargate.profiles.get(pod.profile)
         role = validation.find_role(self.simulator, profile.role) if profile else None
-        problem = authenticator.authorization_problem(self.simulator, role, "FARGATE_LINUX") if role else "there is no such profile, or its role is gone"
+        problem = "the profile or its role does not exist"
+        if role:
+            problem = authenticator.authorization_problem(self.simulator, role, "FARGATE_LINUX")
         if problem or profile.status != "ACTIVE":
             if profile and problem and not pod.blocked:
                 pod.blocked = True

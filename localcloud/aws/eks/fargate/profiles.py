@@ -70,7 +70,7 @@ class Fargate:
         self.profiles: dict[str, Profile] = {}
         self.failures: dict[tuple[str, str], tuple[str, str]] = {}
         self.pods = FargatePods(simulator, self)
-        simulator.tagged.append(self.profiles.values)
+        simulator.taggable_resources.append(self.profiles.values)
         simulator.access_entries.role_sources.append(self.roles)
 
     def roles(self) -> list[tuple[Any, str]]:

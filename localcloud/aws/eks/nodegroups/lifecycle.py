@@ -32,7 +32,7 @@ class NodeGroups(Resources, Health, Updates):
         self.all: dict[str, NodeGroup] = {}
         self.manager = NodeManager(KubernetesClient(kube) if kube else None)
         self.has_nodes = kube is not None
-        simulator.tagged.append(self.all.values)
+        simulator.taggable_resources.append(self.all.values)
         simulator.access_entries.role_sources.append(self.roles)
 
     def roles(self) -> list[tuple[Any, str]]:

@@ -39,7 +39,9 @@ class NodeManager:
         """Change the labels and taints of an existing node."""
         self.enqueue(lambda: self._update_labels_and_taints(node, add, remove, taints))
 
-    def _update_labels_and_taints(self, node: str, add: dict[str, str], remove: list[str], taints: Callable[[list[Any]], list[Any]]) -> None:
+    def _update_labels_and_taints(
+        self, node: str, add: dict[str, str], remove: list[str], taints: Callable[[list[Any]], list[Any]]
+    ) -> None:
         found = self.kube.request("GET", f"/api/v1/nodes/{node}")
         if found.status_code != 200:
             return

@@ -34,7 +34,8 @@ class Resources:
             return
         vpc = self.simulator.ec2.get_subnet(found.settings["subnets"][0]).vpc_id
         name, tags = f"eks-remoteAccess-{found.uuid}", self.tags(found)
-        made = self.simulator.ec2.create_security_group(name, "Security group for all nodes in the nodeGroup to allow SSH access", vpc, tags)
+        description = "Security group for all nodes in the nodeGroup to allow SSH access"
+        made = self.simulator.ec2.create_security_group(name, description, vpc, tags)
         found.security_group = made.id
 
     def make_template(self, found: NodeGroup) -> None:
@@ -102,7 +103,8 @@ class Resources:
             "LaunchTemplateSpecification": {"LaunchTemplateId": found.template, "Version": "1"},
             "Overrides": [{"InstanceType": kind} for kind in settings["instanceTypes"]],
         }
-        set_launch_source(simulator, group, {"MixedInstancesPolicy": {"LaunchTemplate": template, "InstancesDistribution": distribution}}, subnets)
+        policy = {"LaunchTemplate": template, "InstancesDistribution": distribution}
+        set_launch_source(simulator, group, {"MixedInstancesPolicy": policy}, subnets)
         owned = {f"kubernetes.io/cluster/{found.cluster}": "owned", f"k8s.io/cluster-autoscaler/{found.cluster}": "owned"}
         shown = {**self.tags(found), **owned, "k8s.io/cluster-autoscaler/enabled": "true"}
         put_tags(group, [{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in shown.items()])
@@ -114,7 +116,8 @@ class Resources:
         """Set the launch template version of the scaling group."""
         group = self.scaling_group(found)
         specification = {"LaunchTemplateId": found.template, "Version": number}
-        set_launch_source(self.simulator, group, {"MixedInstancesPolicy": {"LaunchTemplate": {"LaunchTemplateSpecification": specification}}}, group.subnets)
+        policy = {"LaunchTemplate": {"LaunchTemplateSpecification": specification}}
+        set_launch_source(self.simulator, group, {"MixedInstancesPolicy": policy}, group.subnets)
 
     def remove_resources(self, found: NodeGroup) -> None:
         """Delete the group's resources."""

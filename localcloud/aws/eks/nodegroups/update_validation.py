@@ -75,5 +75,6 @@ def resolve_target(simulator: Any, cluster: Any, found: NodeGroup, params: dict[
         raise invalid_parameter(f"Nodegroup Kubernetes version {version} can't be greater than the cluster's version {cluster.version}")
     release = check_release(simulator, found.settings["amiType"], version, params.get("releaseVersion"))
     if is_older(simulator, found.settings["amiType"], (version, release), (found.version, found.release)):
-        raise invalid_parameter(f"You cannot roll back a node group from {found.version} ({found.release}) to an earlier version: {version} ({release})")
+        current = f"{found.version} ({found.release})"
+        raise invalid_parameter(f"You cannot roll back a node group from {current} to an earlier version: {version} ({release})")
     return version, release

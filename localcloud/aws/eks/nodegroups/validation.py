@@ -121,7 +121,8 @@ def check_role(simulator: Any, cluster: Any, arn: str | None) -> str:
     if role is None or role.arn != arn:
         raise invalid_parameter(f"The role with name {match[1]} cannot be found.")
     if "ec2.amazonaws.com" not in role.assume_role_policy_document:
-        raise invalid_parameter(f"Following required service principals [ec2.amazonaws.com] were not found in the trust relationships of nodeRole {arn}")
+        missing = "Following required service principals [ec2.amazonaws.com] were not found"
+        raise invalid_parameter(f"{missing} in the trust relationships of nodeRole {arn}")
     return arn
 
 

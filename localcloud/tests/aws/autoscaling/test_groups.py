@@ -92,7 +92,7 @@ def test_a_new_instance_profile_is_rejected_until_it_has_propagated(aws, groups,
 
 def test_instances_are_pending_first_and_balanced_over_the_zones(groups):
     """Amazon EC2 Auto Scaling User Guide, "Amazon EC2 Auto Scaling instance lifecycle" and "Availability Zone distribution"."""
-    name = groups.make(6, settled=False)
+    name = groups.make(6, wait=False)
     wait_until(lambda: groups.states(name) == ["Pending"] * 6, "six pending instances")
     groups.settle(name, 6)
     zones = [i["AvailabilityZone"] for i in groups.show(name)["Instances"]]

@@ -75,7 +75,7 @@ def test_an_instance_terminated_through_ec2_is_replaced(aws, groups):
 
 def test_a_launch_hook_given_at_creation_holds_the_first_instance(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LifecycleHookSpecificationList; CompleteLifecycleAction."""
-    name = groups.make(1, settled=False, LifecycleHookSpecificationList=[hook("LAUNCHING", heartbeat=7200)])
+    name = groups.make(1, wait=False, LifecycleHookSpecificationList=[hook("LAUNCHING", heartbeat=7200)])
     wait_until(lambda: groups.states(name) == ["Pending:Wait"], "the instance to wait")
     instance = groups.show(name)["Instances"][0]["InstanceId"]
     aws.autoscaling.complete_lifecycle_action(
@@ -86,7 +86,7 @@ def test_a_launch_hook_given_at_creation_holds_the_first_instance(aws, groups):
 
 def test_a_hook_times_out_with_its_default_result(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "How lifecycle hooks work": ABANDON terminates and replaces, CONTINUE proceeds."""
-    name = groups.make(1, settled=False, LifecycleHookSpecificationList=[hook("LAUNCHING", "ABANDON")])
+    name = groups.make(1, wait=False, LifecycleHookSpecificationList=[hook("LAUNCHING", "ABANDON")])
     first = wait_until(lambda: groups.show(name)["Instances"], "an instance")[0]["InstanceId"]
     wait_until(lambda: first not in [i["InstanceId"] for i in groups.show(name)["Instances"]], "the abandoned instance to be gone")
     aws.autoscaling.put_lifecycle_hook(AutoScalingGroupName=name, **hook("LAUNCHING", "CONTINUE"))

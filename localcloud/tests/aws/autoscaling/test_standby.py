@@ -26,7 +26,7 @@ def test_an_instance_passes_through_entering_standby_and_pending_and_keeps_runni
     assert activity["Description"] == f"Moving EC2 instance to Standby: {instance}"
     assert "shrinking the capacity from 1 to 0" in activity["Cause"]
     assert (activity["StatusCode"], groups.states(group)) == ("InProgress", ["EnteringStandby"])
-    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to stand by")
+    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to reach Standby")
     assert groups.show(group)["DesiredCapacity"] == 0
     assert aws.ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]["State"]["Name"] == "running"
     (activity,) = aws.autoscaling.exit_standby(AutoScalingGroupName=group, InstanceIds=[instance])["Activities"]
@@ -49,7 +49,7 @@ def test_standby_without_decrement_launches_a_replacement(aws, groups):
     aws.autoscaling.suspend_processes(AutoScalingGroupName=group, ScalingProcesses=["AZRebalance"])
     (old,) = groups.settle(group, 1)
     enter(aws, group, old)
-    wait_until(lambda: groups.states(group) == ["InService", "Standby"], "a replacement beside the one in standby")
+    wait_until(lambda: groups.states(group) == ["InService", "Standby"], "a replacement for the instance in Standby")
     assert groups.show(group)["DesiredCapacity"] == 1
     aws.autoscaling.exit_standby(AutoScalingGroupName=group, InstanceIds=[old])
     assert groups.show(group)["DesiredCapacity"] == 2
@@ -65,7 +65,7 @@ def test_standby_respects_minimum_and_maximum_size(aws, groups):
     assert (code, "min-size=1, max-size=1, and desired-size=1. To place into standby 1 instance" in message) == ("ValidationError", True)
     assert groups.states(group) == ["InService"]
     enter(aws, group, instance)
-    wait_until(lambda: groups.states(group) == ["InService", "Standby"], "a replacement beside the one in standby")
+    wait_until(lambda: groups.states(group) == ["InService", "Standby"], "a replacement for the instance in Standby")
     code, message = client_error(aws.autoscaling.exit_standby, **given)
     assert (code, "To place into service 1 instance" in message) == ("ValidationError", True)
 
@@ -78,7 +78,7 @@ def test_standby_requires_the_expected_lifecycle_state(aws, groups):
     code, message = client_error(aws.autoscaling.exit_standby, **given)
     assert (code, message) == ("ValidationError", f"The instance {instance} is not in Standby.")
     enter(aws, group, instance, decrement=True)
-    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to stand by")
+    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to reach Standby")
     code, message = client_error(aws.autoscaling.enter_standby, **given, ShouldDecrementDesiredCapacity=False)
     assert (code, message) == ("ValidationError", f"The instance {instance} is not in InService.")
 
@@ -88,7 +88,7 @@ def test_exit_standby_requires_the_launch_process(aws, groups):
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)
     enter(aws, group, instance, decrement=True)
-    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to stand by")
+    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to reach Standby")
     aws.autoscaling.suspend_processes(AutoScalingGroupName=group, ScalingProcesses=["Launch"])
     given = {"AutoScalingGroupName": group, "InstanceIds": [instance]}
     code, message = client_error(aws.autoscaling.exit_standby, **given)
@@ -103,14 +103,14 @@ def test_an_instance_terminated_in_standby_is_not_replaced_again(aws, groups):
     group = groups.make(1, MaxSize=2)
     (old,) = groups.settle(group, 1)
     enter(aws, group, old)
-    wait_until(lambda: groups.states(group) == ["InService", "Standby"], "a replacement beside the one in standby")
+    wait_until(lambda: groups.states(group) == ["InService", "Standby"], "a replacement for the instance in Standby")
     activity = aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=old, ShouldDecrementDesiredCapacity=False)["Activity"]
     assert activity["Description"] == f"Terminating EC2 instance: {old}"
-    wait_until(lambda: state_of(groups, group, old) is None, "the one in standby to be gone")
+    wait_until(lambda: state_of(groups, group, old) is None, "the instance in Standby to be terminated")
     groups.settle(group, 1)
     assert groups.show(group)["DesiredCapacity"] == 1
     launches = [a for a in groups.activities(group) if a["Description"].startswith("Launching")]
-    assert len(launches) == 2, "the first one and its replacement, nothing beyond"
+    assert len(launches) == 2, "the first instance and its replacement only"
 
 
 def test_health_is_checked_only_after_standby(aws, groups):
@@ -118,12 +118,12 @@ def test_health_is_checked_only_after_standby(aws, groups):
     group = groups.make(1, MinSize=0, DesiredCapacity=1, MaxSize=2)
     (old,) = groups.settle(group, 1)
     enter(aws, group, old, decrement=True)
-    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to stand by")
+    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to reach Standby")
     aws.ec2.terminate_instances(InstanceIds=[old])
     shown = aws.ec2.describe_instances(InstanceIds=[old])["Reservations"][0]["Instances"][0]["State"]["Name"]
     assert shown in ("shutting-down", "terminated")
     (instance,) = groups.show(group)["Instances"]
     assert (instance["LifecycleState"], instance["HealthStatus"]) == ("Standby", "Healthy")
     aws.autoscaling.exit_standby(AutoScalingGroupName=group, InstanceIds=[old])
-    wait_until(lambda: state_of(groups, group, old) is None, "the dead one to be replaced")
+    wait_until(lambda: state_of(groups, group, old) is None, "the terminated instance to be replaced")
     assert groups.settle(group, 1) != [old]

@@ -54,7 +54,7 @@ def role(simulator, aws, name):
     return assume
 
 
-def tried(call, **arguments):
+def dry_run_code(call, **arguments):
     """The error code of a dry run."""
     return client_error(call, DryRun=True, **arguments)[0]
 
@@ -62,16 +62,16 @@ def tried(call, **arguments):
 def test_a_dry_run_of_a_read_returns_no_data(aws):
     """EC2 API Reference, DescribeInstanceTypes and the like: DryRun, "without actually making the request"."""
     reads = ("instance_types", "instance_type_offerings", "security_groups", "launch_templates")
-    assert [tried(getattr(aws.ec2, f"describe_{what}")) for what in reads] == [ALLOWED] * len(reads)
-    assert tried(aws.ec2.describe_launch_template_versions, Versions=["$Default"]) == ALLOWED
+    assert [dry_run_code(getattr(aws.ec2, f"describe_{what}")) for what in reads] == [ALLOWED] * len(reads)
+    assert dry_run_code(aws.ec2.describe_launch_template_versions, Versions=["$Default"]) == ALLOWED
 
 
 def test_a_dry_run_of_a_write_changes_nothing(aws, template):
     """EC2 API Reference, ModifyLaunchTemplate and DeleteLaunchTemplateVersions: DryRun."""
     identifier = template()
     aws.ec2.create_launch_template_version(LaunchTemplateId=identifier, LaunchTemplateData=DATA)
-    assert tried(aws.ec2.modify_launch_template, LaunchTemplateId=identifier, DefaultVersion="2") == ALLOWED
-    assert tried(aws.ec2.delete_launch_template_versions, LaunchTemplateId=identifier, Versions=["2"]) == ALLOWED
+    assert dry_run_code(aws.ec2.modify_launch_template, LaunchTemplateId=identifier, DefaultVersion="2") == ALLOWED
+    assert dry_run_code(aws.ec2.delete_launch_template_versions, LaunchTemplateId=identifier, Versions=["2"]) == ALLOWED
     (found,) = aws.ec2.describe_launch_templates(LaunchTemplateIds=[identifier])["LaunchTemplates"]
     assert (found["DefaultVersionNumber"], found["LatestVersionNumber"]) == (1, 2)
 
@@ -79,7 +79,7 @@ def test_a_dry_run_of_a_write_changes_nothing(aws, template):
 def test_a_dry_run_checks_the_policies_of_the_role(role):
     """EC2 API Reference, "Common query parameters": DryRun answers UnauthorizedOperation without the permissions."""
     ec2 = role({"Action": "ec2:DescribeSubnets"})
-    assert (tried(ec2.describe_subnets), tried(ec2.describe_images)) == (ALLOWED, DENIED)
+    assert (dry_run_code(ec2.describe_subnets), dry_run_code(ec2.describe_images)) == (ALLOWED, DENIED)
 
 
 def test_a_dry_run_evaluates_request_and_resource_tags(role, template):
@@ -94,10 +94,10 @@ def test_a_dry_run_evaluates_request_and_resource_tags(role, template):
 
     def create(*tags):
         specifications = [{"ResourceType": "launch-template", "Tags": list(tags)}] if tags else []
-        return tried(ec2.create_launch_template, LaunchTemplateName="none", LaunchTemplateData=DATA, TagSpecifications=specifications)
+        return dry_run_code(ec2.create_launch_template, LaunchTemplateName="none", LaunchTemplateData=DATA, TagSpecifications=specifications)
 
     assert [create(CLUSTER), create(CLUSTER | {"Value": "red"}), create()] == [ALLOWED, DENIED, DENIED]
-    ours, theirs = template(CLUSTER), template()
-    assert [tried(ec2.delete_launch_template, LaunchTemplateId=i) for i in (ours, theirs)] == [ALLOWED, DENIED]
-    assert tried(ec2.create_tags, Resources=[theirs], Tags=[CLUSTER]) == ALLOWED
-    assert tried(ec2.create_tags, Resources=[theirs], Tags=[CLUSTER | {"Value": "red"}]) == DENIED
+    tagged, untagged = template(CLUSTER), template()
+    assert [dry_run_code(ec2.delete_launch_template, LaunchTemplateId=i) for i in (tagged, untagged)] == [ALLOWED, DENIED]
+    assert dry_run_code(ec2.create_tags, Resources=[untagged], Tags=[CLUSTER]) == ALLOWED
+    assert dry_run_code(ec2.create_tags, Resources=[untagged], Tags=[CLUSTER | {"Value": "red"}]) == DENIED

@@ -30,14 +30,14 @@ def zones_of(aws, kind):
 @pytest.fixture
 def offered(control):
     """Sets whether a zone offers a type, until the end of the test."""
-    withdrawn = []
+    changed = []
 
-    def say(kind, zone, value):
+    def set_offered(kind, zone, value):
         control.post("offering", type=kind, zone=zone, offered=value)
-        withdrawn.append((kind, zone))
+        changed.append((kind, zone))
 
-    yield say
-    for kind, zone in withdrawn:
+    yield set_offered
+    for kind, zone in changed:
         control.post("offering", type=kind, zone=zone, offered=True)
 
 
@@ -115,7 +115,7 @@ def test_a_zone_can_stop_offering_a_type(aws, simulator, offered):
 
 
 def test_a_new_instance_type_can_be_added(aws, simulator, control, name):
-    """Amazon EC2 API Reference, DescribeInstanceTypes: what AWS adds is told from then on, and can be launched."""
+    """Amazon EC2 API Reference, DescribeInstanceTypes: new types are listed and can be launched."""
     kind = f"m5{name.replace('-', '')}.large"
     control.post("instance-type", name=kind, like="m5.large", zones=[f"{simulator.region}b"])
     (shown,) = aws.ec2.describe_instance_types(InstanceTypes=[kind])["InstanceTypes"]

@@ -40,14 +40,14 @@ class NodeGroups:
             **changes,
         }
 
-    def make(self, size=1, settled="ACTIVE", **changes):
+    def make(self, size=1, wait="ACTIVE", **changes):
         """Create a node group. Returns its name."""
         parameters = self.parameters(size, **changes)
         name = parameters["nodegroupName"]
         self.aws.eks.create_nodegroup(**parameters)
         self.made.append(name)
-        if settled:
-            self.settle(name, settled)
+        if wait:
+            self.settle(name, wait)
         return name
 
     def show(self, name):
@@ -84,7 +84,7 @@ class NodeGroups:
         """An update as EKS returns it."""
         return self.aws.eks.describe_update(name=self.facts["cluster_name"], nodegroupName=name, updateId=identifier)["update"]
 
-    def finished(self, name, update, seconds=60):
+    def wait_for_update(self, name, update, seconds=60):
         """Wait until an update has ended. Returns the update."""
 
         def ended():
@@ -104,9 +104,9 @@ class NodeGroups:
     def clear(self):
         """Delete all created groups, and wait until they are deleted."""
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not [name for name in self.made if self.going(name)], "all groups to be gone")
+            wait_until(lambda: not [name for name in self.made if self.delete_if_possible(name)], "all groups to be gone")
 
-    def going(self, name):
+    def delete_if_possible(self, name):
         """Delete a group if its status allows that. Returns whether it still exists."""
         shown = self.show(name)
         if shown and shown["status"] not in ("CREATING", "UPDATING", "DELETING"):

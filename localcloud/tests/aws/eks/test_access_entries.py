@@ -223,7 +223,7 @@ def test_the_authentication_mode_changes_one_step_forward_only(aws, simulator, c
 
 
 def test_access_entry_operations_are_logged_and_faults_apply(api, control, simulator, call):
-    """The log and the faults work on operations whose paths hold an ARN."""
+    """Logging and faults work for operations with an ARN in the path."""
     seq = control.post("reset-log")["seq"]
     control.post("faults", action="deny", operation="CreateAccessEntry")
     assert client_error(api.create_access_entry, **call)[0] == "AccessDeniedException"

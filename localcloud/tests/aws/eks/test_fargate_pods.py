@@ -69,7 +69,7 @@ def running(show):
 def test_a_selected_pod_runs_on_its_own_fargate_node(site, profiles, namespace, pod):
     """EKS User Guide, "Simplify compute management with AWS Fargate" and "Define which Pods use AWS Fargate when launched"."""
     profiles.add("mine", {"namespace": namespace, "labels": {"run": "fargate"}})
-    one, other, stranger = pod("one", run="fargate"), pod("other", run="fargate"), pod("stranger", run="ec2")
+    one, other, unselected = pod("one", run="fargate"), pod("other", run="fargate"), pod("stranger", run="ec2")
     nodes = [running(show)["spec"]["nodeName"] for show in (one, other)]
     assert nodes[0] != nodes[1]
     found = one()
@@ -78,7 +78,7 @@ def test_a_selected_pod_runs_on_its_own_fargate_node(site, profiles, namespace, 
     assert nodes[0].startswith("fargate-ip-10-0-") and nodes[0].endswith(".us-west-2.compute.internal")
     assert node["metadata"]["labels"]["eks.amazonaws.com/compute-type"] == "fargate"
     assert node["spec"]["taints"][0] == {"key": "eks.amazonaws.com/compute-type", "value": "fargate", "effect": "NoSchedule"}
-    assert (stranger()["spec"]["schedulerName"], stranger()["spec"].get("nodeName")) == ("default-scheduler", None)
+    assert (unselected()["spec"]["schedulerName"], unselected()["spec"].get("nodeName")) == ("default-scheduler", None)
     site.cloud.kubectl("delete", "pod", "one", "-n", namespace, "--grace-period=0", "--force")
     wait_until(lambda: site.get(f"/api/v1/nodes/{nodes[0]}") is None, "the node to go with its pod")
     assert site.get(f"/api/v1/nodes/{nodes[1]}")
@@ -121,15 +121,15 @@ def test_pods_of_a_deleted_profile_are_recreated_on_another(site, profiles, name
 
 def test_an_unauthorized_pod_execution_role_blocks_its_profile(site, profiles, role, namespace, pod):
     """EKS User Guide, "Define which Pods use AWS Fargate when launched": the role is added to the cluster's RBAC, by EKS itself."""
-    bare = role.replace("team/", "")
+    arn = role.replace("team/", "")
     profiles.add("mine", {"namespace": namespace})
-    wait_until(lambda: bare in site.get("/api/v1/namespaces/kube-system/configmaps/aws-auth")["data"]["mapRoles"], "the entry of EKS")
-    site.forbid(bare)
+    wait_until(lambda: arn in site.get("/api/v1/namespaces/kube-system/configmaps/aws-auth")["data"]["mapRoles"], "the entry of EKS")
+    site.remove_aws_auth_entry(arn)
     show = pod("one")
-    told = wait_until(lambda: site.get(f"/api/v1/namespaces/{namespace}/events")["items"], "an event")[0]
-    assert (told["reason"], "Pod execution role is not found in auth config" in told["message"]) == ("FailedScheduling", True)
+    event = wait_until(lambda: site.get(f"/api/v1/namespaces/{namespace}/events")["items"], "an event")[0]
+    assert (event["reason"], "Pod execution role is not found in auth config" in event["message"]) == ("FailedScheduling", True)
     assert not show()["spec"].get("nodeName")
-    site.allow(bare, username="system:node:{{SessionName}}", groups=("system:bootstrappers", "system:nodes", "system:node-proxier"))
+    site.add_aws_auth_entry(arn, username="system:node:{{SessionName}}", groups=("system:bootstrappers", "system:nodes", "system:node-proxier"))
     running(show)
     states = [line["state"] for line in events(site.cloud["aws_log"], kind="state", object="fargate-pod", profile="mine") if namespace in line["id"]]
     assert states == ["blocked", "running"]

@@ -28,7 +28,7 @@ def test_a_configuration_update_takes_time_and_blocks_other_changes(aws, managed
     assert client_error(aws.eks.update_nodegroup_config, **which, scalingConfig={"maxSize": 5}) == ("ResourceInUseException", busy)
     assert client_error(aws.eks.update_nodegroup_version, **which) == ("ResourceInUseException", busy)
     assert client_error(aws.eks.delete_nodegroup, **which)[0] == "ResourceInUseException"
-    assert managed.finished(name, update)["status"] == "Successful"
+    assert managed.wait_for_update(name, update)["status"] == "Successful"
     shown = managed.show(name)
     assert (shown["status"], shown["scalingConfig"]) == ("ACTIVE", {"minSize": 2, "maxSize": 4, "desiredSize": 3})
     group = managed.scaling_group(name)
@@ -71,7 +71,7 @@ def test_labels_taints_and_settings_are_updated_individually(managed):
         updateConfig={"maxUnavailablePercentage": 50},
         nodeRepairConfig={"enabled": True},
     )
-    kinds = {param["type"] for param in managed.finished(name, update)["params"]}
+    kinds = {param["type"] for param in managed.wait_for_update(name, update)["params"]}
     assert kinds == {"LabelsToAdd", "LabelsToRemove", "TaintsToAdd", "TaintsToRemove", "MaxUnavailablePercentage", "NodeRepairConfig"}
     shown = managed.show(name)
     assert shown["labels"] == {"b": "3", "c": "4"}
@@ -84,7 +84,7 @@ def test_omitted_sizes_keep_the_values_of_the_scaling_group(aws, managed):
     name = managed.make(1)
     group = managed.scaling_group(name)["AutoScalingGroupName"]
     aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=4)
-    managed.finished(name, managed.configure(name, scalingConfig={"minSize": 2, "maxSize": 6}))
+    managed.wait_for_update(name, managed.configure(name, scalingConfig={"minSize": 2, "maxSize": 6}))
     assert managed.show(name)["scalingConfig"] == {"minSize": 2, "maxSize": 6, "desiredSize": 4}
 
 
@@ -93,7 +93,7 @@ def test_a_client_token_makes_an_update_idempotent(managed):
     name = managed.make(1)
     first, second = (managed.upgrade(name, releaseVersion=RELEASES[1], clientRequestToken=f"token-{name}") for _ in range(2))
     assert first["id"] == second["id"]
-    managed.finished(name, first)
+    managed.wait_for_update(name, first)
     assert managed.upgrade(name, releaseVersion=RELEASES[1], clientRequestToken=f"token-{name}")["id"] == first["id"]
 
 
@@ -103,7 +103,7 @@ def test_updates_are_listed_for_their_group_only(aws, managed):
     made = []
     for size in (7, 8):
         made.append(managed.configure(name, scalingConfig={"maxSize": size})["id"])
-        managed.finished(name, {"id": made[-1]})
+        managed.wait_for_update(name, {"id": made[-1]})
     place = {"name": managed.facts["cluster_name"]}
     assert sorted(aws.eks.list_updates(**place, nodegroupName=name)["updateIds"]) == sorted(made)
     assert aws.eks.list_updates(**place, nodegroupName=other)["updateIds"] == []
@@ -138,7 +138,7 @@ def test_a_version_update_launches_new_instances_first(managed):
     wait_until(lambda: managed.scaling_group(name)["DesiredCapacity"] > 3, "more instances than desired")
     shown = managed.show(name)
     assert (shown["scalingConfig"]["desiredSize"], shown["releaseVersion"]) == (3, RELEASES[0])
-    assert managed.finished(name, update)["status"] == "Successful"
+    assert managed.wait_for_update(name, update)["status"] == "Successful"
     group = managed.scaling_group(name)
     assert (group["DesiredCapacity"], group["MaxSize"]) == (3, 9)
     assert not before & {instance["InstanceId"] for instance in group["Instances"]}
@@ -163,7 +163,7 @@ def test_the_minimal_strategy_adds_no_instances(managed):
 def test_a_group_without_nodes_is_updated_immediately(managed):
     """Amazon EKS User Guide, "Update a managed node group": new nodes get the version when there are any."""
     name = managed.make(0)
-    assert managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1]))["status"] == "Successful"
+    assert managed.wait_for_update(name, managed.upgrade(name, releaseVersion=RELEASES[1]))["status"] == "Successful"
     assert managed.show(name)["releaseVersion"] == RELEASES[1]
 
 
@@ -174,10 +174,10 @@ def test_an_update_without_a_version_uses_the_latest_release_of_the_current_one(
     control.post("ssm", name=parameter, value=simulator.amis["amazonlinux2023"][1])
     control.post("cluster", version="1.33")
     try:
-        managed.finished(name, managed.upgrade(name))
+        managed.wait_for_update(name, managed.upgrade(name))
         shown = managed.show(name)
         assert (shown["version"], shown["releaseVersion"]) == ("1.32", RELEASES[1])
-        managed.finished(name, managed.upgrade(name, version="1.33"))
+        managed.wait_for_update(name, managed.upgrade(name, version="1.33"))
         assert managed.show(name)["version"] == "1.33"
     finally:
         control.post("ssm", name=parameter, value=simulator.amis["amazonlinux2023"][0])
@@ -189,7 +189,7 @@ def test_update_failures_can_be_injected(managed, control):
     name = managed.make(1)
     control.post("nodegroup", name=name, operation="update", code="AccessDenied", message="no rights", resources=["node-1"])
     for update in (managed.configure(name, scalingConfig={"maxSize": 5}), None):
-        shown = managed.finished(name, update or managed.upgrade(name, releaseVersion=RELEASES[1]))
+        shown = managed.wait_for_update(name, update or managed.upgrade(name, releaseVersion=RELEASES[1]))
         assert shown["status"] == "Failed"
         assert shown["errors"] == [{"errorCode": "AccessDenied", "errorMessage": "no rights", "resourceIds": ["node-1"]}]
     shown = managed.show(name)
@@ -201,7 +201,7 @@ def test_a_launch_failure_fails_the_update(managed, control):
     name = managed.make(1, instanceTypes=["c5.xlarge"])
     control.post("launch-failure", group="*", instance_type="c5.xlarge", code="InsufficientInstanceCapacity")
     try:
-        update = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1]))
+        update = managed.wait_for_update(name, managed.upgrade(name, releaseVersion=RELEASES[1]))
     finally:
         control.post("launch-failure", group="*", instance_type="c5.xlarge", code=None)
     assert (update["status"], update["errors"][0]["errorCode"]) == ("Failed", "NodeCreationFailure")

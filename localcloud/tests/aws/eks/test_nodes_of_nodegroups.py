@@ -38,15 +38,15 @@ def nodes(cloud, name):
 def ready(cloud, name, count, **labels):
     """Wait for exactly this number of Ready nodes of a group, with these labels."""
 
-    def look():
+    def find_ready():
         found = [node for node in nodes(cloud, name) if labels.items() <= node["metadata"]["labels"].items()]
-        good = [n for n in found if any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"])]
-        return len(found) == len(good) == count and good
+        ready_nodes = [n for n in found if any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"])]
+        return len(found) == len(ready_nodes) == count and ready_nodes
 
-    return wait_until(look, f"{count} nodes of {name}")
+    return wait_until(find_ready, f"{count} nodes of {name}")
 
 
-def entries(cloud):
+def aws_auth_arns(cloud):
     """The role ARNs in aws-auth."""
     config = cloud.get(AUTH)
     return [entry["rolearn"] for entry in yaml.safe_load((config or {}).get("data", {}).get("mapRoles") or "[]") or []]
@@ -68,14 +68,14 @@ def run_pods(cloud, unique, node, budget=None, replicas=1):
     if budget is not None:
         body = {"metadata": {"name": unique}, "spec": {"minAvailable": budget, "selector": {"matchLabels": labels}}}
         cloud.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", body)
-    return wait_until(lambda: len(found := homes(cloud, unique)) == replicas and found, f"the pods of {unique}")
+    return wait_until(lambda: len(found := pod_nodes(cloud, unique)) == replicas and found, f"the pods of {unique}")
 
 
-def homes(cloud, unique):
+def pod_nodes(cloud, unique):
     """The nodes of the ready pods of a Deployment."""
     pods = cloud.get(f"/api/v1/namespaces/default/pods?labelSelector=app={unique}")["items"]
-    good = [p for p in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions") or [])]
-    return sorted(pod["spec"]["nodeName"] for pod in good if not pod["metadata"].get("deletionTimestamp"))
+    ready_pods = [p for p in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions") or [])]
+    return sorted(pod["spec"]["nodeName"] for pod in ready_pods if not pod["metadata"].get("deletionTimestamp"))
 
 
 def evictions(cloud, unique):
@@ -102,26 +102,26 @@ def test_nodes_of_each_ami_type_join_with_labels_and_taints(cloud, managed, ami_
 def test_eks_adds_the_role_to_aws_auth_and_removes_it_with_its_last_group(cloud, managed):
     """Amazon EKS User Guide, "Troubleshoot problems with clusters and nodes" (EKS adds the entry) and "Delete a managed node group"."""
     role = managed.role(path="/team/")
-    bare = role.replace("role/team/", "role/")
+    arn = role.replace("role/team/", "role/")
     first, second = (managed.make(size, nodeRole=role) for size in (1, 0))
-    assert entries(cloud).count(bare) == 1
+    assert aws_auth_arns(cloud).count(arn) == 1
     managed.delete(first)
     managed.settle(first, None)
-    assert bare in entries(cloud)
+    assert arn in aws_auth_arns(cloud)
     assert nodes(cloud, first) == []
     managed.delete(second)
     managed.settle(second, None)
-    wait_until(lambda: bare not in entries(cloud), "the entry to be gone")
+    wait_until(lambda: arn not in aws_auth_arns(cloud), "the entry to be gone")
 
 
 def test_a_group_is_degraded_while_its_role_has_no_entry(cloud, managed, site):
     """Amazon EKS API Reference, data type Issue: AccessDenied; its nodes can't authenticate with the API server."""
     role = managed.role()
     name = managed.make(1, nodeRole=role)
-    site.forbid(role)
+    site.remove_aws_auth_entry(role)
     (issue,) = managed.settle(name, "DEGRADED")["health"]["issues"]
     assert (issue["code"], len(issue["resourceIds"])) == ("AccessDenied", 1)
-    site.allow(role)
+    site.add_aws_auth_entry(role)
     managed.settle(name)
 
 
@@ -149,7 +149,7 @@ def test_labels_and_taints_change_on_existing_and_new_nodes(cloud, managed):
         labels={"addOrUpdateLabels": {"tier": "2"}, "removeLabels": ["role"]},
         taints={"addOrUpdateTaints": [{"key": "team", "value": "b", "effect": "NO_SCHEDULE"}], "removeTaints": taints[1:]},
     )
-    assert managed.finished(name, update)["status"] == "Successful"
+    assert managed.wait_for_update(name, update)["status"] == "Successful"
     found = ready(cloud, name, 2, tier="2")
     assert all("role" not in node["metadata"]["labels"] for node in found)
     assert [[(t["key"], t["value"]) for t in n["spec"]["taints"] if t["key"] in ("team", "old")] for n in found] == [[("team", "b")]] * 2
@@ -160,15 +160,15 @@ def test_a_version_update_replaces_every_node_and_respects_budgets(cloud, manage
     """Amazon EKS User Guide, "Understand each phase of node updates": new nodes first, then old ones are drained and terminated."""
     name = managed.make(2)
     old = {node["metadata"]["name"] for node in ready(cloud, name, 2)}
-    homes_before = run_pods(cloud, unique, nodes(cloud, name)[0], budget=1, replicas=2)
-    assert set(homes_before) <= old
+    nodes_before = run_pods(cloud, unique, nodes(cloud, name)[0], budget=1, replicas=2)
+    assert set(nodes_before) <= old
     update = managed.upgrade(name, releaseVersion=RELEASES[1])
     assert managed.show(name)["status"] == "UPDATING"
     assert managed.show(name)["releaseVersion"] == RELEASES[0]
     fewest = []
 
     def ended():
-        fewest.append(len(homes(cloud, unique)))
+        fewest.append(len(pod_nodes(cloud, unique)))
         shown = managed.update(name, update["id"])
         return shown["status"] != "InProgress" and shown
 
@@ -180,7 +180,7 @@ def test_a_version_update_replaces_every_node_and_respects_budgets(cloud, manage
     shown = managed.settle(name)
     assert (shown["releaseVersion"], shown["scalingConfig"]["desiredSize"]) == (RELEASES[1], 2)
     assert managed.scaling_group(name)["MaxSize"] == 9
-    wait_until(lambda: set(homes(cloud, unique)) <= new, "the pods on new nodes")
+    wait_until(lambda: set(pod_nodes(cloud, unique)) <= new, "the pods on new nodes")
 
 
 def test_a_blocked_eviction_fails_the_update_unless_it_is_forced(cloud, managed, control, unique):
@@ -189,15 +189,15 @@ def test_a_blocked_eviction_fails_the_update_unless_it_is_forced(cloud, managed,
     (node,) = ready(cloud, name, 1)
     run_pods(cloud, unique, node, budget=1)
     control.post("nodegroup", name=name, delays={"drain": 3})
-    failed = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1]))
+    failed = managed.wait_for_update(name, managed.upgrade(name, releaseVersion=RELEASES[1]))
     assert failed["status"] == "Failed"
     (error,) = failed["errors"]
     assert (error["errorCode"], error["resourceIds"]) == ("PodEvictionFailure", [node["metadata"]["name"]])
     assert error["errorMessage"] == f"Reached max retries while trying to evict pods from nodes in node group {name}"
     shown = managed.settle(name)
     assert (shown["releaseVersion"], shown["scalingConfig"]["desiredSize"]) == (RELEASES[0], 1)
-    assert homes(cloud, unique) == [node["metadata"]["name"]]
-    forced = managed.finished(name, managed.upgrade(name, releaseVersion=RELEASES[1], force=True))
+    assert pod_nodes(cloud, unique) == [node["metadata"]["name"]]
+    forced = managed.wait_for_update(name, managed.upgrade(name, releaseVersion=RELEASES[1], force=True))
     assert forced["status"] == "Successful"
     assert cloud.get(f"/api/v1/nodes/{node['metadata']['name']}") is None
 
@@ -210,7 +210,7 @@ def test_an_update_to_a_broken_release_fails_and_keeps_the_old_nodes(cloud, mana
     control.post("nodegroup", name=name, delays={"node_join_timeout": 5})
     control.post("ami", id=image, behavior="never-joins")
     try:
-        failed = managed.finished(name, managed.upgrade(name, releaseVersion="1.42.0-a8c4a0c3"))
+        failed = managed.wait_for_update(name, managed.upgrade(name, releaseVersion="1.42.0-a8c4a0c3"))
     finally:
         control.post("ami", id=image, behavior="ok")
     assert (failed["status"], failed["errors"][0]["errorCode"]) == ("Failed", "NodeCreationFailure")

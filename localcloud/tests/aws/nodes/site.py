@@ -58,8 +58,8 @@ WINDOWS = """<powershell>
 USER_DATA = {"amazonlinux2": AL2, "amazonlinux2023": AL2023, "bottlerocket": BOTTLEROCKET, "windows": WINDOWS}
 POLICY = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
 LABELS = "team=a,node.kubernetes.io/role=web"
-MEMBERS = ("system:bootstrappers", "system:nodes")
-PROXY = "eks:kube-proxy-windows"
+NODE_GROUPS = ("system:bootstrappers", "system:nodes")
+WINDOWS_GROUP = "eks:kube-proxy-windows"
 
 
 class Site:
@@ -125,17 +125,17 @@ class Site:
 
     def reason(self, group):
         """Wait for the reason why an instance did not join."""
-        return wait_until(lambda: self.log(group, "not-joined"), f"a refused node of {group}")[-1]["reason"]
+        return wait_until(lambda: self.log(group, "not-joined"), f"the reason why {group} does not join")[-1]["reason"]
 
     def condition(self, node):
         """The status of a node's condition Ready."""
         return next(c["status"] for c in self.get(f"/api/v1/nodes/{node}")["status"]["conditions"] if c["type"] == "Ready")
 
-    def entries(self, change):
+    def change_aws_auth_entries(self, change):
         """Change the list of aws-auth entries."""
-        wait_until(lambda: self.try_entries(change), "a write of aws-auth that nobody crosses")
+        wait_until(lambda: self.try_change_aws_auth_entries(change), "a write of aws-auth without a conflict")
 
-    def try_entries(self, change):
+    def try_change_aws_auth_entries(self, change):
         """Change the entries once. Returns False if there was a conflicting write."""
         path = "/api/v1/namespaces/kube-system/configmaps"
         config = self.get(f"{path}/aws-auth")
@@ -145,11 +145,11 @@ class Site:
         config["data"] = {**config.get("data", {}), "mapRoles": roles}
         return self.cloud.api("PUT", f"{path}/aws-auth", config).ok
 
-    def allow(self, role, username="system:node:{{EC2PrivateDNSName}}", groups=(*MEMBERS, PROXY)):
+    def add_aws_auth_entry(self, role, username="system:node:{{EC2PrivateDNSName}}", groups=(*NODE_GROUPS, WINDOWS_GROUP)):
         """Add or replace a role's aws-auth entry."""
         entry = {"rolearn": role, "username": username, "groups": list(groups)}
-        self.entries(lambda entries: [e for e in entries if e["rolearn"] != role] + [entry])
+        self.change_aws_auth_entries(lambda entries: [e for e in entries if e["rolearn"] != role] + [entry])
 
-    def forbid(self, role):
+    def remove_aws_auth_entry(self, role):
         """Remove a role's aws-auth entry."""
-        self.entries(lambda entries: [e for e in entries if e["rolearn"] != role])
+        self.change_aws_auth_entries(lambda entries: [e for e in entries if e["rolearn"] != role])

@@ -15,7 +15,7 @@ def site(start_cloud):
 
 
 @pytest.fixture
-def only_entries(site):
+def api_mode(site):
     """Sets the mode API during the test."""
     site.control.post("cluster", authentication_mode="API")
     yield
@@ -36,43 +36,43 @@ def nodes(site):
         site.asg.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
 
 
-def give(site, role, kind):
+def create_entry(site, role, kind):
     """Create an access entry for a role."""
     site.eks.create_access_entry(clusterName=site.cloud["cluster_name"], principalArn=role, type=kind)
 
 
-def take(site, role):
+def delete_entry(site, role):
     """Delete the access entry of a role."""
     site.eks.delete_access_entry(clusterName=site.cloud["cluster_name"], principalArn=role)
 
 
-def test_a_node_requires_an_access_entry_to_join_and_to_stay_ready(site, nodes, only_entries):
+def test_a_node_requires_an_access_entry_to_join_and_to_stay_ready(site, nodes, api_mode):
     """Amazon EKS User Guide, "Create access entries": ARNs with their path; aws-auth counts no more in the mode API."""
     role, profile = site.role(path="/team/blue/")
-    site.allow(role.replace("team/blue/", ""))
+    site.add_aws_auth_entry(role.replace("team/blue/", ""))
     group = nodes(profile)
     assert site.reason(group) == f"there is no access entry for {role}"
-    give(site, role, "EC2_LINUX")
+    create_entry(site, role, "EC2_LINUX")
     (node,) = site.ready(group)
-    take(site, role)
+    delete_entry(site, role)
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
-    give(site, role, "EC2_LINUX")
+    create_entry(site, role, "EC2_LINUX")
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
-def test_the_access_entry_type_must_match_the_node(site, nodes, only_entries):
+def test_the_access_entry_type_must_match_the_node(site, nodes, api_mode):
     """Amazon EKS User Guide, "Create access entries": EC2_LINUX, EC2_WINDOWS and the types that are for other things."""
     role, profile = site.role()
     windows, linux = nodes(profile, "windows"), nodes(profile)
-    give(site, role, "STANDARD")
+    create_entry(site, role, "STANDARD")
     wrong = f"the access entry for {role} is of type STANDARD, not "
     wait_until(lambda: (site.reason(linux), site.reason(windows)) == (f"{wrong}EC2_LINUX", f"{wrong}EC2_WINDOWS"), "the reasons")
-    take(site, role)
-    give(site, role, "EC2_LINUX")
+    delete_entry(site, role)
+    create_entry(site, role, "EC2_LINUX")
     site.ready(linux)
     wait_until(lambda: site.reason(windows).endswith("is of type EC2_LINUX, not EC2_WINDOWS"), "the reason of the Windows node")
-    take(site, role)
-    give(site, role, "EC2_WINDOWS")
+    delete_entry(site, role)
+    create_entry(site, role, "EC2_WINDOWS")
     site.ready(windows)
 
 
@@ -81,14 +81,14 @@ def test_an_access_entry_overrides_aws_auth_and_either_is_sufficient(site, nodes
     role, profile = site.role()
     group = nodes(profile)
     wait_until(lambda: "no access entry for" in site.reason(group) and "kube-system/aws-auth" in site.reason(group), "both reasons")
-    site.allow(role)
+    site.add_aws_auth_entry(role)
     (node,) = site.ready(group)
-    give(site, role, "STANDARD")
+    create_entry(site, role, "STANDARD")
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the entry to count")
-    take(site, role)
+    delete_entry(site, role)
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "aws-auth to count again")
-    give(site, role, "EC2_LINUX")
-    site.forbid(role)
+    create_entry(site, role, "EC2_LINUX")
+    site.remove_aws_auth_entry(role)
     site.control.post("cluster", authentication_mode="API")
     other = nodes(profile)
     site.ready(other)
@@ -96,11 +96,11 @@ def test_an_access_entry_overrides_aws_auth_and_either_is_sufficient(site, nodes
     site.control.post("cluster", authentication_mode="API_AND_CONFIG_MAP")
 
 
-def test_an_access_entry_does_not_authorize_a_recreated_role(site, nodes, only_entries):
+def test_an_access_entry_does_not_authorize_a_recreated_role(site, nodes, api_mode):
     """Amazon EKS User Guide, "Create access entries": "If you ... recreate the IAM principal, ... the access entry won't work"."""
     role, profile = site.role()
     name = role.rsplit("/", 1)[1]
-    give(site, role, "EC2_LINUX")
+    create_entry(site, role, "EC2_LINUX")
     site.iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
     site.iam.detach_role_policy(RoleName=name, PolicyArn=POLICY)
     site.iam.delete_role(RoleName=name)
@@ -110,6 +110,6 @@ def test_an_access_entry_does_not_authorize_a_recreated_role(site, nodes, only_e
     time.sleep(site.cloud["delays"]["propagation"] + 0.1)
     group = nodes(profile)
     assert "no access entry" in site.reason(group)
-    take(site, role)
-    give(site, role, "EC2_LINUX")
+    delete_entry(site, role)
+    create_entry(site, role, "EC2_LINUX")
     site.ready(group)

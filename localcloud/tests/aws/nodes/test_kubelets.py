@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from localcloud.tests.aws.nodes.site import MEMBERS, POLICY, PROXY, USER_DATA
+from localcloud.tests.aws.nodes.site import NODE_GROUPS, POLICY, WINDOWS_GROUP, USER_DATA
 from localcloud.tests.aws.support import wait_until
 
 
@@ -72,13 +72,13 @@ def test_a_node_requires_an_aws_auth_entry_to_join_and_to_stay_ready(site):
     role, profile = site.role()
     group = site.launch(site.user_data("amazonlinux2"), profile, site.cloud["amis"]["amazonlinux2"][0])
     assert role in site.reason(group) or "does not exist" in site.reason(group)
-    site.allow(role, username="wrong")
+    site.add_aws_auth_entry(role, username="wrong")
     wait_until(lambda: "username" in site.reason(group), "the reason to change")
-    site.allow(role)
+    site.add_aws_auth_entry(role)
     (node,) = site.ready(group)
-    site.forbid(role)
+    site.remove_aws_auth_entry(role)
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node to be Unknown")
-    site.allow(role)
+    site.add_aws_auth_entry(role)
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
 
@@ -86,7 +86,7 @@ def test_an_instance_joins_once_its_role_has_the_worker_policy(site):
     """Amazon EKS User Guide, "Amazon EKS node IAM role"."""
     role, profile = site.role()
     name = role.rsplit("/", 1)[1]
-    site.allow(role)
+    site.add_aws_auth_entry(role)
     site.iam.detach_role_policy(RoleName=name, PolicyArn=POLICY)
     group = site.launch(site.user_data("amazonlinux2"), profile, site.cloud["amis"]["amazonlinux2"][0])
     assert "lacks AmazonEKSWorkerNodePolicy" in site.reason(group)
@@ -97,10 +97,10 @@ def test_an_instance_joins_once_its_role_has_the_worker_policy(site):
 def test_a_windows_instance_requires_the_kube_proxy_group(site):
     """Amazon EKS User Guide, "Deploy Windows nodes on EKS clusters": eks:kube-proxy-windows in the role's entry; pods run there."""
     role, profile = site.role()
-    site.allow(role, groups=MEMBERS)
+    site.add_aws_auth_entry(role, groups=NODE_GROUPS)
     group = site.launch(site.user_data("windows"), profile, site.cloud["amis"]["windows"][0])
-    assert PROXY in site.reason(group)
-    site.allow(role)
+    assert WINDOWS_GROUP in site.reason(group)
+    site.add_aws_auth_entry(role)
     (node,) = site.ready(group)
     pod = {"metadata": {"name": group}, "spec": {"nodeName": node["metadata"]["name"], "containers": [{"name": "c", "image": "i"}]}}
     pods = "/api/v1/namespaces/default/pods"

@@ -6,16 +6,16 @@ import pytest
 
 from localcloud.tests.aws.support import events, wait_until
 
-CHECK = """#!/bin/bash
+LIFECYCLE_CHECK = """#!/bin/bash
 LIFECYCLE=$(curl http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state -H "X-aws-ec2-metadata-token: $TOKEN")
 if [[ $LIFECYCLE == *"Warmed"* ]]; then exit 0; fi
 """
 
 
 @pytest.fixture
-def waiting(site):
+def waiting_user_data(site):
     """User data that does not join while its instance is in a warm pool."""
-    return site.user_data("amazonlinux2").replace("#!/bin/bash\n", CHECK)
+    return site.user_data("amazonlinux2").replace("#!/bin/bash\n", LIFECYCLE_CHECK)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def states(site, instance):
     return [line["state"] for line in events(site.cloud["aws_log"], object="instance", id=instance)]
 
 
-def warmed(site, group):
+def wait_for_warm_instance(site, group):
     """Wait for one initialized instance of the pool. Returns its id."""
     found = wait_until(
         lambda: [
@@ -48,7 +48,7 @@ def test_a_node_stays_ready_while_its_instance_is_in_standby(site, joined, ami):
     (node,) = site.ready(group)
     name, instance = node["metadata"]["name"], node["spec"]["providerID"].rsplit("/", 1)[1]
     site.asg.enter_standby(AutoScalingGroupName=group, InstanceIds=[instance], ShouldDecrementDesiredCapacity=False)
-    wait_until(lambda: states(site, instance)[-1] == "Standby", "the instance to stand by")
+    wait_until(lambda: states(site, instance)[-1] == "Standby", "the instance to reach Standby")
     site.ready(group, 2)
     assert site.condition(name) == "True"
     site.asg.terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=False)
@@ -56,9 +56,9 @@ def test_a_node_stays_ready_while_its_instance_is_in_standby(site, joined, ami):
     assert len(site.log(group, "ready")) == 2
 
 
-def test_a_warm_instance_joins_when_it_enters_service(site, joined, ami, waiting):
+def test_a_warm_instance_joins_when_it_enters_service(site, joined, ami, waiting_user_data):
     """Amazon EC2 Auto Scaling User Guide, "Retrieve the target lifecycle state through instance metadata"."""
-    group = site.launch(waiting, joined, ami, 0, MaxSize=1)
+    group = site.launch(waiting_user_data, joined, ami, 0, MaxSize=1)
     hook = {"LifecycleHookName": "boot", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 7200}
     site.asg.put_lifecycle_hook(AutoScalingGroupName=group, **hook)
     site.asg.put_warm_pool(AutoScalingGroupName=group)
@@ -66,7 +66,7 @@ def test_a_warm_instance_joins_when_it_enters_service(site, joined, ami, waiting
     instance = site.log(group, "not-joined")[0]["instance"]
     done = {"AutoScalingGroupName": group, "LifecycleHookName": "boot", "InstanceId": instance, "LifecycleActionResult": "CONTINUE"}
     site.asg.complete_lifecycle_action(**done)
-    assert warmed(site, group) == instance
+    assert wait_for_warm_instance(site, group) == instance
     assert site.log(group, "joined") == []
     site.asg.delete_lifecycle_hook(AutoScalingGroupName=group, LifecycleHookName="boot")
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
@@ -79,14 +79,14 @@ def test_a_warm_instance_without_a_lifecycle_check_joins_from_the_pool(site, joi
     group = site.launch(site.user_data("amazonlinux2"), joined, ami, 0, MaxSize=1)
     site.asg.put_warm_pool(AutoScalingGroupName=group, PoolState="Running")
     (node,) = site.ready(group)
-    instance = warmed(site, group)
+    instance = wait_for_warm_instance(site, group)
     assert node["spec"]["providerID"].endswith(instance)
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
     wait_until(lambda: states(site, instance)[-1] == "InService", "the instance to be in service")
     site.asg.put_warm_pool(AutoScalingGroupName=group, PoolState="Stopped", InstanceReusePolicy={"ReuseOnScaleIn": True})
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "Unknown", "the node of the stopped instance to be Unknown")
-    assert warmed(site, group) == instance
+    assert wait_for_warm_instance(site, group) == instance
     site.asg.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
     wait_until(lambda: site.condition(node["metadata"]["name"]) == "True", "the node to be Ready again")
 
