@@ -58,15 +58,15 @@ def test_a_kind_that_is_not_installed_is_reported_and_retried_slowly(stage):
     """An admin who forgot to install upgrade-manager must see it, and the group recovers by itself afterwards."""
     tenant = stage.tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StrategyController(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
     stalled = group.wait_condition("Stalled", reason="StrategyMissing")
     assert "RollingUpgrade of upgrademgr.keikoproj.io/v1alpha1" in stalled["message"] and "install" in stalled["message"]
     assert group.state() == "Error" and group.event("StrategyMissing")
     strategies.install(stage.cloud)
-    name = stand_in.wait_submitted()
-    stand_in.replace_nodes()
-    stand_in.set_phase(name, "completed")
+    name = fake.wait_submitted()
+    fake.replace_nodes()
+    fake.set_phase(name, "completed")
     group.wait_ready(nodes=1)
 
 
@@ -75,21 +75,21 @@ def test_a_missing_permission_is_reported_and_granted_by_the_label(stage):
     strategies.install(stage.cloud)
     tenant = stage.tenant()
     group = strategies.start(tenant, strategies.workflow())
-    stand_in = StrategyController(group, WORKFLOW)
+    fake = StrategyController(group, WORKFLOW)
     stage.cloud.patch(DEFAULT_ROLE, {"metadata": {"labels": {AGGREGATED: None}}})
     rights = f"{ROLES}/instance-manager-strategies"
     harness.support.eventually(lambda: not stage.cloud.get(rights).get("rules"), harness.WAIT, "the end of the rights")
     strategies.change(tenant)
     stalled = group.wait_condition("Stalled", reason="MissingPermission")
     assert "not allowed to get workflows.argoproj.io" in stalled["message"] and AGGREGATED in stalled["message"]
-    assert stand_in.resources() == []
+    assert fake.resources() == []
     rules = [{"apiGroups": ["argoproj.io"], "resources": ["workflows"], "verbs": ["get", "list"]}]
     role = {"metadata": {"name": "of-our-own", "labels": {AGGREGATED: "true"}}, "rules": rules}
     stage.cloud.create(ROLES, role)
     stalled = group.wait(lambda g: "create workflows.argoproj.io" in (g.has_condition("Stalled", reason="MissingPermission") or {}).get("message", ""), what="the right to create")
     rules[0]["verbs"] = ["get", "list", "create", "delete"]
     stage.cloud.patch(f"{ROLES}/of-our-own", {"rules": rules})
-    stand_in.wait_submitted()
+    fake.wait_submitted()
     stage.cloud.patch(DEFAULT_ROLE, {"metadata": {"labels": {AGGREGATED: "true"}}})
     wanted = lambda: any("upgrademgr.keikoproj.io" in rule["apiGroups"] for rule in stage.cloud.get(rights).get("rules") or [])  # noqa: E731
     harness.support.eventually(wanted, harness.WAIT, "the rights again")
@@ -120,7 +120,7 @@ def test_a_crash_creates_no_second_resource_and_counts_no_retry_twice(stage, poi
     strategies.install(stage.cloud)
     tenant = stage.tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade(maxRetries=1))
-    stand_in = StrategyController(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
 
     def hold(method):
         return stage.proxy.hold(method, rf"/namespaces/{tenant.namespace}/rollingupgrades", before=answer == "not-performed")
@@ -129,17 +129,17 @@ def test_a_crash_creates_no_second_resource_and_counts_no_retry_twice(stage, poi
     strategies.change(tenant)
     if held:
         stage.crash(held)
-    name = stand_in.wait_submitted()
+    name = fake.wait_submitted()
     held = {"deletion": "DELETE", "second-submission": "POST"}.get(point)
     held = held and hold(held)
-    stand_in.set_phase(name, "error")
+    fake.set_phase(name, "error")
     if held:
         stage.crash(held)
-    assert stand_in.wait_submitted() == name
+    assert fake.wait_submitted() == name
     group.wait(lambda g: g.status()["strategyRetryCount"] == 1, what="the count")
-    stand_in.replace_nodes()
-    stand_in.set_phase(name, "completed")
+    fake.replace_nodes()
+    fake.set_phase(name, "completed")
     group.wait_ready(nodes=1)
-    assert (stand_in.created(), stand_in.deleted()) == ([name] * 2, [name])
+    assert (fake.created(), fake.deleted()) == ([name] * 2, [name])
     assert group.status()["strategyRetryCount"] == 1
     tenant.end()
