@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo local test lint fmt clippy deny drift advisories golden bench
+.PHONY: help build demo local test lint fmt clippy deny drift advisories golden bench docs links
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,14 @@ bench: ## measure calls, time and memory of 20 groups on the local cloud, with o
 
 golden: ## write the generated files anew: the CRD, its reference, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet
+
+docs: ## check the documentation and build it as a site in target/docs/html, with mdBook
+	@tools/need build
+	@tools/docs
+
+lint: links
+links:
+	@tools/docs --check
 
 advisories: ## known vulnerabilities of the dependencies; needs the RustSec database
 	@tools/cargo-deny --locked check advisories
