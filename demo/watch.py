@@ -103,7 +103,7 @@ class Watch:
                 continue
             self._events.add(key)
             if event.get("reason") in PRINTED_REASONS:
-                pods = f"; {len(self.pods())} pods of the service are ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
+                pods = f"; {len(self.pods())} pods ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
                 note = event.get("note", "")
                 if event["reason"] == "InstanceTerminated":
                     note = note.split("): ")[0].removesuffix(")") + ")"  # the reason was printed when the drain began
