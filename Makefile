@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo local test test-fast lint fmt clippy deny drift advisories golden bench
+.PHONY: help build demo local test test-fast lint fmt clippy deny drift links advisories golden bench docs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ test-fast: ## the unit, golden and property tests alone
 	@tools/need build
 	@. tools/sections.sh && cargo_quietly test --locked --quiet --no-fail-fast
 
-lint: fmt clippy drift deny ## formatting, clippy, generated files, dependencies
+lint: fmt clippy drift deny links ## formatting, clippy, generated files, dependencies, links of the docs
 
 local: ## start the local cloud; runs until Ctrl-C
 	@tools/need local
@@ -49,7 +49,14 @@ clippy:
 	@. tools/sections.sh && cargo_quietly clippy --locked --all-targets -- -D warnings
 
 drift:
-	@. tools/sections.sh && cargo_quietly test --locked --quiet --test crd --test docs
+	@. tools/sections.sh && cargo_quietly test --locked --quiet --test it -- crd docs
 
 deny:
 	@tools/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+
+docs: ## check the documentation and build it as a site in target/docs/html, with mdBook
+	@tools/need build
+	@tools/docs
+
+links:
+	@tools/docs --check

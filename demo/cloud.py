@@ -1,4 +1,4 @@
-"""Access to the local cloud for the demo: the API server, kubectl, the controller, and the log of AWS calls."""
+"""The demo's access to the local cloud: API server, kubectl, controller, and the simulated AWS."""
 
 import contextlib
 import json
@@ -14,23 +14,23 @@ from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1/instancegroups"
 BINARY = pathlib.Path(os.environ["INSTANCE_MANAGER_BIN"])
-# Simulated instances boot in seconds. The controller's delays are shortened accordingly.
+# The simulated instances boot in seconds, so the controller's own waits are shortened too.
 TIME_SCALE = "0.2"
 
 
 class Failed(Exception):
-    """The demo failed. The message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 def _session():
-    """A session that ignores the proxies and certificates of the environment. All endpoints are on the loopback address."""
+    """An HTTP session that ignores proxy settings of the environment: everything is on the loopback address."""
     session = requests.Session()
     session.trust_env = False
     return session
 
 
 class Cloud:
-    """A client with the rights of the cluster's administrator."""
+    """Reads and writes with the permissions of the cluster admin."""
 
     def __init__(self):
         self.facts = json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text())
@@ -40,7 +40,7 @@ class Cloud:
         self._session.headers["Authorization"] = f"Bearer {self.facts['admin_token']}"
 
     def items(self, path):
-        """The objects of a collection. `path` may contain a query."""
+        """Lists the objects of a collection; `path` may include a query."""
         answer = self._session.get(self.facts["apiserver"] + path, timeout=30)
         answer.raise_for_status()
         return answer.json()["items"]
@@ -70,11 +70,11 @@ class Cloud:
         return _session().get(f"{self.facts['control']}/calls", timeout=10).json()
 
     def aws_snapshot(self):
-        """The state of the simulated AWS account, as text."""
+        """Everything that exists in AWS, as text."""
         return _session().get(f"{self.facts['control']}/snapshot", timeout=30).text
 
     def make_node_role(self, name):
-        """Creates the role of managed node groups, which an account admin creates once."""
+        """Creates the role of managed node groups, as an account admin does once."""
         env = self.facts["env"]
         session = boto3.Session(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], region_name=env["AWS_REGION"])
         iam = session.client("iam", endpoint_url=env["AWS_ENDPOINT_URL"])
@@ -82,22 +82,22 @@ class Cloud:
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
         for policy in ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy"):
             iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
-        print(f"  created the role {name} for managed node groups")
+        print(f"  IAM role {name} created, for managed node groups")
 
     def created(self):
-        """The number of resources created in AWS, by operation."""
-        made = {}
+        """How many resources were created in AWS, by operation."""
+        count = {}
         for line in (pathlib.Path(self.facts["state"]) / "aws-events.jsonl").read_text().splitlines():
             event = json.loads(line)
             if event["kind"] == "call" and event["operation"].startswith("Create") and not event.get("error"):
-                made[event["operation"]] = made.get(event["operation"], 0) + 1
-        return made
+                count[event["operation"]] = count.get(event["operation"], 0) + 1
+        return count
 
     def blocked_evictions(self):
-        """The number of evictions that a PodDisruptionBudget blocked."""
+        """How many evictions a PodDisruptionBudget blocked."""
         blocked = 0
         for line in pathlib.Path(self.facts["audit_log"]).read_text().splitlines():
-            with contextlib.suppress(ValueError):  # the last line may be incomplete
+            with contextlib.suppress(ValueError):  # the last line may be half written
                 event = json.loads(line)
                 evicts = event.get("objectRef", {}).get("subresource") == "eviction"
                 blocked += evicts and event.get("responseStatus", {}).get("code") == 429
@@ -105,7 +105,7 @@ class Cloud:
 
 
 class Controller:
-    """The controller, with the rights of deploy/rbac.yaml. It stops with this process."""
+    """The controller, with the permissions of deploy/rbac.yaml; it stops when this process ends."""
 
     def __init__(self, cloud):
         address = f"127.0.0.1:{processes.free_port()}"
@@ -130,13 +130,13 @@ class Controller:
         raise Failed(f"the controller is not ready after {timeout} s; see {self.log}")
 
     def check(self):
-        """Raises an error if the controller has exited."""
+        """Raises `Failed` when the controller has exited."""
         if self._process.poll() is not None:
             tail = "\n".join(self.log.read_text().splitlines()[-10:])
             raise Failed(f"the controller exited with {self._process.returncode}:\n{tail}")
 
     def stop(self):
-        """Terminates it, as a Deployment does."""
+        """Sends SIGTERM, as a Deployment would."""
         self._process.terminate()
         try:
             self._process.wait(30)

@@ -1,4 +1,4 @@
-"""The scenario of `make demo`. demo/run starts it on a local cloud."""
+"""The scenario of `make demo`; demo/run starts it on a local cloud."""
 
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ phases = []
 
 @contextlib.contextmanager
 def phase(title):
-    """Prints a title, and records the duration of the phase."""
+    """Prints a title and records how long the block takes."""
     print(f"\n=== {title}", flush=True)
     began = time.monotonic()
     yield
@@ -32,7 +32,7 @@ def phase(title):
 
 
 def file(name):
-    """The text of one of the demo's manifests."""
+    """Reads one of the demo's manifests."""
     return (HERE / name).read_text()
 
 
@@ -44,13 +44,13 @@ def show(text):
 
 
 def all_ready(groups):
-    """Whether every group is ready with ready nodes. Fargate profiles have no nodes."""
+    """Whether every group has converged with ready nodes; a Fargate profile has no nodes."""
     return groups and all(is_true(g, "Ready") and (is_true(g, "NodesReady") or "eks-fargate" in g["spec"]) for g in groups.values())
 
 
 def set_up(cloud):
-    """Creates the namespaces and the boundaries. The CRD and the RBAC rules are applied already."""
-    print("  crds/ and deploy/rbac.yaml are applied. The controller runs with exactly these rights.")
+    """Creates namespaces and boundaries; the local cloud has applied the CRD and RBAC already."""
+    print("  crds/ and deploy/rbac.yaml are applied; the controller runs with exactly these permissions")
     for namespace in ("team-search", "team-shop"):
         cloud.kubectl("create", "namespace", namespace)
         print(f"  namespace/{namespace} created")
@@ -59,41 +59,42 @@ def set_up(cloud):
 
 
 def create_groups(cloud, watch):
-    """Creates nodes from three short resources."""
+    """Applies three short InstanceGroups and waits for their nodes."""
     show(file("tenants.yaml"))
     cloud.apply(file("tenants.yaml"))
     groups = watch.until(all_ready, "three groups with ready nodes")
     applied = condition(groups["team-shop/api"], "BoundariesApplied")
-    if applied.get("reason") != "TenantValuesRefused":
+    if applied.get("reason") != "TenantValuesOverridden":
         raise Failed(f"team-shop/api does not report that its image is ignored: {applied}")
-    print(f"  team-shop/api sets an image, which only the admin may set. Its condition BoundariesApplied reports this:\n    {applied['message']}")
+    print("  team-shop/api sets an image, which the admin restricts; its condition BoundariesApplied reports:\n"
+          f"    {applied['message']}")
 
 
 def start_service(cloud, watch):
-    """Creates a service with six pods on team-search/web, and a PodDisruptionBudget of five."""
+    """Starts six pods on the nodes of team-search/web, with a PodDisruptionBudget of five."""
     cloud.apply(file("workload.yaml"))
     deadline = time.monotonic() + 60
     while len(pods := watch.pods()) < PODS:
         if time.monotonic() > deadline:
-            raise Failed(f"the service has {len(pods)} pods ready after 60 s")
+            raise Failed(f"the service has only {len(pods)} ready pods after 60 s")
         time.sleep(0.2)
-    print(f"  {PODS} of {PODS} pods ready, on {len(set(pods))} nodes")
+    print(f"  {PODS} of {PODS} pods are ready, on {len(set(pods))} nodes")
 
 
-def create_beside(cloud, watch):
-    """Creates a managed node group, a Fargate profile and a Fargate pod."""
-    show(file("beside.yaml"))
-    cloud.apply(file("beside.yaml"))
+def create_aws_managed(cloud, watch):
+    """Creates a managed node group, a Fargate profile, and a pod that runs on Fargate."""
+    show(file("aws-managed.yaml"))
+    cloud.apply(file("aws-managed.yaml"))
     groups = watch.until(lambda groups: len(groups) == 5 and all_ready(groups), "a managed node group and a Fargate profile")
-    print(f"  EKS runs the node group {groups['team-shop/batch']['status']['activeScalingGroupName']} for team-shop/batch")
+    print(f"  team-shop/batch is a managed node group with the scaling group {groups['team-shop/batch']['status']['activeScalingGroupName']}")
     cloud.apply(file("function.yaml"))
     path = "/api/v1/namespaces/team-search/pods?labelSelector=runs-on%3Dfargate"
     watch.until(lambda _: any(is_true(pod, "Ready") for pod in cloud.items(path)), "a pod on Fargate", header=False)
-    print(f"  the pod team-search/resize runs on {cloud.items(path)[0]['spec']['nodeName']}, on Fargate, without an EC2 node")
+    print(f"  pod team-search/resize runs on Fargate, without an EC2 node: {cloud.items(path)[0]['spec']['nodeName']}")
 
 
 def plan(cloud, new):
-    """Prints the changes that the new ConfigMap would cause. Nothing is changed."""
+    """Prints what the new ConfigMap would change; nothing is changed yet."""
     path = pathlib.Path(cloud.facts["state"]) / "new.yaml"
     path.write_text(new)
     command = [BINARY, "plan", "--config", path, "--all-namespaces"]
@@ -102,11 +103,11 @@ def plan(cloud, new):
     for line in done.stdout.splitlines():
         print(f"    {line}")
     if done.returncode != 2:
-        raise Failed(f"plan exited with {done.returncode} instead of 2 (changes pending): {done.stderr}")
+        raise Failed(f"plan exited with {done.returncode}; expected 2, because something would change: {done.stderr}")
 
 
 def rotate(cloud, watch, new):
-    """Applies the one-line change and waits for the rotation."""
+    """Applies the one-line change and follows the rotation."""
     before = {name for name, node in cloud.nodes().items()}
     kept = {name for name in before if node_image(cloud.nodes()[name]) != OLD_IMAGE}
     watch.count_from_now()
@@ -120,12 +121,12 @@ def rotate(cloud, watch, new):
     after = set(cloud.nodes())
     if not kept <= after:
         raise Failed(f"nodes with another image were replaced: {kept - after}")
-    print(f"  {len(before - after)} nodes replaced, {len(before & after)} kept (Bottlerocket uses another image)")
-    print(f"  team-search/web: never fewer than {watch.fewest_nodes} of 3 nodes in service (maxUnavailable 1)")
-    print(f"  its service: never fewer than {watch.fewest_pods} of {PODS} pods ready (budget {BUDGET}); "
-          f"the budget blocked {cloud.blocked_evictions()} evictions, which were retried")
+    print(f"  {len(before - after)} nodes replaced, {len(before & after)} kept (Bottlerocket has its own image)")
+    print(f"  team-search/web: at least {watch.fewest_nodes} of 3 nodes were in service at all times (maxUnavailable 1)")
+    print(f"  its service: at least {watch.fewest_pods} of {PODS} pods were ready at all times (budget {BUDGET}); "
+          f"{cloud.blocked_evictions()} evictions were blocked by the budget and retried")
     if watch.fewest_nodes < 2 or watch.fewest_pods < BUDGET:
-        raise Failed("the rotation exceeded maxUnavailable or the budget")
+        raise Failed("the rotation exceeded maxUnavailable or the PodDisruptionBudget")
 
 
 def node_image(node):
@@ -134,17 +135,17 @@ def node_image(node):
 
 
 def delete_group(cloud, watch):
-    """Deletes one group with all of its AWS resources."""
+    """Deletes one group and checks that nothing of it is left in AWS."""
     print("  $ kubectl delete instancegroup api --namespace team-shop")
     cloud.kubectl("delete", "instancegroup", "api", "--namespace", "team-shop", "--wait=false")
     watch.until(lambda groups: "team-shop/api" not in groups, "the deletion of team-shop/api")
     if "demo-team-shop-api" in cloud.aws_snapshot():
-        raise Failed("AWS resources of team-shop/api are left")
-    print("  its scaling group, launch template, role and instance profile are deleted")
+        raise Failed("resources of team-shop/api are left in AWS")
+    print("  its scaling group, launch template, role and instance profile are deleted in AWS")
 
 
 def summary(cloud):
-    """Prints the created resources, the AWS calls and the durations."""
+    """Prints the created resources, the AWS calls, and the duration of each phase."""
     print("\n=== summary")
     print("  created in AWS: " + ", ".join(f"{count} x {name.removeprefix('Create')}" for name, count in sorted(cloud.created().items())))
     calls = cloud.calls()
@@ -154,12 +155,12 @@ def summary(cloud):
                             initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
     for title, seconds in phases:
         print(f"  {seconds:6.1f} s  {title}")
-    print(f"  {sum(seconds for _, seconds in phases):6.1f} s  total")
+    print(f"  {sum(seconds for _, seconds in phases):6.1f} s  in total")
 
 
 def keep(cloud, controller):
     """Keeps everything running until Ctrl-C or SIGTERM."""
-    print(f"\n=== running until Ctrl-C, or `kill {os.getppid()}`. In another terminal:")
+    print(f"\n=== running until Ctrl-C or `kill {os.getppid()}`; in another terminal:")
     print(f"  export KUBECONFIG={cloud.facts['kubeconfig']}")
     print(f"  export PATH={pathlib.Path(cloud.facts['kubectl'][0]).parent}:$PATH")
     for name, value in cloud.facts["env"].items():
@@ -181,27 +182,27 @@ def main():
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if "DEMO_BUILD_SECONDS" in os.environ:
-        phases.append(("building the controller and the local cloud", float(os.environ["DEMO_BUILD_SECONDS"])))
+        phases.append(("building", float(os.environ["DEMO_BUILD_SECONDS"])))
         phases.append(("starting the local cloud", time.time() - float(os.environ["DEMO_STARTED"])))
     cloud = Cloud()
     new = file("boundaries.yaml").replace(OLD_IMAGE, NEW_IMAGE)
-    with phase("the admin: CRD, RBAC and boundaries (demo/boundaries.yaml)"):
+    with phase("admin: CRD, RBAC and boundaries (demo/boundaries.yaml)"):
         set_up(cloud)
         controller = Controller(cloud)
         controller.wait_ready()
-        print("  the controller is the leader and is ready")
+        print("  the controller is the leader and ready")
     watch = Watch(cloud, controller)
     with phase("two tenants: three short InstanceGroups become nodes"):
         create_groups(cloud, watch)
-    with phase("a tenant's service: 6 pods, of which 5 must always be ready (PodDisruptionBudget)"):
+    with phase("tenant: a service of 6 pods, of which 5 must stay ready (PodDisruptionBudget)"):
         start_service(cloud, watch)
-    with phase("the admin plans a new image; nothing changes yet"):
+    with phase("admin: preview a new image; nothing changes yet"):
         plan(cloud, new)
-    with phase("the admin changes one line; nodes rotate, one per group at a time"):
+    with phase("admin: change that one line; nodes rotate, one at a time in each group"):
         rotate(cloud, watch, new)
-    with phase("a managed node group and a Fargate profile"):
-        create_beside(cloud, watch)
-    with phase("a tenant deletes a group; its nodes are drained and its resources deleted"):
+    with phase("two tenants: a managed node group and a Fargate profile"):
+        create_aws_managed(cloud, watch)
+    with phase("tenant: delete a group; its nodes are drained and nothing is left in AWS"):
         delete_group(cloud, watch)
     summary(cloud)
     if arguments.keep:

@@ -1,12 +1,13 @@
-"""Prints one line for each change: of a group's status, of a node, or an event of the controller."""
+"""Prints one line for each change of a group, each node that joins or leaves, and each event worth following."""
 
 import time
 
 from cloud import Failed
 
-# The events to print. All events are in `kubectl describe`.
-PRINTED_EVENTS = ("NodeDraining", "InstanceTerminated", "TemplateVersionCreated", "TenantValuesRefused", "DrainBlocked", "InstanceGroupUpgradeFailed")
-# The domain of all node names, which is omitted.
+# Event reasons that are printed; `kubectl describe` shows all of them.
+PRINTED_REASONS = ("NodeDraining", "InstanceTerminated", "TemplateVersionCreated", "TenantValuesOverridden", "DrainBlocked",
+                   "InstanceGroupUpgradeFailed")
+# The end of every node's name, which is not printed.
 DOMAIN = ".us-west-2.compute.internal"
 COLUMNS = "    time  group                 state               ready  updated  draining"
 
@@ -28,23 +29,23 @@ def group_of(node):
 
 
 class Watch:
-    """Polls the cluster and prints changes. Records the minimum number of ready nodes and pods."""
+    """Polls the cluster and prints changes; records the lowest number of ready nodes and pods."""
 
     def __init__(self, cloud, controller):
         self._cloud, self._controller = cloud, controller
-        self._started = time.monotonic()
+        self._began = time.monotonic()
         self._rows, self._nodes, self._events = {}, {}, set()
         self.fewest_pods = self.fewest_nodes = None
 
     def until(self, done, what, timeout=180, header=True):
-        """Prints changes until `done(groups)`. `what` is the description for the timeout error."""
+        """Polls until `done(groups)`; `what` names the goal in the error message of a timeout."""
         if header:
             print(COLUMNS)
         deadline = time.monotonic() + timeout
         while True:
             self._controller.check()
             groups = self._cloud.groups()
-            self._print_events(groups)
+            self._print_events()
             self._print_nodes()
             self._print_groups(groups)
             if done(groups):
@@ -58,12 +59,12 @@ class Watch:
         self.fewest_pods = self.fewest_nodes = None
 
     def pods(self):
-        """The nodes of the ready pods of the demo's service, one entry per pod."""
+        """The nodes of the ready pods of the demo's service, one entry for each pod."""
         pods = self._cloud.items("/api/v1/namespaces/team-search/pods?labelSelector=app%3Dweb")
         return [p["spec"]["nodeName"] for p in pods if is_true(p, "Ready") and "deletionTimestamp" not in p["metadata"]]
 
     def _print(self, text):
-        print(f"  {time.monotonic() - self._started:5.1f}s  {text.replace(DOMAIN, '')}", flush=True)
+        print(f"  {time.monotonic() - self._began:5.1f}s  {text.replace(DOMAIN, '')}", flush=True)
 
     def _print_groups(self, groups):
         for name, group in groups.items():
@@ -95,17 +96,17 @@ class Watch:
         self.fewest_nodes = web if self.fewest_nodes is None else min(web, self.fewest_nodes)
         self.fewest_pods = pods if self.fewest_pods is None else min(pods, self.fewest_pods)
 
-    def _print_events(self, groups):
+    def _print_events(self):
         for event in self._cloud.items("/apis/events.k8s.io/v1/events?fieldSelector=regarding.kind%3DInstanceGroup"):
             key = (event["metadata"]["uid"], event.get("series", {}).get("count"))
             if key in self._events:
                 continue
             self._events.add(key)
-            if event.get("reason") in PRINTED_EVENTS:
-                pods = f"; {len(self.pods())} pods of the service ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
+            if event.get("reason") in PRINTED_REASONS:
+                pods = f"; {len(self.pods())} pods ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
                 note = event.get("note", "")
                 if event["reason"] == "InstanceTerminated":
-                    note = note.split("): ")[0].removesuffix(")") + ")"  # the reason is in the event of its drain
+                    note = note.split("): ")[0].removesuffix(")") + ")"  # the reason was printed when the drain began
                 self._print(f"  {event['regarding']['name']}: {note}{pods}")
 
     @staticmethod
