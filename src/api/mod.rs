@@ -9,6 +9,7 @@
 pub mod conditions;
 pub mod enums;
 pub mod fields;
+pub mod group_object;
 pub mod identity;
 pub mod names;
 pub mod patch;
@@ -16,10 +17,10 @@ pub mod redact;
 pub mod schema;
 pub mod spec;
 pub mod spec_eks;
+pub mod spec_error;
 pub mod spec_other;
 pub mod status;
 pub mod status_fargate;
-pub mod stored;
 pub mod validate;
 
 pub use conditions::{Condition, set_condition, stamp};
@@ -29,6 +30,7 @@ pub use enums::{
     ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
 };
 pub use fields::IntOrString;
+pub use group_object::{Stored, Undecodable};
 pub use identity::{GroupId, identity};
 pub use patch::merge_patch;
 pub use redact::{redacted, show};
@@ -46,7 +48,6 @@ pub use status::{
     StrategyProgress, TemplateStatus,
 };
 pub use status_fargate::FargateStatus;
-pub use stored::{Stored, Undecodable};
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;

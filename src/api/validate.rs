@@ -9,7 +9,7 @@ use super::{
     schema,
     spec::InstanceGroupSpec,
 };
-use crate::duration;
+use crate::util::duration;
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::{Apply, Done, Refusal, Run, Stepped, Stopped, gone, ok};
-use crate::cluster::EvictOutcome;
+use crate::k8s::EvictOutcome;
 use crate::plan::{NodeStep, PodRef};
-use crate::upgrade::{Disruption, Surge};
+use crate::rotation::{Disruption, Surge};
 
 impl Apply for NodeStep {
     async fn apply(&self, run: &mut Run<'_>) -> Stepped {

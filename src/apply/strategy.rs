@@ -1,7 +1,7 @@
 //! Resources of the strategy `crd`.
 
 use super::{Apply, Done, Run, Stepped, Stopped};
-use crate::cluster::ClusterError;
+use crate::k8s::ClusterError;
 use crate::plan::StrategyStep;
 
 impl Apply for StrategyStep {

@@ -4,13 +4,13 @@
 //! Every method is one call of the API it is named for, or one call per page.
 //! Nothing here decides; nothing here waits.
 
-pub mod access;
-pub mod catalogue;
+pub mod access_entry;
 pub mod dry_run;
 pub mod error;
 pub mod fargate;
+pub mod instance_type_catalog;
 pub mod inventory;
-pub mod mixed;
+pub mod mixed_instances;
 pub mod nodegroup;
 pub mod scaling_group;
 pub mod sdk;
@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use access::{AccessEntry, AccessKind, NewAccessEntry};
-pub use catalogue::Catalogue;
+pub use access_entry::{AccessEntry, AccessKind, NewAccessEntry};
 pub use dry_run::{About, DryRun};
 pub use error::{AwsError, AwsErrorKind};
 pub use fargate::FargateProfiles;
-pub use mixed::{Distribution, MixedPolicy, Override};
+pub use instance_type_catalog::Catalogue;
+pub use mixed_instances::{Distribution, MixedPolicy, Override};
 pub use nodegroup::NodeGroups;
 pub use scaling_group::{
     Instance, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup, ScalingGroupChange,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::mixed::MixedPolicy;
+use super::mixed_instances::MixedPolicy;
 use super::types::{Tag, TemplatePin};
 
 /// A scaling group as DescribeAutoScalingGroups tells it.

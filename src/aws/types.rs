@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::redact::Redacted;
+use crate::util::redact::Redacted;
 
 /// A tag of any AWS resource; on a scaling group ours always propagate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

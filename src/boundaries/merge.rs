@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{
-    config::Boundaries,
-    effective::Effective,
-    path::{Path, index_of},
-    provenance::{Boundary, Node, Origin, Provenance, Source, Tree},
-    refused::{Refused, refusals},
-};
+use super::merged_spec::Effective;
+use super::overridden::{Refused, refusals};
+use super::parse::Boundaries;
+use super::path::{Path, index_of};
+use super::provenance::{Boundary, Node, Origin, Provenance, Source, Tree};
 use crate::api::{names, schema};
-use crate::digest::sha256;
+use crate::util::digest::sha256;
 
 /// A group that cannot be merged with the ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

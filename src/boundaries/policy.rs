@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{effective::Effective, error::ConfigError, provenance::Origin, section::Section};
+use super::error::ConfigError;
+use super::merged_spec::Effective;
+use super::provenance::Origin;
+use super::section::Section;
 use crate::api::{names::annotation, schema, show};
 
 /// Every field that names a role.

@@ -14,19 +14,22 @@ use super::args::RunArgs;
 use super::settings::settings;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
-use crate::cluster::{self, KubeCluster};
-use crate::controller::bell::Bell;
-use crate::controller::follow::follow;
+use crate::controller::planner::Corridor;
 use crate::controller::stores::Stores;
-use crate::controller::{Shared, Stored, boundaries, failed, moving, recommendations, reconcile, watches};
-use crate::corridor::Corridor;
-use crate::leader::{self, Ended, LeaderConfig, Leadership};
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::nodes::NodeIndex;
-use crate::others::Others;
-use crate::timing::Timing;
-use crate::{http, telemetry};
+use crate::controller::trigger::Bell;
+use crate::controller::watches::{boundaries, spot_recommendations};
+use crate::controller::write_gate::follow;
+use crate::controller::{Shared, Stored, access_migration, failed, reconcile, watches};
+use crate::index::nodes::NodeIndex;
+use crate::index::process_state::Memory;
+use crate::k8s;
+use crate::k8s::KubeCluster;
+use crate::leader::election;
+use crate::leader::election::{Ended, LeaderConfig, Leadership};
+use crate::leader::other_controller::Others;
+use crate::settings::Timing;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::{logging, server};
 
 impl CallObserver for Metrics {
     fn call(&self, service: &'static str, operation: &'static str, outcome: &'static str) {
@@ -39,14 +42,14 @@ impl CallObserver for Metrics {
 
 /// Runs until SIGTERM, SIGINT, or the loss of the lease.
 pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(args.log_format)?;
+    logging::init(args.log_format)?;
     let metrics = Arc::new(Metrics::new()?);
     metrics.max_workers(args.max_workers.into());
     let connected = sdk::connect(metrics.clone(), args.max_api_retries).await?;
-    let client = cluster::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
+    let client = k8s::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
     tracing::info!(region = connected.region, version = env!("CARGO_PKG_VERSION"), "starting");
 
-    let identity = leader::identity();
+    let identity = election::identity();
     let (stop_electing, electing) = watch::channel(false);
     let (leadership, election) = elect(&args, &client, &identity, electing);
     let timing = Timing::default().scaled(args.time_scale);
@@ -78,9 +81,9 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(watches::nodes(client.clone(), bell.clone(), args.node_relabel));
     tokio::spawn(watches::aws_auth(client.clone(), bell.clone()));
     let limit = args.cluster.spot_recommendation_time;
-    tokio::spawn(recommendations::recommendations(client.clone(), bell.clone(), limit));
+    tokio::spawn(spot_recommendations::recommendations(client.clone(), bell.clone(), limit));
     tokio::spawn(boundaries::watch(client, bell.clone()));
-    tokio::spawn(moving::follow(shared.clone()));
+    tokio::spawn(access_migration::follow(shared.clone()));
     let working = tokio::spawn(work(shared.clone(), queue, args.max_workers, stopping));
     tokio::spawn(follow(leadership, shared.clone(), bell));
 
@@ -108,10 +111,10 @@ fn elect(
     electing: watch::Receiver<bool>,
 ) -> (watch::Receiver<Leadership>, Election) {
     if !args.enable_leader_election {
-        return (leader::always(), None);
+        return (election::always(), None);
     }
     let config = LeaderConfig::new(&args.cluster.config_namespace, identity);
-    let (leadership, task) = leader::spawn(client.clone(), config, electing);
+    let (leadership, task) = election::spawn(client.clone(), config, electing);
     (leadership, Some(task))
 }
 
@@ -147,9 +150,9 @@ async fn serve(
     stopping: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
     let Some(address) = args.metrics_addr.0 else { return Ok(None) };
-    let listener = http::bind(address).await.with_context(|| format!("listening on {address} (--metrics-addr)"))?;
+    let listener = server::bind(address).await.with_context(|| format!("listening on {address} (--metrics-addr)"))?;
     let ready = shared.clone();
-    let readiness: http::Readiness = Arc::new(move || {
+    let readiness: server::Readiness = Arc::new(move || {
         if let Some(missing) = ready.stores.missing() {
             return Err(missing.into());
         }
@@ -163,7 +166,7 @@ async fn serve(
     });
     let metrics = shared.metrics.clone();
     Ok(Some(tokio::spawn(async move {
-        if let Err(error) = http::serve(listener, metrics, readiness, stopping).await {
+        if let Err(error) = server::serve(listener, metrics, readiness, stopping).await {
             tracing::error!(%error, "the HTTP server ended");
         }
     })))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::args::ClusterArgs;
 use crate::provisioner::Settings;
-use crate::timing::Timing;
+use crate::settings::Timing;
 
 /// The settings of a process; the resync period is how old the answers of a cache may be.
 pub fn settings(args: &ClusterArgs, timing: Timing, resync: Duration) -> Settings {

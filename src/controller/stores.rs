@@ -13,11 +13,11 @@ use super::Stored;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
 use crate::boundaries::Counts;
-use crate::config::Current;
-use crate::corridor::{Corridor, Surroundings};
-use crate::groups::GroupIndex;
-use crate::metrics::Metrics;
-use crate::spot::Recommendations;
+use crate::boundaries::active::Current;
+use crate::controller::planner::{Corridor, Surroundings};
+use crate::index::groups::GroupIndex;
+use crate::index::spot::Recommendations;
+use crate::telemetry::metrics::Metrics;
 
 /// Quotas go to the groups that came first.
 fn older(one: &InstanceGroup, other: &InstanceGroup) -> bool {
@@ -157,7 +157,7 @@ impl Stores {
         if self.map_roles.read().expect("nobody panics holding it").is_none() {
             return Some("kube-system/aws-auth has not been seen");
         }
-        (self.current.get().source == crate::config::Source::Unknown)
+        (self.current.get().source == crate::boundaries::active::Source::Unknown)
             .then_some("the ConfigMap instance-manager has not been seen")
     }
 }

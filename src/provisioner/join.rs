@@ -7,8 +7,8 @@ use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::{self, Access, Found, JoinAuth, Way};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::{AccessEntry, AccessKind, Cluster, NewAccessEntry};
-use crate::observe::{ObserveError, Observed, Observer};
 use crate::plan::{Outcome, Phase, Reason, waiting};
+use crate::provisioner::observe::{ObserveError, Observed, Observer};
 
 /// Which kinds of entry the roles of a cluster are to have.
 ///

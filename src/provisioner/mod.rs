@@ -5,16 +5,14 @@
 //! them by [`Provisioner`], plans by `registry`'s steps: one more is a folder, a
 //! kind, and a line in `registry`.
 
+pub mod dispatch;
 pub mod eks;
-pub mod eks_managed;
 pub mod fargate;
-pub mod input;
 pub mod join;
-pub mod ownership;
-pub mod registry;
-pub mod rolling_update;
-pub mod rotation;
-pub mod seen;
+pub mod nodegroup;
+pub mod observe;
+pub mod plan_input;
+pub mod snapshot;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,17 +20,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use crate::api::spec_error;
+use crate::api::spec_error::{Problem, sentence};
 pub use crate::api::{GroupId, identity};
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
 use crate::auth::JoinAuth;
 use crate::boundaries::Policy;
-use crate::observe::{Observed, Observer};
+use crate::index::spot::Recommendations;
 use crate::plan::{Draft, ObjectStep, Outcome, Plan, Reason, Told};
-use crate::problem::{self, Problem, sentence};
-use crate::spot::Recommendations;
-use crate::timing::Timing;
-pub use input::Given;
-pub use seen::{Foreseen, Handback, Leaving, Seen};
+use crate::provisioner::observe::{Observed, Observer};
+use crate::settings::Timing;
+pub use plan_input::Given;
+pub use snapshot::{Foreseen, Handback, Leaving, Seen};
 
 /// What this process was started with, as far as a plan depends on it.
 #[derive(Clone, Debug)]
@@ -141,7 +140,7 @@ fn never_accepted(id: &GroupId, problems: &[Problem]) -> Plan {
         draft.step(ObjectStep::RemoveFinalizer);
     }
     let message = format!("nothing is deleted in AWS, because nothing was made for this group: {}", sentence(problems));
-    draft.events.push(Told { warning: true, reason: problem::reason(problems).to_string(), message });
+    draft.events.push(Told { warning: true, reason: spec_error::reason(problems).to_string(), message });
     draft.decide(Outcome::Deleted);
     draft.finish(id, None)
 }

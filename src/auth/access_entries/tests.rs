@@ -189,7 +189,9 @@ fn windows_nodes_that_share_their_role_with_linux_nodes_keep_their_way_in() {
 /// Else the entry in aws-auth, by which alone the nodes join, would be taken for one that nobody needs.
 #[test]
 fn an_entry_by_which_no_node_of_the_group_joins_does_not_count() {
-    let told = |kind, found: &str| of_kind(kind, &self::found(EntryState::Present, present(found, false))).2;
+    let told = |kind, found: &str| {
+        of_kind(kind, &crate::auth::access_entries::tests::found(EntryState::Present, present(found, false))).2
+    };
     assert_eq!(told(AccessKind::Ec2Linux, "STANDARD"), None);
     assert_eq!(told(AccessKind::Ec2Windows, "EC2_LINUX"), None);
     assert_eq!(told(AccessKind::Ec2Linux, "EC2_WINDOWS"), Some("EC2_WINDOWS".into()));

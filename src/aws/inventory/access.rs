@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::batched::Read;
-use super::listing::Rows;
+use super::batched_cache::Read;
+use super::list_cache::Rows;
 use super::reads::one;
 use super::{FOR_EVER, Inventory, MaxAge};
 use crate::aws::{AccessEntry, Aws, AwsResult};
@@ -89,8 +89,8 @@ impl Inventory {
 mod tests {
     use futures::future::join_all;
 
-    use super::super::stub::Stub;
     use super::*;
+    use crate::aws::inventory::stub::Stub;
 
     const OLD: Duration = Duration::from_secs(3600);
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::Inventory;
-use super::ages::Ages;
-use super::batched::{Batched, Read};
+use super::batched_cache::{Batched, Read};
+use super::cache_config::Ages;
 use super::reads::one;
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{Aws, AwsErrorKind, AwsResult};

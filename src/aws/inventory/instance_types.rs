@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::FutureExt;
 use futures::future::try_join;
 
-use super::ages::Ages;
-use super::ages::limits::{LINES, TYPES};
-use super::batched::{Batched, MaxAge, Read};
+use super::batched_cache::{Batched, MaxAge, Read};
+use super::cache_config::Ages;
+use super::cache_config::limits::{LINES, TYPES};
 use super::reads::many;
 use super::{FOR_EVER, Inventory};
-use crate::aws::catalogue::line;
+use crate::aws::instance_type_catalog::line;
 use crate::aws::{Aws, AwsResult, Catalogue, InstanceType};
 
 pub(super) struct InstanceTypeCaches {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::Inventory;
-use super::ages::Ages;
-use super::batched::{Batched, Read};
+use super::batched_cache::{Batched, Read};
+use super::cache_config::Ages;
 use super::reads;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::aws::{Aws, AwsResult};
@@ -65,8 +65,8 @@ impl Inventory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stub::Stub;
     use super::*;
+    use crate::aws::inventory::stub::Stub;
 
     const OLD: Duration = Duration::from_secs(3600);
 

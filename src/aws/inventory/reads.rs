@@ -8,10 +8,10 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 
 use super::PROFILES;
-use super::ages::limits::{ACTIVITIES, LIST_DEFAULTS};
-use super::batched::{Batched, Read};
+use super::batched_cache::{Batched, Read};
+use super::cache_config::limits::{ACTIVITIES, LIST_DEFAULTS};
 use super::instances::Instances;
-use super::listing::Rows;
+use super::list_cache::Rows;
 use crate::aws::{
     Aws, AwsResult, Cluster, Ec2, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
     NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,

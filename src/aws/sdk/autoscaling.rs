@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_autoscaling::Client;
 use aws_sdk_autoscaling::types as sdk;
 
-use super::{configuration, failed, mixed, text, timestamp, warm};
+use super::{failed, launch_configuration, mixed_instances, text, timestamp, warm_pool};
 use crate::aws::{
     AutoScaling, AwsResult, Instance, InstanceState, LaunchConfiguration, LifecycleHook, NewScalingGroup,
     ScalingActivity, ScalingGroup, ScalingGroupChange, Tag, TemplatePin, WarmInstance, WarmSizes,
@@ -59,9 +59,9 @@ impl AutoScaling for Sdk {
 
     async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>> {
         let request = self.0.describe_warm_pool().auto_scaling_group_name(group);
-        let found = request.into_paginator().page_size(warm::PAGE).items().send().try_collect().await;
+        let found = request.into_paginator().page_size(warm_pool::PAGE).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeWarmPool"))?;
-        Ok(found.iter().map(|i| warm::instance(instance(i), i)).collect())
+        Ok(found.iter().map(|i| warm_pool::instance(instance(i), i)).collect())
     }
 
     async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()> {
@@ -93,7 +93,7 @@ impl AutoScaling for Sdk {
         let request = self.0.describe_launch_configurations().set_launch_configuration_names(Some(names.to_vec()));
         let found = request.into_paginator().page_size(PAGE).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchConfigurations"))?;
-        Ok(found.iter().map(configuration::plain).collect())
+        Ok(found.iter().map(launch_configuration::plain).collect())
     }
 
     async fn delete_configuration(&self, name: &str) -> AwsResult<()> {
@@ -112,7 +112,9 @@ impl AutoScaling for Sdk {
             .desired_capacity(input.min)
             .vpc_zone_identifier(input.subnets.join(","))
             .set_launch_template(input.mixed.is_none().then(|| template(&input.template)))
-            .set_mixed_instances_policy(input.mixed.as_ref().map(|m| mixed::request(m, template(&input.template))))
+            .set_mixed_instances_policy(
+                input.mixed.as_ref().map(|m| mixed_instances::request(m, template(&input.template))),
+            )
             .set_tags(Some(tags(&input.name, &input.tags)))
             .set_lifecycle_hook_specification_list(
                 (!input.hooks.is_empty()).then(|| input.hooks.iter().map(hook_specification).collect()),
@@ -122,7 +124,8 @@ impl AutoScaling for Sdk {
     }
 
     async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()> {
-        let policy = change.mixed.as_ref().zip(pin).map(|(policy, pin)| mixed::request(policy, template(pin)));
+        let policy =
+            change.mixed.as_ref().zip(pin).map(|(policy, pin)| mixed_instances::request(policy, template(pin)));
         let request = self
             .0
             .update_auto_scaling_group()
@@ -292,7 +295,7 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
         subnets: sorted(subnets.split(',').map(str::trim).filter(|s| !s.is_empty())),
         template: group.launch_template().or(mixed_template).map(pin),
         launch_configuration: group.launch_configuration_name().map(str::to_owned),
-        mixed: policy.map(mixed::plain),
+        mixed: policy.map(mixed_instances::plain),
         tags: group.tags().iter().map(|t| Tag { key: text(t.key()), value: text(t.value()) }).collect(),
         unpropagated: (group.tags().iter().filter(|t| t.propagate_at_launch() == Some(false)))
             .map(|t| text(t.key()))
@@ -300,7 +303,7 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
         suspended: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
         metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
         instances: group.instances().iter().map(instance).collect(),
-        warm_pool: group.warm_pool_configuration().map(warm::pool),
+        warm_pool: group.warm_pool_configuration().map(warm_pool::pool),
         deleting: group.status().is_some_and(|s| !s.is_empty()),
     }
 }
@@ -319,7 +322,7 @@ fn instance(instance: &sdk::Instance) -> Instance {
         healthy: !instance.health_status().is_some_and(|h| h.eq_ignore_ascii_case("unhealthy")),
         template: instance.launch_template().map(pin),
         configuration: instance.launch_configuration_name().map(str::to_owned),
-        weight: mixed::weight(instance.weighted_capacity()),
+        weight: mixed_instances::weight(instance.weighted_capacity()),
         in_service_since: None,
     }
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
-use super::template::{request_data, version};
+use super::launch_template::{request_data, version};
 use super::{failed, text, timestamp};
 use crate::aws::fargate::RouteTable;
 use crate::aws::{

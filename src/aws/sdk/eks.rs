@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{access, failed, text};
+use super::{access_entry, failed, text};
 use crate::aws::{AccessEntry, AwsResult, Cluster, Eks, NewAccessEntry};
 
 pub(super) struct Sdk(pub Client);
@@ -20,19 +20,19 @@ impl Eks for Sdk {
     }
 
     async fn list_access_entries(&self, cluster: &str) -> AwsResult<Vec<String>> {
-        access::list(&self.0, cluster).await
+        access_entry::list(&self.0, cluster).await
     }
 
     async fn describe_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
-        access::describe(&self.0, cluster, principal).await
+        access_entry::describe(&self.0, cluster, principal).await
     }
 
     async fn create_access_entry(&self, input: &NewAccessEntry, token: &str) -> AwsResult<()> {
-        access::create(&self.0, input, token).await
+        access_entry::create(&self.0, input, token).await
     }
 
     async fn delete_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<()> {
-        access::delete(&self.0, cluster, principal).await
+        access_entry::delete(&self.0, cluster, principal).await
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 
 /// A positive duration such as `5m`, `300s` or `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = crate::duration::parse(text).and_then(|parsed| Duration::try_from(parsed).ok());
+    let parsed = crate::util::duration::parse(text).and_then(|parsed| Duration::try_from(parsed).ok());
     let positive = parsed.filter(|parsed| !parsed.is_zero());
     positive.ok_or_else(|| "expected a duration such as `5m`, `300s` or `1h30m`".to_owned())
 }

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::api::{CurrentState, InstanceGroup};
-use crate::config::{InForce, Source};
-use crate::corridor::{Corridor, ObserveError, Walked};
+use crate::boundaries::active::{InForce, Source};
+use crate::controller::planner::{Corridor, ObserveError, Walked};
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, Planned, Step};
 use crate::provisioner::{Foreseen, Given, Leaving};
 

@@ -19,17 +19,20 @@ use crate::api::InstanceGroup;
 use crate::api::names::{CONFIG_MAP, annotation};
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
+use crate::boundaries::active::{InForce, judge};
 use crate::cli::args::ClusterArgs;
 use crate::cli::input::ConfigFile;
 use crate::cli::settings::settings;
-use crate::cluster::{self, KubeCluster};
-use crate::config::{InForce, judge};
+use crate::controller::Stored;
+use crate::controller::planner::{Corridor, ObserveError, Walked};
 use crate::controller::stores::Stores;
-use crate::controller::{Stored, recommendations};
-use crate::corridor::{Corridor, ObserveError, Walked};
-use crate::memory::Memory;
-use crate::nodes::{self, NodeIndex};
-use crate::timing::Timing;
+use crate::controller::watches::spot_recommendations;
+use crate::index::nodes;
+use crate::index::nodes::NodeIndex;
+use crate::index::process_state::Memory;
+use crate::k8s;
+use crate::k8s::KubeCluster;
+use crate::settings::Timing;
 
 /// The controller's default `--resync-period`; nothing here lives that long.
 const RESYNC: Duration = Duration::from_secs(300);
@@ -55,7 +58,7 @@ pub struct World {
 impl World {
     /// Reads InstanceGroups, Namespaces, nodes, aws-auth and the ConfigMap, or `config` in its place.
     pub async fn read(args: &ClusterArgs, config: Option<ConfigFile>) -> anyhow::Result<Self> {
-        let client = cluster::connect(args.kubeconfig.as_deref()).await.context("connecting to the API server")?;
+        let client = k8s::connect(args.kubeconfig.as_deref()).await.context("connecting to the API server")?;
         let connected = sdk::connect(Arc::new(Uncounted), ATTEMPTS).await?;
         let corridor = Corridor {
             inventory: Inventory::new(connected.aws),
@@ -80,12 +83,12 @@ impl World {
         }
         // Who may not read events plans without recommendations, as those that the status remembers still count.
         let recommendations = Api::<k8s_openapi::api::core::v1::Event>::all(client.clone());
-        let params = ListParams::default().fields(&recommendations::selector());
+        let params = ListParams::default().fields(&spot_recommendations::selector());
         let recommended = recommendations.list(&params).await.map(|list| list.items).unwrap_or_default();
         let world = World { corridor, region: connected.region, stores: Stores::new(groups, namespaces) };
         world.stores.groups.state().iter().for_each(|stored| world.stores.index.put(stored));
         for event in &recommended {
-            let _ = recommendations::take(event, &world.stores.recommendations, Timestamp::now());
+            let _ = spot_recommendations::take(event, &world.stores.recommendations, Timestamp::now());
         }
         let roles = map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
         *world.stores.map_roles.write().expect("nobody panics holding it") = Some(roles);

@@ -13,7 +13,7 @@ use super::{Check, Finding};
 use crate::api::names::{CRD_NAME, VERSION};
 use crate::boundaries::yaml;
 use crate::cli::plan::world::World;
-use crate::cluster::FIELD_MANAGER;
+use crate::k8s::FIELD_MANAGER;
 
 /// The oldest minor version of Kubernetes 1: it compares an update's rules with what was stored before.
 const OLDEST: u32 = 30;
@@ -180,7 +180,7 @@ pub async fn writers(client: &Client, namespace: &str, world: &World) -> Vec<Che
             Check::new("writers", Finding::Note, message)
         })
         .collect();
-    checks.push(match crate::cli::handback::leader(client, namespace).await {
+    checks.push(match crate::cli::release::leader(client, namespace).await {
         Ok(None) => Check::new("writers", Finding::Fine, "nobody holds the Lease"),
         Ok(Some(holder)) => {
             Check::new("writers", Finding::Note, format!("{holder} holds the Lease: this controller runs already"))

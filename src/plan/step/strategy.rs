@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::Act;
 use crate::plan::Told;
-use crate::redact::Redacted;
-use crate::upgrade::crd::ResourceKind;
+use crate::rotation::crd::ResourceKind;
+use crate::util::redact::Redacted;
 
 /// One write to a resource of the crd strategy.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]

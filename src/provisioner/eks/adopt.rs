@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use super::input::Input;
-use super::step::EksStep;
-use super::{names, state, warm};
+use super::{names, observed, warm_pool};
 use crate::api::names::condition;
 use crate::api::{AdoptedResources, TemplateStatus};
 use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
+use crate::ownership;
+use crate::ownership::{UNTAGGED, not_tagged, owned};
+use crate::plan::EksStep;
 use crate::plan::{Draft, Drift, IamStep, Note, ObjectStep};
-use crate::provisioner::ownership::{self, UNTAGGED, not_tagged, owned};
 
 /// What a group launches from at that moment.
 pub struct Found<'a> {
@@ -25,7 +26,7 @@ impl<'a> Found<'a> {
     /// A version of the launch template.
     pub fn version(input: &'a Input, number: i64) -> Self {
         let instances = input.state.group.iter().flat_map(|g| &g.instances);
-        let versions = instances.filter_map(|i| state::number(i.template.as_ref()?, input.state.template.as_ref()));
+        let versions = instances.filter_map(|i| observed::number(i.template.as_ref()?, input.state.template.as_ref()));
         let data = input.state.versions.get(&number).and_then(|v| v.data.as_ref());
         let older = versions.filter(|version| *version < number).count();
         Found { name: format!("template version {number}"), data, older }
@@ -107,7 +108,7 @@ fn record(input: &Input, found: AdoptedResources, draft: &mut Draft) {
 pub fn tag_again(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let Some(told) = not_tagged(input.status).filter(|_| !input.state.tagging_rests) else { return };
     let (r, state) = (input.resolved, input.state);
-    let number = group.template.as_ref().and_then(|pin| state::number(pin, state.template.as_ref()));
+    let number = group.template.as_ref().and_then(|pin| observed::number(pin, state.template.as_ref()));
     let mut found = match number {
         Some(number) => Found::version(input, number),
         None => Found::configuration(input, group.launch_configuration.as_deref().unwrap_or_default()),
@@ -126,7 +127,7 @@ pub fn tag_again(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
 /// What a version of ours would hold otherwise, and nodes that run something older.
 fn differences(input: &Input, found: &Found) -> Vec<Drift> {
     let wanted = &input.resolved.data;
-    let mut all = found.data.map(|data| super::drift::data_fields(data, wanted)).unwrap_or_default();
+    let mut all = found.data.map(|data| super::launch_template::drift::data_fields(data, wanted)).unwrap_or_default();
     if found.data.is_some_and(|data| data.user_data != wanted.user_data) {
         all.push(Drift::new("userData", "as found", "as rendered now"));
     }
@@ -146,7 +147,7 @@ fn foreign(input: &Input, group: &ScalingGroup) -> Vec<String> {
     let metrics = group.metrics.iter().filter(|m| !wanted.metrics.contains(*m));
     let policies = input.state.attached.iter().filter(|p| r.own_role && !r.policies.contains(p));
     let named = |kind: &'static str| move |name: &String| format!("{kind} {name}");
-    let pool = warm::of_others(input).then(|| "the warm pool".to_owned());
+    let pool = warm_pool::of_others(input).then(|| "the warm pool".to_owned());
     tags.map(named("tag"))
         .chain(pool)
         .chain(hooks.map(named("lifecycle hook")))

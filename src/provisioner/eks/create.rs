@@ -4,16 +4,15 @@ use sha2::{Digest, Sha256};
 
 use super::input::Input;
 use super::join::{authorise, joining};
-use super::purchase;
 use super::record::record;
 use super::resolve::Resolved;
-use super::step::{EksStep, Pin};
+use super::scaling_group::mixed_instances;
 use crate::api::ScalingConfigurationKind;
 use crate::auth::access_entries::Joined;
 use crate::aws::{NewRole, NewScalingGroup, NewTemplate, NewVersion, TemplatePin};
+use crate::ownership::foreign;
 use crate::plan::{Draft, Drift, IamStep, Outcome, Phase, Reason, Recheck, Step, Told, waiting};
-use crate::provisioner::ownership::foreign;
-use crate::provisioner::registry::Own;
+use crate::plan::{EksStep, Pin};
 
 /// Everything up to the scaling group, which waits until IAM knows its profile.
 pub fn group(input: &Input, draft: &mut Draft) {
@@ -33,7 +32,7 @@ pub fn group(input: &Input, draft: &mut Draft) {
     }
     let steps = draft.steps.len();
     let Some(pin) = template(input, draft) else { return };
-    if draft.steps[steps..].iter().any(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::CreateTemplate(_))))) {
+    if draft.steps[steps..].iter().any(|s| matches!(s.step, Step::Eks(EksStep::CreateTemplate(_)))) {
         draft.events.extend(refused(r));
     }
     if fresh {
@@ -51,11 +50,11 @@ pub fn group(input: &Input, draft: &mut Draft) {
         max: wanted.max,
         subnets: r.subnets.clone(),
         template: TemplatePin { id: String::new(), version: String::new() },
-        mixed: purchase::policy(input, None, true),
+        mixed: mixed_instances::policy(input, None, true),
         tags: r.tags.clone(),
         hooks: wanted.hooks.clone(),
     };
-    purchase::record(input, group.mixed.as_ref(), draft);
+    mixed_instances::record(input, group.mixed.as_ref(), draft);
     let name = group.name.clone();
     draft.step(EksStep::CreateGroup { group, pin });
     if !wanted.suspend.is_empty() {

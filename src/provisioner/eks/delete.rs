@@ -8,25 +8,27 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::configuration;
-use super::step::EksStep;
+use super::launch_configuration;
 use crate::api::AdoptedResources;
 use crate::api::names::FINALIZER;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     AccessEntry, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag,
 };
+use crate::ownership;
+use crate::ownership::{Claim, claim, owned, proven};
+use crate::plan::EksStep;
 use crate::plan::{
     Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Told, waiting,
 };
 use crate::provisioner::GroupId;
 use crate::provisioner::join::goes_after;
-use crate::provisioner::ownership::{self, Claim, claim, owned, proven};
-use crate::provisioner::rotation::{contested, named};
-use crate::timing::Timing;
-use crate::upgrade::drain::{AtTimeout, DrainPolicy};
-use crate::upgrade::rolling_update::{self, Victims, decide};
-use crate::upgrade::{Drains, Fleet, Member};
+use crate::rotation::drain::{AtTimeout, DrainPolicy};
+use crate::rotation::rolling_update;
+use crate::rotation::rolling_update::report::{contested, named};
+use crate::rotation::rolling_update::{Victims, decide};
+use crate::rotation::{Drains, Fleet, Member};
+use crate::settings::Timing;
 
 /// Everything that the plan of a deletion depends on.
 pub struct Input<'a> {
@@ -116,12 +118,12 @@ fn launches_ours(input: &Input, group: &ScalingGroup) -> bool {
     let template = input.template.filter(|t| proven(&t.id, &t.tags, recorded, input.ownership));
     let pin = group.template.as_ref();
     pin.is_some_and(|pin| template.is_some_and(|t| t.id == pin.id))
-        || configuration::of(group).is_some_and(|name| input.configurations.iter().any(|known| known == name))
+        || launch_configuration::of(group).is_some_and(|name| input.configurations.iter().any(|known| known == name))
 }
 
 fn empty(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let because = || vec![Drift::new("InstanceGroup", "present", "deleted")];
-    if let Some(name) = configuration::of(group).filter(|name| configuration::derived(&group.name, name))
+    if let Some(name) = launch_configuration::of(group).filter(|name| launch_configuration::derived(&group.name, name))
         && !input.configurations.iter().any(|known| known == name)
     {
         let all: Vec<_> = input.configurations.iter().map(String::as_str).chain([name]).collect();

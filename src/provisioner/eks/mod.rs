@@ -2,50 +2,40 @@
 
 pub mod adopt;
 pub mod apply;
-pub mod attributes;
-pub mod check;
-pub mod configuration;
 pub mod create;
 pub mod delete;
-pub mod drift;
-pub mod foresee;
-pub mod former;
-pub mod handback;
-pub mod hash;
+pub mod desired;
 pub mod input;
 pub mod join;
+pub mod launch_configuration;
+pub mod launch_template;
 pub mod names;
 pub mod observe;
-pub mod outdated;
+pub mod observed;
+pub mod ownership;
 pub mod plan;
-pub mod purchase;
-pub mod recommended;
 pub mod record;
+pub mod release;
 pub mod resolve;
-pub mod rotate;
-pub mod scale_in;
-pub mod standing;
-pub mod state;
-pub mod step;
-pub mod strategy;
+pub mod role;
+pub mod rotation;
+pub mod scaling_group;
+pub mod simulate;
 pub mod user_data;
-pub mod versions;
-pub mod wanted;
-pub mod warm;
-pub mod whose;
+pub mod warm_pool;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere};
 use crate::api::InstanceGroupStatus;
-use crate::observe::{Observed, Observer};
+use crate::api::spec_error::Problem;
 use crate::plan::{Draft, ObjectStep, Outcome, Plan};
-use crate::problem::Problem;
-use crate::upgrade::crd::Allowed;
+use crate::provisioner::observe::{Observed, Observer};
+use crate::rotation::crd::Allowed;
 use names::GroupNames;
-use observe::{environment, remains};
-use recommended::recommended;
+use observe::{references, remaining_resources};
+use scaling_group::spot::recommended;
 use user_data::OsFamily;
 
 /// The provisioner `eks`.
@@ -62,7 +52,7 @@ impl Provisioner for Eks {
         if order.new {
             expect(o, &wanted.cluster, id);
         }
-        let environment = environment::environment(o, &wanted).await?;
+        let environment = references::environment(o, &wanted).await?;
         let mut distinct = goes_by_a_hash(&wanted, status);
         let (resolved, state) = loop {
             let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
@@ -72,14 +62,14 @@ impl Provisioner for Eks {
             let state = observe::state(o, &resolved, status).await?;
             // A scaling group that is there keeps its name, whatever else of the name was refused.
             let collided = state.group.is_none() && o.memory.collided(&id.key());
-            if distinct || !(collided || whose::taken(&resolved, &state, status)) {
+            if distinct || !(collided || ownership::taken(&resolved, &state, status)) {
                 break (resolved, state);
             }
             o.memory.set_collided(&id.key());
             distinct = true;
         };
-        if let Some(looked) = environment::looked(o, &resolved, &state, status).await? {
-            let problems = check::problems(&resolved, &looked);
+        if let Some(looked) = references::looked(o, &resolved, &state, status).await? {
+            let problems = launch_template::launch_checks::problems(&resolved, &looked);
             if !problems.is_empty() {
                 return Ok(Verdict::Refused(problems));
             }
@@ -91,10 +81,10 @@ impl Provisioner for Eks {
 
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
         let Farewell { id, status, settings, .. } = farewell;
-        let Some(remains::Traces { names, ownership, .. }) = remains::traces(id, status) else {
+        let Some(remaining_resources::Traces { names, ownership, .. }) = remaining_resources::traces(id, status) else {
             return Ok(nothing_made(id));
         };
-        let left = remains::remains(o, id, &names, &ownership, status).await?;
+        let left = remaining_resources::remains(o, id, &names, &ownership, status).await?;
         let managed = status.managed.clone().unwrap_or_default();
         let our_policies: Vec<_> =
             left.attached.iter().filter(|p| delete::standard(p) || managed.policies.contains(p)).cloned().collect();
@@ -125,18 +115,18 @@ impl Provisioner for Eks {
     }
 
     fn cluster_on_record(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        remains::traces(id, status).map(|traces| traces.cluster)
+        remaining_resources::traces(id, status).map(|traces| traces.cluster)
     }
 }
 
 /// Everything that can be wrong with the merged spec itself.
-fn wanted(order: &mut Order, now: Timestamp) -> Result<wanted::Wanted, Vec<Problem>> {
+fn wanted(order: &mut Order, now: Timestamp) -> Result<desired::Wanted, Vec<Problem>> {
     let settings = order.settings;
     if let Some(eks) = order.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
         eks.r#type = Some(settings.default_kind.as_str().into());
     }
     let recommended = recommended(&mut order.spec, order.status, order.recommendations, now);
-    let mut wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
+    let mut wanted = desired::parse(order.id, order.annotations, &order.spec)?;
     wanted.recommended = recommended;
     wanted.join_auth = settings.join_auth;
     if let Some(crd) = &mut wanted.crd {
@@ -159,7 +149,7 @@ fn expect(o: &Observer<'_>, cluster: &str, id: &GroupId) {
 }
 
 /// Whether the group went by names with a hash before, because someone else had the derived ones.
-fn goes_by_a_hash(wanted: &wanted::Wanted, status: &InstanceGroupStatus) -> bool {
+fn goes_by_a_hash(wanted: &desired::Wanted, status: &InstanceGroupStatus) -> bool {
     let derived = GroupNames::new(&wanted.cluster, &wanted.id.namespace, &wanted.id.name);
     let taken = derived.distinct(&derived.scaling_group());
     status.active_scaling_group_name.as_ref() == Some(&taken)

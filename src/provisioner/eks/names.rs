@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
 
-use crate::provisioner::ownership;
+use crate::ownership;
 
 /// The longest name of an IAM role or instance profile that is used as it is.
 const MAX_IAM_NAME: usize = 63;

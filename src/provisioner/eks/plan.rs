@@ -6,15 +6,17 @@ use serde_json::json;
 
 use super::input::Input;
 use super::join::{AUTH, authorise, joining};
+use super::launch_template::versions;
+use super::observed;
 use super::record::record;
-use super::state;
-use super::step::{EksStep, Pin};
-use super::{adopt, attributes, configuration, create, former, purchase, rotate, scale_in, standing, versions, whose};
+use super::role::previous_roles;
+use super::scaling_group::{attributes, mixed_instances, readiness, scale_in};
+use super::{adopt, create, launch_configuration, ownership, rotation};
 use crate::api::StrategyType;
 use crate::aws::{ScalingGroup, ScalingGroupChange};
+use crate::ownership::unproven;
 use crate::plan::{Draft, Drift, Facts, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, waiting};
-use crate::provisioner::ownership::unproven;
-use crate::provisioner::registry::Own;
+use crate::plan::{EksStep, Pin};
 
 /// Plans one pass for a group that is to live.
 pub fn plan(input: &Input) -> Plan {
@@ -48,7 +50,7 @@ fn not_ours(input: &Input) -> Option<String> {
             "if it is this group's, put its tags back, else rename the InstanceGroup, or remove the other group";
         return Some(format!("{what}; {remedy}"));
     }
-    let what = whose::stranger(r, input.state, input.status)?;
+    let what = ownership::stranger(r, input.state, input.status)?;
     Some(format!(
         "{what} is there and does not carry this group's three tags; give the group a role by spec.eks.configuration.roleName, or rename the InstanceGroup, or remove what bears its name"
     ))
@@ -71,8 +73,8 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     let pin = versions::template(input, group, draft);
     sizes(input, group, pin, draft);
     attributes::attributes(input, group, draft);
-    configuration::leave::retire(input, group, draft);
-    former::retire(input, draft);
+    launch_configuration::migrate::retire(input, group, draft);
+    previous_roles::retire(input, draft);
     let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Object(ObjectStep::Record { .. })));
     if changed && draft.outcome.is_none() {
         draft.facts.nodes_ready = None;
@@ -85,8 +87,8 @@ fn existing(input: &Input, group: &ScalingGroup, draft: &mut Draft) {
     }
     if draft.outcome.is_none() {
         adopt::tag_again(input, group, draft);
-        rotate::nodes(input, group, draft);
-        standing::nodes(input, group, draft);
+        rotation::nodes(input, group, draft);
+        readiness::nodes(input, group, draft);
         scale_in::wait(input, group, draft);
     }
 }
@@ -107,9 +109,9 @@ fn facts(input: &Input) -> Facts {
         status.insert("activeLaunchTemplateName".into(), json!(template.name));
     }
     if let Some(group) = &input.state.group {
-        let configuration = configuration::of(group);
+        let configuration = launch_configuration::of(group);
         let told = input.status.active_launch_configuration_name.is_some();
-        if configuration.map_or(told, |name| configuration::known(input.status, name)) {
+        if configuration.map_or(told, |name| launch_configuration::known(input.status, name)) {
             status.insert("activeLaunchConfigurationName".into(), json!(configuration));
         }
         status.insert("currentMin".into(), json!(group.min));
@@ -151,10 +153,10 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
         because.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
     }
     let pin = buy(input, group, pin, &mut change, &mut because, draft);
-    purchase::record(input, change.mixed.as_ref(), draft);
-    let repin = draft.steps.iter_mut().find(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::UpdateGroup { .. }))));
+    mixed_instances::record(input, change.mixed.as_ref(), draft);
+    let repin = draft.steps.iter_mut().find(|s| matches!(s.step, Step::Eks(EksStep::UpdateGroup { .. })));
     match repin {
-        Some(Planned { step: Step::Own(Own::Eks(EksStep::UpdateGroup { change: c, .. })), because: b }) => {
+        Some(Planned { step: Step::Eks(EksStep::UpdateGroup { change: c, .. }), because: b }) => {
             *c = change;
             b.extend(because);
         }
@@ -164,7 +166,7 @@ fn sizes(input: &Input, group: &ScalingGroup, pin: Option<Pin>, draft: &mut Draf
             let delete = draft
                 .steps
                 .iter()
-                .position(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::DeleteTemplateVersions { .. }))))
+                .position(|s| matches!(s.step, Step::Eks(EksStep::DeleteTemplateVersions { .. })))
                 .unwrap_or(draft.steps.len());
             let update = EksStep::UpdateGroup { group: group.name.clone(), change, pin };
             draft.steps.insert(delete, Planned::new(update, because));
@@ -200,16 +202,16 @@ fn buy(
     if draft.outcome.is_some() {
         return pin;
     }
-    let repins = draft.steps.iter().any(|s| matches!(s.step, Step::Own(Own::Eks(EksStep::UpdateGroup { .. }))));
+    let repins = draft.steps.iter().any(|s| matches!(s.step, Step::Eks(EksStep::UpdateGroup { .. })));
     let changes = repins || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();
-    let policy = purchase::policy(input, Some(group), changes);
-    let differs = purchase::drift(group.mixed.as_ref(), policy.as_ref());
+    let policy = mixed_instances::policy(input, Some(group), changes);
+    let differs = mixed_instances::drift(group.mixed.as_ref(), policy.as_ref());
     if pin.is_none() && !repins && differs.is_empty() {
         return None;
     }
     let current = || {
         let pin = group.template.as_ref()?;
-        Some(Pin::Version { template: pin.id.clone(), number: state::number(pin, input.state.template.as_ref())? })
+        Some(Pin::Version { template: pin.id.clone(), number: observed::number(pin, input.state.template.as_ref())? })
     };
     let pin = if repins { None } else { pin.or_else(current) };
     // A launch configuration takes no policy; it comes with the template.

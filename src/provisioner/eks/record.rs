@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::configuration;
 use super::input::Input;
 use super::join::joining;
+use super::launch_configuration;
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::Joined;
 use crate::aws::Tag;
@@ -43,7 +43,7 @@ pub fn record(input: &Input, joined: &Joined, draft: &mut Draft) {
             &old.policies,
             input.state.attached.clone(),
         ),
-        configurations: configuration::recorded(input),
+        configurations: launch_configuration::recorded(input),
         warm_pool: r.wanted.warm_pool.is_some()
             || (old.warm_pool && input.state.group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
         adopted: old.adopted.clone(),

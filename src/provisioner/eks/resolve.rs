@@ -5,22 +5,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::hash::Fingerprint;
+use super::desired::{GivenRole, Image, MOST_TYPES, Wanted};
+use super::launch_template::fingerprint::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
 use super::user_data::{self, BootstrapInput, Ignored, OsFamily};
-use super::wanted::{GivenRole, Image, MOST_TYPES, Wanted};
 use crate::api::names::label;
+use crate::api::spec_error::Problem;
 use crate::auth::access_entries::Way;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     AccessKind, Catalogue, Cluster, InstanceProfile, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData,
 };
+use crate::ownership::ownership;
 use crate::plan::Reason;
-use crate::problem::Problem;
 use crate::provisioner::GroupId;
 use crate::provisioner::join::way;
-use crate::provisioner::ownership::ownership;
-use crate::redact::Redacted;
+use crate::util::redact::Redacted;
 
 /// What names mean: looked up before anything can be resolved.
 #[derive(Clone, Debug, Default)]

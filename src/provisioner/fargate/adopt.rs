@@ -1,15 +1,15 @@
 //! First sight of a profile that another controller made: it is taken over as it is.
 
 use super::input::Input;
-use super::making::Making;
+use super::observed::Found;
+use super::plan_builder::Making;
 use super::resolve::differences;
-use super::state::Found;
-use super::step::FargateStep;
 use crate::api::names::condition;
 use crate::aws::Tag;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
+use crate::ownership::{UNTAGGED, foreign, not_tagged, owned};
+use crate::plan::FargateStep;
 use crate::plan::{IamStep, Note};
-use crate::provisioner::ownership::{UNTAGGED, foreign, not_tagged, owned};
 
 /// What is found is up to date; it is tagged, and what differs is told once. What could not be tagged is tried again.
 pub fn profile(input: &Input, found: &Found, making: &mut Making) {

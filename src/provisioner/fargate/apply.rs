@@ -1,10 +1,10 @@
 //! Fargate profiles.
 
-use super::step::FargateStep;
 use crate::apply::{Apply, Done, Run, Stepped, Stopped, gone, tagged};
 use crate::aws::AwsErrorKind;
 use crate::aws::fargate::NewFargateProfile;
-use crate::provisioner::ownership::KEYS;
+use crate::ownership::KEYS;
+use crate::plan::FargateStep;
 
 impl Apply for FargateStep {
     async fn apply(&self, run: &mut Run<'_>) -> Stepped {

@@ -1,12 +1,12 @@
 //! A profile is made.
 
 use super::input::Input;
-use super::making::Making;
+use super::observed::Found;
+use super::plan_builder::Making;
 use super::resolve::differences;
 use super::role;
-use super::state::Found;
-use super::step::FargateStep;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
+use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
 use crate::provisioner::eks::create::token;
 

@@ -4,23 +4,25 @@
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::observed::FormerRole;
+use super::ownership;
+use super::ownership::Left;
 use super::plan::failed;
+use super::profile_slot::{Again, Turn};
 use super::role;
-use super::state::FormerRole;
-use super::step::FargateStep;
-use super::turn::{Again, Turn};
-use super::whose::{self, Left};
 use crate::api::InstanceGroupStatus;
+use crate::api::spec_error;
+use crate::api::spec_error::{Problem, sentence};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Tag};
-use crate::groups::Queue;
+use crate::index::groups::Queue;
+use crate::ownership::untaggable;
+use crate::plan::FargateStep;
 use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Told, waiting};
-use crate::problem::{self, Problem, sentence};
 use crate::provisioner::join::goes_after;
-use crate::provisioner::ownership::untaggable;
 use crate::provisioner::{GroupId, never_accepted};
-use crate::timing::Timing;
+use crate::settings::Timing;
 
 /// Everything that the plan of a deletion depends on.
 pub struct Input<'a> {
@@ -70,7 +72,7 @@ pub fn plan(input: &Input) -> Plan {
             draft.decide(unbelieved(profile, input.forbidden));
             return draft.finish(input.id, None);
         }
-        _ if !whose::made(input.status) && !input.forbidden.is_empty() => {
+        _ if !ownership::made(input.status) && !input.forbidden.is_empty() => {
             return never_accepted(input.id, input.forbidden);
         }
         (None, None, []) => rest(input, &mut draft),
@@ -88,7 +90,7 @@ fn unbelieved(profile: &FargateProfile, forbidden: &[Problem]) -> Outcome {
         profile.name,
         sentence(forbidden)
     );
-    Outcome::Blocked { reason: problem::reason(forbidden), message, deleting: true }
+    Outcome::Blocked { reason: spec_error::reason(forbidden), message, deleting: true }
 }
 
 /// What another controller made is tagged before it is deleted, so that it stays provable whose it and its role were.
@@ -97,7 +99,7 @@ fn claim(input: &Input, profile: &FargateProfile, draft: &mut Draft) {
         return draft.decide(untaggable(true, false, true));
     }
     // A spec that is refused finds what is tagged by the record alone.
-    if whose::recorded(input.status).is_none() {
+    if ownership::recorded(input.status).is_none() {
         draft.step(ObjectStep::Record { status: json!({ "fargate": { "cluster": input.cluster } }) });
     }
     draft.step(FargateStep::TagFargateProfile {

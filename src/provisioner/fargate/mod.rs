@@ -7,32 +7,31 @@ pub mod adopt;
 pub mod apply;
 pub mod create;
 pub mod delete;
-pub mod foresee;
+pub mod desired;
 pub mod input;
 pub mod join;
-pub mod making;
 pub mod names;
 pub mod observe;
+pub mod observed;
+pub mod ownership;
 pub mod plan;
+pub mod plan_builder;
+pub mod profile_slot;
 pub mod record;
 pub mod resolve;
 pub mod role;
-pub mod state;
-pub mod step;
-pub mod turn;
-pub mod wanted;
-pub mod whose;
+pub mod simulate;
 
 use async_trait::async_trait;
 
-use super::ownership::ownership;
 use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere, never_accepted};
 use crate::api::InstanceGroupStatus;
-use crate::observe::{Observed, Observer};
+use crate::ownership::ownership;
 use crate::plan::{Plan, Reason};
+use crate::provisioner::observe::{Observed, Observer};
+use desired::Wanted;
 use names::ProfileNames;
-use wanted::Wanted;
-use whose::Evidence;
+use ownership::Evidence;
 
 /// The field that names the cluster.
 const CLUSTER: &str = "spec.eks-fargate.clusterName";
@@ -44,7 +43,7 @@ pub struct Fargate;
 impl Provisioner for Fargate {
     async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict> {
         let Order { id, status, settings, .. } = order;
-        let wanted = match wanted::parse(id, &order.spec) {
+        let wanted = match desired::parse(id, &order.spec) {
             Ok(wanted) => Wanted { join_auth: settings.join_auth, ..wanted },
             Err(problems) => return Ok(Verdict::Refused(problems)),
         };
@@ -61,7 +60,7 @@ impl Provisioner for Fargate {
                 Err(problems) => return Ok(Verdict::Refused(problems)),
             };
             let state = observe::state(o, &resolved, status).await?;
-            if distinct || !state::taken(&state.profiles, &resolved.names, &resolved.ownership) {
+            if distinct || !observed::taken(&state.profiles, &resolved.names, &resolved.ownership) {
                 break (resolved, state);
             }
             o.memory.set_collided(&id.key());
@@ -79,9 +78,9 @@ impl Provisioner for Fargate {
     async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
         let Farewell { id, status, settings, .. } = farewell;
         let spec = farewell.spec.as_ref().and_then(|spec| spec.eks_fargate.clone()).unwrap_or_default();
-        let Some(cluster) = whose::recorded(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty())
+        let Some(cluster) = ownership::recorded(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty())
         else {
-            if !whose::made(status) {
+            if !ownership::made(status) {
                 return Ok(delete::nothing(id));
             }
             let message = format!(
@@ -89,7 +88,7 @@ impl Provisioner for Fargate {
             );
             return Ok(crate::plan::blocked(id, Reason::InvalidSpec, message));
         };
-        if !whose::made(status) && elsewhere(settings, CLUSTER, &cluster).is_some() {
+        if !ownership::made(status) && elsewhere(settings, CLUSTER, &cluster).is_some() {
             return Ok(never_accepted(id, &farewell.refused(CLUSTER, &cluster)));
         }
         let ownership = ownership(&cluster, id);
@@ -121,6 +120,6 @@ impl Provisioner for Fargate {
     }
 
     fn cluster_on_record(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        whose::recorded(status).cloned()
+        ownership::recorded(status).cloned()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A name proves nothing: two groups can share one (`a-b/c` and `a/b-c`). Ownership is judged by the tags.
 
-use crate::digest::sha256;
+use crate::util::digest::sha256;
 
 /// The longest name of a Fargate profile that is used.
 const MAX_PROFILE_NAME: usize = 100;

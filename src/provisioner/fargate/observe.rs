@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 
+use super::desired::Wanted;
 use super::names::ProfileNames;
+use super::observed::{FormerRole, Found, State, remembered_role};
+use super::ownership::{Evidence, Left};
 use super::resolve::{Environment, Resolved};
-use super::state::{FormerRole, Found, State, remembered_role};
-use super::wanted::Wanted;
-use super::whose::{Evidence, Left};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, EntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
-use crate::groups::{Fate, Queue, bequeathed, fate};
-use crate::observe::{ObserveError, Observed, Observer};
-use crate::provisioner::ownership::{foreign, owned, taken_over};
+use crate::index::groups::{Fate, Queue, bequeathed, fate};
+use crate::ownership::{foreign, owned, taken_over};
+use crate::provisioner::observe::{ObserveError, Observed, Observer};
 use crate::provisioner::{GroupId, join};
 
 /// Nothing of a profile but its tags can change: in quiet it is looked at again after this long.

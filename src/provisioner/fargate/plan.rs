@@ -5,17 +5,17 @@ use serde_json::json;
 
 use super::input::Input;
 use super::join::joining;
-use super::making::Making;
+use super::observed::{Found, serves};
+use super::plan_builder::Making;
+use super::profile_slot::{Again, Turn};
 use super::record::record;
 use super::resolve::differences;
-use super::state::{Found, serves};
-use super::step::FargateStep;
-use super::turn::{Again, Turn};
 use super::{adopt, create, role};
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
+use crate::ownership::{owned, untaggable};
+use crate::plan::FargateStep;
 use crate::plan::{Draft, Drift, ObjectStep, Outcome, Phase, Plan, Reason, Recheck, waiting};
-use crate::provisioner::ownership::{owned, untaggable};
 
 /// Plans one pass for a group that is to live.
 pub fn plan(input: &Input) -> Plan {

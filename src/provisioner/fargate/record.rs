@@ -2,8 +2,8 @@
 
 use super::input::Input;
 use super::join::joining;
-use super::making::Making;
-use super::state::Found;
+use super::observed::Found;
+use super::plan_builder::Making;
 use crate::api::{ProvisionerKind, StrategyType};
 use crate::auth::access_entries::Joined;
 

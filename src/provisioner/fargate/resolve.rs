@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use super::desired::{SETTINGS, Wanted};
 use super::names::ProfileNames;
-use super::wanted::{SETTINGS, Wanted};
+use crate::api::spec_error::Problem;
 use crate::auth::access_entries::Way;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessKind, Cluster, NetworkObject, NewAccessEntry, Tag};
-use crate::digest::sha256;
+use crate::ownership::ownership;
 use crate::plan::Reason;
-use crate::problem::Problem;
 use crate::provisioner::join::way;
-use crate::provisioner::ownership::ownership;
+use crate::util::digest::sha256;
 
 /// The policy that lets Fargate pull images for pods and write their logs.
 pub const POLICY: &str = "AmazonEKSFargatePodExecutionRolePolicy";

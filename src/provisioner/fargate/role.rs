@@ -1,12 +1,12 @@
 //! The role of the pods, when it is ours to make.
 
 use super::input::Input;
-use super::making::Making;
+use super::observed::FormerRole;
+use super::plan_builder::Making;
 use super::resolve::POLICY;
-use super::state::FormerRole;
 use crate::aws::{AccessEntry, NewRole};
+use crate::ownership::owned;
 use crate::plan::{Draft, Drift, IamStep, JoinStep, Outcome, Phase, Reason, Recheck, Step};
-use crate::provisioner::ownership::owned;
 
 /// Makes the role with its policy; the profile waits until IAM knows it everywhere.
 pub fn make(input: &Input, phase: Phase, making: &mut Making) {

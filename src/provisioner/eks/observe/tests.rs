@@ -13,14 +13,14 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::stub::Stub;
 use crate::aws::inventory::{Ages, Inventory};
 use crate::aws::{AwsErrorKind, Cluster, InstanceProfile, NetworkObject, Role};
-use crate::cluster::{KubeCluster, fake};
-use crate::groups::GroupIndex;
-use crate::memory::Memory;
-use crate::nodes::NodeIndex;
-use crate::observe::{ObserveError, Observed, Observer};
+use crate::index::groups::GroupIndex;
+use crate::index::nodes::NodeIndex;
+use crate::index::process_state::Memory;
+use crate::k8s::{KubeCluster, fake};
+use crate::provisioner::eks::observed::State;
 use crate::provisioner::eks::resolve::{Environment, Resolved, resolve};
-use crate::provisioner::eks::state::State;
-use crate::provisioner::eks::{wanted, whose};
+use crate::provisioner::eks::{desired, ownership};
+use crate::provisioner::observe::{ObserveError, Observed, Observer};
 
 /// The group `team/web` in the cluster `demo`, with a role of its own.
 fn resolved() -> Resolved {
@@ -50,7 +50,7 @@ fn resolved() -> Resolved {
         security_groups: network("sg-1"),
         ..Environment::default()
     };
-    let wanted = wanted::parse(&identity(&group), &BTreeMap::new(), &spec).expect("a group");
+    let wanted = desired::parse(&identity(&group), &BTreeMap::new(), &spec).expect("a group");
     resolve(wanted, &environment, false).expect("it resolves")
 }
 
@@ -91,7 +91,7 @@ async fn a_role_that_our_profile_holds_and_iam_does_not_tell_of_yet_is_nobodys_k
     assert!(error.kind == AwsErrorKind::Unavailable && error.message.contains(&name), "{error}");
     stub.edit(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership.clone(), ..held }));
     let seen = look(&stub, "", &status).await.expect("it is known");
-    assert!(!whose::taken(&resolved, &seen, &status));
+    assert!(!ownership::taken(&resolved, &seen, &status));
 }
 
 /// Else the entry of a former role would stay for ever, once somebody has deleted the scaling group.

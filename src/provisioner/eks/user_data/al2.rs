@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::quote::{shell, shell_single};
 use super::stages::{Decoded, StageKind, joined};
-use super::{BootstrapInput, UserDataProblem, check, kubelet_arguments, mounts};
+use super::{BootstrapInput, UserDataProblem, kubelet_arguments, mounts, validation};
 
 /// Leaves before the bootstrap on an instance of a warm pool, so that cloud-init runs the script
 /// again when the instance is taken into service. The variables' names are those that scripts of
@@ -54,7 +54,7 @@ fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
     }
     flag("--b64-cluster-ca", &input.ca_base64);
     flag("--apiserver-endpoint", &input.endpoint);
-    match check::service_ip(&input.service_cidr)? {
+    match validation::service_ip(&input.service_cidr)? {
         Some(IpAddr::V4(address)) => {
             let [a, b, c, _] = address.octets();
             flag("--dns-cluster-ip", &format!("{a}.{b}.{c}.10"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::quote::double;
 use super::stages::{Decoded, StageKind};
-use super::{BootstrapInput, UserDataProblem, check};
+use super::{BootstrapInput, UserDataProblem, validation};
 
 pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
     let pre = fragments(stages, StageKind::Pre)?;
@@ -66,7 +66,7 @@ fn settings(input: &BootstrapInput) -> String {
 fn taints_by_key(input: &BootstrapInput) -> BTreeMap<&str, Vec<String>> {
     let mut by_key: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for taint in &input.taints {
-        let value = double(&format!("{}:{}", taint.value, check::effect_of(&taint.effect)));
+        let value = double(&format!("{}:{}", taint.value, validation::effect_of(&taint.effect)));
         by_key.entry(&taint.key).or_default().push(value);
     }
     by_key

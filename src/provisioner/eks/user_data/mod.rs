@@ -6,10 +6,10 @@
 mod al2;
 mod al2023;
 mod bottlerocket;
-mod check;
 mod mounts;
 mod quote;
 mod stages;
+mod validation;
 mod windows;
 
 use std::borrow::Cow;
@@ -22,10 +22,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
 
-use crate::redact::Redacted;
+use crate::util::redact::Redacted;
 
-pub use check::{UserDataProblem, label_problem, taint_problem};
 pub use stages::{Stage, StageKind, effective_family};
+pub use validation::{UserDataProblem, label_problem, taint_problem};
 
 /// What EC2 accepts, in bytes of raw user data before base64.
 pub const MAX_BYTES: usize = 16_384;
@@ -216,7 +216,7 @@ impl UserData {
 /// or more than [`MAX_BYTES`], also in gzip where the family takes it.
 pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, UserDataProblem> {
     let family = effective_family(family, &input.stages);
-    check::input(input)?;
+    validation::input(input)?;
     let stages = stages::decode(&input.stages)?;
     let bytes = match family {
         OsFamily::AmazonLinux2 => al2::encode(input, &stages)?,
@@ -225,7 +225,7 @@ pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, User
         OsFamily::Windows => windows::encode(input, &stages)?,
     };
     let compressed = (bytes.len() > MAX_BYTES && unpacks(family)).then(|| gzip(&bytes));
-    check::size(&bytes, compressed.as_deref(), input, &stages)?;
+    validation::size(&bytes, compressed.as_deref(), input, &stages)?;
     let compressed = compressed.map(Redacted::new);
     Ok(UserData { family, ignored: ignored(family, input), bytes: Redacted::new(bytes), compressed })
 }
@@ -272,7 +272,10 @@ fn label_list(labels: &BTreeMap<String, String>) -> String {
 
 /// `k=v:Effect`, in the order of the spec.
 fn taint_list(taints: &[Taint]) -> Vec<String> {
-    taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, check::effect_of(&taint.effect))).collect()
+    taints
+        .iter()
+        .map(|taint| format!("{}={}:{}", taint.key, taint.value, validation::effect_of(&taint.effect)))
+        .collect()
 }
 
 /// The kubelet's arguments as one text; the first two flags appear even when they are empty.

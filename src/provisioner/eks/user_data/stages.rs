@@ -5,7 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::{OsFamily, UserDataProblem};
-use crate::redact::Redacted;
+use crate::util::redact::Redacted;
 
 /// Canonical padding is required, as in Go's standard encoding; its leniency about trailing bits
 /// and line breaks is kept too, so that the same texts count as base64.

@@ -2,7 +2,7 @@
 
 use super::quote::powershell;
 use super::stages::{Decoded, StageKind, joined};
-use super::{BootstrapInput, UserDataProblem, check, kubelet_arguments};
+use super::{BootstrapInput, UserDataProblem, kubelet_arguments, validation};
 
 /// The bootstrap script's path, and whether the instance goes into a warm pool. The first two variables' names are
 /// those of AWS's own templates, and scripts of later stages may use them.
@@ -25,7 +25,7 @@ const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
 "#;
 
 pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
-    check::windows(input)?;
+    validation::windows(input)?;
     let mut out = b"<powershell>\n".to_vec();
     out.extend(joined(stages, StageKind::Pre));
     out.push(b'\n');

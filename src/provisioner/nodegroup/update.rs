@@ -1,0 +1,230 @@
+//! What EKS changes in place: tags at once, the rest as one update at a time.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::health;
+use super::input::Input;
+use super::names::sha256;
+use super::observed::{Group, as_taken_over, tags as as_tags, version_differences};
+use crate::api::names::condition;
+use crate::aws::nodegroup::{Nodegroup, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
+use crate::ownership::{UNTAGGED, not_tagged, owned, untaggable};
+use crate::plan::NodegroupStep;
+use crate::plan::{Draft, Drift, Note, Outcome, Phase, Reason, Recheck, waiting};
+
+/// A taint as the record names it: key and effect together are what Kubernetes tells taints apart by.
+pub fn taint_key(taint: &NodegroupTaint) -> String {
+    format!("{}:{}", taint.key, taint.effect)
+}
+
+/// The same for the same act, and another one once something else has been done in between: `after` says what came last.
+pub fn token(uid: &str, act: &Value, after: &str) -> String {
+    sha256(&format!("{uid} {act} {after}"))[..32].to_owned()
+}
+
+/// Tags that are missing or differ, and ours that are no longer wanted. Answers how a group stands that has nothing else to
+/// do: what AWS refuses is told, and tried again when that has rested. A takeover tells it in its own condition.
+pub fn tags(input: &Input, current: &Group, draft: &mut Draft) -> Option<Outcome> {
+    let (r, found) = (input.resolved, &current.nodegroup);
+    let ownership: BTreeMap<_, _> = r.ownership.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+    let wanted = r.wanted.tags.iter().chain(&ownership);
+    let differing: BTreeMap<_, _> = wanted
+        .filter(|(key, value)| found.tags.get(*key) != Some(*value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let recorded = input.status.managed.iter().flat_map(|managed| &managed.tags);
+    let gone: Vec<_> =
+        recorded.filter(|key| found.tags.contains_key(*key) && !r.wanted.tags.contains_key(*key)).cloned().collect();
+    if differing.is_empty() && gone.is_empty() {
+        return None;
+    }
+    let ours = owned(&as_tags(&found.tags), &r.ownership) && !tells_a_takeover(draft);
+    if input.state.tagging_rests {
+        return ours.then(|| untaggable(!differing.is_empty(), !gone.is_empty(), false));
+    }
+    if !differing.is_empty() {
+        let because = |key: &String| {
+            Drift::new(format!("tags[{key}]"), found.tags.get(key).cloned().unwrap_or_default(), &differing[key])
+        };
+        let because = differing.keys().map(because).collect();
+        // With those that say whose it is: a policy lets nobody tag what is not the cluster's.
+        let tags = differing.clone().into_iter().chain(ownership).collect();
+        draft.because(
+            NodegroupStep::TagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), tags },
+            because,
+        );
+        still_untagged(input, found, draft);
+    }
+    if !gone.is_empty() {
+        let because = gone.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
+        draft.because(
+            NodegroupStep::UntagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), keys: gone },
+            because,
+        );
+    }
+    let message = "changing in place".into();
+    ours.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Soon })
+}
+
+fn tells_a_takeover(draft: &Draft) -> bool {
+    draft.notes.iter().any(|note| note.condition == condition::ADOPTED)
+}
+
+/// What the takeover told stays told, without what is tagged now.
+fn still_untagged(input: &Input, found: &Nodegroup, draft: &mut Draft) {
+    if owned(&as_tags(&found.tags), &input.resolved.ownership) || tells_a_takeover(draft) {
+        return;
+    }
+    let told = not_tagged(input.status).and_then(|told| told.message.as_deref()).unwrap_or_default();
+    let message = told.split(UNTAGGED).next().unwrap_or_default().to_owned();
+    draft.notes.push(Note { condition: condition::ADOPTED, status: true, reason: "TakenOver".into(), message });
+}
+
+/// Sizes, labels, taints, repair and the pace of updates, in one update.
+pub fn in_place(input: &Input, current: &Group, draft: &mut Draft) {
+    let mut because = Vec::new();
+    let change = difference(input, current, &mut because);
+    if because.is_empty() {
+        return;
+    }
+    let of = sha256(&json!(change).to_string());
+    if input.again(&of).is_some() {
+        return draft.decide(health::update_failed(input));
+    }
+    let nodegroup = current.name().clone();
+    let token = token(&input.resolved.wanted.id.uid, &json!([nodegroup, change]), before(input));
+    let shrinks = change.sizes.and_then(|sizes| sizes.desired).is_some_and(|desired| desired < current.desired());
+    draft.because(NodegroupStep::UpdateNodegroup { nodegroup, change, token, of, shrinks }, because);
+    draft.decide(waiting(Phase::Modifying, "EKS changes the node group in place"));
+}
+
+fn before<'a>(input: &'a Input) -> &'a str {
+    input.status.update_id.as_deref().unwrap_or_default()
+}
+
+fn difference(input: &Input, current: &Group, because: &mut Vec<Drift>) -> NodegroupChange {
+    let (w, found) = (&input.resolved.wanted, &current.nodegroup);
+    let empty = Default::default();
+    let managed = input.status.managed.as_ref().unwrap_or(&empty);
+    let mut change = NodegroupChange { sizes: sizes(input, current, because), ..NodegroupChange::default() };
+    for (key, value) in w.labels.iter().filter(|(key, value)| found.labels.get(*key) != Some(*value)) {
+        let from = found.labels.get(key).cloned().unwrap_or_default();
+        because.push(Drift::new(format!("nodeLabels[{key}]"), from, value));
+        change.set_labels.insert(key.clone(), value.clone());
+    }
+    let gone = |key: &&String| found.labels.contains_key(*key) && !w.labels.contains_key(*key);
+    for key in managed.labels.iter().filter(gone) {
+        because.push(Drift::new(format!("nodeLabels[{key}]"), &found.labels[key], ""));
+        change.remove_labels.push(key.clone());
+    }
+    for taint in w.taints.iter().filter(|taint| !found.taints.contains(taint)) {
+        let from = found.taints.iter().find(|t| taint_key(t) == taint_key(taint)).map(ToString::to_string);
+        because.push(Drift::new("taints", from.unwrap_or_default(), taint));
+        change.set_taints.push(taint.clone());
+    }
+    let wanted: Vec<_> = w.taints.iter().map(taint_key).collect();
+    let ours = |taint: &&NodegroupTaint| managed.taints.contains(&taint_key(taint));
+    for taint in found.taints.iter().filter(ours).filter(|taint| !wanted.contains(&taint_key(taint))) {
+        because.push(Drift::new("taints", taint, ""));
+        change.remove_taints.push(taint.clone());
+    }
+    if w.max_unavailable.is_some() && w.max_unavailable != found.max_unavailable {
+        let text = |n: Option<crate::aws::nodegroup::MaxUnavailable>| n.map(|n| n.to_string()).unwrap_or_default();
+        because.push(Drift::new(
+            "strategy.managed.maxUnavailable",
+            text(found.max_unavailable),
+            text(w.max_unavailable),
+        ));
+        change.max_unavailable = w.max_unavailable;
+    }
+    if let Some(repair) = w.repair.filter(|repair| *repair != found.repair) {
+        because.push(Drift::new("nodeRepairConfig.enabled", found.repair, repair));
+        change.repair = Some(repair);
+    }
+    change
+}
+
+/// EKS refuses sizes that the desired one is outside of, and takes no change of them without it then; inside, the
+/// autoscaler's stays unsaid.
+fn sizes(input: &Input, current: &Group, because: &mut Vec<Drift>) -> Option<NodegroupSizes> {
+    let (w, found) = (&input.resolved.wanted, &current.nodegroup.sizes);
+    if held(input, current).is_some() {
+        return None;
+    }
+    for (field, from, to) in [("minSize", found.min, w.min), ("maxSize", found.max, w.max)] {
+        if from != to {
+            because.push(Drift::new(field, from, to));
+        }
+    }
+    let desired = current.desired();
+    let inside = desired.clamp(w.min, w.max);
+    let sent = (inside != desired).then_some(inside);
+    ((found.min, found.max) != (w.min, w.max)).then_some(NodegroupSizes { min: w.min, max: w.max, desired: sent })
+}
+
+/// EKS takes nodes at once when sizes arrive that the desired one is above: what holds nodes holds those sizes.
+pub fn held(input: &Input, current: &Group) -> Option<Outcome> {
+    let (w, found) = (&input.resolved.wanted, &current.nodegroup.sizes);
+    let desired = current.desired();
+    if desired <= w.max || (found.min, found.max) == (w.min, w.max) {
+        return None;
+    }
+    let locked = |lock| {
+        let message =
+            format!("maxSize {} would take {} of {desired} nodes, and {lock} holds them", w.max, desired - w.max);
+        Outcome::Locked { message }
+    };
+    input.lock.map(locked).or_else(|| health::unhealthy(input))
+}
+
+/// The version of Kubernetes and the release of the image: EKS replaces the nodes.
+pub fn version(input: &Input, current: &Group, draft: &mut Draft) {
+    let (w, found) = (&input.resolved.wanted, &current.nodegroup);
+    if as_taken_over(input.resolved, input.status, found) {
+        return;
+    }
+    let because = version_differences(input.resolved, found);
+    if because.is_empty() {
+        return;
+    }
+    if let Some(wanted) = w.version.as_ref().filter(|wanted| minor(wanted) < minor(&found.version)) {
+        let message = format!(
+            "spec.eks-managed.configuration.version `{wanted}` is older than what the nodes run ({}), and EKS takes no node group back; set it to {} or later",
+            found.version, found.version
+        );
+        return draft.decide(Outcome::Blocked { reason: Reason::InvalidSpec, message, deleting: false });
+    }
+    let told: Vec<_> = because.iter().map(ToString::to_string).collect();
+    if let Some(lock) = input.lock {
+        let message = format!(
+            "{} of {} nodes are outdated ({}), and {lock} holds them",
+            current.members.len(),
+            current.members.len(),
+            told.join("; ")
+        );
+        return draft.decide(Outcome::Locked { message });
+    }
+    if let Some(outcome) = health::unhealthy(input) {
+        return draft.decide(outcome);
+    }
+    let to = NodegroupVersion {
+        version: w.version.clone().filter(|version| *version != found.version),
+        release_version: w.release_version.clone().filter(|release| *release != found.release_version),
+    };
+    let of = sha256(&json!(to).to_string());
+    if input.again(&of).is_some() {
+        return draft.decide(health::update_failed(input));
+    }
+    let nodegroup = current.name().clone();
+    let token = token(&w.id.uid, &json!([nodegroup, to]), before(input));
+    draft.because(NodegroupStep::UpdateNodegroupVersion { nodegroup, to, token, of }, because);
+    draft.decide(waiting(Phase::Rotating, format!("EKS begins an update: {}", told.join("; "))));
+}
+
+/// `1.33` as numbers; what cannot be read is older than nothing.
+fn minor(version: &str) -> (u32, u32) {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
+    (parts.next().unwrap_or(u32::MAX), parts.next().unwrap_or(u32::MAX))
+}
