@@ -64,7 +64,7 @@ def create_groups(cloud, watch):
     cloud.apply(file("tenants.yaml"))
     groups = watch.until(all_ready, "three groups with ready nodes")
     told = condition(groups["team-shop/api"], "BoundariesApplied")
-    if told.get("reason") != "TenantValuesRefused":
+    if told.get("reason") != "TenantValuesOverridden":
         raise Failed(f"team-shop/api was not told that its image was not used: {told}")
     print(f"  team-shop/api asked for an image that the admin decides, and is told in its condition BoundariesApplied:\n    {told['message']}")
 

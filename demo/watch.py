@@ -5,7 +5,7 @@ import time
 from cloud import Failed
 
 # What the controller tells about a group that a person wants to follow; the rest is in `kubectl describe`.
-TOLD = ("NodeDraining", "InstanceTerminated", "TemplateVersionCreated", "TenantValuesRefused", "DrainBlocked", "InstanceGroupUpgradeFailed")
+TOLD = ("NodeDraining", "InstanceTerminated", "TemplateVersionCreated", "TenantValuesOverridden", "DrainBlocked", "InstanceGroupUpgradeFailed")
 # What every node's name ends with; left out of the lines.
 DOMAIN = ".us-west-2.compute.internal"
 COLUMNS = "    time  group                 state               ready  updated  draining"

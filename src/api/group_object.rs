@@ -13,33 +13,33 @@ use super::{InstanceGroup, InstanceGroupStatus};
 /// An object as the API server holds it. One that does not decode is still one object: others go on, it can be answered
 /// with a condition, and what its status names is not forgotten.
 #[derive(Clone, Debug)]
-pub struct Stored(pub Result<InstanceGroup, Undecodable>);
+pub struct GroupObject(pub Result<InstanceGroup, InvalidObject>);
 
 /// What is known of an object that does not decode. The decoder's own words may quote values, and are not.
 #[derive(Clone, Debug)]
-pub struct Undecodable {
+pub struct InvalidObject {
     /// Its metadata.
     pub metadata: ObjectMeta,
     /// Its status, by itself; `None` when that does not decode either, which is not the same as none.
     pub status: Option<InstanceGroupStatus>,
 }
 
-impl<'de> Deserialize<'de> for Stored {
+impl<'de> Deserialize<'de> for GroupObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
         if let Ok(group) = InstanceGroup::deserialize(&object) {
-            return Ok(Stored(Ok(group)));
+            return Ok(GroupObject(Ok(group)));
         }
         let metadata = ObjectMeta::deserialize(&object["metadata"]).map_err(D::Error::custom)?;
         let status = match &object["status"] {
             Value::Null => Some(InstanceGroupStatus::default()),
             status => InstanceGroupStatus::deserialize(status).ok(),
         };
-        Ok(Stored(Err(Undecodable { metadata, status })))
+        Ok(GroupObject(Err(InvalidObject { metadata, status })))
     }
 }
 
-impl Resource for Stored {
+impl Resource for GroupObject {
     type DynamicType = <InstanceGroup as Resource>::DynamicType;
     type Scope = <InstanceGroup as Resource>::Scope;
 

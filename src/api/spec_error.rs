@@ -5,11 +5,11 @@ use serde::Serialize;
 use crate::plan::Reason;
 
 /// The rule of [`Problem::missing`].
-const REQUIRED: &str = "is required";
+const REQUIRED_RULE: &str = "is required";
 
 /// One thing that is wrong with a merged spec: where, what, which rule, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct SpecError {
     /// Which outcome it leads to.
     pub reason: Reason,
     /// Dotted path into the InstanceGroup.
@@ -22,10 +22,10 @@ pub struct Problem {
     pub remedy: String,
 }
 
-impl Problem {
+impl SpecError {
     /// A value that breaks a rule.
     pub fn invalid(path: &str, value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Problem {
+        SpecError {
             reason: Reason::InvalidSpec,
             path: path.into(),
             value: value.to_string(),
@@ -36,17 +36,22 @@ impl Problem {
 
     /// A required value that neither the tenant nor a default gives.
     pub fn missing(path: &str) -> Self {
-        Self::invalid(path, "", REQUIRED, "set it in the InstanceGroup, or ask your cluster admin for a default of it")
+        Self::invalid(
+            path,
+            "",
+            REQUIRED_RULE,
+            "set it in the InstanceGroup, or ask your cluster admin for a default of it",
+        )
     }
 
     /// Whether a required value is not there.
     pub fn is_missing(&self) -> bool {
-        self.value.is_empty() && self.rule == REQUIRED
+        self.value.is_empty() && self.rule == REQUIRED_RULE
     }
 
     /// A problem whose own words name field, rule and remedy.
-    pub fn told(message: impl ToString) -> Self {
-        Problem {
+    pub fn from_message(message: impl ToString) -> Self {
+        SpecError {
             reason: Reason::InvalidSpec,
             path: String::new(),
             value: String::new(),
@@ -56,13 +61,13 @@ impl Problem {
     }
 
     /// The same problem with another outcome.
-    pub fn because(mut self, reason: Reason) -> Self {
+    pub fn with_reason(mut self, reason: Reason) -> Self {
         self.reason = reason;
         self
     }
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for SpecError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.path.is_empty() {
             f.write_str(&self.rule)
@@ -75,60 +80,66 @@ impl std::fmt::Display for Problem {
 }
 
 /// The outcome of several problems is that of the first.
-pub fn reason(problems: &[Problem]) -> Reason {
+pub fn first_reason(problems: &[SpecError]) -> Reason {
     problems.first().map_or(Reason::InvalidSpec, |p| p.reason)
 }
 
 /// Several problems as one message.
-pub fn sentence(problems: &[Problem]) -> String {
+pub fn join_messages(problems: &[SpecError]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(". ")
 }
 
 /// Collects what is wrong, so that a person mends everything in one go.
-pub struct Problems {
-    below: &'static str,
-    found: Vec<Problem>,
+pub struct SpecErrors {
+    base_path: &'static str,
+    errors: Vec<SpecError>,
 }
 
-impl Problems {
-    /// None yet. Fields are named from `below` on, the dotted path of what is parsed.
-    pub fn below(below: &'static str) -> Self {
-        Problems { below, found: Vec::new() }
+impl SpecErrors {
+    /// None yet. Fields are named from `base_path` on, the dotted path of what is parsed.
+    pub fn under(base_path: &'static str) -> Self {
+        SpecErrors { base_path, errors: Vec::new() }
     }
 
     /// A field's value that breaks a rule.
-    pub fn push(&mut self, field: &str, value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) {
-        self.add(Problem::invalid(&self.path(field), value, rule, remedy));
+    pub fn push_invalid(
+        &mut self,
+        field: &str,
+        value: impl ToString,
+        rule: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push_error(SpecError::invalid(&self.field_path(field), value, rule, remedy));
     }
 
     /// A required field that neither the tenant nor a default gives.
-    pub fn missing(&mut self, field: &str) {
-        self.add(Problem::missing(&self.path(field)));
+    pub fn push_missing(&mut self, field: &str) {
+        self.push_error(SpecError::missing(&self.field_path(field)));
     }
 
     /// What is wrong somewhere else.
-    pub fn add(&mut self, problem: Problem) {
-        self.found.push(problem);
+    pub fn push_error(&mut self, problem: SpecError) {
+        self.errors.push(problem);
     }
 
     /// What is wrong with something that was parsed by itself.
-    pub fn extend(&mut self, problems: Vec<Problem>) {
-        self.found.extend(problems);
+    pub fn extend(&mut self, problems: Vec<SpecError>) {
+        self.errors.extend(problems);
     }
 
     /// A field's text; empty, and a problem, where there is none.
     pub fn required(&mut self, field: &str, value: &Option<String>) -> String {
-        set(value).unwrap_or_else(|| {
-            self.missing(field);
+        non_empty(value).unwrap_or_else(|| {
+            self.push_missing(field);
             String::new()
         })
     }
 
     /// A field's items; none, and a problem, where there are none.
     pub fn required_list(&mut self, field: &str, value: &Option<Vec<String>>) -> Vec<String> {
-        let items = list(value);
+        let items = non_empty_items(value);
         if items.is_empty() {
-            self.missing(field);
+            self.push_missing(field);
         }
         items
     }
@@ -137,21 +148,21 @@ impl Problems {
     ///
     /// # Errors
     /// Everything that is wrong, in the order in which it was found.
-    pub fn done<T>(self, value: T) -> Result<T, Vec<Problem>> {
-        if self.found.is_empty() { Ok(value) } else { Err(self.found) }
+    pub fn into_result<T>(self, value: T) -> Result<T, Vec<SpecError>> {
+        if self.errors.is_empty() { Ok(value) } else { Err(self.errors) }
     }
 
-    fn path(&self, field: &str) -> String {
-        format!("{}.{field}", self.below)
+    fn field_path(&self, field: &str) -> String {
+        format!("{}.{field}", self.base_path)
     }
 }
 
 /// A text that is there; an empty one counts as absent, as it does for the tenant who writes it.
-pub fn set(value: &Option<String>) -> Option<String> {
+pub fn non_empty(value: &Option<String>) -> Option<String> {
     value.as_ref().filter(|v| !v.is_empty()).cloned()
 }
 
 /// The items of a list that are not empty.
-pub fn list(value: &Option<Vec<String>>) -> Vec<String> {
+pub fn non_empty_items(value: &Option<Vec<String>>) -> Vec<String> {
     value.iter().flatten().filter(|v| !v.is_empty()).cloned().collect()
 }

@@ -6,82 +6,84 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::Stopped;
-use crate::auth::aws_auth::{self, AuthEntry, AuthProblem};
-use crate::k8s::{ClusterError, ClusterWrites};
+use super::StepError;
+use crate::auth::aws_auth::{self, AuthEntry, AwsAuthError};
+use crate::k8s::{KubeApi, KubeError};
 
 /// One change of the map.
 #[derive(Clone, Debug)]
-pub enum Edit {
+pub enum AwsAuthEdit {
     /// This entry is to be there.
     Put(AuthEntry),
     /// This entry of ours is to be gone.
     Remove(AuthEntry),
 }
 
-struct Job {
+struct PendingEdit {
     id: u64,
-    edit: Edit,
-    answer: oneshot::Sender<Result<(), AuthProblem>>,
+    edit: AwsAuthEdit,
+    reply: oneshot::Sender<Result<(), AwsAuthError>>,
 }
 
 /// Collects edits and writes them.
 #[derive(Default)]
-pub struct Joining {
-    next: AtomicU64,
-    waiting: Mutex<Vec<Job>>,
-    turn: tokio::sync::Mutex<()>,
+pub struct AwsAuthWriter {
+    next_id: AtomicU64,
+    pending: Mutex<Vec<PendingEdit>>,
+    write_lock: tokio::sync::Mutex<()>,
 }
 
-impl Joining {
+impl AwsAuthWriter {
     /// Returns when the edit stands in the ConfigMap, or why it does not.
     ///
     /// # Errors
     /// What the API server answers to this edit's own write, or that the map cannot be edited.
-    pub async fn submit(&self, cluster: &dyn ClusterWrites, edit: Edit) -> Result<(), Stopped> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+    pub async fn submit(&self, cluster: &dyn KubeApi, edit: AwsAuthEdit) -> Result<(), StepError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
-        self.waiting.lock().expect("nobody panics holding it").push(Job { id, edit, answer: sender });
-        let _turn = self.turn.lock().await;
+        self.pending.lock().expect("nobody panics holding it").push(PendingEdit { id, edit, reply: sender });
+        let _turn = self.write_lock.lock().await;
         if let Ok(answer) = receiver.try_recv() {
             // Somebody else's turn has written it along.
-            return answer.map_err(Stopped::Auth);
+            return answer.map_err(StepError::Auth);
         }
-        let jobs = std::mem::take(&mut *self.waiting.lock().expect("nobody panics holding it"));
-        match write(cluster, &jobs).await {
+        let jobs = std::mem::take(&mut *self.pending.lock().expect("nobody panics holding it"));
+        match write_batch(cluster, &jobs).await {
             Ok(outcomes) => {
                 for (job, outcome) in jobs.into_iter().zip(outcomes) {
                     // One that has given up waiting needs no answer.
-                    let _ = job.answer.send(outcome);
+                    let _ = job.reply.send(outcome);
                 }
-                receiver.try_recv().unwrap_or(Ok(())).map_err(Stopped::Auth)
+                receiver.try_recv().unwrap_or(Ok(())).map_err(StepError::Auth)
             }
             Err(error) => {
                 // The others take their own turn, and get their own answer.
-                let others = jobs.into_iter().filter(|job| job.id != id && !job.answer.is_closed());
-                self.waiting.lock().expect("nobody panics holding it").extend(others);
-                Err(Stopped::Cluster(error))
+                let others = jobs.into_iter().filter(|job| job.id != id && !job.reply.is_closed());
+                self.pending.lock().expect("nobody panics holding it").extend(others);
+                Err(StepError::Cluster(error))
             }
         }
     }
 }
 
 /// A fresh read, all edits that can be made, and one write of exactly that version.
-async fn write(cluster: &dyn ClusterWrites, jobs: &[Job]) -> Result<Vec<Result<(), AuthProblem>>, ClusterError> {
+async fn write_batch(cluster: &dyn KubeApi, jobs: &[PendingEdit]) -> Result<Vec<Result<(), AwsAuthError>>, KubeError> {
     let map = cluster.aws_auth().await?;
     let before = map.as_ref().and_then(|m| m.map_roles.clone());
     let mut text = before.clone();
     let mut outcomes = Vec::new();
     for job in jobs {
         let edited = match &job.edit {
-            Edit::Put(entry) => aws_auth::put(text.as_deref(), std::slice::from_ref(entry)),
-            Edit::Remove(entry) => aws_auth::remove(text.as_deref(), std::slice::from_ref(&entry.role_arn)),
+            AwsAuthEdit::Put(entry) => aws_auth::add_entries(text.as_deref(), std::slice::from_ref(entry)),
+            AwsAuthEdit::Remove(entry) => {
+                aws_auth::remove_entries(text.as_deref(), std::slice::from_ref(&entry.role_arn))
+            }
         };
         outcomes.push(edited.map(|edited| text = edited.or(text.take())));
     }
     match (&map, text) {
         (Some(map), Some(text)) if before.as_ref() != Some(&text) => {
-            cluster.put_aws_auth(&map.resource_version, &text).await?
+            cluster.update_aws_auth(&map.resource_version, &text).await?
         }
         (None, Some(text)) => cluster.create_aws_auth(&text).await?,
         (_, _) => {}
@@ -96,7 +98,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::k8s::{KubeCluster, fake};
+    use crate::k8s::{KubeClient, fake};
 
     fn entry(name: &str) -> AuthEntry {
         AuthEntry::for_nodes(&format!("arn:aws:iam::1:role/{name}"), false)
@@ -106,7 +108,7 @@ mod tests {
     type Server = Arc<Mutex<(Value, usize, usize)>>;
 
     /// An API server with one ConfigMap; the `failing` first writes are conflicts.
-    fn server(failing: usize) -> (Arc<KubeCluster>, Server) {
+    fn fake_api_server(failing: usize) -> (Arc<KubeClient>, Server) {
         let state = Arc::new(Mutex::new((json!({"mapRoles": "# ours\n"}), 0, failing)));
         let seen = state.clone();
         let client = fake::client(move |call| {
@@ -125,15 +127,15 @@ mod tests {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "aws-auth", "resourceVersion": "1"}, "data": state.0});
             (200, map)
         });
-        (Arc::new(KubeCluster::new(client, "test")), state)
+        (Arc::new(KubeClient::new(client, "test")), state)
     }
 
     #[tokio::test]
-    async fn edits_that_wait_together_are_one_write() {
-        let (cluster, state) = server(0);
-        let joining = Joining::default();
+    async fn concurrent_edits_are_batched_into_one_write() {
+        let (cluster, state) = fake_api_server(0);
+        let joining = AwsAuthWriter::default();
         let names = ["a", "b", "c", "d"];
-        let edits = names.map(|n| joining.submit(cluster.as_ref(), Edit::Put(entry(n))));
+        let edits = names.map(|n| joining.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
         assert!(futures::future::join_all(edits).await.into_iter().all(|r| r.is_ok()));
         let (data, writes, _) = state.lock().expect("nobody panics holding it").clone();
         let text = data["mapRoles"].as_str().unwrap_or_default();
@@ -143,9 +145,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_conflict_fails_one_edit_and_the_others_are_written() {
-        let (cluster, state) = server(1);
-        let joining = Joining::default();
-        let edits = ["a", "b", "c"].map(|n| joining.submit(cluster.as_ref(), Edit::Put(entry(n))));
+        let (cluster, state) = fake_api_server(1);
+        let joining = AwsAuthWriter::default();
+        let edits = ["a", "b", "c"].map(|n| joining.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
         let failed = futures::future::join_all(edits).await.into_iter().filter(|r| r.is_err()).count();
         assert_eq!(failed, 1);
         let text = state.lock().expect("nobody panics holding it").0["mapRoles"].to_string();
@@ -153,11 +155,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_already_is_not_written() {
-        let (cluster, state) = server(0);
-        let joining = Joining::default();
+    async fn existing_entry_is_not_written_again() {
+        let (cluster, state) = fake_api_server(0);
+        let joining = AwsAuthWriter::default();
         for _ in 0..2 {
-            joining.submit(cluster.as_ref(), Edit::Put(entry("a"))).await.expect("it is put");
+            joining.submit(cluster.as_ref(), AwsAuthEdit::Put(entry("a"))).await.expect("it is put");
         }
         assert_eq!(state.lock().expect("nobody panics holding it").1, 1);
     }

@@ -7,7 +7,7 @@ use super::Tag;
 
 /// The types of access entries that let nodes join (Amazon EKS API Reference, CreateAccessEntry, `type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum AccessKind {
+pub enum AccessEntryType {
     /// Nodes of any Linux family.
     #[serde(rename = "EC2_LINUX")]
     Ec2Linux,
@@ -19,20 +19,20 @@ pub enum AccessKind {
     FargateLinux,
 }
 
-impl AccessKind {
+impl AccessEntryType {
     /// As the API writes it.
     pub fn as_str(self) -> &'static str {
         match self {
-            AccessKind::Ec2Linux => "EC2_LINUX",
-            AccessKind::Ec2Windows => "EC2_WINDOWS",
-            AccessKind::FargateLinux => "FARGATE_LINUX",
+            AccessEntryType::Ec2Linux => "EC2_LINUX",
+            AccessEntryType::Ec2Windows => "EC2_WINDOWS",
+            AccessEntryType::FargateLinux => "FARGATE_LINUX",
         }
     }
 
     /// Whether an entry of type `found` lets such nodes join. A role that Linux and Windows groups share has the entry
     /// of the Windows ones, and all of them join by it.
-    pub fn admits(self, found: &str) -> bool {
-        found == self.as_str() || (self == AccessKind::Ec2Linux && found == AccessKind::Ec2Windows.as_str())
+    pub fn allows(self, found: &str) -> bool {
+        found == self.as_str() || (self == AccessEntryType::Ec2Linux && found == AccessEntryType::Ec2Windows.as_str())
     }
 }
 
@@ -58,7 +58,7 @@ pub struct NewAccessEntry {
     pub principal: String,
     /// What the role's nodes are.
     #[serde(rename = "type")]
-    pub kind: AccessKind,
+    pub kind: AccessEntryType,
     /// The role is the group's own: when EKS refuses it, it does not know the role yet.
     #[serde(rename = "ownRole")]
     pub own_role: bool,

@@ -6,14 +6,14 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MixedPolicy {
     /// How much of what is bought, and how types are chosen.
-    pub distribution: Distribution,
+    pub distribution: InstancesDistribution,
     /// The types, the preferred ones first.
-    pub overrides: Vec<Override>,
+    pub overrides: Vec<InstanceTypeOverride>,
 }
 
 /// How much is on demand and how types are chosen: AWS's InstancesDistribution in its own words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Distribution {
+pub struct InstancesDistribution {
     /// `prioritized` or `lowest-price`.
     pub on_demand_strategy: String,
     /// Units of capacity that are always on demand.
@@ -30,21 +30,21 @@ pub struct Distribution {
     pub spot_max_price: Option<String>,
 }
 
-impl Distribution {
+impl InstancesDistribution {
     /// How many pools `lowest-price` chooses from when nobody says it.
     pub const POOLS: i32 = 2;
 }
 
 /// One type of a mixed group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Override {
+pub struct InstanceTypeOverride {
     /// For example `m5.large`; empty where others ask for attributes rather than a type.
     pub instance_type: String,
     /// How many units of desired capacity one instance is.
     pub weight: u32,
 }
 
-impl std::fmt::Display for Override {
+impl std::fmt::Display for InstanceTypeOverride {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.weight == 1 {
             f.write_str(&self.instance_type)

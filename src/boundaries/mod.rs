@@ -19,10 +19,10 @@ pub mod selector;
 mod tests;
 pub mod yaml;
 
-pub use error::{ConfigError, Warning};
+pub use error::{ConfigError, ConfigWarning};
 pub use merge::{MergeError, merge};
-pub use merged_spec::Effective;
-pub use overridden::{Refused, summary};
-pub use parse::{Boundaries, KEYS};
-pub use policy::{Counts, Policy, Violation, matches_glob};
+pub use merged_spec::MergedSpec;
+pub use overridden::{OverriddenValue, summary};
+pub use parse::{Boundaries, CONFIG_MAP_KEYS};
+pub use policy::{NamespaceUsage, Policy, PolicyViolation, matches_glob};
 pub use provenance::{Boundary, Origin, Provenance, Source};

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{
-    error::{ConfigError, Warning, suggestion},
+    error::{ConfigError, ConfigWarning, suggestion},
     path::Path,
-    policy::{Policy, ROLES, SELECTORS},
+    policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_PATHS},
     section::Section,
     selector::AnnotationSelector,
 };
 use crate::api::{names::fail_reason, schema};
-use crate::util::digest::sha256;
+use crate::util::digest::sha256_hex;
 
 /// The keys of the ConfigMap that have a meaning.
-pub const KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
+pub const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
 
 /// What an admin's ConfigMap says.
 #[derive(Clone, Default, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Boundaries {
     pub(super) merge: Vec<Path>,
     pub(super) merge_override: Vec<Path>,
     pub(super) defaults: Value,
-    pub(super) conditionals: Vec<Conditional>,
+    pub(super) conditionals: Vec<ConditionalDefaults>,
     /// What tenants may choose.
     pub policy: Policy,
     revision: String,
@@ -42,16 +42,16 @@ impl std::fmt::Debug for Boundaries {
 
 /// Defaults for the groups whose annotations match.
 #[derive(Clone, PartialEq)]
-pub(super) struct Conditional {
+pub(super) struct ConditionalDefaults {
     pub selector: AnnotationSelector,
     pub defaults: Value,
 }
 
 impl Boundaries {
     /// Reads the ConfigMap's data. Keys that are missing or empty say nothing.
-    pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<Warning>), ConfigError> {
+    pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
         let mut warnings = unknown_keys(data);
-        let mut read = |key: &'static str| Section::read(key, data.get(key).map_or("", String::as_str), &mut warnings);
+        let mut read = |key: &'static str| Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
         let (boundaries, defaults, conditionals, policy) =
             (read("boundaries")?, read("defaults")?, read("conditionals")?, read("policy")?);
         let root = boundaries.map(&boundaries.value, "")?;
@@ -69,12 +69,12 @@ impl Boundaries {
             merge: paths(shared, "shared.", "merge")?,
             merge_override: paths(shared, "shared.", "mergeOverride")?,
             defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
-            conditionals: read_conditionals(&conditionals, &mut warnings)?,
-            policy: Policy::read(&policy)?,
+            conditionals: parse_conditionals(&conditionals, &mut warnings)?,
+            policy: Policy::parse(&policy)?,
             revision: revision(data),
         };
-        parsed.warn_open_choices(&mut warnings);
-        let listed: Vec<&Path> = parsed.listed().collect();
+        parsed.warn_unrestricted(&mut warnings);
+        let listed: Vec<&Path> = parsed.all_paths().collect();
         defaults.warn_unreached(&parsed.defaults, "", &listed, &mut warnings);
         for (index, conditional) in parsed.conditionals.iter().enumerate() {
             let prefix = format!("[{index}].defaults.");
@@ -90,20 +90,20 @@ impl Boundaries {
     }
 
     /// Every path that some boundary lists.
-    fn listed(&self) -> impl Iterator<Item = &Path> {
+    fn all_paths(&self) -> impl Iterator<Item = &Path> {
         [&self.restricted, &self.replace, &self.merge, &self.merge_override].into_iter().flatten()
     }
 
     /// Indexes of the conditionals whose selectors match, in order.
-    pub(super) fn matching(&self, annotations: &BTreeMap<String, String>) -> Vec<usize> {
+    pub(super) fn matching_conditionals(&self, annotations: &BTreeMap<String, String>) -> Vec<usize> {
         let all = self.conditionals.iter().enumerate();
         all.filter(|(_, conditional)| conditional.selector.matches(annotations)).map(|(index, _)| index).collect()
     }
 
     /// Without a list and without a restriction, tenants choose the power of their nodes.
-    fn warn_open_choices(&self, warnings: &mut Vec<Warning>) {
+    fn warn_unrestricted(&self, warnings: &mut Vec<ConfigWarning>) {
         let lists: [(&str, bool, &[&str]); 2] = [
-            ("roles", self.policy.roles.is_none(), &ROLES),
+            ("roles", self.policy.roles.is_none(), &ROLE_PATHS),
             ("managedPolicies", self.policy.managed_policies.is_none(), &["spec.eks.configuration.managedPolicies"]),
         ];
         let restricted =
@@ -112,7 +112,7 @@ impl Boundaries {
             let fields: Vec<_> = fields.iter().copied().filter(|path| !restricted(path)).collect();
             if !fields.is_empty() {
                 let fields = fields.join(", ");
-                warnings.push(Warning {
+                warnings.push(ConfigWarning {
                     key: "policy".to_owned(),
                     line: None,
                     path: list.to_owned(),
@@ -121,18 +121,20 @@ impl Boundaries {
                 });
             }
         }
-        if self.policy.fargate_namespaces.is_none() && !restricted(SELECTORS) {
-            warnings.push(Warning {
+        if self.policy.fargate_namespaces.is_none() && !restricted(FARGATE_SELECTORS_PATH) {
+            warnings.push(ConfigWarning {
                 key: "policy".to_owned(),
                 line: None,
                 path: "fargateNamespaces".to_owned(),
                 message: "without this list, a tenant's Fargate profile may take the pods of other namespaces"
                     .to_owned(),
-                remedy: format!("list the namespaces ([] for the tenant's own alone), or restrict {SELECTORS}"),
+                remedy: format!(
+                    "list the namespaces ([] for the tenant's own alone), or restrict {FARGATE_SELECTORS_PATH}"
+                ),
             });
         }
         if self.policy.strategy_kinds.is_none() && !restricted("spec.strategy.crd") {
-            warnings.push(Warning {
+            warnings.push(ConfigWarning {
                 key: "policy".to_owned(),
                 line: None,
                 path: "strategyKinds".to_owned(),
@@ -147,24 +149,27 @@ impl Boundaries {
 }
 
 fn revision(data: &BTreeMap<String, String>) -> String {
-    let known: Vec<_> = KEYS.iter().map(|key| data.get(*key)).collect();
-    sha256(&json!(known).to_string())
+    let known: Vec<_> = CONFIG_MAP_KEYS.iter().map(|key| data.get(*key)).collect();
+    sha256_hex(&json!(known).to_string())
 }
 
-fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<Warning> {
-    let unknown = data.keys().filter(|key| !KEYS.contains(&key.as_str()));
+fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
+    let unknown = data.keys().filter(|key| !CONFIG_MAP_KEYS.contains(&key.as_str()));
     unknown
-        .map(|key| Warning {
+        .map(|key| ConfigWarning {
             key: key.clone(),
             line: None,
             path: key.clone(),
             message: "is not a key that has a meaning here".to_owned(),
-            remedy: suggestion(schema::nearest(key, KEYS.into_iter())),
+            remedy: suggestion(schema::closest_match(key, CONFIG_MAP_KEYS.into_iter())),
         })
         .collect()
 }
 
-fn read_conditionals(section: &Section, warnings: &mut Vec<Warning>) -> Result<Vec<Conditional>, ConfigError> {
+fn parse_conditionals(
+    section: &Section,
+    warnings: &mut Vec<ConfigWarning>,
+) -> Result<Vec<ConditionalDefaults>, ConfigError> {
     let mut found = vec![];
     for (index, item) in section.list(&section.value, "")?.iter().enumerate() {
         let at = format!("[{index}]");
@@ -187,7 +192,7 @@ fn read_conditionals(section: &Section, warnings: &mut Vec<Warning>) -> Result<V
             )
         })?;
         let defaults = item.get("defaults").cloned().unwrap_or_default();
-        found.push(Conditional {
+        found.push(ConditionalDefaults {
             selector,
             defaults: section.fragment(defaults, &format!("{at}.defaults."), warnings)?,
         });

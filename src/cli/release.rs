@@ -9,49 +9,49 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
-use super::args::HandbackArgs;
-use super::plan::answer::Answer;
-use super::plan::world::World;
+use super::args::ReleaseArgs;
+use super::plan::report::GroupPlan;
+use super::plan::snapshot::ClusterSnapshot;
 use crate::aws::{ScalingGroupChange, TemplatePin};
-use crate::controller::{Stored, key};
+use crate::controller::{GroupObject, group_key};
 use crate::k8s;
 use crate::leader::election::LeaderConfig;
 use crate::plan::Outcome;
-use crate::provisioner::Handback;
+use crate::provisioner::Release;
 
 /// Runs the command: 0 when every group is handed back, 2 when a dry run found something to do or a group could not be
 /// looked at, 1 when it refuses.
-pub async fn run(args: HandbackArgs) -> anyhow::Result<ExitCode> {
+pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
     let client = k8s::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
-    if let Some(holder) = leader(&client, &args.cluster.config_namespace).await? {
+    if let Some(holder) = lease_holder(&client, &args.cluster.config_namespace).await? {
         anyhow::bail!("{holder} holds the Lease and would pin the groups again; scale its Deployment to 0 first");
     }
-    let world = World::read(&args.cluster, None).await?;
+    let world = ClusterSnapshot::read(&args.cluster, None).await?;
     let mut found = Vec::new();
     for stored in world.select(None)? {
-        found.push(judge(&world, &stored).await.with_context(|| key(&stored))?);
+        found.push(check_group(&world, &stored).await.with_context(|| group_key(&stored))?);
     }
-    let refused = found.iter().filter(|(.., verdict)| refuses(verdict)).count();
+    let refused = found.iter().filter(|(.., verdict)| blocks_release(verdict)).count();
     for (group, _, verdict) in &found {
-        println!("{group}  {}", words(verdict, args.dry_run || refused > 0));
+        println!("{group}  {}", describe(verdict, args.dry_run || refused > 0));
     }
     if refused > 0 {
         anyhow::bail!("nothing has been changed, because of {refused} of {} groups", found.len());
     }
     let mut changed = 0;
     for (group, name, verdict) in &found {
-        let Handback::Follow { template, mixed, .. } = verdict else { continue };
+        let Release::Follow { template, mixed, .. } = verdict else { continue };
         changed += 1;
         if !args.dry_run {
             let pin = TemplatePin { id: template.clone(), version: "$Latest".into() };
-            let asg = &world.corridor.inventory.aws().autoscaling;
+            let asg = &world.planner.inventory.aws().autoscaling;
             let change = ScalingGroupChange { mixed: mixed.clone(), ..ScalingGroupChange::default() };
             asg.update_group(name, &change, Some(&pin)).await.with_context(|| group.clone())?;
         }
     }
     let done = if args.dry_run { "would follow $Latest. Nothing has been changed" } else { "follow $Latest now" };
     println!("{changed} of {} groups {done}.", found.len());
-    let skipped = found.iter().filter(|(.., verdict)| matches!(verdict, Handback::Skipped(_))).count();
+    let skipped = found.iter().filter(|(.., verdict)| matches!(verdict, Release::Skipped(_))).count();
     if skipped > 0 {
         eprintln!("{skipped} groups cannot be looked at and may still be pinned; mend them, and run this again");
     }
@@ -59,37 +59,37 @@ pub async fn run(args: HandbackArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A group, its scaling group, and what becomes of that.
-async fn judge(world: &World, stored: &Stored) -> anyhow::Result<(String, String, Handback)> {
-    let id = key(stored);
+async fn check_group(world: &ClusterSnapshot, stored: &GroupObject) -> anyhow::Result<(String, String, Release)> {
+    let id = group_key(stored);
     let Ok(group) = &stored.0 else {
-        let why = Answer::undecodable(id.clone()).message;
-        return Ok((id, String::new(), Handback::Skipped(why)));
+        let why = GroupPlan::invalid_object(id.clone()).message;
+        return Ok((id, String::new(), Release::Skipped(why)));
     };
-    let (walked, _) = world.walk(group, Timestamp::now()).await?;
+    let (walked, _) = world.plan(group, Timestamp::now()).await?;
     let status = group.status.clone().unwrap_or_default();
-    let verdict = match (walked.seen, walked.plan.outcome) {
-        (Some(seen), _) => seen.handback(&status),
-        (None, _) if group.metadata.deletion_timestamp.is_some() => Handback::Nothing("is being deleted"),
-        (None, Outcome::Blocked { reason, message, .. }) => Handback::Skipped(format!("{reason}: {message}")),
-        (None, _) => Handback::Skipped("plan tells more".to_owned()),
+    let verdict = match (walked.snapshot, walked.plan.outcome) {
+        (Some(seen), _) => seen.release(&status),
+        (None, _) if group.metadata.deletion_timestamp.is_some() => Release::Nothing("is being deleted"),
+        (None, Outcome::Blocked { reason, message, .. }) => Release::Skipped(format!("{reason}: {message}")),
+        (None, _) => Release::Skipped("plan tells more".to_owned()),
     };
     Ok((id, status.active_scaling_group_name.unwrap_or_default(), verdict))
 }
 
-fn refuses(verdict: &Handback) -> bool {
-    matches!(verdict, Handback::Rotating(_) | Handback::Older { .. })
+fn blocks_release(verdict: &Release) -> bool {
+    matches!(verdict, Release::Rotating(_) | Release::Older { .. })
 }
 
-fn words(verdict: &Handback, dry: bool) -> String {
+fn describe(verdict: &Release, dry: bool) -> String {
     match verdict {
-        Handback::Follow { number, .. } if dry => format!("version {number} -> $Latest, which is the same now"),
-        Handback::Follow { number, .. } => format!("version {number} -> $Latest"),
-        Handback::Nothing(why) => (*why).to_owned(),
-        Handback::Skipped(why) => format!("skipped, because it cannot be looked at: {why}"),
-        Handback::Rotating(instance) => format!(
+        Release::Follow { number, .. } if dry => format!("version {number} -> $Latest, which is the same now"),
+        Release::Follow { number, .. } => format!("version {number} -> $Latest"),
+        Release::Nothing(why) => (*why).to_owned(),
+        Release::Skipped(why) => format!("skipped, because it cannot be looked at: {why}"),
+        Release::Rotating(instance) => format!(
             "refused: {instance} is being replaced or is outdated; let the rotation end, or put the old value back"
         ),
-        Handback::Older { number, latest } => format!(
+        Release::Older { number, latest } => format!(
             "refused: it is pinned to version {number}, and $Latest is version {latest}; delete the newer versions, which no node runs"
         ),
     }
@@ -97,7 +97,7 @@ fn words(verdict: &Handback, dry: bool) -> String {
 
 /// Who holds the Lease. A holder that gives no sign of life for as long as it promised to has crashed; only that it
 /// keeps silent is looked at, because nobody's clock is compared with another's.
-pub async fn leader(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
+pub async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let name = LeaderConfig::new(namespace, "").name;
     let read = async || leases.get_opt(&name).await.with_context(|| format!("reading the Lease {namespace}/{name}"));

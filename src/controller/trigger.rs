@@ -5,57 +5,57 @@ use std::sync::Arc;
 use futures::channel::mpsc::UnboundedSender;
 use kube::runtime::reflector::ObjectRef;
 
-use super::{Shared, Stored};
+use super::{Context, GroupObject};
 
 /// Wakes groups.
 #[derive(Clone)]
-pub struct Bell {
-    sender: UnboundedSender<ObjectRef<Stored>>,
-    shared: Arc<Shared>,
+pub struct Trigger {
+    sender: UnboundedSender<ObjectRef<GroupObject>>,
+    context: Arc<Context>,
 }
 
-impl Bell {
+impl Trigger {
     /// A bell that rings for the queue.
-    pub fn new(sender: UnboundedSender<ObjectRef<Stored>>, shared: Arc<Shared>) -> Self {
-        Bell { sender, shared }
+    pub fn new(sender: UnboundedSender<ObjectRef<GroupObject>>, context: Arc<Context>) -> Self {
+        Trigger { sender, context }
     }
 
     /// What all reconciles share.
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Wakes one group.
-    pub(super) fn ring(&self, object: ObjectRef<Stored>) {
+    pub(super) fn enqueue(&self, object: ObjectRef<GroupObject>) {
         let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
-        let mut waiting = self.shared.stores.waiting.lock().expect("nobody panics holding it");
+        let mut waiting = self.context.stores.queued.lock().expect("nobody panics holding it");
         if waiting.insert(key) {
-            self.shared.metrics.queue_added();
+            self.context.metrics.record_queue_add();
         }
-        self.shared.metrics.queue_depth(waiting.len());
+        self.context.metrics.set_queue_depth(waiting.len());
         drop(waiting);
         // The queue is gone only when the process ends.
         let _ = self.sender.unbounded_send(object);
     }
 
     /// Wakes every group.
-    pub fn all(&self) {
-        self.some(|_| true);
+    pub fn enqueue_all(&self) {
+        self.enqueue_where(|_| true);
     }
 
     /// Wakes groups by `namespace/name`.
-    pub fn keys(&self, keys: impl IntoIterator<Item = String>) {
+    pub fn enqueue_keys(&self, keys: impl IntoIterator<Item = String>) {
         for key in keys {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
-            self.ring(ObjectRef::new(name).within(namespace));
+            self.enqueue(ObjectRef::new(name).within(namespace));
         }
     }
 
     /// Wakes those of which it is true.
-    pub(super) fn some(&self, which: impl Fn(&Stored) -> bool) {
-        for stored in self.shared.stores.groups.state() {
+    pub(super) fn enqueue_where(&self, which: impl Fn(&GroupObject) -> bool) {
+        for stored in self.context.stores.groups.state() {
             if which(&stored) {
-                self.ring(ObjectRef::from_obj(stored.as_ref()));
+                self.enqueue(ObjectRef::from_obj(stored.as_ref()));
             }
         }
     }

@@ -5,41 +5,41 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::trigger::Bell;
+use super::trigger::Trigger;
 use super::watches::boundaries;
-use super::{Shared, tell, watches};
+use super::{Context, publish_event, watches};
 use crate::api::names::CONFIG_MAP;
-use crate::k8s::Regarding;
+use crate::k8s::EventTarget;
 use crate::leader::election::Leadership;
-use crate::leader::other_controller::{Hold, Sighting};
-use crate::plan::Told;
+use crate::leader::other_controller::{ForeignWrite, WriteHold};
+use crate::plan::Event;
 
 /// Follows the Lease and other controllers for ever; every group is woken when writing begins.
-pub async fn follow(mut leadership: watch::Receiver<Leadership>, shared: Arc<Shared>, bell: Bell) {
+pub async fn run(mut leadership: watch::Receiver<Leadership>, shared: Arc<Context>, bell: Trigger) {
     let (mut wrote, mut elected, mut seen) = (false, true, None);
-    let mut others = shared.others.subscribe();
+    let mut others = shared.conflict_detector.subscribe();
     loop {
-        let hold = shared.others.hold();
-        shared.metrics.leader(shared.leads());
-        announce(&mut seen, hold.as_ref(), &shared).await;
-        let writes = shared.writes();
+        let hold = shared.conflict_detector.hold();
+        shared.metrics.set_leader(shared.is_leader());
+        report_conflict(&mut seen, hold.as_ref(), &shared).await;
+        let writes = shared.can_write();
         if writes && !wrote {
             tracing::info!("leading");
-            boundaries::settle_again(&shared).await;
-            bell.all();
-            watches::label_the_rest(&shared).await;
+            boundaries::reload_after_election(&shared).await;
+            bell.enqueue_all();
+            watches::label_backlog(&shared).await;
         }
         wrote = writes;
         tokio::select! {
             changed = leadership.changed(), if elected => elected = changed.is_ok(),
             // Its sender lives as long as `shared`.
             _ = others.changed() => {}
-            () = over(hold.as_ref()) => {}
+            () = hold_expired(hold.as_ref()) => {}
         }
     }
 }
 
-async fn over(hold: Option<&Hold>) {
+async fn hold_expired(hold: Option<&WriteHold>) {
     match hold {
         Some(hold) => tokio::time::sleep_until(hold.until).await,
         None => std::future::pending().await,
@@ -47,9 +47,9 @@ async fn over(hold: Option<&Hold>) {
 }
 
 /// Tells of another controller that has come or gone: on the ConfigMap, where the admin looks, and on the group.
-async fn announce(seen: &mut Option<Sighting>, hold: Option<&Hold>, shared: &Shared) {
-    let now = hold.and_then(|hold| hold.by.as_ref());
-    shared.metrics.other_controller(now.is_some());
+async fn report_conflict(seen: &mut Option<ForeignWrite>, hold: Option<&WriteHold>, shared: &Context) {
+    let now = hold.and_then(|hold| hold.conflict.as_ref());
+    shared.metrics.set_conflicting_controller(now.is_some());
     if let (None, Some(hold)) = (now, hold) {
         let seconds = hold.until.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64().ceil();
         tracing::info!(
@@ -58,8 +58,8 @@ async fn announce(seen: &mut Option<Sighting>, hold: Option<&Hold>, shared: &Sha
         );
     }
     let (about, told) = match (seen.as_ref(), now) {
-        (None, Some(now)) => (now.about.clone(), working(now)),
-        (Some(before), None) => (before.about.clone(), gone()),
+        (None, Some(now)) => (now.target.clone(), conflict_event(now)),
+        (Some(before), None) => (before.target.clone(), resolved_event()),
         (None, None) | (Some(_), Some(_)) => return,
     };
     *seen = now.cloned();
@@ -67,30 +67,30 @@ async fn announce(seen: &mut Option<Sighting>, hold: Option<&Hold>, shared: &Sha
         true => tracing::warn!("{}", told.message),
         false => tracing::info!("{}", told.message),
     }
-    if shared.leads() {
-        tell(&config_map(shared).await, &told, shared).await;
-        tell(&about, &told, shared).await;
+    if shared.is_leader() {
+        publish_event(&config_map_target(shared).await, &told, shared).await;
+        publish_event(&about, &told, shared).await;
     }
 }
 
-fn working(now: &Sighting) -> Told {
-    let Sighting { manager, about } = now;
-    let group = format!("{}/{}", about.namespace.clone().unwrap_or_default(), about.name);
+fn conflict_event(now: &ForeignWrite) -> Event {
+    let ForeignWrite { manager, target } = now;
+    let group = format!("{}/{}", target.namespace.clone().unwrap_or_default(), target.name);
     let message = format!(
         "another controller (field manager {manager}) writes the status of groups, of {group} for one; nothing is changed \
          in AWS or in Kubernetes until it has been quiet for a resync period: scale its Deployment to 0"
     );
-    Told { warning: true, reason: "OtherControllerRuns".into(), message }
+    Event { warning: true, reason: "ConflictingController".into(), message }
 }
 
-fn gone() -> Told {
+fn resolved_event() -> Event {
     let message = "no other controller has written the status of a group for a resync period; work goes on".into();
-    Told { warning: false, reason: "OtherControllerGone".into(), message }
+    Event { warning: false, reason: "ConflictResolved".into(), message }
 }
 
-async fn config_map(shared: &Shared) -> Regarding {
-    let live = shared.stores.config.lock().await.clone().flatten();
-    Regarding {
+async fn config_map_target(shared: &Context) -> EventTarget {
+    let live = shared.stores.config_map.lock().await.clone().flatten();
+    EventTarget {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
         namespace: Some(shared.config_namespace.clone()),

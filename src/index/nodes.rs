@@ -9,10 +9,10 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::api::names::annotation;
-use crate::rotation::{Disruption, Fleet, NodeView, Surge};
+use crate::rotation::{ClusterHealth, DisruptionRecord, NodeView, SurgeRecord};
 
 /// The moments in which a node that joins first says how it is.
-const JOINING: SignedDuration = SignedDuration::from_secs(2);
+const INITIAL_STATUS_WINDOW: SignedDuration = SignedDuration::from_secs(2);
 
 /// What the watch has told so far.
 #[derive(Default)]
@@ -22,30 +22,30 @@ pub struct NodeIndex {
 
 #[derive(Default)]
 struct Inner {
-    claims: Claims,
+    nodes: NodesByInstance,
     /// Built during a relist; swapped in when it is complete, so that nobody sees a part.
-    next: Option<Claims>,
+    relisted: Option<NodesByInstance>,
     synced: bool,
 }
 
 /// The nodes that say they are an instance, the oldest first. A kubelet chooses what it says, and only its name is held
 /// to the truth: there may be two.
 #[derive(Default)]
-struct Claims(HashMap<String, Vec<NodeView>>);
+struct NodesByInstance(HashMap<String, Vec<NodeView>>);
 
-impl Claims {
+impl NodesByInstance {
     fn find(&self, instance: &str, node: &str) -> Option<&NodeView> {
         self.0.get(instance)?.iter().find(|n| n.name == node)
     }
 
-    fn put(&mut self, instance: &str, node: NodeView) {
+    fn insert(&mut self, instance: &str, node: NodeView) {
         let Some(nodes) = self.0.get_mut(instance) else {
             self.0.insert(instance.to_owned(), vec![node]);
             return;
         };
         nodes.retain(|n| n.name != node.name);
         nodes.push(node);
-        nodes.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        nodes.sort_by(|a, b| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
     }
 
     /// A node takes away its own claim; answers whether it had one.
@@ -60,9 +60,11 @@ impl Claims {
         removed
     }
 
-    fn same(&self, other: &Self, instance: &str) -> bool {
+    fn same_nodes(&self, other: &Self, instance: &str) -> bool {
         match (self.0.get(instance), other.0.get(instance)) {
-            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && same(a, b)),
+            (Some(a), Some(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && same_state(a, b))
+            }
             (a, b) => a.is_none() && b.is_none(),
         }
     }
@@ -74,36 +76,36 @@ impl NodeIndex {
         let mut inner = self.inner.lock().expect("nobody panics holding it");
         match event {
             Event::Init => {
-                inner.next = Some(Claims::default());
+                inner.relisted = Some(NodesByInstance::default());
                 Vec::new()
             }
             Event::InitApply(node) => {
-                if let Some(id) = instance(node) {
-                    let mut new = view(node);
-                    let old = inner.claims.find(&id, &new.name);
-                    recall(&mut new, old);
-                    inner.next.get_or_insert_default().put(&id, new);
+                if let Some(id) = instance_id(node) {
+                    let mut new = node_view(node);
+                    let old = inner.nodes.find(&id, &new.name);
+                    carry_over(&mut new, old);
+                    inner.relisted.get_or_insert_default().insert(&id, new);
                 }
                 Vec::new()
             }
             Event::InitDone => {
-                let next = inner.next.take().unwrap_or_default();
-                let old = std::mem::replace(&mut inner.claims, next);
+                let next = inner.relisted.take().unwrap_or_default();
+                let old = std::mem::replace(&mut inner.nodes, next);
                 inner.synced = true;
-                let known: BTreeSet<_> = inner.claims.0.keys().chain(old.0.keys()).collect();
-                known.into_iter().filter(|id| !inner.claims.same(&old, id)).cloned().collect()
+                let known: BTreeSet<_> = inner.nodes.0.keys().chain(old.0.keys()).collect();
+                known.into_iter().filter(|id| !inner.nodes.same_nodes(&old, id)).cloned().collect()
             }
             Event::Apply(node) => {
-                let Some(id) = instance(node) else { return Vec::new() };
-                let mut new = view(node);
-                let old = inner.claims.find(&id, &new.name);
-                recall(&mut new, old);
-                let unchanged = old.is_some_and(|old| same(old, &new));
-                inner.claims.put(&id, new);
+                let Some(id) = instance_id(node) else { return Vec::new() };
+                let mut new = node_view(node);
+                let old = inner.nodes.find(&id, &new.name);
+                carry_over(&mut new, old);
+                let unchanged = old.is_some_and(|old| same_state(old, &new));
+                inner.nodes.insert(&id, new);
                 if unchanged { Vec::new() } else { vec![id] }
             }
             Event::Delete(node) => {
-                instance(node).filter(|id| inner.claims.remove(id, &node.name_any())).into_iter().collect()
+                instance_id(node).filter(|id| inner.nodes.remove(id, &node.name_any())).into_iter().collect()
             }
         }
     }
@@ -111,59 +113,59 @@ impl NodeIndex {
     /// The node of an instance: the oldest that says it is, which knows the others.
     pub fn get(&self, instance: &str) -> Option<NodeView> {
         let inner = self.inner.lock().expect("nobody panics holding it");
-        let (node, rivals) = inner.claims.0.get(instance)?.split_first()?;
-        Some(NodeView { rivals: rivals.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
+        let (node, rivals) = inner.nodes.0.get(instance)?.split_first()?;
+        Some(NodeView { duplicates: rivals.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
     }
 
     /// Whether the first list is complete.
-    pub fn synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         self.inner.lock().expect("nobody panics holding it").synced
     }
 
     /// How many nodes there are, and how many of them are not Ready any more.
-    pub fn fleet(&self) -> Fleet {
+    pub fn cluster_health(&self) -> ClusterHealth {
         let inner = self.inner.lock().expect("nobody panics holding it");
-        let nodes = || inner.claims.0.values().flatten();
-        Fleet { known: nodes().count(), not_ready: nodes().filter(|n| n.lost()).count() }
+        let nodes = || inner.nodes.0.values().flatten();
+        ClusterHealth { total: nodes().count(), unready: nodes().filter(|n| n.has_become_unready()).count() }
     }
 }
 
-fn same(a: &NodeView, b: &NodeView) -> bool {
+fn same_state(a: &NodeView, b: &NodeView) -> bool {
     (a.ready, a.cordoned, &a.disruption, &a.surge) == (b.ready, b.cordoned, &b.disruption, &b.surge)
 }
 
 /// What has been seen of a node before.
-fn recall(new: &mut NodeView, old: Option<&NodeView>) {
+fn carry_over(new: &mut NodeView, old: Option<&NodeView>) {
     new.was_ready |= old.is_some_and(|o| o.was_ready);
 }
 
 /// The instance id in `aws:///<zone>/<instance>`.
-fn instance(node: &Node) -> Option<String> {
+fn instance_id(node: &Node) -> Option<String> {
     let provider = node.spec.as_ref()?.provider_id.as_deref()?.strip_prefix("aws://")?;
     provider.rsplit('/').next().filter(|id| id.starts_with("i-")).map(str::to_owned)
 }
 
-fn view(node: &Node) -> NodeView {
+fn node_view(node: &Node) -> NodeView {
     let condition = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
     let ready = condition.is_some_and(|c| c.status == "True");
-    let ready_since = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
-    let created = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
+    let ready_changed_at = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
+    let created_at = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
     NodeView {
         name: node.name_any(),
         resource_version: node.resource_version().unwrap_or_default(),
         ready,
         // A node joins NotReady: a later change was its second one.
-        was_ready: ready || ready_since.is_some_and(|at| at.duration_since(created) > JOINING),
-        ready_since,
+        was_ready: ready || ready_changed_at.is_some_and(|at| at.duration_since(created_at) > INITIAL_STATUS_WINDOW),
+        ready_changed_at,
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
-        disruption: record::<Disruption>(node, annotation::DISRUPTION),
-        surge: record::<Surge>(node, annotation::SURGE),
-        created,
-        rivals: Vec::new(),
+        disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
+        surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
+        created_at,
+        duplicates: Vec::new(),
     }
 }
 
-fn record<T: serde::de::DeserializeOwned>(node: &Node, annotation: &str) -> Option<T> {
+fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, annotation: &str) -> Option<T> {
     serde_json::from_str(node.annotations().get(annotation)?).ok()
 }
 
@@ -191,18 +193,18 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_wakes_nobody_and_a_change_of_ready_wakes_its_group() {
+    fn only_relevant_node_changes_are_reported() {
         let index = NodeIndex::default();
         for event in [Event::Init, Event::InitApply(node("a", false)), Event::InitDone] {
             index.apply(&event);
         }
         assert!(index.apply(&Event::Apply(node("a", false))).is_empty());
         assert_eq!(index.apply(&Event::Apply(node("a", true))), ["i-a"]);
-        assert_eq!(index.fleet(), Fleet { known: 1, not_ready: 0 });
+        assert_eq!(index.cluster_health(), ClusterHealth { total: 1, unready: 0 });
     }
 
     #[test]
-    fn a_node_that_was_ready_is_lost_and_one_that_has_yet_to_be_is_not() {
+    fn only_nodes_that_were_ready_count_as_not_ready() {
         let index = NodeIndex::default();
         for event in
             [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", false)), Event::InitDone]
@@ -210,15 +212,15 @@ mod tests {
             index.apply(&event);
         }
         index.apply(&Event::Apply(node("a", false)));
-        assert_eq!(index.fleet(), Fleet { known: 2, not_ready: 1 });
+        assert_eq!(index.cluster_health(), ClusterHealth { total: 2, unready: 1 });
         for event in [Event::Init, Event::InitApply(node("a", false)), Event::InitDone] {
             index.apply(&event);
         }
-        assert_eq!(index.fleet(), Fleet { known: 1, not_ready: 1 });
+        assert_eq!(index.cluster_health(), ClusterHealth { total: 1, unready: 1 });
     }
 
     #[test]
-    fn a_relist_is_seen_whole_or_not_at_all() {
+    fn relist_is_swapped_in_atomically() {
         let index = NodeIndex::default();
         for event in
             [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", true)), Event::InitDone]
@@ -232,40 +234,42 @@ mod tests {
         assert!(index.get("i-b").is_none());
     }
 
-    fn claims(name: &str, instance: &str, created: &str) -> Node {
+    fn node_for_instance(name: &str, instance: &str, created: &str) -> Node {
         let mut node = node(name, true);
         node.metadata.creation_timestamp = serde_json::from_value(serde_json::json!(created)).expect("a time");
         node.spec.as_mut().expect("a spec").provider_id = Some(format!("aws:///us-west-2a/{instance}"));
         node
     }
 
-    fn told(index: &NodeIndex) -> Option<(String, Vec<String>)> {
-        index.get("i-1").map(|n| (n.name, n.rivals))
+    fn reported(index: &NodeIndex) -> Option<(String, Vec<String>)> {
+        index.get("i-1").map(|n| (n.name, n.duplicates))
     }
 
     #[test]
-    fn a_node_that_says_it_is_another_ones_instance_never_stands_in_for_it() {
-        let (real, liar) =
-            (claims("real", "i-1", "2026-01-01T00:00:00Z"), claims("liar", "i-1", "2026-01-02T00:00:00Z"));
+    fn duplicate_provider_id_never_replaces_the_oldest_node() {
+        let (real, liar) = (
+            node_for_instance("real", "i-1", "2026-01-01T00:00:00Z"),
+            node_for_instance("liar", "i-1", "2026-01-02T00:00:00Z"),
+        );
         let (both, alone) = (("real".to_owned(), vec!["liar".to_owned()]), ("real".to_owned(), Vec::new()));
         for nodes in [[&real, &liar], [&liar, &real]].map(|nodes| nodes.map(Clone::clone)) {
             let index = NodeIndex::default();
             for node in &nodes {
                 assert_eq!(index.apply(&Event::Apply(node.clone())), ["i-1"], "a further claim decides something");
             }
-            assert_eq!((told(&index), index.fleet().known), (Some(both.clone()), 2));
+            assert_eq!((reported(&index), index.cluster_health().total), (Some(both.clone()), 2));
             let relist = |nodes: &[Node]| {
                 index.apply(&Event::Init);
                 nodes.iter().for_each(|node| _ = index.apply(&Event::InitApply(node.clone())));
                 index.apply(&Event::InitDone)
             };
-            assert!(relist(&nodes).is_empty() && told(&index) == Some(both.clone()));
+            assert!(relist(&nodes).is_empty() && reported(&index) == Some(both.clone()));
             assert_eq!(index.apply(&Event::Delete(liar.clone())), ["i-1"]);
-            assert_eq!(told(&index), Some(alone.clone()), "the liar takes away its own claim only");
+            assert_eq!(reported(&index), Some(alone.clone()), "the liar takes away its own claim only");
             assert!(index.apply(&Event::Delete(liar.clone())).is_empty());
             assert_eq!(relist(&nodes), ["i-1"]);
             assert_eq!(relist(std::slice::from_ref(&real)), ["i-1"]);
-            assert_eq!(told(&index), Some(alone.clone()));
+            assert_eq!(reported(&index), Some(alone.clone()));
         }
     }
 }

@@ -18,19 +18,19 @@ pub struct Recommendation {
     /// Dollars per hour; empty with on demand.
     pub price: String,
     /// When it was given, last.
-    pub given: Timestamp,
+    pub given_at: Timestamp,
 }
 
 /// How much another clock may be ahead of this one. What is dated later would stand against every later recommendation.
-const AHEAD: SignedDuration = SignedDuration::from_mins(5);
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// A longer message is no recommendation.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 /// Scaling groups that are remembered: anybody may write events about names that nobody has.
-const MOST: usize = 10_000;
+const MAX_SCALING_GROUPS: usize = 10_000;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Message {
+struct SpotMessage {
     api_version: String,
     #[serde(default)]
     spot_price: String,
@@ -44,20 +44,20 @@ pub fn is_price(text: &str) -> bool {
 }
 
 /// Whether a moment is later than any clock may be.
-fn to_come(given: Timestamp, now: Timestamp) -> bool {
-    given.duration_since(now) > AHEAD
+fn is_in_future(given: Timestamp, now: Timestamp) -> bool {
+    given.duration_since(now) > MAX_CLOCK_SKEW
 }
 
 /// Reads an event's message; an error says what is wrong with the event, without quoting it.
-pub fn read(message: &str, given: Timestamp, now: Timestamp) -> Result<Recommendation, &'static str> {
-    if to_come(given, now) {
+pub fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recommendation, &'static str> {
+    if is_in_future(given_at, now) {
         return Err("it is dated more than 5 minutes in the future");
     }
-    if message.len() > LONGEST {
+    if message.len() > MAX_MESSAGE_BYTES {
         return Err("the message is longer than 1,024 bytes");
     }
-    let read = serde_json::from_str::<Message>(message);
-    let Message { api_version, spot_price, use_spot } =
+    let read = serde_json::from_str::<SpotMessage>(message);
+    let SpotMessage { api_version, spot_price, use_spot } =
         read.map_err(|_| "the message is no JSON with apiVersion, spotPrice and useSpot")?;
     if api_version != "v1alpha1" {
         return Err("apiVersion is not v1alpha1");
@@ -65,39 +65,39 @@ pub fn read(message: &str, given: Timestamp, now: Timestamp) -> Result<Recommend
     if use_spot && !is_price(&spot_price) {
         return Err("spotPrice is no price in dollars per hour");
     }
-    Ok(Recommendation { use_spot, price: if use_spot { spot_price } else { String::new() }, given })
+    Ok(Recommendation { use_spot, price: if use_spot { spot_price } else { String::new() }, given_at })
 }
 
 /// The newest recommendation for each scaling group, kept by a watch.
 #[derive(Default)]
-pub struct Recommendations(Mutex<HashMap<String, Heard>>);
+pub struct Recommendations(Mutex<HashMap<String, StoredRecommendation>>);
 
-struct Heard {
+struct StoredRecommendation {
     uid: String,
     recommendation: Recommendation,
 }
 
 impl Recommendations {
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, Heard>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, StoredRecommendation>) -> T) -> T {
         act(&mut self.0.lock().expect("nobody panics holding it"))
     }
 
     /// An event was seen; the newest one of a scaling group counts, in whichever namespace it is. Answers whether it was kept.
-    pub fn hear(&self, scaling_group: &str, uid: &str, recommendation: Recommendation) -> bool {
+    pub fn insert_if_newer(&self, scaling_group: &str, uid: &str, recommendation: Recommendation) -> bool {
         self.with(|all| {
-            let room = all.len() < MOST;
+            let room = all.len() < MAX_SCALING_GROUPS;
             match all.get(scaling_group) {
-                Some(old) if old.uid != uid && old.recommendation.given > recommendation.given => return false,
+                Some(old) if old.uid != uid && old.recommendation.given_at > recommendation.given_at => return false,
                 None if !room => return false,
                 Some(_) | None => {}
             }
-            all.insert(scaling_group.into(), Heard { uid: uid.into(), recommendation });
+            all.insert(scaling_group.into(), StoredRecommendation { uid: uid.into(), recommendation });
             true
         })
     }
 
     /// An event is gone.
-    pub fn forget(&self, scaling_group: &str, uid: &str) {
+    pub fn remove(&self, scaling_group: &str, uid: &str) {
         self.with(|all| {
             if all.get(scaling_group).is_some_and(|heard| heard.uid == uid) {
                 all.remove(scaling_group);
@@ -111,21 +111,21 @@ impl Recommendations {
     }
 
     /// The newest one.
-    pub fn newest(&self, scaling_group: &str) -> Option<Recommendation> {
+    pub fn get(&self, scaling_group: &str) -> Option<Recommendation> {
         self.with(|all| all.get(scaling_group).map(|heard| heard.recommendation.clone()))
     }
 }
 
 /// The recommendation in force: one that is newer than the remembered one, or the remembered one until somebody changes the
 /// spec's own price. A remembered one from the future is older than any. `None` leaves it to the spec.
-pub fn in_force(
+pub fn active_recommendation(
     own: &str,
     remembered: Option<&SpotRecommendation>,
     heard: Option<&Recommendation>,
     now: Timestamp,
 ) -> Option<SpotRecommendation> {
-    let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !to_come(*given, now));
-    let newer = heard.filter(|h| remembered.and_then(given).is_none_or(|given| h.given > given));
+    let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !is_in_future(*given, now));
+    let newer = heard.filter(|h| remembered.and_then(given).is_none_or(|given| h.given_at > given));
     let stands = remembered.filter(|r| r.over == own);
     let Some(newer) = newer else { return stands.cloned() };
     // Repeated, it changes nothing.
@@ -135,7 +135,7 @@ pub fn in_force(
     Some(SpotRecommendation {
         use_spot: newer.use_spot,
         spot_price: newer.price.clone(),
-        given: newer.given.to_string(),
+        given: newer.given_at.to_string(),
         over: own.into(),
     })
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn use_spot(price: &str, given: i64) -> Recommendation {
-        Recommendation { use_spot: true, price: price.into(), given: at(given) }
+        Recommendation { use_spot: true, price: price.into(), given_at: at(given) }
     }
 
     fn remembered(price: &str, given: i64, over: &str) -> SpotRecommendation {
@@ -162,15 +162,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recommendation_is_named_and_not_quoted() {
+    fn invalid_message_is_described_without_quoting_it() {
         let good = r#"{"apiVersion":"v1alpha1","spotPrice":"0.0067","useSpot":true}"#;
-        assert_eq!(read(good, at(1), at(1)), Ok(use_spot("0.0067", 1)));
+        assert_eq!(parse(good, at(1), at(1)), Ok(use_spot("0.0067", 1)));
         let clears = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
         assert_eq!(
-            read(clears, at(1), at(1)),
-            Ok(Recommendation { use_spot: false, price: String::new(), given: at(1) })
+            parse(clears, at(1), at(1)),
+            Ok(Recommendation { use_spot: false, price: String::new(), given_at: at(1) })
         );
-        let long = format!(r#"{{"apiVersion":"v1alpha1","useSpot":false,"x":"{}"}}"#, "y".repeat(LONGEST));
+        let long = format!(r#"{{"apiVersion":"v1alpha1","useSpot":false,"x":"{}"}}"#, "y".repeat(MAX_MESSAGE_BYTES));
         for (message, word) in [
             ("secret", "no JSON"),
             (r#"{"apiVersion":"v1alpha1"}"#, "no JSON"),
@@ -180,7 +180,7 @@ mod tests {
             (r#"{"apiVersion":"v1alpha1","useSpot":true}"#, "no price"),
             (long.as_str(), "longer"),
         ] {
-            let error = read(message, at(1), at(1)).expect_err(message);
+            let error = parse(message, at(1), at(1)).expect_err(message);
             assert!(error.contains(word) && !error.contains("secret"), "{message}: {error}");
         }
     }
@@ -196,26 +196,28 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_event_counts_and_memory_is_bounded() {
+    fn newest_event_wins_and_map_size_is_bounded() {
         let all = Recommendations::default();
-        assert!(all.hear("asg", "one", use_spot("1", 10)));
-        assert!(!all.hear("asg", "two", use_spot("2", 5)), "an older event in another namespace");
-        assert!(all.hear("asg", "three", use_spot("3", 20)));
-        all.forget("asg", "one");
-        assert_eq!(all.newest("asg"), Some(use_spot("3", 20)));
+        assert!(all.insert_if_newer("asg", "one", use_spot("1", 10)));
+        assert!(!all.insert_if_newer("asg", "two", use_spot("2", 5)), "an older event in another namespace");
+        assert!(all.insert_if_newer("asg", "three", use_spot("3", 20)));
+        all.remove("asg", "one");
+        assert_eq!(all.get("asg"), Some(use_spot("3", 20)));
         all.retain(&["three".to_owned()].into());
-        assert_eq!(all.newest("asg"), Some(use_spot("3", 20)));
+        assert_eq!(all.get("asg"), Some(use_spot("3", 20)));
         all.retain(&HashSet::new());
-        assert_eq!(all.newest("asg"), None);
-        let kept = (0..MOST + 5).filter(|n| all.hear(&format!("asg-{n}"), "u", use_spot("1", 1))).count();
-        assert_eq!(kept, MOST);
-        assert!(all.hear("asg-0", "u", use_spot("2", 2)), "who is known goes on being heard");
+        assert_eq!(all.get("asg"), None);
+        let kept = (0..MAX_SCALING_GROUPS + 5)
+            .filter(|n| all.insert_if_newer(&format!("asg-{n}"), "u", use_spot("1", 1)))
+            .count();
+        assert_eq!(kept, MAX_SCALING_GROUPS);
+        assert!(all.insert_if_newer("asg-0", "u", use_spot("2", 2)), "who is known goes on being heard");
     }
 
     #[test]
-    fn a_recommendation_stands_after_its_event_is_gone_until_another_one_or_a_change_of_the_own_price() {
+    fn recommendation_outlives_its_event_until_replaced_or_spec_price_changes() {
         let in_force = |own: &str, remembered: Option<&SpotRecommendation>, heard: Option<&Recommendation>| {
-            super::in_force(own, remembered, heard, at(60))
+            super::active_recommendation(own, remembered, heard, at(60))
         };
         let first = in_force("", None, Some(&use_spot("0.1", 10))).expect("it is followed");
         assert_eq!(first, remembered("0.1", 10, ""));
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(in_force("", Some(&first), Some(&use_spot("0.1", 60))), Some(first.clone()), "repeated");
         assert_eq!(in_force("", Some(&first), Some(&use_spot("0.2", 5))), Some(first.clone()), "an older one");
         assert_eq!(in_force("", Some(&first), Some(&use_spot("0.2", 60))), Some(remembered("0.2", 60, "")));
-        let cleared = Recommendation { use_spot: false, price: String::new(), given: at(60) };
+        let cleared = Recommendation { use_spot: false, price: String::new(), given_at: at(60) };
         assert_eq!(in_force("", Some(&first), Some(&cleared)), Some(remembered("", 60, "")));
         assert_eq!(
             in_force("0.3", Some(&first), Some(&use_spot("0.1", 10))),
@@ -235,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dated_in_the_future_is_no_recommendation_and_stands_against_none() {
+    fn future_recommendation_is_ignored() {
         let good = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
         let (now, late) = (at(1_000), 1_000 + 5 * 60);
-        assert!(read(good, at(late), now).is_ok() && read(good, at(late + 1), now).is_err());
+        assert!(parse(good, at(late), now).is_ok() && parse(good, at(late + 1), now).is_err());
         let from_before = remembered("0.1", late + 1, "");
-        let on_demand = Recommendation { use_spot: false, price: String::new(), given: at(999) };
-        assert_eq!(in_force("", Some(&from_before), None, now), Some(from_before.clone()));
-        assert_eq!(in_force("", Some(&from_before), Some(&on_demand), now), Some(remembered("", 999, "")));
+        let on_demand = Recommendation { use_spot: false, price: String::new(), given_at: at(999) };
+        assert_eq!(active_recommendation("", Some(&from_before), None, now), Some(from_before.clone()));
+        assert_eq!(active_recommendation("", Some(&from_before), Some(&on_demand), now), Some(remembered("", 999, "")));
     }
 }

@@ -1,4 +1,4 @@
-//! [`ClusterWrites`] over a kube client.
+//! [`KubeApi`] over a kube client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,10 +9,10 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
-    AuthMap, ClusterError, ClusterWrites, EventRecord, EvictOutcome, Locks, PodBrief, Regarding, UnschedulablePod,
+    AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, Locks, PodInfo, UnschedulablePod,
     config_maps, groups, nodes, pods, strategy,
 };
-use crate::rotation::crd::{ResourceKind, Served};
+use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
 /// Connects with the given kubeconfig, else with the environment's or the pod's own account.
 ///
@@ -40,12 +40,12 @@ pub async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result
 
 /// The real cluster.
 #[derive(Clone)]
-pub struct KubeCluster {
+pub struct KubeClient {
     client: Client,
     identity: String,
 }
 
-impl KubeCluster {
+impl KubeClient {
     /// `identity` names this process in events, such as the pod's name.
     pub fn new(client: Client, identity: impl Into<String>) -> Self {
         let identity = identity.into();
@@ -54,14 +54,14 @@ impl KubeCluster {
 }
 
 #[async_trait]
-impl ClusterWrites for KubeCluster {
+impl KubeApi for KubeClient {
     async fn patch_status(
         &self,
         namespace: &str,
         name: &str,
         resource_version: &str,
         status: Value,
-    ) -> Result<String, ClusterError> {
+    ) -> Result<String, KubeError> {
         groups::patch_status(&self.client, namespace, name, resource_version, status).await
     }
 
@@ -71,52 +71,52 @@ impl ClusterWrites for KubeCluster {
         name: &str,
         resource_version: &str,
         present: &[String],
-    ) -> Result<String, ClusterError> {
+    ) -> Result<String, KubeError> {
         groups::add_finalizer(&self.client, namespace, name, resource_version, present).await
     }
 
-    async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), ClusterError> {
+    async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError> {
         groups::remove_finalizer(&self.client, namespace, name, present).await
     }
 
-    async fn publish(&self, about: &Regarding, event: &EventRecord) -> Result<(), ClusterError> {
+    async fn publish(&self, about: &EventTarget, event: &KubeEvent) -> Result<(), KubeError> {
         groups::publish(&self.client, &self.identity, about, event).await
     }
 
-    async fn mark_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, ClusterError> {
-        nodes::mark(&self.client, name, resource_version, disruption).await
+    async fn cordon_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, KubeError> {
+        nodes::cordon(&self.client, name, resource_version, disruption).await
     }
 
-    async fn record_surge(
+    async fn set_surge_record(
         &self,
         name: &str,
         resource_version: Option<&str>,
         record: Option<&Value>,
-    ) -> Result<(), ClusterError> {
-        nodes::record_surge(&self.client, name, resource_version, record).await
+    ) -> Result<(), KubeError> {
+        nodes::set_surge_record(&self.client, name, resource_version, record).await
     }
 
-    async fn unmark_node(&self, name: &str) -> Result<bool, ClusterError> {
-        nodes::unmark(&self.client, name).await
+    async fn uncordon_node(&self, name: &str) -> Result<bool, KubeError> {
+        nodes::uncordon(&self.client, name).await
     }
 
-    async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), ClusterError> {
+    async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError> {
         nodes::label(&self.client, name, labels).await
     }
 
-    async fn pods_on_node(&self, name: &str) -> Result<Vec<PodBrief>, ClusterError> {
+    async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError> {
         pods::on_node(&self.client, name).await
     }
 
-    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, ClusterError> {
+    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError> {
         pods::evict(&self.client, namespace, name, uid).await
     }
 
-    async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), ClusterError> {
+    async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), KubeError> {
         pods::delete(&self.client, namespace, name, uid, grace).await
     }
 
-    async fn volume_attachments(&self, node: &str) -> Result<Vec<String>, ClusterError> {
+    async fn volume_attachments(&self, node: &str) -> Result<Vec<String>, KubeError> {
         nodes::volume_attachments(&self.client, node).await
     }
 
@@ -124,36 +124,40 @@ impl ClusterWrites for KubeCluster {
         &self,
         namespace: &str,
         owners: &BTreeSet<String>,
-    ) -> Result<Vec<UnschedulablePod>, ClusterError> {
+    ) -> Result<Vec<UnschedulablePod>, KubeError> {
         pods::unschedulable(&self.client, namespace, owners).await
     }
 
-    async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, ClusterError> {
+    async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError> {
         groups::locks(&self.client, namespace, group, config_namespace).await
     }
 
-    async fn aws_auth(&self) -> Result<Option<AuthMap>, ClusterError> {
+    async fn aws_auth(&self) -> Result<Option<AwsAuthMap>, KubeError> {
         config_maps::aws_auth(&self.client).await
     }
 
-    async fn put_aws_auth(&self, resource_version: &str, map_roles: &str) -> Result<(), ClusterError> {
-        config_maps::put_aws_auth(&self.client, resource_version, map_roles).await
+    async fn update_aws_auth(&self, resource_version: &str, map_roles: &str) -> Result<(), KubeError> {
+        config_maps::update_aws_auth(&self.client, resource_version, map_roles).await
     }
 
-    async fn create_aws_auth(&self, map_roles: &str) -> Result<(), ClusterError> {
+    async fn create_aws_auth(&self, map_roles: &str) -> Result<(), KubeError> {
         config_maps::create_aws_auth(&self.client, map_roles).await
     }
 
-    async fn last_good(&self, config_namespace: &str) -> Result<Option<BTreeMap<String, String>>, ClusterError> {
-        config_maps::last_good(&self.client, config_namespace).await
+    async fn last_known_good(&self, config_namespace: &str) -> Result<Option<BTreeMap<String, String>>, KubeError> {
+        config_maps::last_known_good(&self.client, config_namespace).await
     }
 
-    async fn put_last_good(&self, config_namespace: &str, data: &BTreeMap<String, String>) -> Result<(), ClusterError> {
-        config_maps::put_last_good(&self.client, config_namespace, data).await
+    async fn put_last_known_good(
+        &self,
+        config_namespace: &str,
+        data: &BTreeMap<String, String>,
+    ) -> Result<(), KubeError> {
+        config_maps::put_last_known_good(&self.client, config_namespace, data).await
     }
 
-    async fn served(&self, group: &str, version: &str, kind: &str) -> Result<Option<Served>, ClusterError> {
-        strategy::served(&self.client, group, version, kind).await
+    async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError> {
+        strategy::discover_kind(&self.client, group, version, kind).await
     }
 
     async fn strategy_resource(
@@ -161,7 +165,7 @@ impl ClusterWrites for KubeCluster {
         kind: &ResourceKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Value>, ClusterError> {
+    ) -> Result<Option<Value>, KubeError> {
         strategy::get(&self.client, kind, namespace, name).await
     }
 
@@ -170,21 +174,26 @@ impl ClusterWrites for KubeCluster {
         kind: &ResourceKind,
         namespace: &str,
         scaling_group: &str,
-    ) -> Result<Vec<Value>, ClusterError> {
+    ) -> Result<Vec<Value>, KubeError> {
         strategy::list(&self.client, kind, namespace, scaling_group).await
     }
 
-    async fn submit_strategy(&self, kind: &ResourceKind, namespace: &str, object: &Value) -> Result<(), ClusterError> {
+    async fn create_strategy_resource(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<(), KubeError> {
         strategy::create(&self.client, kind, namespace, object).await
     }
 
-    async fn delete_strategy(
+    async fn delete_strategy_resource(
         &self,
         kind: &ResourceKind,
         namespace: &str,
         name: &str,
         uid: &str,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), KubeError> {
         strategy::delete(&self.client, kind, namespace, name, uid).await
     }
 }

@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::error::call;
 use super::groups::{patch_params, post_params};
-use super::{AuthMap, ClusterError};
-use crate::api::names::LAST_GOOD_CONFIG_MAP;
+use super::{AwsAuthMap, KubeError};
+use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
 
-const AUTH_NAMESPACE: &str = "kube-system";
-const AUTH_NAME: &str = "aws-auth";
+const AWS_AUTH_NAMESPACE: &str = "kube-system";
+const AWS_AUTH_NAME: &str = "aws-auth";
 const MAP_ROLES: &str = "mapRoles";
 
-fn maps(client: &Client, namespace: &str) -> Api<ConfigMap> {
+fn config_map_api(client: &Client, namespace: &str) -> Api<ConfigMap> {
     Api::namespaced(client.clone(), namespace)
 }
 
@@ -33,21 +33,21 @@ fn config_map(namespace: &str, name: &str, data: BTreeMap<String, String>) -> Co
     }
 }
 
-async fn create(client: &Client, map: &ConfigMap) -> Result<(), ClusterError> {
+async fn create(client: &Client, map: &ConfigMap) -> Result<(), KubeError> {
     let namespace = map.namespace().unwrap_or_default();
-    let maps = maps(client, &namespace);
+    let maps = config_map_api(client, &namespace);
     let params = post_params();
     let request = maps.create(&params, map);
     call("create", "configmaps", request).await.map(drop)
 }
 
-pub(super) async fn aws_auth(client: &Client) -> Result<Option<AuthMap>, ClusterError> {
-    let maps = maps(client, AUTH_NAMESPACE);
-    let found = call("get", "configmaps", maps.get_opt(AUTH_NAME)).await?;
+pub(super) async fn aws_auth(client: &Client) -> Result<Option<AwsAuthMap>, KubeError> {
+    let maps = config_map_api(client, AWS_AUTH_NAMESPACE);
+    let found = call("get", "configmaps", maps.get_opt(AWS_AUTH_NAME)).await?;
     Ok(found.map(|map| {
         let texts = map.data.iter().flatten().map(|(_, text)| text.len());
         let blobs = map.binary_data.iter().flatten().map(|(_, blob)| blob.0.len());
-        AuthMap {
+        AwsAuthMap {
             total_size: texts.chain(blobs).sum(),
             resource_version: map.resource_version().unwrap_or_default(),
             map_roles: map.data.and_then(|mut data| data.remove(MAP_ROLES)),
@@ -57,47 +57,47 @@ pub(super) async fn aws_auth(client: &Client) -> Result<Option<AuthMap>, Cluster
 
 /// A merge patch at a resourceVersion: the API server refuses it when anybody wrote in between,
 /// and every other key stays byte for byte what it is.
-pub(super) async fn put_aws_auth(client: &Client, resource_version: &str, map_roles: &str) -> Result<(), ClusterError> {
+pub(super) async fn update_aws_auth(client: &Client, resource_version: &str, map_roles: &str) -> Result<(), KubeError> {
     let patch = Patch::Merge(json!({
         "metadata": {"resourceVersion": resource_version},
         "data": {MAP_ROLES: map_roles},
     }));
-    let maps = maps(client, AUTH_NAMESPACE);
+    let maps = config_map_api(client, AWS_AUTH_NAMESPACE);
     let params = patch_params();
-    let request = maps.patch(AUTH_NAME, &params, &patch);
+    let request = maps.patch(AWS_AUTH_NAME, &params, &patch);
     call("patch", "configmaps", request).await.map(drop)
 }
 
-pub(super) async fn create_aws_auth(client: &Client, map_roles: &str) -> Result<(), ClusterError> {
+pub(super) async fn create_aws_auth(client: &Client, map_roles: &str) -> Result<(), KubeError> {
     let data = BTreeMap::from([(MAP_ROLES.to_owned(), map_roles.to_owned())]);
-    create(client, &config_map(AUTH_NAMESPACE, AUTH_NAME, data)).await
+    create(client, &config_map(AWS_AUTH_NAMESPACE, AWS_AUTH_NAME, data)).await
 }
 
-pub(super) async fn last_good(
+pub(super) async fn last_known_good(
     client: &Client,
     namespace: &str,
-) -> Result<Option<BTreeMap<String, String>>, ClusterError> {
-    let maps = maps(client, namespace);
-    let found = call("get", "configmaps", maps.get_opt(LAST_GOOD_CONFIG_MAP)).await?;
+) -> Result<Option<BTreeMap<String, String>>, KubeError> {
+    let maps = config_map_api(client, namespace);
+    let found = call("get", "configmaps", maps.get_opt(LAST_KNOWN_GOOD_CONFIG_MAP)).await?;
     Ok(found.map(|map| map.data.unwrap_or_default()))
 }
 
-pub(super) async fn put_last_good(
+pub(super) async fn put_last_known_good(
     client: &Client,
     namespace: &str,
     data: &BTreeMap<String, String>,
-) -> Result<(), ClusterError> {
-    let maps = maps(client, namespace);
-    let found = call("get", "configmaps", maps.get_opt(LAST_GOOD_CONFIG_MAP)).await?;
+) -> Result<(), KubeError> {
+    let maps = config_map_api(client, namespace);
+    let found = call("get", "configmaps", maps.get_opt(LAST_KNOWN_GOOD_CONFIG_MAP)).await?;
     let Some(mut map) = found else {
-        return create(client, &config_map(namespace, LAST_GOOD_CONFIG_MAP, data.clone())).await;
+        return create(client, &config_map(namespace, LAST_KNOWN_GOOD_CONFIG_MAP, data.clone())).await;
     };
     if map.data.as_ref() == Some(data) {
         return Ok(());
     }
     map.data = Some(data.clone());
     let params = post_params();
-    let request = maps.replace(LAST_GOOD_CONFIG_MAP, &params, &map);
+    let request = maps.replace(LAST_KNOWN_GOOD_CONFIG_MAP, &params, &map);
     call("update", "configmaps", request).await.map(drop)
 }
 
@@ -137,12 +137,13 @@ mod tests {
         let map = json!({"metadata": {"name": "aws-auth", "resourceVersion": "5"},
             "data": {"mapRoles": "roles", "mapUsers": "users!"}, "binaryData": {"b": "AAEC"}});
         let (client, _) = cluster(Some(map));
-        let expected = AuthMap { map_roles: Some("roles".into()), resource_version: "5".into(), total_size: 5 + 6 + 3 };
+        let expected =
+            AwsAuthMap { map_roles: Some("roles".into()), resource_version: "5".into(), total_size: 5 + 6 + 3 };
         assert_eq!(aws_auth(&client).await.unwrap(), Some(expected));
     }
 
     #[tokio::test]
-    async fn only_a_not_found_means_that_there_is_no_aws_auth() {
+    async fn only_not_found_means_aws_auth_is_absent() {
         let (client, _) = cluster(None);
         assert_eq!(aws_auth(&client).await.unwrap(), None);
         let broken = fake::client(|_| fake::failure(500, "InternalError", "etcd"));
@@ -154,7 +155,7 @@ mod tests {
     #[tokio::test]
     async fn a_write_to_aws_auth_touches_one_key_of_one_version() {
         let (client, writes) = cluster(None);
-        put_aws_auth(&client, "5", "- rolearn: x\n").await.unwrap();
+        update_aws_auth(&client, "5", "- rolearn: x\n").await.unwrap();
         let writes = writes.lock().unwrap();
         let route = ("PATCH", "/api/v1/namespaces/kube-system/configmaps/aws-auth");
         assert_eq!(writes[0].route(), route);
@@ -164,13 +165,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_revision_that_is_stored_already_is_not_written_again() {
+    async fn stored_revision_is_not_written_again() {
         let map = json!({"metadata": {"name": "last", "resourceVersion": "3"},
             "data": {"boundaries": "a"}});
         let (client, writes) = cluster(Some(map));
-        put_last_good(&client, "im", &data(&[("boundaries", "a")])).await.unwrap();
+        put_last_known_good(&client, "im", &data(&[("boundaries", "a")])).await.unwrap();
         assert_eq!(writes.lock().unwrap().len(), 0);
-        put_last_good(&client, "im", &data(&[("boundaries", "b")])).await.unwrap();
+        put_last_known_good(&client, "im", &data(&[("boundaries", "b")])).await.unwrap();
         let writes = writes.lock().unwrap();
         assert_eq!(writes.len(), 1);
         assert_eq!(writes[0].method, "PUT");
@@ -181,9 +182,9 @@ mod tests {
     #[tokio::test]
     async fn the_first_revision_creates_its_config_map() {
         let (client, writes) = cluster(None);
-        put_last_good(&client, "im", &data(&[("defaults", "d")])).await.unwrap();
+        put_last_known_good(&client, "im", &data(&[("defaults", "d")])).await.unwrap();
         let writes = writes.lock().unwrap();
         assert_eq!(writes[0].route(), ("POST", "/api/v1/namespaces/im/configmaps"));
-        assert_eq!(writes[0].body["metadata"]["name"], LAST_GOOD_CONFIG_MAP);
+        assert_eq!(writes[0].body["metadata"]["name"], LAST_KNOWN_GOOD_CONFIG_MAP);
     }
 }

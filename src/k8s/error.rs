@@ -9,72 +9,72 @@ use kube::core::Status;
 /// Longest time that one request may take. The client itself sets no limit on an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type BoxedSource = Box<dyn std::error::Error + Send + Sync>;
 
 /// The plural of a resource, with its API group where that is known only at run time.
-pub type Resource = Cow<'static, str>;
+pub type ResourceName = Cow<'static, str>;
 
 /// A failed call to the Kubernetes API, classified. Anything that is not clearly one of the other
 /// variants is `Unavailable`, whose outcome is unknown: it never means that an object is absent.
 #[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
+pub enum KubeError {
     /// The API server says that the object does not exist.
     #[error("cannot {verb} {resource}: not found")]
     NotFound {
         verb: &'static str,
-        resource: Resource,
+        resource: ResourceName,
         #[source]
-        source: Source,
+        source: BoxedSource,
     },
     /// The object changed since it was read, or exists already. Read again and decide anew.
     #[error("cannot {verb} {resource}: it changed in the meantime")]
     Conflict {
         verb: &'static str,
-        resource: Resource,
+        resource: ResourceName,
         #[source]
-        source: Source,
+        source: BoxedSource,
     },
     /// RBAC or an admission plugin refuses. `verb` and `resource` are spelt as a Role needs them.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden {
         verb: &'static str,
-        resource: Resource,
+        resource: ResourceName,
         message: String,
         #[source]
-        source: Source,
+        source: BoxedSource,
     },
     /// The API server sheds load.
     #[error("cannot {verb} {resource}: too many requests")]
     TooManyRequests {
         verb: &'static str,
-        resource: Resource,
+        resource: ResourceName,
         /// Time to wait, when the server names one.
         retry_after: Option<Duration>,
         #[source]
-        source: Source,
+        source: BoxedSource,
     },
     /// The API server judges the request to be wrong; the same request will fail again.
     #[error("cannot {verb} {resource}: {message}")]
     Invalid {
         verb: &'static str,
-        resource: Resource,
+        resource: ResourceName,
         message: String,
         #[source]
-        source: Source,
+        source: BoxedSource,
     },
     /// No usable answer. A write may or may not have happened.
     #[error("cannot {verb} {resource}: {source}")]
     Unavailable {
         verb: &'static str,
-        resource: Resource,
+        resource: ResourceName,
         #[source]
-        source: Source,
+        source: BoxedSource,
     },
 }
 
-impl ClusterError {
+impl KubeError {
     /// Sorts an error of the client into its class.
-    pub fn classify(verb: &'static str, resource: impl Into<Resource>, error: kube::Error) -> Self {
+    pub fn classify(verb: &'static str, resource: impl Into<ResourceName>, error: kube::Error) -> Self {
         let resource = resource.into();
         let kube::Error::Api(status) = &error else {
             let source = Box::new(error);
@@ -83,7 +83,7 @@ impl ClusterError {
         let message = status.message.clone();
         let retry_after = retry_after(status);
         let (reason, code) = (status.reason.clone(), status.code);
-        let source: Source = Box::new(error);
+        let source: BoxedSource = Box::new(error);
         match (reason.as_str(), code) {
             ("NotFound", _) => Self::NotFound { verb, resource, source },
             ("Conflict" | "AlreadyExists", _) => Self::Conflict { verb, resource, source },
@@ -119,7 +119,7 @@ impl ClusterError {
     }
 
     /// The API server's own words, if it answered.
-    pub(super) fn status(&self) -> Option<&Status> {
+    pub(super) fn api_status(&self) -> Option<&Status> {
         let source = std::error::Error::source(self)?;
         match source.downcast_ref::<kube::Error>()? {
             kube::Error::Api(status) => Some(status),
@@ -129,7 +129,7 @@ impl ClusterError {
 
     /// Whether a cause with this reason is part of the answer.
     pub(super) fn has_cause(&self, reason: &str) -> bool {
-        self.status()
+        self.api_status()
             .and_then(|status| status.details.as_ref())
             .is_some_and(|details| details.causes.iter().any(|cause| cause.reason == reason))
     }
@@ -151,22 +151,22 @@ fn retry_after(status: &Status) -> Option<Duration> {
 /// Awaits one request for the usual time at most and classifies its failure.
 pub(super) async fn call<T>(
     verb: &'static str,
-    resource: impl Into<Resource>,
+    resource: impl Into<ResourceName>,
     request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, ClusterError> {
-    call_within(REQUEST_TIMEOUT, verb, resource, request).await
+) -> Result<T, KubeError> {
+    call_with_timeout(REQUEST_TIMEOUT, verb, resource, request).await
 }
 
 /// Awaits one request for a bounded time and classifies its failure.
-pub(crate) async fn call_within<T>(
+pub(crate) async fn call_with_timeout<T>(
     limit: Duration,
     verb: &'static str,
-    resource: impl Into<Resource>,
+    resource: impl Into<ResourceName>,
     request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, ClusterError> {
+) -> Result<T, KubeError> {
     match tokio::time::timeout(limit, request).await {
-        Ok(answer) => answer.map_err(|error| ClusterError::classify(verb, resource, error)),
-        Err(elapsed) => Err(ClusterError::Unavailable { verb, resource: resource.into(), source: Box::new(elapsed) }),
+        Ok(answer) => answer.map_err(|error| KubeError::classify(verb, resource, error)),
+        Err(elapsed) => Err(KubeError::Unavailable { verb, resource: resource.into(), source: Box::new(elapsed) }),
     }
 }
 
@@ -176,11 +176,11 @@ mod tests {
 
     fn class(reason: &str, code: u16) -> &'static str {
         let status = Status::failure("why", reason).with_code(code).boxed();
-        ClusterError::classify("get", "nodes", kube::Error::Api(status)).reason()
+        KubeError::classify("get", "nodes", kube::Error::Api(status)).reason()
     }
 
     #[test]
-    fn answers_fall_into_their_classes() {
+    fn errors_are_classified() {
         for (reason, code, expected) in [
             ("NotFound", 404, "NotFound"),
             ("Conflict", 409, "Conflict"),
@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn a_404_that_is_no_answer_of_the_api_server_does_not_mean_absent() {
+    fn unrecognized_404_is_not_treated_as_absent() {
         assert_eq!(class("Failed to parse error data", 404), "Unavailable");
         assert_eq!(class("", 404), "Unavailable");
     }
 
     #[test]
-    fn a_forbidden_error_names_the_right_that_is_missing() {
+    fn forbidden_error_names_missing_permission() {
         let status = Status::failure("no", "Forbidden").with_code(403).boxed();
-        let error = ClusterError::classify("create", "pods/eviction", kube::Error::Api(status));
+        let error = KubeError::classify("create", "pods/eviction", kube::Error::Api(status));
         assert_eq!(error.to_string(), "not allowed to create pods/eviction: no");
     }
 }

@@ -10,24 +10,24 @@ use serde_json::{Value, json};
 
 use super::error::call;
 use super::groups::patch_params;
-use super::{CORDONED_BEFORE, ClusterError};
+use super::{CORDONED_BEFORE, KubeError};
 use crate::api::names::annotation;
 
 /// Objects per page of a list.
-pub(super) const PAGE: u32 = 500;
+pub(super) const PAGE_SIZE: u32 = 500;
 
-async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, ClusterError> {
+async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let patch = Patch::Merge(patch);
     call("patch", "nodes", nodes.patch(name, &patch_params(), &patch)).await
 }
 
-pub(super) async fn mark(
+pub(super) async fn cordon(
     client: &Client,
     name: &str,
     resource_version: &str,
     disruption: &Value,
-) -> Result<String, ClusterError> {
+) -> Result<String, KubeError> {
     let body = json!({
         "metadata": {
             "resourceVersion": resource_version,
@@ -39,7 +39,7 @@ pub(super) async fn mark(
     Ok(node.resource_version().unwrap_or_default())
 }
 
-pub(super) async fn unmark(client: &Client, name: &str) -> Result<bool, ClusterError> {
+pub(super) async fn uncordon(client: &Client, name: &str) -> Result<bool, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = call("get", "nodes", nodes.get(name)).await?;
     let Some(mark) = node.annotations().get(annotation::DISRUPTION) else {
@@ -59,12 +59,12 @@ pub(super) async fn unmark(client: &Client, name: &str) -> Result<bool, ClusterE
     Ok(true)
 }
 
-pub(super) async fn record_surge(
+pub(super) async fn set_surge_record(
     client: &Client,
     name: &str,
     resource_version: Option<&str>,
     record: Option<&Value>,
-) -> Result<(), ClusterError> {
+) -> Result<(), KubeError> {
     let mut body = json!({"metadata": {"annotations": {annotation::SURGE: record.map(Value::to_string)}}});
     if let Some(version) = resource_version {
         body["metadata"]["resourceVersion"] = json!(version);
@@ -72,15 +72,15 @@ pub(super) async fn record_surge(
     patch(client, name, body).await.map(drop)
 }
 
-pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), ClusterError> {
+pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError> {
     let body = json!({"metadata": {"labels": labels}});
     patch(client, name, body).await.map(drop)
 }
 
 /// The API server cannot select VolumeAttachments by Node, hence the walk through all of them.
-pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<String>, ClusterError> {
+pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<String>, KubeError> {
     let attachments: Api<VolumeAttachment> = Api::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(PAGE_SIZE);
     let mut names = Vec::new();
     loop {
         let page = call("list", "volumeattachments", attachments.list(&params)).await?;
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mark_is_one_write_that_holds_cordon_record_and_version() {
+    async fn cordon_writes_record_and_cordon_at_one_version() {
         let (client, patches) = cluster(node(json!({}), true));
-        let version = mark(&client, "n1", "7", &json!({"group": "u1"})).await;
+        let version = cordon(&client, "n1", "7", &json!({"group": "u1"})).await;
         assert_eq!(version.unwrap(), "7");
         let patches = patches.lock().unwrap();
         assert_eq!(patches.len(), 1);
@@ -140,23 +140,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mark_on_a_changed_node_is_a_conflict() {
+    async fn cordon_of_a_changed_node_is_a_conflict() {
         let client = fake::client(|_| fake::failure(409, "Conflict", "changed"));
-        let error = mark(&client, "n1", "6", &json!({})).await.unwrap_err();
+        let error = cordon(&client, "n1", "6", &json!({})).await.unwrap_err();
         assert!(error.is_conflict());
     }
 
     #[tokio::test]
-    async fn a_node_without_our_mark_keeps_a_persons_cordon() {
+    async fn node_without_disruption_record_stays_cordoned() {
         let (client, patches) = cluster(node(json!({"other": "x"}), true));
-        assert!(!unmark(&client, "n1").await.unwrap());
+        assert!(!uncordon(&client, "n1").await.unwrap());
         assert_eq!(patches.lock().unwrap().len(), 0);
     }
 
     #[tokio::test]
-    async fn unmarking_removes_mark_and_cordon_at_the_version_that_was_read() {
+    async fn uncordon_removes_record_and_cordon_at_the_version_read() {
         let (client, patches) = cluster(node(json!({annotation::DISRUPTION: "{}"}), true));
-        assert!(unmark(&client, "n1").await.unwrap());
+        assert!(uncordon(&client, "n1").await.unwrap());
         assert_eq!(
             patches.lock().unwrap()[0].body,
             json!({"metadata": {"resourceVersion": "7",
@@ -166,18 +166,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cordon_from_before_the_mark_outlives_it() {
+    async fn cordon_set_before_the_disruption_is_kept() {
         let record = json!({CORDONED_BEFORE: true}).to_string();
         let (client, patches) = cluster(node(json!({annotation::DISRUPTION: record}), true));
-        assert!(unmark(&client, "n1").await.unwrap());
+        assert!(uncordon(&client, "n1").await.unwrap());
         assert_eq!(patches.lock().unwrap()[0].body.get("spec"), None);
     }
 
     #[tokio::test]
-    async fn the_record_of_a_surge_cordons_nothing_and_comes_off_alone() {
+    async fn surge_record_does_not_cordon_and_is_removed_alone() {
         let (client, patches) = cluster(node(json!({}), false));
-        record_surge(&client, "n1", Some("7"), Some(&json!({"group": "u1"}))).await.unwrap();
-        record_surge(&client, "n1", None, None).await.unwrap();
+        set_surge_record(&client, "n1", Some("7"), Some(&json!({"group": "u1"}))).await.unwrap();
+        set_surge_record(&client, "n1", None, None).await.unwrap();
         let bodies: Vec<_> = patches.lock().unwrap().iter().map(|call| call.body.clone()).collect();
         let record = |value: Value| json!({"annotations": {annotation::SURGE: value}});
         let mut first = record(json!("{\"group\":\"u1\"}"));

@@ -4,14 +4,14 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions, PropagationPolicy};
 use serde_json::Value;
 
-use super::ClusterError;
+use super::KubeError;
 use super::error::call;
 use super::groups::post_params;
 use crate::api::names::{annotation, label};
-use crate::rotation::crd::{ResourceKind, Served};
+use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
 /// Objects per page: those of other controllers may be large, and only the group's own are kept.
-const PAGE: u32 = 50;
+const PAGE_SIZE: u32 = 50;
 
 fn api(client: &Client, kind: &ResourceKind, namespace: &str) -> Api<DynamicObject> {
     let resource = ApiResource {
@@ -30,28 +30,28 @@ fn resource(kind: &ResourceKind) -> String {
 }
 
 /// Rights on the kinds of strategies are collected from roles with a label, whoever brings them.
-fn explained(error: ClusterError, kind: &ResourceKind) -> ClusterError {
+fn with_rbac_hint(error: KubeError, kind: &ResourceKind) -> KubeError {
     match error {
-        ClusterError::Forbidden { verb, resource, message, source } => {
+        KubeError::Forbidden { verb, resource, message, source } => {
             let message = format!(
                 "{message}; give get, list, create and delete on {} of the API group {} in a ClusterRole with the label {}: \"true\"",
                 kind.plural,
                 kind.group,
                 label::AGGREGATE_TO_STRATEGIES
             );
-            ClusterError::Forbidden { verb, resource, message, source }
+            KubeError::Forbidden { verb, resource, message, source }
         }
         other => other,
     }
 }
 
 /// What the API server serves under a kind. That a group is not there is only believed of the list of all groups.
-pub(super) async fn served(
+pub(super) async fn discover_kind(
     client: &Client,
     group: &str,
     version: &str,
     kind: &str,
-) -> Result<Option<Served>, ClusterError> {
+) -> Result<Option<DiscoveredKind>, KubeError> {
     let api_version = format!("{group}/{version}");
     let found = match call("get", "apis", client.list_api_group_resources(&api_version)).await {
         Ok(found) => found,
@@ -63,7 +63,7 @@ pub(super) async fn served(
         }
     };
     let resource = found.resources.into_iter().find(|r| r.kind == kind && !r.name.contains('/'));
-    Ok(resource.map(|r| Served { plural: r.name, namespaced: r.namespaced }))
+    Ok(resource.map(|r| DiscoveredKind { plural: r.name, namespaced: r.namespaced }))
 }
 
 pub(super) async fn get(
@@ -71,11 +71,11 @@ pub(super) async fn get(
     kind: &ResourceKind,
     namespace: &str,
     name: &str,
-) -> Result<Option<Value>, ClusterError> {
+) -> Result<Option<Value>, KubeError> {
     match call("get", resource(kind), api(client, kind, namespace).get(name)).await {
-        Ok(object) => Ok(Some(plain(&object))),
+        Ok(object) => Ok(Some(to_json(&object))),
         Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(explained(error, kind)),
+        Err(error) => Err(with_rbac_hint(error, kind)),
     }
 }
 
@@ -85,18 +85,19 @@ pub(super) async fn list(
     kind: &ResourceKind,
     namespace: &str,
     scaling_group: &str,
-) -> Result<Vec<Value>, ClusterError> {
+) -> Result<Vec<Value>, KubeError> {
     let api = api(client, kind, namespace);
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(PAGE_SIZE);
     let mut found = Vec::new();
     loop {
-        let page = call("list", resource(kind), api.list(&params)).await.map_err(|error| explained(error, kind))?;
+        let page =
+            call("list", resource(kind), api.list(&params)).await.map_err(|error| with_rbac_hint(error, kind))?;
         let next = page.metadata.continue_.clone();
         let mine = |object: &&DynamicObject| {
             let scope = object.metadata.annotations.iter().flatten().find(|(key, _)| *key == annotation::UPGRADE_SCOPE);
             scope.is_some_and(|(_, value)| value == scaling_group)
         };
-        found.extend(page.items.iter().filter(mine).map(plain));
+        found.extend(page.items.iter().filter(mine).map(to_json));
         match next.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(found),
@@ -104,7 +105,7 @@ pub(super) async fn list(
     }
 }
 
-fn plain(object: &DynamicObject) -> Value {
+fn to_json(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
@@ -113,13 +114,13 @@ pub(super) async fn create(
     kind: &ResourceKind,
     namespace: &str,
     object: &Value,
-) -> Result<(), ClusterError> {
+) -> Result<(), KubeError> {
     let (api, params) = (api(client, kind, namespace), post_params());
     let request = async {
         let object = serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)?;
         api.create(&params, &object).await
     };
-    call("create", resource(kind), request).await.map(drop).map_err(|error| explained(error, kind))
+    call("create", resource(kind), request).await.map(drop).map_err(|error| with_rbac_hint(error, kind))
 }
 
 /// Deletes exactly this one; that it is gone already, or is another one by now, is success.
@@ -129,7 +130,7 @@ pub(super) async fn delete(
     namespace: &str,
     name: &str,
     uid: &str,
-) -> Result<(), ClusterError> {
+) -> Result<(), KubeError> {
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
         propagation_policy: Some(PropagationPolicy::Background),
@@ -138,7 +139,7 @@ pub(super) async fn delete(
     match call("delete", resource(kind), api(client, kind, namespace).delete(name, &params)).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-        Err(error) => Err(explained(error, kind)),
+        Err(error) => Err(with_rbac_hint(error, kind)),
     }
 }
 
@@ -183,12 +184,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kind_is_absent_only_when_the_list_of_all_groups_says_so() {
+    async fn kind_is_absent_only_when_the_group_list_says_so() {
         let not_found = || (404, json!("404 page not found"));
-        let asked =
-            |client: Client, kind: &'static str| async move { served(&client, "argoproj.io", "v1alpha1", kind).await };
+        let asked = |client: Client, kind: &'static str| async move {
+            discover_kind(&client, "argoproj.io", "v1alpha1", kind).await
+        };
         let found = asked(served_by(&[], resources), "Workflow").await.unwrap();
-        assert_eq!(found, Some(Served { plural: "workflows".into(), namespaced: true }));
+        assert_eq!(found, Some(DiscoveredKind { plural: "workflows".into(), namespaced: true }));
         assert_eq!(asked(served_by(&[], resources), "CronWorkflow").await.unwrap(), None);
         assert_eq!(asked(served_by(&["other.io"], not_found), "Workflow").await.unwrap(), None);
         assert!(asked(served_by(&["argoproj.io"], not_found), "Workflow").await.is_err(), "unknown is not absent");
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_right_names_verb_resource_and_the_label_that_brings_it() {
+    async fn missing_permission_names_verb_resource_and_label() {
         let client = fake::client(|_| fake::failure(403, "Forbidden", "no"));
         let object = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "a"}});
         let kind = kind();
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exactly_the_one_that_was_seen_is_deleted() {
+    async fn only_the_observed_uid_is_deleted() {
         let seen = Arc::new(Mutex::new(Vec::<Call>::new()));
         let calls = seen.clone();
         let client = fake::client(move |call| {

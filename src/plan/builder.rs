@@ -3,32 +3,34 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Drift, Facts, Note, ObjectStep, Outcome, Phase, Plan, Planned, Reason, Recheck, Step, Told};
+use super::{
+    ConditionUpdate, Drift, Event, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate, Step,
+};
 use crate::api::GroupId;
 
 /// A plan in the making.
 #[derive(Default)]
-pub struct Draft {
+pub struct PlanBuilder {
     /// In order.
-    pub steps: Vec<Planned>,
+    pub steps: Vec<PlannedStep>,
     /// The outcome, once something decides it.
     pub outcome: Option<Outcome>,
     /// Conditions beside the standard ones.
-    pub notes: Vec<Note>,
+    pub condition_updates: Vec<ConditionUpdate>,
     /// Events.
-    pub events: Vec<Told>,
+    pub events: Vec<Event>,
     /// What status tells.
-    pub facts: Facts,
+    pub status_update: StatusUpdate,
 }
 
-impl Draft {
+impl PlanBuilder {
     /// Adds a step.
-    pub fn step(&mut self, step: impl Into<Step>) {
-        self.because(step, Vec::new());
+    pub fn push(&mut self, step: impl Into<Step>) {
+        self.push_with_reasons(step, Vec::new());
     }
 
     /// Writes a field of `status.managed` before everything that follows, with the first that is recorded there.
-    pub fn record(&mut self, field: &str, value: Value) {
+    pub fn record_managed(&mut self, field: &str, value: Value) {
         let first = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
             Step::Object(ObjectStep::Record { status }) => status.get_mut("managed"),
             _ => None,
@@ -44,26 +46,26 @@ impl Draft {
     }
 
     /// Adds a step with its reasons.
-    pub fn because(&mut self, step: impl Into<Step>, because: Vec<Drift>) {
-        self.steps.push(Planned::new(step, because));
+    pub fn push_with_reasons(&mut self, step: impl Into<Step>, because: Vec<Drift>) {
+        self.steps.push(PlannedStep::new(step, because));
     }
 
     /// The first to decide the outcome wins.
-    pub fn decide(&mut self, outcome: Outcome) {
+    pub fn set_outcome_once(&mut self, outcome: Outcome) {
         self.outcome.get_or_insert(outcome);
     }
 
     /// The plan; converged where nothing else was decided.
-    pub fn finish(self, id: &GroupId, wake: Option<Timestamp>) -> Plan {
+    pub fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
         Plan {
             group: id.key(),
             generation: id.generation,
             steps: self.steps,
             outcome: self.outcome.unwrap_or(Outcome::Converged),
-            facts: self.facts,
-            notes: self.notes,
+            status_update: self.status_update,
+            condition_updates: self.condition_updates,
             events: self.events,
-            wake,
+            recheck_at,
         }
     }
 }
@@ -74,7 +76,7 @@ pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
 }
 
 /// A plan that does nothing until someone acts.
-pub fn blocked(id: &GroupId, reason: Reason, message: String) -> Plan {
-    let outcome = Outcome::Blocked { reason, message, deleting: id.deleting };
-    Draft { outcome: Some(outcome), ..Draft::default() }.finish(id, None)
+pub fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
+    let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting };
+    PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() }.build(id, None)
 }

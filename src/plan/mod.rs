@@ -11,9 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-pub use builder::{Draft, blocked, waiting};
+pub use builder::{PlanBuilder, blocked_plan, waiting};
 pub use step::{
-    Act, EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StrategyStep,
+    EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepInfo,
+    StrategyStep,
 };
 
 /// One difference between what is and what is wanted.
@@ -36,11 +37,11 @@ impl Drift {
 
 impl std::fmt::Display for Drift {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} -> {}", self.field, or_none(&self.from), or_none(&self.to))
+        write!(f, "{}: {} -> {}", self.field, display_or_none(&self.from), display_or_none(&self.to))
     }
 }
 
-fn or_none(text: &str) -> &str {
+fn display_or_none(text: &str) -> &str {
     if text.is_empty() { "(none)" } else { text }
 }
 
@@ -52,41 +53,41 @@ pub struct Plan {
     /// The generation of the InstanceGroup that this answers.
     pub generation: i64,
     /// In order; a failing one ends the pass.
-    pub steps: Vec<Planned>,
+    pub steps: Vec<PlannedStep>,
     /// How the group stands when all steps have succeeded.
     pub outcome: Outcome,
     /// What the status tells, beside conditions.
-    pub facts: Facts,
+    pub status_update: StatusUpdate,
     /// Conditions other than Ready, Reconciling and Stalled.
-    pub notes: Vec<Note>,
+    pub condition_updates: Vec<ConditionUpdate>,
     /// Events to be told when the plan has been applied.
-    pub events: Vec<Told>,
+    pub events: Vec<Event>,
     /// A moment at which there is more to do, however quiet the group is until then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wake: Option<Timestamp>,
+    pub recheck_at: Option<Timestamp>,
 }
 
 /// A step with its reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Planned {
+pub struct PlannedStep {
     /// What is done.
     #[serde(flatten)]
     pub step: Step,
     /// Why; empty where the step's own words say it all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub because: Vec<Drift>,
+    pub reasons: Vec<Drift>,
 }
 
-impl<S: Into<Step>> From<S> for Planned {
+impl<S: Into<Step>> From<S> for PlannedStep {
     fn from(step: S) -> Self {
-        Planned::new(step, Vec::new())
+        PlannedStep::new(step, Vec::new())
     }
 }
 
-impl Planned {
+impl PlannedStep {
     /// A step with its reasons.
-    pub fn new(step: impl Into<Step>, because: Vec<Drift>) -> Self {
-        Planned { step: step.into(), because }
+    pub fn new(step: impl Into<Step>, reasons: Vec<Drift>) -> Self {
+        PlannedStep { step: step.into(), reasons }
     }
 }
 
@@ -116,7 +117,7 @@ pub enum Outcome {
         /// What is wrong, where, and the remedy.
         message: String,
         /// Deletion is blocked rather than a change.
-        deleting: bool,
+        is_deleting: bool,
     },
     /// The group is gone.
     Deleted,
@@ -130,10 +131,10 @@ pub enum Recheck {
     /// With the poll of groups in flux.
     Poll,
     /// After a time.
-    After(#[serde(serialize_with = "seconds")] SignedDuration),
+    After(#[serde(serialize_with = "serialize_seconds")] SignedDuration),
 }
 
-fn seconds<S: serde::Serializer>(d: &SignedDuration, s: S) -> Result<S::Ok, S::Error> {
+fn serialize_seconds<S: serde::Serializer>(d: &SignedDuration, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_i64(d.as_secs())
 }
 
@@ -166,7 +167,7 @@ pub enum Reason {
     /// aws-auth holds another entry for the role or cannot be parsed, or its access entry has another type.
     AuthConflict,
     /// A name that another owner has.
-    NotOurs,
+    OwnershipConflict,
     /// `Launch` or `Terminate` is suspended, or a refresh runs.
     ProcessSuspended,
     /// Too many nodes are not ready at once.
@@ -176,7 +177,7 @@ pub enum Reason {
     /// A drain cannot go on.
     DrainBlocked,
     /// Pods that were evicted find no room.
-    NeedsCapacity,
+    UnschedulablePods,
     /// An image alias leads nowhere.
     ImageNotFound,
     /// A subnet, security group or cluster is not there.
@@ -192,7 +193,7 @@ pub enum Reason {
     /// A resource of the crd strategy failed, was deleted by someone, or left nodes as they were.
     StrategyFailed,
     /// The kind of the crd strategy's resource is not installed.
-    StrategyMissing,
+    StrategyKindNotFound,
     /// EKS could not make or delete a Fargate profile, or says that one is not healthy.
     ProfileFailed,
     /// EKS says that a managed node group has issues.
@@ -211,9 +212,9 @@ impl std::fmt::Display for Reason {
 
 /// A condition beside Ready, Reconciling and Stalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Note {
+pub struct ConditionUpdate {
     /// The condition's type.
-    pub condition: &'static str,
+    pub condition_type: &'static str,
     /// True or false.
     pub status: bool,
     /// CamelCase.
@@ -224,7 +225,7 @@ pub struct Note {
 
 /// An event to be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct Event {
     /// Warning rather than Normal.
     pub warning: bool,
     /// CamelCase.
@@ -233,28 +234,28 @@ pub struct Told {
     pub message: String,
 }
 
-impl Told {
+impl Event {
     /// A normal event.
     pub fn normal(reason: &str, message: impl Into<String>) -> Self {
-        Told { warning: false, reason: reason.into(), message: message.into() }
+        Event { warning: false, reason: reason.into(), message: message.into() }
     }
 
     /// A warning.
     pub fn warning(reason: &str, message: impl Into<String>) -> Self {
-        Told { warning: true, reason: reason.into(), message: message.into() }
+        Event { warning: true, reason: reason.into(), message: message.into() }
     }
 
     /// A normal event with the reasons of what it tells; none where they are empty.
-    pub fn because(reason: &str, message: String, why: &str) -> Self {
+    pub fn with_reasons(reason: &str, message: String, why: &str) -> Self {
         Self::normal(reason, if why.is_empty() { message } else { format!("{message}: {why}") })
     }
 }
 
 /// What status tells about the group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Facts {
+pub struct StatusUpdate {
     /// Fields of `.status` by their JSON name; `null` removes one.
-    pub status: BTreeMap<String, Value>,
+    pub fields: BTreeMap<String, Value>,
     /// `NodesReady`: whether every desired node is Ready.
     pub nodes_ready: Option<bool>,
 }

@@ -8,7 +8,7 @@ use crate::settings::Timing;
 
 /// What a plan depends on, beside what is wanted and what was seen.
 #[derive(Clone, Copy)]
-pub struct Given<'a> {
+pub struct PlanContext<'a> {
     /// What the status remembers.
     pub status: &'a InstanceGroupStatus,
     /// Who holds the brake, in words.
@@ -21,22 +21,22 @@ pub struct Given<'a> {
 
 /// What is wanted and what there is.
 #[derive(Clone)]
-pub struct World<Resolved, State> {
+pub struct Snapshot<Resolved, State> {
     /// What is wanted.
     pub resolved: Resolved,
     /// What there is.
-    pub state: State,
+    pub observed: State,
 }
 
-impl<Resolved, State> World<Resolved, State> {
+impl<Resolved, State> Snapshot<Resolved, State> {
     /// What a plan depends on.
-    pub fn input<'a>(&'a self, given: &Given<'a>) -> Input<'a, Resolved, State> {
-        Input {
+    pub fn plan_input<'a>(&'a self, given: &PlanContext<'a>) -> PlanInput<'a, Resolved, State> {
+        PlanInput {
             resolved: &self.resolved,
-            state: &self.state,
+            observed: &self.observed,
             status: given.status,
             lock: given.lock,
-            retention: given.settings.retention,
+            config_retention: given.settings.config_retention,
             timing: &given.settings.timing,
             now: given.now,
         }
@@ -44,26 +44,26 @@ impl<Resolved, State> World<Resolved, State> {
 }
 
 /// Everything that a plan depends on.
-pub struct Input<'a, Resolved, State> {
+pub struct PlanInput<'a, Resolved, State> {
     /// What is wanted.
     pub resolved: &'a Resolved,
     /// What there is.
-    pub state: &'a State,
+    pub observed: &'a State,
     /// What the status remembers.
     pub status: &'a InstanceGroupStatus,
     /// Who holds the brake, if anyone.
     pub lock: Option<&'a str>,
     /// `--config-retention`: unused versions to keep.
-    pub retention: usize,
+    pub config_retention: usize,
     /// How long things take.
     pub timing: &'a Timing,
     /// The moment of the decision.
     pub now: Timestamp,
 }
 
-impl<Resolved, State> Input<'_, Resolved, State> {
+impl<Resolved, State> PlanInput<'_, Resolved, State> {
     /// Whether IAM may not know everywhere yet what was made then; what has no moment is old.
-    pub fn is_young(&self, created: Option<Timestamp>) -> bool {
-        created.is_some_and(|created| self.now.duration_since(created) < self.timing.propagation)
+    pub fn is_propagating(&self, created: Option<Timestamp>) -> bool {
+        created.is_some_and(|created| self.now.duration_since(created) < self.timing.iam_propagation)
     }
 }

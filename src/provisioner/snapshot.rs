@@ -2,42 +2,42 @@
 
 use serde::Serialize;
 
-use super::Given;
+use super::PlanContext;
 use crate::api::InstanceGroupStatus;
 use crate::aws::LaunchTemplate;
 use crate::aws::MixedPolicy;
-use crate::plan::{Drift, Outcome, Plan, Planned};
+use crate::plan::{Drift, Outcome, Plan, PlannedStep};
 
 /// A node that goes, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Leaving {
+pub struct NodeReplacement {
     /// `i-...`
     pub instance: String,
     /// Its node; absent when it never joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Why.
-    pub because: Vec<Drift>,
+    pub reasons: Vec<Drift>,
 }
 
 /// What a first plan leads to.
 #[derive(Clone, Debug)]
-pub struct Foreseen {
+pub struct Projection {
     /// The steps of later passes, up to where nodes, or AWS, have to be waited for.
-    pub steps: Vec<Planned>,
+    pub steps: Vec<PlannedStep>,
     /// How the group stands then.
     pub outcome: Outcome,
     /// Nodes that would be replaced.
-    pub leaving: Vec<Leaving>,
+    pub replacements: Vec<NodeReplacement>,
     /// How many nodes may be unavailable at once; 0 where that is another controller's to decide.
-    pub at_once: usize,
+    pub max_unavailable: usize,
     /// Nodes that go for good, because the group is to be smaller.
-    pub remove: usize,
+    pub scale_in: usize,
 }
 
 /// What becomes of one scaling group.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Handback {
+pub enum Release {
     /// It is pinned to the newest version, and can follow `$Latest` without any difference.
     Follow {
         /// The launch template.
@@ -63,17 +63,17 @@ pub enum Handback {
 }
 
 /// What is wanted and what there is of one group, whichever provisioner keeps it.
-pub trait Seen: Send + Sync {
+pub trait PlanSnapshot: Send + Sync {
     /// The cluster that the group is of.
     fn cluster(&self) -> &str;
     /// What the passes after a first plan would do.
-    fn foresee(&self, first: &Plan, given: &Given) -> Foreseen;
+    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection;
     /// The launch template of its own that the group has, if it has any.
-    fn template(&self) -> Option<&LaunchTemplate> {
+    fn launch_template(&self) -> Option<&LaunchTemplate> {
         None
     }
     /// What has to be undone before the controller before this one can go on with the group.
-    fn handback(&self, _: &InstanceGroupStatus) -> Handback {
-        Handback::Nothing("has nothing that its former controller does not know")
+    fn release(&self, _: &InstanceGroupStatus) -> Release {
+        Release::Nothing("has nothing that its former controller does not know")
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::members::{Disruption, DrainView, Member};
+use super::members::{DisruptionRecord, DrainView, NodeInstance};
 use crate::plan::{NodeStep, PodRef};
 
 /// How a drain behaves.
@@ -13,11 +13,11 @@ pub struct DrainPolicy {
     /// What then.
     pub at_timeout: AtTimeout,
     /// Terminate with decrement of the desired size, in which it counts unless it stands by.
-    pub decrement: bool,
+    pub decrement_desired: bool,
     /// NotReady for so long means a dead kubelet.
-    pub dead_after: SignedDuration,
+    pub dead_kubelet_after: SignedDuration,
     /// How long attached volumes may hold the node.
-    pub volumes_for: SignedDuration,
+    pub volume_detach_timeout: SignedDuration,
 }
 
 /// What happens to a drain that takes longer than it may.
@@ -33,7 +33,7 @@ pub enum AtTimeout {
 
 /// What is next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum DrainAction {
     /// Evict these; the rest is on its way.
     Evict(Vec<NodeStep>),
     /// Wait for pods or volumes.
@@ -49,59 +49,74 @@ pub enum Next {
 }
 
 /// The longest that pods on a dead kubelet are waited for.
-const DEAD_GRACE: SignedDuration = SignedDuration::from_mins(5);
+const MAX_DEAD_KUBELET_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Decides for one marked node.
-pub fn next(member: &Member, mark: &Disruption, view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> Next {
+pub fn next_drain_action(
+    member: &NodeInstance,
+    mark: &DisruptionRecord,
+    view: &DrainView,
+    policy: &DrainPolicy,
+    now: Timestamp,
+) -> DrainAction {
     let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
-    let standing: Vec<_> = view.pods.iter().filter(|p| !p.stays && !p.finished).collect();
+    let standing: Vec<_> = view.pods.iter().filter(|p| !p.is_ignored && !p.is_finished).collect();
     let under_way = now.duration_since(mark.since);
     if standing.is_empty() {
-        return volumes(view, policy, now);
+        return wait_for_volumes(view, policy, now);
     }
-    if dead(member, view, policy, under_way, now) {
-        return Next::Terminate;
+    if is_kubelet_dead(member, view, policy, under_way, now) {
+        return DrainAction::Terminate;
     }
-    let waiting: Vec<_> = standing.iter().filter(|p| !p.terminating).collect();
+    let waiting: Vec<_> = standing.iter().filter(|p| !p.is_terminating).collect();
     if policy.timeout.is_some_and(|t| under_way >= t) {
         let pods = || standing.iter().map(|p| p.pod.clone());
         return match (policy.at_timeout, waiting.is_empty()) {
-            (AtTimeout::GiveUp, _) => Next::GiveUp(pods().collect()),
-            (AtTimeout::GoOn, _) => Next::Abandon(pods().collect()),
-            (AtTimeout::Delete, false) => Next::Force(
+            (AtTimeout::GiveUp, _) => DrainAction::GiveUp(pods().collect()),
+            (AtTimeout::GoOn, _) => DrainAction::Abandon(pods().collect()),
+            (AtTimeout::Delete, false) => DrainAction::Force(
                 waiting.iter().map(|p| NodeStep::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect(),
             ),
-            (AtTimeout::Delete, true) => Next::Wait(format!("{} pods on {node} to end", standing.len())),
+            (AtTimeout::Delete, true) => DrainAction::Wait(format!("{} pods on {node} to end", standing.len())),
         };
     }
     if waiting.is_empty() {
-        return Next::Wait(format!("{} pods on {node} to end", standing.len()));
+        return DrainAction::Wait(format!("{} pods on {node} to end", standing.len()));
     }
-    if view.refused.is_some_and(|(at, times)| now < at + backoff(times)) {
-        return Next::Wait(format!("a disruption budget to let pods on {node} go"));
+    if view.last_blocked_eviction.is_some_and(|(at, times)| now < at + eviction_backoff(times)) {
+        return DrainAction::Wait(format!("a disruption budget to let pods on {node} go"));
     }
-    Next::Evict(
-        waiting.iter().map(|p| NodeStep::Evict { node: node.clone(), pod: p.pod.clone(), bare: p.bare }).collect(),
+    DrainAction::Evict(
+        waiting
+            .iter()
+            .map(|p| NodeStep::Evict { node: node.clone(), pod: p.pod.clone(), is_unmanaged: p.is_unmanaged })
+            .collect(),
     )
 }
 
 /// A refused eviction is asked again after 2, 4, 8, ... at most 30 seconds.
-pub fn backoff(times: u32) -> SignedDuration {
+pub fn eviction_backoff(times: u32) -> SignedDuration {
     SignedDuration::from_secs(1i64.checked_shl(times.min(5)).unwrap_or(30).min(30))
 }
 
-fn volumes(view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> Next {
+fn wait_for_volumes(view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> DrainAction {
     let waited = view.empty_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
-    if view.volumes.is_empty() || waited >= policy.volumes_for {
-        Next::Terminate
+    if view.attached_volumes.is_empty() || waited >= policy.volume_detach_timeout {
+        DrainAction::Terminate
     } else {
-        Next::Wait(format!("volumes to be detached: {}", view.volumes.join(", ")))
+        DrainAction::Wait(format!("volumes to be detached: {}", view.attached_volumes.join(", ")))
     }
 }
 
 /// An eviction cannot complete on a dead kubelet: wait at most the pods' own grace.
-fn dead(member: &Member, view: &DrainView, policy: &DrainPolicy, under_way: SignedDuration, now: Timestamp) -> bool {
-    let grace = view.pods.iter().map(|p| p.grace).max().unwrap_or(0);
-    let grace = SignedDuration::from_secs(grace.max(0)).min(DEAD_GRACE);
-    member.not_ready_for(now).is_some_and(|silent| silent >= policy.dead_after) && under_way >= grace
+fn is_kubelet_dead(
+    member: &NodeInstance,
+    view: &DrainView,
+    policy: &DrainPolicy,
+    under_way: SignedDuration,
+    now: Timestamp,
+) -> bool {
+    let grace = view.pods.iter().map(|p| p.grace_seconds).max().unwrap_or(0);
+    let grace = SignedDuration::from_secs(grace.max(0)).min(MAX_DEAD_KUBELET_GRACE);
+    member.unready_for(now).is_some_and(|silent| silent >= policy.dead_kubelet_after) && under_way >= grace
 }

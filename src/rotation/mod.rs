@@ -10,4 +10,4 @@ pub mod rolling_update;
 #[cfg(test)]
 mod tests;
 
-pub use members::{Disruption, DrainView, Drains, Fleet, Member, NodeView, PodView, Surge};
+pub use members::{ClusterHealth, DisruptionRecord, DrainView, Drains, NodeInstance, NodeView, PodView, SurgeRecord};

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_chooses_what_is_logged() {
+    fn rust_log_selects_the_filter() {
         for (wish, expected) in [
             (None, DEFAULT_FILTER),
             (Some(" "), DEFAULT_FILTER),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_is_none_is_an_error_with_a_remedy() {
+    fn invalid_filter_error_names_rust_log() {
         let error = filter(Some("kube=loudly")).unwrap_err();
         assert!(error.to_string().contains("RUST_LOG"));
     }

@@ -5,7 +5,7 @@ use std::fs;
 use prometheus::{Counter, IntGauge, Registry};
 
 /// Clock ticks per second in /proc, the same on every architecture of Linux that we build for.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// One reading of /proc.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ impl Sample {
             Some(kilobytes * 1024)
         };
         Some(Self {
-            cpu_seconds: (f64::from(ticks(11)?) + f64::from(ticks(12)?)) / TICKS,
+            cpu_seconds: (f64::from(ticks(11)?) + f64::from(ticks(12)?)) / TICKS_PER_SECOND,
             resident_bytes: bytes("VmRSS:")?,
             peak_bytes: bytes("VmHWM:")?,
         })
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_name_with_spaces_and_parentheses_shifts_no_field() {
+    fn program_name_with_spaces_and_parentheses_is_parsed() {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 99 1 1";
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         let expected = Sample { cpu_seconds: 2.0, resident_bytes: 1 << 20, peak_bytes: 2 << 20 };

@@ -53,12 +53,12 @@ pub async fn serve(
 fn router(server: Server) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok"))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(server)
 }
 
-async fn ready(State(server): State<Server>) -> impl IntoResponse {
+async fn readyz(State(server): State<Server>) -> impl IntoResponse {
     match (server.readiness)() {
         Ok(()) => (StatusCode::OK, "ok".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     /// The whole answer to one request.
-    async fn ask(address: SocketAddr, path: &'static str) -> String {
+    async fn get_path(address: SocketAddr, path: &'static str) -> String {
         let exchange = move || -> io::Result<String> {
             let mut stream = TcpStream::connect(address)?;
             write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_server_answers_until_it_is_stopped() {
+    async fn server_serves_until_shutdown() {
         let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (leads, led) = watch::channel(false);
@@ -107,14 +107,14 @@ mod tests {
         let metrics = Arc::new(Metrics::new().unwrap());
         let server = tokio::spawn(serve(listener, metrics, readiness, stopped));
 
-        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
-        let standby = ask(address, "/readyz").await;
+        assert!(get_path(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let standby = get_path(address, "/readyz").await;
         assert!(standby.starts_with("HTTP/1.1 503") && standby.ends_with("another replica leads"));
         leads.send(true).unwrap();
-        assert!(ask(address, "/readyz").await.starts_with("HTTP/1.1 200"));
-        let text = ask(address, "/metrics").await;
+        assert!(get_path(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+        let text = get_path(address, "/metrics").await;
         assert!(text.contains("text/plain; version=0.0.4") && text.contains("workqueue_depth"));
-        assert!(ask(address, "/else").await.starts_with("HTTP/1.1 404"));
+        assert!(get_path(address, "/else").await.starts_with("HTTP/1.1 404"));
 
         stop.send(true).unwrap();
         server.await.unwrap().unwrap();

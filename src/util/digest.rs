@@ -3,6 +3,6 @@
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of a text in 64 hexadecimal digits.
-pub fn sha256(text: &str) -> String {
+pub fn sha256_hex(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Option<SignedDuration> {
 }
 
 /// A duration as a person reads it: `90s`, `15m`, `1h30m`.
-pub fn text(duration: SignedDuration) -> String {
+pub fn format(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let part = |n: i64, unit: &str| if n == 0 { String::new() } else { format!("{n}{unit}") };
@@ -51,8 +51,8 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_told_without_empty_parts() {
-        assert_eq!(text(SignedDuration::from_secs(5400)), "1h30m");
-        assert_eq!(text(SignedDuration::ZERO), "0s");
+    fn format_omits_zero_units() {
+        assert_eq!(format(SignedDuration::from_secs(5400)), "1h30m");
+        assert_eq!(format(SignedDuration::ZERO), "0s");
     }
 }

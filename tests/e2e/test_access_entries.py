@@ -335,7 +335,7 @@ def test_the_admin_reads_on_the_config_map_when_the_next_step_may_be_taken(movin
     group.wait_ready(nodes=1)
     moving.stop()
     moving.start("access-entries")
-    eventually(lambda: any("role/admins" in note for note in told("AwsAuthEntriesLeft")), harness.WAIT, "what is left in aws-auth")
+    eventually(lambda: any("role/admins" in note for note in told("AwsAuthEntriesRemaining")), harness.WAIT, "what is left in aws-auth")
     assert role_of(group).rsplit("/", 1)[-1] not in cloud.map_roles() and FOREIGN in cloud.map_roles()
 
 

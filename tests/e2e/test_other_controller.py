@@ -16,7 +16,7 @@ def write_status(group, **status):
 
 def sees_other(controller):
     """Whether the controller says that another one is at work."""
-    return "instance_manager_other_controller 1" in controller.metrics().splitlines()
+    return "instance_manager_conflicting_controller 1" in controller.metrics().splitlines()
 
 
 def written(cloud, group, seen, audited):
@@ -47,11 +47,11 @@ def test_while_another_controller_writes_ours_only_reads_and_says_so(own_cloud, 
         write_status(group, strategyRetryCount=count)
     assert written(cloud, group, seen, audited) == []
     assert controller.ready(), "a Deployment that brings ours up before it ends the other one would wait for ever"
-    assert len(told(cloud, "OtherControllerRuns")) == 1 and "manager" in told(cloud, "OtherControllerRuns")[0]["note"]
-    assert group.event("OtherControllerRuns", group.key)
+    assert len(told(cloud, "ConflictingController")) == 1 and "manager" in told(cloud, "ConflictingController")[0]["note"]
+    assert group.event("ConflictingController", group.key)
     group.wait(lambda g: g.asg()["MinSize"] == 2, what="the size that was asked for, once the other is quiet")
     group.wait_ready(nodes=2)
-    assert told(cloud, "OtherControllerGone") and not sees_other(controller)
+    assert told(cloud, "ConflictResolved") and not sees_other(controller)
 
 
 @pytest.mark.private

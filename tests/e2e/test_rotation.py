@@ -83,7 +83,7 @@ def test_a_revert_gives_back_the_node_that_is_being_drained(tenant):
     tenant.defaults(image=old_image)
     group.wait_ready(nodes=2)
     assert rotation.marked(group) == [] and rotation.terminated(group) == []
-    assert group.event("NodeGivenBack", node["metadata"]["name"])
+    assert group.event("NodeUncordoned", node["metadata"]["name"])
 
 
 def test_rotate_at_replaces_every_node_without_any_other_change(tenant):
@@ -142,8 +142,8 @@ def test_what_belongs_to_the_node_stays_and_a_bare_pod_is_named(tenant):
     assert "alone" in gone and not [p for p in gone if p.startswith(("daemon", "mirror"))]
     assert [p for p in gone if p.startswith("app-")] and rotation.pod_deletes(tenant) == []
     assert group.undrained(stays=("daemon", "mirror")) == {}
-    assert rotation.note(group.event("BarePodEvicted")).startswith(f"evicted {tenant.namespace}/alone")
-    assert not group.event("BarePodEvicted", "app-")
+    assert rotation.note(group.event("UnmanagedPodEvicted")).startswith(f"evicted {tenant.namespace}/alone")
+    assert not group.event("UnmanagedPodEvicted", "app-")
 
 
 def test_a_persons_own_cordon_is_never_touched(tenant):

@@ -13,7 +13,7 @@ def test_a_budget_that_blocks_is_named_and_holds_nobody_else(tenant):
     rotation.hold(tenant, 2)
     old, others = group.instances(), other.instances()
     tenant.defaults(image=new_image)
-    found = group.wait(lambda g: g.is_("DrainBlocked", reason="BudgetRefused"), what="the blocked drain")
+    found = group.wait(lambda g: g.is_("DrainBlocked", reason="EvictionBlocked"), what="the blocked drain")
     (node,) = rotation.wait_marked(group)
     pods = [p["metadata"]["name"] for p in tenant.pods() if p["spec"].get("nodeName") == node["metadata"]["name"]]
     assert len(pods) == 1 and f"{tenant.namespace}/{pods[0]}" in found["message"] and "the budget app" in found["message"]
@@ -55,7 +55,7 @@ def test_a_drain_past_its_timeout_gives_the_node_back_when_nothing_may_be_forced
     found = group.wait(lambda g: g.is_("DrainBlocked", reason="DrainTimeout"), what="the timeout")
     assert pod["metadata"]["name"] in found["message"] and "drainTimeout" in found["message"]
     group.wait(lambda g: not rotation.marked(g) and len(g.ready_nodes()) == 1, what="the node's return")
-    assert group.event("NodeGivenBack", "drainTimeout") and group.instances() == old
+    assert group.event("NodeUncordoned", "drainTimeout") and group.instances() == old
     assert rotation.terminated(group) == [] and rotation.evictions(tenant) == [] and rotation.pod_deletes(tenant) == []
     group.wait(lambda g: g.is_("Stalled", reason="DrainBlocked"), what="a state that says so")
     rotation.loosen(tenant)
@@ -71,7 +71,7 @@ def test_pods_that_find_no_room_are_named_with_the_remedy(tenant):
     tenant.running(2)
     old = group.instances()
     tenant.defaults(image=new_image)
-    found = group.wait(lambda g: g.is_("DrainBlocked", reason="NeedsCapacity"), what="the want of room")
+    found = group.wait(lambda g: g.is_("DrainBlocked", reason="UnschedulablePods"), what="the want of room")
     (homeless,) = [p["metadata"]["name"] for p in tenant.pods() if p["status"]["phase"] == "Pending"]
     assert f"{tenant.namespace}/{homeless}" in found["message"] and "add capacity" in found["message"]
     assert rotation.terminated(group) == []
@@ -93,7 +93,7 @@ def test_a_node_that_claims_another_ones_instance_is_told_and_costs_that_one_not
     tenant.cloud.kubectl("apply", "-f", "-", text=json.dumps(node))
     try:
         tenant.defaults(image=new_image)
-        found = group.wait_condition("DrainBlocked", reason="ClaimedTwice")
+        found = group.wait_condition("DrainBlocked", reason="DuplicateProviderID")
         assert liar in found["message"] and real["metadata"]["name"] in found["message"]
         assert rotation.terminated(group) == [] and rotation.evictions(tenant) == [] and rotation.marked(group) == []
     finally:

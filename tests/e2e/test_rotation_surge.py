@@ -26,7 +26,7 @@ def test_a_group_of_one_node_rotates_without_a_gap(tenant):
     rotation.wait_rotated(group, old, 1, new_image)
     judged(group, old, 1)
     tenant.running(2)
-    assert group.event("NodeStandsBy") and rotation.pod_deletes(tenant) == []
+    assert group.event("InstanceEnteredStandby") and rotation.pod_deletes(tenant) == []
 
 
 def test_a_weighted_group_surges_by_whole_nodes(tenant):

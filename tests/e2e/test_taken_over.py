@@ -152,10 +152,10 @@ def test_what_may_not_be_tagged_is_tagged_once_the_right_is_there(own_cloud, sta
     (group,) = original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]}).values()
     with cloud.fault(action="deny", operation="CreateTags", count=-1):
         group.tenant.controller = start_controller(cloud, "--resync-period", "5s")
-        group.wait(lambda g: g.is_("Adopted", reason="NotTagged"), what="the missing right")
+        group.wait(lambda g: g.is_("Adopted", reason="TaggingDenied"), what="the missing right")
         assert "ec2:CreateTags" in group.condition("Adopted")["message"]
         assert "keikoproj.io" not in str(group.snapshot()["template"]["tags"])
-    group.wait(lambda g: g.is_("Adopted", reason="TakenOver"), what="another try")
+    group.wait(lambda g: g.is_("Adopted", reason="ResourcesAdopted"), what="another try")
     assert "instancegroups.keikoproj.io/InstanceGroup" in str(group.snapshot()["template"]["tags"])
     assert "not tagged" not in group.condition("Adopted")["message"]
 
@@ -168,7 +168,7 @@ def test_what_may_not_be_tagged_is_deleted_with_its_group(own_cloud, start_contr
         for operation in ("CreateTags", "TagRole", "TagInstanceProfile"):
             faults.enter_context(cloud.fault(action="deny", operation=operation, count=-1))
         group.tenant.controller = start_controller(cloud)
-        group.wait(lambda g: g.is_("Adopted", reason="NotTagged"), what="the missing right")
+        group.wait(lambda g: g.is_("Adopted", reason="TaggingDenied"), what="the missing right")
         there = group.snapshot()
         assert there["template"] and there["role"] and there["profile"]
         group.delete()

@@ -84,9 +84,9 @@ def test_an_excluded_namespace_skips_the_boundaries(make_tenant, shared):
 def test_a_value_that_a_tenant_set_and_did_not_get_is_named(tenant):
     """Silently ignored, a tenant would look for the fault in their image for hours."""
     group = tenant.group(size=(1, 1), image="ami-0badbadbadbadbad0", labels={"team": "a"}).wait_ready(nodes=1)
-    told = group.is_("BoundariesApplied", reason="TenantValuesRefused")
+    told = group.is_("BoundariesApplied", reason="TenantValuesOverridden")
     assert told and "spec.eks.configuration.image" in told["message"] and "ami-0badbadbadbadbad0" in told["message"]
-    group.wait_event("TenantValuesRefused", "ami-0badbadbadbadbad0")
+    group.wait_event("TenantValuesOverridden", "ami-0badbadbadbadbad0")
     (node,) = group.nodes()
     assert node["metadata"]["labels"][PREFIX + "image"] == tenant.cloud["amis"]["amazonlinux2023"][0]
     group.patch_spec(image=None)

@@ -7,15 +7,15 @@ use instance_manager::provisioner::GroupId;
 use jiff::Timestamp;
 
 /// The group `team/web`, with its finalizer.
-pub fn group_id(generation: i64, created: Timestamp) -> GroupId {
+pub fn group_id(generation: i64, created_at: Timestamp) -> GroupId {
     GroupId {
         namespace: "team".into(),
         name: "web".into(),
         uid: "uid-1".into(),
         generation,
-        created,
-        deleting: false,
-        finalizer: true,
+        created_at,
+        is_deleting: false,
+        has_finalizer: true,
         annotations: BTreeMap::new(),
         labels: BTreeMap::new(),
     }

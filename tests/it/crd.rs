@@ -3,7 +3,7 @@
 use instance_manager::api;
 
 #[test]
-fn the_crd_on_disk_is_the_one_that_the_types_generate() {
+fn crd_file_matches_types() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/instancegroups.yaml");
     let generated = api::crd_yaml();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -34,7 +34,7 @@ fn every_field_has_a_description() {
 }
 
 #[test]
-fn nothing_in_the_spec_is_required_because_a_default_may_supply_it() {
+fn spec_has_no_required_fields() {
     let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
     let spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].to_string();
     assert!(!spec.contains("\"required\""));

@@ -25,7 +25,7 @@ fn variants(source: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn operations_tell_the_remedy_of_every_reason() {
+fn operations_page_covers_every_reason() {
     let text = read("docs/operations.md");
     let told: BTreeSet<_> =
         text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(reason, _)| reason).collect();
@@ -35,7 +35,7 @@ fn operations_tell_the_remedy_of_every_reason() {
 }
 
 #[test]
-fn alerts_use_metrics_that_are_served_and_are_all_explained() {
+fn alerts_use_existing_metrics_and_are_documented() {
     let (rules, page) = (read("deploy/alerts.yaml"), read("docs/alerts.md"));
     let served = read("src/metrics.rs") + &read("src/metrics/process.rs");
     let names = |text: &str| {
@@ -67,7 +67,7 @@ fn statements() -> Vec<Value> {
 }
 
 #[test]
-fn the_iam_policy_grants_what_is_called_and_what_launching_needs() {
+fn iam_policy_grants_called_actions() {
     let granted: BTreeSet<_> = statements().iter().flat_map(|s| texts(&s["Action"])).collect();
     let called = OPERATIONS.iter().map(|(service, operation)| format!("{service}:{operation}"));
     // Checked by AWS on behalf of the scaling group that is made, and never called.
@@ -76,7 +76,7 @@ fn the_iam_policy_grants_what_is_called_and_what_launching_needs() {
 }
 
 #[test]
-fn the_iam_policy_changes_nothing_without_a_condition_and_passes_roles_to_those_who_run_nodes_only() {
+fn iam_policy_writes_are_conditional() {
     for statement in statements() {
         let actions = texts(&statement["Action"]);
         let reads = |action: &String| {
@@ -100,7 +100,7 @@ fn the_iam_policy_changes_nothing_without_a_condition_and_passes_roles_to_those_
 }
 
 #[test]
-fn the_reference_is_what_the_crd_says() {
+fn reference_matches_crd() {
     let generated = reference();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path("docs/reference.md"), &generated).expect("the reference is written");

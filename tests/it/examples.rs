@@ -6,7 +6,7 @@ use instance_manager::{
     api::{EksConfiguration, InstanceGroupSpec, decode_spec},
     cli::{
         explain::{self, ExplainArgs},
-        input::{InputArgs, Outcome, load},
+        input::{InputArgs, LoadResult, load},
         render::{self, RenderArgs},
     },
 };
@@ -19,15 +19,15 @@ fn input(files: &[&str]) -> InputArgs {
     InputArgs { files: files.iter().map(|file| root(file)).collect(), ..InputArgs::default() }
 }
 
-fn merged(files: &[&str]) -> Outcome {
+fn merged(files: &[&str]) -> LoadResult {
     let outcome = load(&input(files), &mut std::io::empty()).expect("the files are there");
-    assert!(outcome.problems.is_empty(), "{files:?}: {:?}", outcome.problems);
+    assert!(outcome.diagnostics.is_empty(), "{files:?}: {:?}", outcome.diagnostics);
     outcome
 }
 
 fn specs(files: &[&str]) -> Vec<InstanceGroupSpec> {
     let groups = merged(files).groups;
-    groups.iter().map(|group| decode_spec(&group.effective.spec).expect("an example decodes")).collect()
+    groups.iter().map(|group| decode_spec(&group.merged.spec).expect("an example decodes")).collect()
 }
 
 fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
@@ -55,7 +55,7 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
 ];
 
 #[test]
-fn every_example_is_complete_after_the_merge() {
+fn examples_are_complete_after_merge() {
     for (name, files) in EXAMPLES {
         for spec in specs(files) {
             if let Some(fargate) = &spec.eks_fargate {
@@ -85,7 +85,7 @@ fn every_example_is_complete_after_the_merge() {
 }
 
 #[test]
-fn no_file_in_examples_or_boundaries_is_without_a_test() {
+fn every_example_file_is_tested() {
     for (directory, known) in [
         ("examples", EXAMPLES.map(|(name, _)| name).to_vec()),
         ("boundaries", vec!["basic", "architectures", "strict"]),
@@ -100,7 +100,7 @@ fn no_file_in_examples_or_boundaries_is_without_a_test() {
 }
 
 #[test]
-fn explanations_are_what_the_golden_files_hold() {
+fn explanations_match_golden_files() {
     for (name, files) in EXAMPLES {
         let mut out = vec![];
         let args = ExplainArgs { input: input(files) };
@@ -122,10 +122,10 @@ fn the_basic_platform_supplies_the_network_and_keeps_the_image() {
     let args = input(&["boundaries/basic.yaml", "-"]);
     let args = InputArgs { files: vec![args.files[0].clone(), PathBuf::from("-")], ..args };
     let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
-    let spec = decode_spec(&outcome.groups[0].effective.spec).expect("it decodes");
+    let spec = decode_spec(&outcome.groups[0].merged.spec).expect("it decodes");
     assert_eq!(configuration(&spec).image.as_deref(), Some("ami-02100000000000001"));
     assert_eq!(configuration(&spec).instance_type.as_deref(), Some("c5.large"));
-    let refused = &outcome.groups[0].effective.refused;
+    let refused = &outcome.groups[0].merged.overridden;
     assert_eq!(refused.len(), 1);
     assert_eq!(refused[0].path, "spec.eks.configuration.image");
 }
@@ -141,7 +141,7 @@ fn architectures_choose_image_and_type_by_annotation() {
             ..InputArgs::default()
         };
         let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
-        let spec = decode_spec(&outcome.groups[0].effective.spec).expect("it decodes");
+        let spec = decode_spec(&outcome.groups[0].merged.spec).expect("it decodes");
         let configuration = configuration(&spec).clone();
         format!("{} {}", configuration.image.unwrap_or_default(), configuration.instance_type.unwrap_or_default())
     };
@@ -160,7 +160,7 @@ fn architectures_choose_image_and_type_by_annotation() {
 }
 
 #[test]
-fn strict_tenancy_leaves_tenants_no_power() {
+fn strict_tenancy_ignores_tenant_values() {
     let group = r#"
 kind: Namespace
 metadata: {name: sandbox-a, annotations: {instancemgr.keikoproj.io/config-excluded: "true"}}
@@ -182,8 +182,8 @@ spec:
 "#;
     let args = InputArgs { files: vec![root("boundaries/strict.yaml"), PathBuf::from("-")], ..InputArgs::default() };
     let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
-    let effective = &outcome.groups[0].effective;
-    let refused: Vec<&str> = effective.refused.iter().map(|refused| refused.path.as_str()).collect();
+    let effective = &outcome.groups[0].merged;
+    let refused: Vec<&str> = effective.overridden.iter().map(|refused| refused.path.as_str()).collect();
     assert_eq!(
         refused,
         [
@@ -196,7 +196,7 @@ spec:
             "spec.strategy.type",
         ]
     );
-    let wrong: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
+    let wrong: Vec<String> = outcome.diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(wrong.len(), 3, "{wrong:#?}");
     for (said, path) in wrong.iter().zip([
         "roleName: \"admin\" is not among",
@@ -205,7 +205,7 @@ spec:
     ]) {
         assert!(said.contains(path), "{said} {path}");
     }
-    let told = format!("{:?} {wrong:?}", effective.refused);
+    let told = format!("{:?} {wrong:?}", effective.overridden);
     assert!(!told.contains("canary"), "{told}");
 }
 
@@ -251,7 +251,7 @@ fn errors_name_file_line_and_field() {
 }
 
 #[test]
-fn an_excluded_namespace_is_left_alone() {
+fn excluded_namespace_is_unchanged() {
     let text = "kind: ConfigMap\ndata: {boundaries: '{restricted: [spec.eks.minSize]}', policy: '{roles: [], managedPolicies: []}'}\n---\nkind: InstanceGroup\nmetadata: {name: a}\nspec: {eks: {minSize: 1}}\n";
     let (ok, out, _) = render(text, InputArgs { namespace_excluded: true, ..InputArgs::default() });
     assert!(ok && out.contains("minSize: 1"), "{out}");
@@ -260,7 +260,7 @@ fn an_excluded_namespace_is_left_alone() {
 }
 
 #[test]
-fn lists_as_kubectl_prints_them_are_read() {
+fn kubectl_lists_are_accepted() {
     let text = "kind: List\nitems:\n- kind: InstanceGroup\n  metadata: {name: a}\n  spec: {eks: {minSize: 1}}\n- kind: InstanceGroup\n  metadata: {name: b}\n  spec:\n    eks: {minSize: x}\n";
     let (ok, out, err) = render(text, InputArgs::default());
     assert!(!ok && out.contains("name: a"), "{out}");

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use instance_manager::api::decode_spec;
 use instance_manager::aws::{Cluster, InstanceProfile, InstanceType, NetworkObject, Role};
-use instance_manager::cli::input::{InputArgs, Merged, load};
+use instance_manager::cli::input::{InputArgs, MergedGroup, load};
 use instance_manager::provisioner::GroupId;
 use instance_manager::provisioner::eks::desired;
-use instance_manager::provisioner::eks::desired::Wanted;
-use instance_manager::provisioner::eks::resolve::{Environment, resolve};
+use instance_manager::provisioner::eks::desired::DesiredSpec;
+use instance_manager::provisioner::eks::resolve::{References, resolve};
 use jiff::Timestamp;
 
 fn root(path: &str) -> PathBuf {
@@ -35,25 +35,25 @@ const EXAMPLES: [&[&str]; 14] = [
     &["examples/crd-workflow.yaml"],
 ];
 
-fn wanted(group: &Merged) -> Wanted {
+fn desired(group: &MergedGroup) -> DesiredSpec {
     let (namespace, name) = group.id.split_once('/').expect("an id");
     let id = GroupId {
         namespace: namespace.into(),
         name: name.into(),
         uid: "uid".into(),
         generation: 1,
-        created: Timestamp::UNIX_EPOCH,
-        deleting: false,
-        finalizer: true,
-        annotations: group.effective.annotations.clone(),
+        created_at: Timestamp::UNIX_EPOCH,
+        is_deleting: false,
+        has_finalizer: true,
+        annotations: group.merged.annotations.clone(),
         labels: Default::default(),
     };
-    let spec = decode_spec(&group.effective.spec).expect("a spec");
-    desired::parse(&id, &group.effective.annotations, &spec).expect("a group")
+    let spec = decode_spec(&group.merged.spec).expect("a spec");
+    desired::parse(&id, &group.merged.annotations, &spec).expect("a group")
 }
 
 /// A world in which everything that a group names is there.
-fn environment(wanted: &Wanted) -> Environment {
+fn references(wanted: &DesiredSpec) -> References {
     let all = |names: &[String]| {
         let one = |name: &String| NetworkObject {
             id: name.clone(),
@@ -63,7 +63,7 @@ fn environment(wanted: &Wanted) -> Environment {
         };
         names.iter().map(one).collect()
     };
-    Environment {
+    References {
         cluster: Some(Cluster {
             name: wanted.cluster.clone(),
             arn: format!("arn:aws:eks:us-west-2:123456789012:cluster/{}", wanted.cluster),
@@ -76,16 +76,16 @@ fn environment(wanted: &Wanted) -> Environment {
         }),
         subnets: all(&wanted.subnets),
         security_groups: all(&wanted.security_groups),
-        elsewhere: vec![],
+        in_other_vpcs: vec![],
         image: Some(("parameter".into(), Some("ami-0123456789abcdef0".into()))),
         instance_type: Some(Some(InstanceType {
             name: wanted.instance_type.clone(),
             architectures: vec!["x86_64".into()],
-            interfaces: 3,
-            addresses: 10,
+            max_interfaces: 3,
+            ipv4_per_interface: 10,
             ..InstanceType::default()
         })),
-        given_profile: wanted.given_role.as_ref().map(|given| InstanceProfile {
+        existing_profile: wanted.existing_role.as_ref().map(|given| InstanceProfile {
             id: String::new(),
             name: given.profile.clone(),
             arn: format!("arn:aws:iam::123456789012:instance-profile/{}", given.profile),
@@ -98,20 +98,20 @@ fn environment(wanted: &Wanted) -> Environment {
             }),
             tags: vec![],
         }),
-        ..Environment::default()
+        ..References::default()
     }
 }
 
 #[test]
-fn a_released_hash_never_changes() {
+fn released_hashes_are_stable() {
     let mut text = String::new();
     for files in EXAMPLES {
         let args = InputArgs { files: files.iter().map(|file| root(file)).collect(), ..InputArgs::default() };
         let groups = load(&args, &mut std::io::empty()).expect("the files are there").groups;
         assert!(!groups.is_empty(), "{files:?}");
         for group in &groups {
-            let wanted = wanted(group);
-            let environment = environment(&wanted);
+            let wanted = desired(group);
+            let environment = references(&wanted);
             let resolved = resolve(wanted, &environment, false).expect("it resolves");
             let file = files.last().expect("a file");
             writeln!(text, "{file} {} {}", group.id, resolved.fingerprint.hash).expect("a String takes everything");

@@ -5,15 +5,15 @@ use crate::common;
 use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
-use instance_manager::api::spec_error::Problem;
+use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::{InstanceType, NetworkObject};
 use instance_manager::provisioner::eks::desired;
-use instance_manager::provisioner::eks::desired::Wanted;
-use instance_manager::provisioner::eks::resolve::{Environment, resolve};
+use instance_manager::provisioner::eks::desired::DesiredSpec;
+use instance_manager::provisioner::eks::resolve::{References, resolve};
 use jiff::Timestamp;
 use serde_json::Value;
 
-fn parse(configuration: &str) -> Result<Wanted, Vec<Problem>> {
+fn parse(configuration: &str) -> Result<DesiredSpec, Vec<SpecError>> {
     let id = common::group_id(1, Timestamp::UNIX_EPOCH);
     let text = format!(
         "provisioner: eks\neks: {{minSize: 2, maxSize: 4, configuration: {{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1], {configuration}}}}}"
@@ -22,14 +22,14 @@ fn parse(configuration: &str) -> Result<Wanted, Vec<Problem>> {
     desired::parse(&id, &BTreeMap::new(), &decode_spec(&spec).expect("a spec"))
 }
 
-fn mixed(policy: &str) -> Result<desired::Mixed, Vec<Problem>> {
-    Ok(parse(&format!("mixedInstancesPolicy: {{{policy}}}"))?.mixed.expect("a policy"))
+fn mixed(policy: &str) -> Result<desired::MixedInstances, Vec<SpecError>> {
+    Ok(parse(&format!("mixedInstancesPolicy: {{{policy}}}"))?.mixed_instances.expect("a policy"))
 }
 
 const TYPES: &str = "instanceTypes: [{type: m5a.large}]";
 
 #[test]
-fn a_policy_says_in_awss_words_what_the_spec_says() {
+fn policy_uses_aws_terms() {
     let cases = [
         ("", "prioritized 0 100% capacity-optimized"),
         ("spotRatio: 60", "prioritized 0 40% capacity-optimized"),
@@ -57,7 +57,7 @@ fn a_policy_says_in_awss_words_what_the_spec_says() {
 #[test]
 fn the_primary_type_comes_first_and_no_type_twice() {
     let types = |policy: &str| {
-        let types = mixed(policy).expect("a policy").types;
+        let types = mixed(policy).expect("a policy").overrides;
         types.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(types(TYPES), ["m5.large", "m5a.large"]);
@@ -83,7 +83,7 @@ fn a_group_is_mixed_only_when_it_may_buy_spot() {
 }
 
 #[test]
-fn what_a_policy_may_not_say_is_told_with_its_field() {
+fn invalid_policies_are_reported_by_field() {
     let many = (0..40).map(|n| format!("{{type: m5.{n}xlarge}}")).collect::<Vec<_>>().join(", ");
     let cases = [
         ("spotRatio: 50".to_owned(), "instanceTypes", "instancePool"),
@@ -110,11 +110,11 @@ fn what_a_policy_may_not_say_is_told_with_its_field() {
 }
 
 #[test]
-fn a_price_stands_alone_and_is_one() {
+fn spot_price_is_validated_and_exclusive() {
     let spot = parse("spotPrice: '0.08'").expect("a group");
     assert_eq!((spot.lifecycle.as_str(), spot.spot_price.as_deref()), ("spot", Some("0.08")));
     let both = parse(&format!("spotPrice: nonsense, mixedInstancesPolicy: {{{TYPES}}}")).expect("a group");
-    assert_eq!((both.lifecycle.as_str(), both.spot_price, both.spot_ignored), ("normal", None, true));
+    assert_eq!((both.lifecycle.as_str(), both.spot_price, both.spot_price_ignored), ("normal", None, true));
     for (configuration, word) in [
         ("spotPrice: '$1'", "no price"),
         ("spotPrice: '0'", "no price"),
@@ -136,18 +136,18 @@ fn types_that_aws_does_not_know_or_that_need_another_image_are_named() {
         parse("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}, {type: m6g.large}, {type: m5.huge}]}");
     let cluster = common::cluster();
     let object = |id: &str| vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None }];
-    let environment = Environment {
+    let environment = References {
         cluster: Some(cluster),
         subnets: object("subnet-1"),
         security_groups: object("sg-1"),
-        types: [
+        mixed_types: [
             of("m5.large", "x86_64"),
             of("m5a.large", "x86_64"),
             of("m6g.large", "arm64"),
             ("m5.huge".into(), None),
         ]
         .into(),
-        ..Environment::default()
+        ..References::default()
     };
     let problems = resolve(wanted.expect("a group"), &environment, false).expect_err("two types are wrong");
     let told: Vec<_> =

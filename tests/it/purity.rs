@@ -15,7 +15,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Everything that decides.
-const PURE: [&str; 10] = [
+const PURE_MODULES: [&str; 10] = [
     "src/boundaries",
     "src/config.rs",
     "src/digest.rs",
@@ -29,7 +29,7 @@ const PURE: [&str; 10] = [
 ];
 
 /// What looks and what does in a provisioner's folder: a file of this name, or a folder.
-const TALKS: [&str; 2] = ["observe", "apply"];
+const IO_MODULES: [&str; 2] = ["observe", "apply"];
 
 /// What talks, tells the time, looks around or writes a log.
 const FORBIDDEN: [&str; 18] = [
@@ -54,11 +54,11 @@ const FORBIDDEN: [&str; 18] = [
 ];
 
 #[test]
-fn what_decides_has_no_client_no_clock_no_environment_and_no_log() {
-    for file in PURE.iter().flat_map(|path| files(&root(path))) {
+fn pure_modules_have_no_io() {
+    for file in PURE_MODULES.iter().flat_map(|path| files(&root(path))) {
         let inside = file.strip_prefix(root("src")).expect("it is a source").with_extension("");
         let named = |name: &str| inside.iter().any(|part| part == name);
-        if named("tests") || TALKS.into_iter().any(named) {
+        if named("tests") || IO_MODULES.into_iter().any(named) {
             continue;
         }
         let text = std::fs::read_to_string(&file).expect("the file is text");

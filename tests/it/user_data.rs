@@ -6,7 +6,7 @@ use std::process::Command;
 
 use base64::Engine;
 use instance_manager::provisioner::eks::user_data::{
-    BootstrapInput, Ignored, MAX_BYTES, Mount, OsFamily, Stage, StageKind, Taint, UserData, UserDataProblem, render,
+    BootstrapInput, IgnoredField, MAX_BYTES, Mount, OsFamily, Stage, StageKind, Taint, UserData, UserDataError, render,
 };
 use proptest::prelude::*;
 
@@ -71,7 +71,7 @@ fn golden(name: &str, family: OsFamily, input: &BootstrapInput) {
 }
 
 #[test]
-fn user_data_is_as_in_the_golden_files() {
+fn user_data_matches_golden_files() {
     golden("al2_plain", OsFamily::AmazonLinux2, &plain());
     golden("al2_full", OsFamily::AmazonLinux2, &with_scripts(full()));
     let ipv6 = BootstrapInput { service_cidr: "fd30:1c53:5f8a::/108".into(), ..plain() };
@@ -95,16 +95,16 @@ fn user_data_is_as_in_the_golden_files() {
 }
 
 #[test]
-fn what_a_family_cannot_carry_is_reported() {
+fn unsupported_fields_are_reported() {
     let ignored = |family, input: &BootstrapInput| render(family, input).unwrap().ignored;
     let input = BootstrapInput { container_runtime: Some("dockerd".into()), ..full() };
     assert_eq!(
         ignored(OsFamily::Bottlerocket, &input),
-        [Ignored::BootstrapArguments, Ignored::ContainerRuntime, Ignored::Mounts]
+        [IgnoredField::BootstrapArguments, IgnoredField::ContainerRuntime, IgnoredField::Mounts]
     );
-    assert_eq!(ignored(OsFamily::AmazonLinux2023, &input), [Ignored::ContainerRuntime]);
+    assert_eq!(ignored(OsFamily::AmazonLinux2023, &input), [IgnoredField::ContainerRuntime]);
     assert_eq!(ignored(OsFamily::AmazonLinux2, &input), []);
-    assert_eq!(ignored(OsFamily::Windows, &input), [Ignored::Mounts]);
+    assert_eq!(ignored(OsFamily::Windows, &input), [IgnoredField::Mounts]);
 }
 
 /// Text that no gzip makes much shorter.
@@ -118,7 +118,7 @@ fn noise(bytes: usize) -> String {
 }
 
 #[test]
-fn too_much_names_the_largest_part() {
+fn oversized_user_data_names_the_largest_part() {
     let mut input = plain();
     let spare = MAX_BYTES - render(OsFamily::Windows, &input).unwrap().len();
     input.stages.push(Stage::new("big", StageKind::Post, "#".repeat(spare)));
@@ -143,7 +143,7 @@ fn unpacked(base64: &str) -> Vec<u8> {
 }
 
 #[test]
-fn only_what_is_too_large_is_compressed_and_only_where_it_is_unpacked() {
+fn only_large_user_data_is_compressed() {
     let with = |data: String, kind| BootstrapInput { stages: vec![Stage::new("s", kind, data)], ..plain() };
     let lines = "# a line that many scripts have\n".repeat(1_000);
     for family in [OsFamily::AmazonLinux2, OsFamily::AmazonLinux2023, OsFamily::Bottlerocket] {
@@ -160,7 +160,7 @@ fn only_what_is_too_large_is_compressed_and_only_where_it_is_unpacked() {
 }
 
 #[test]
-fn bad_stages_are_named_without_their_content() {
+fn invalid_stages_are_reported_without_content() {
     let stage = |kind, data: &str| BootstrapInput { stages: vec![Stage::new("mine", kind, data)], ..plain() };
     let problem = |family, input| render(family, &input).unwrap_err().to_string();
     for (family, kind, data, expect) in [
@@ -174,7 +174,7 @@ fn bad_stages_are_named_without_their_content() {
         assert!(!message.contains("canary"), "{message}");
     }
     let twice = stage(StageKind::Post, "[settings.kubernetes]\nmax-pods = 5\n");
-    assert_eq!(render(OsFamily::Bottlerocket, &twice), Err(UserDataProblem::TomlConflict));
+    assert_eq!(render(OsFamily::Bottlerocket, &twice), Err(UserDataError::TomlConflict));
 }
 
 #[test]
@@ -292,7 +292,9 @@ fn nodeadm_starts_no_node_in_a_warm_pool_and_nothing_that_follows_a_join_runs() 
 
 #[test]
 fn bottlerocket_waits_in_a_warm_pool() {
-    let text = |waits| render(OsFamily::Bottlerocket, &BootstrapInput { waits, ..full() }).unwrap().text().to_string();
+    let text = |waits_for_service| {
+        render(OsFamily::Bottlerocket, &BootstrapInput { waits_for_service, ..full() }).unwrap().text().to_string()
+    };
     let waiting: toml::Table = text(true).parse().unwrap();
     assert_eq!(waiting["settings"]["autoscaling"]["should-wait"].as_bool(), Some(true));
     assert!(!text(false).contains("autoscaling"));
@@ -407,7 +409,7 @@ prop_compose! {
         BootstrapInput {
             cluster, endpoint, ca_base64, labels, taints, max_pods, container_runtime,
             bootstrap_arguments: bootstrap_arguments.into(), service_cidr: "10.100.0.0/16".into(),
-            mounts: Vec::new(), stages: Vec::new(), waits: false,
+            mounts: Vec::new(), stages: Vec::new(), waits_for_service: false,
         }
     }
 }

@@ -9,11 +9,11 @@ mod tests;
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 
-use super::aws_auth::{AuthEntry, EntryState};
+use super::aws_auth::{AuthEntry, AuthEntryState};
 use crate::api::JoinStatus;
 use crate::api::names::tag;
-use crate::aws::{AccessEntry, AccessKind, NewAccessEntry, Tag, tag_map};
-use crate::plan::{Drift, JoinStep, Planned, Step};
+use crate::aws::{AccessEntry, AccessEntryType, NewAccessEntry, Tag, tag_map};
+use crate::plan::{Drift, JoinStep, PlannedStep, Step};
 
 /// How nodes get the right to join the cluster: `--join-auth`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -43,16 +43,16 @@ impl JoinAuth {
 
 /// Which kinds of entry roles of one cluster are to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum JoinMethod {
     /// An entry in aws-auth.
     AwsAuth {
         /// Our access entry is taken out once the entry in aws-auth is there.
-        retire: bool,
+        remove_other: bool,
     },
     /// An access entry.
     AccessEntries {
         /// Our entry in aws-auth is taken out once the access entry is there.
-        retire: bool,
+        remove_other: bool,
     },
     /// One of each.
     Both,
@@ -62,7 +62,7 @@ pub enum Way {
 
 /// A way that the cluster does not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
+pub struct UnsupportedMode {
     /// What the cluster does not do.
     pub rule: String,
     /// What a person can do.
@@ -74,23 +74,23 @@ pub struct Unread {
 ///
 /// # Errors
 /// The cluster does not read what the flag asks for.
-pub fn way(asked: JoinAuth, authentication_mode: &str) -> Result<Way, Unread> {
+pub fn join_method(asked: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
     match (authentication_mode, asked) {
-        ("API", JoinAuth::Auto) => Ok(Way::AccessEntries { retire: false }),
+        ("API", JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
         // What is written into aws-auth would be read by nobody.
-        ("API", JoinAuth::Both) => Ok(Way::AccessEntries { retire: false }),
+        ("API", JoinAuth::Both) => Ok(JoinMethod::AccessEntries { remove_other: false }),
         ("API", JoinAuth::AccessEntries) | ("API_AND_CONFIG_MAP", JoinAuth::AccessEntries) => {
-            Ok(Way::AccessEntries { retire: true })
+            Ok(JoinMethod::AccessEntries { remove_other: true })
         }
-        ("API", JoinAuth::AwsAuth) => Err(Unread {
+        ("API", JoinAuth::AwsAuth) => Err(UnsupportedMode {
             rule: "takes access entries only (authenticationMode API), and --join-auth is aws-auth".into(),
             remedy: "set --join-auth to auto or access-entries",
         }),
-        ("API_AND_CONFIG_MAP", JoinAuth::Auto) => Ok(Way::Either),
-        ("API_AND_CONFIG_MAP", JoinAuth::AwsAuth) => Ok(Way::AwsAuth { retire: true }),
-        ("API_AND_CONFIG_MAP", JoinAuth::Both) => Ok(Way::Both),
-        (_, JoinAuth::Auto | JoinAuth::AwsAuth) => Ok(Way::AwsAuth { retire: false }),
-        (mode, JoinAuth::AccessEntries | JoinAuth::Both) => Err(Unread {
+        ("API_AND_CONFIG_MAP", JoinAuth::Auto) => Ok(JoinMethod::Either),
+        ("API_AND_CONFIG_MAP", JoinAuth::AwsAuth) => Ok(JoinMethod::AwsAuth { remove_other: true }),
+        ("API_AND_CONFIG_MAP", JoinAuth::Both) => Ok(JoinMethod::Both),
+        (_, JoinAuth::Auto | JoinAuth::AwsAuth) => Ok(JoinMethod::AwsAuth { remove_other: false }),
+        (mode, JoinAuth::AccessEntries | JoinAuth::Both) => Err(UnsupportedMode {
             rule: format!("takes no access entries (authenticationMode {mode}), and --join-auth is {}", asked.as_str()),
             remedy: "set the cluster's authenticationMode to API_AND_CONFIG_MAP, or --join-auth to auto",
         }),
@@ -99,7 +99,7 @@ pub fn way(asked: JoinAuth, authentication_mode: &str) -> Result<Way, Unread> {
 
 /// What is known of a role's access entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessEntryState {
     /// Nobody had a reason to look.
     #[default]
     Unasked,
@@ -110,23 +110,23 @@ pub enum Access {
         /// `EC2_LINUX`, `STANDARD` and so on.
         kind: String,
         /// Its tags prove that a group of this cluster made it; false as well where nobody had a reason to read them.
-        ours: bool,
+        is_owned: bool,
         /// When it was made, where it was read.
-        created: Option<Timestamp>,
+        created_at: Option<Timestamp>,
         /// The id of the role that we made it for, where its tags tell.
         role_id: Option<String>,
     },
 }
 
-impl Access {
+impl AccessEntryState {
     /// An entry that was read.
-    pub fn of(entry: Option<&AccessEntry>, cluster: &str) -> Self {
+    pub fn from_entry(entry: Option<&AccessEntry>, cluster: &str) -> Self {
         match entry {
-            None => Access::Absent,
+            None => AccessEntryState::Absent,
             Some(entry) => {
-                let ours = ours(&entry.tags, cluster);
+                let is_owned = is_owned_by_cluster(&entry.tags, cluster);
                 let role_id = tag_map(&entry.tags).get(tag::ROLE_ID).map(|id| (*id).to_owned());
-                Access::Present { kind: entry.kind.clone(), ours, created: entry.created, role_id }
+                AccessEntryState::Present { kind: entry.kind.clone(), is_owned, created_at: entry.created, role_id }
             }
         }
     }
@@ -134,175 +134,179 @@ impl Access {
     /// The type of the entry that is there.
     pub fn kind(&self) -> Option<&str> {
         match self {
-            Access::Present { kind, .. } => Some(kind),
-            Access::Unasked | Access::Absent => None,
+            AccessEntryState::Present { kind, .. } => Some(kind),
+            AccessEntryState::Unasked | AccessEntryState::Absent => None,
         }
     }
 }
 
 /// Whether a group of this cluster made what carries these tags: one of those that share the role, whichever it was.
-pub fn ours(tags: &[Tag], cluster: &str) -> bool {
+pub fn is_owned_by_cluster(tags: &[Tag], cluster: &str) -> bool {
     let tags = tag_map(tags);
     tags.get(tag::CLUSTER_NAME) == Some(&cluster)
         && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
 }
 
 /// Whether an entry of this type lets in whoever joined by the one before it, and more.
-fn widens(found: &str, kind: AccessKind) -> bool {
-    found == AccessKind::Ec2Linux.as_str() && kind == AccessKind::Ec2Windows
+fn supersedes(found: &str, kind: AccessEntryType) -> bool {
+    found == AccessEntryType::Ec2Linux.as_str() && kind == AccessEntryType::Ec2Windows
 }
 
 /// What was seen of a role's entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ObservedEntries {
     /// Its entry in aws-auth.
-    pub auth: EntryState,
+    pub auth_entry: AuthEntryState,
     /// A group of ours has recorded that it put that entry there.
-    pub auth_is_ours: bool,
+    pub owns_auth_entry: bool,
     /// Windows nodes join by that entry too.
-    pub windows: bool,
+    pub allows_windows: bool,
     /// Its access entry.
-    pub access: Access,
+    pub access_entry: AccessEntryState,
     /// Another group uses the role.
-    pub shared: bool,
+    pub is_shared: bool,
     /// Every other group that uses the role has its access entry.
-    pub others_have_it: bool,
+    pub peers_have_access_entry: bool,
     /// The id that the role has now, where it is known.
     pub role_id: Option<String>,
 }
 
 /// A role and everything that its entries depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Joining<'a> {
+pub struct JoinPlanner<'a> {
     /// Which kinds of entry it is to have.
-    pub way: Way,
+    pub method: JoinMethod,
     /// The entry that it is to have in aws-auth.
-    pub entry: &'a AuthEntry,
+    pub auth_entry: &'a AuthEntry,
     /// The access entry that it is to have.
-    pub wanted: &'a NewAccessEntry,
+    pub access_entry: &'a NewAccessEntry,
     /// What there is.
-    pub found: &'a Found,
+    pub observed: &'a ObservedEntries,
     /// The role is this group's own, and its entries with it.
-    pub own_role: bool,
+    pub owns_role: bool,
     /// IAM knows the role everywhere; before that, EKS refuses an access entry for it.
-    pub settled: bool,
+    pub role_propagated: bool,
     /// How long an access entry must have been there before the entry in aws-auth goes.
-    pub handover: SignedDuration,
+    pub handover_delay: SignedDuration,
     /// The moment of the decision.
     pub now: Timestamp,
 }
 
 /// What is to be done for a role.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Joined {
+pub struct JoinPlan {
     /// In order: what is put comes first.
-    pub steps: Vec<Planned>,
+    pub steps: Vec<PlannedStep>,
     /// Why nodes with this role cannot join until a person acts, where the conflict is, and the remedy.
     pub conflict: Option<String>,
     /// When the old entry may go.
-    pub wake: Option<Timestamp>,
+    pub recheck_at: Option<Timestamp>,
 }
 
-impl Way {
+impl JoinMethod {
     /// Whether a role's access entry is to be looked at, given its entry in aws-auth and whether we recorded one of each
     /// kind. Groups that join by aws-auth cost no call.
-    pub fn looks(self, auth: &EntryState, auth_is_ours: bool, access_is_ours: bool) -> bool {
+    pub fn queries_access_entry(self, auth: &AuthEntryState, auth_is_ours: bool, access_is_ours: bool) -> bool {
         match self {
-            Way::AwsAuth { retire } => retire && access_is_ours,
-            Way::AccessEntries { .. } | Way::Both => true,
-            Way::Either => *auth != EntryState::Present && !auth_is_ours,
+            JoinMethod::AwsAuth { remove_other } => remove_other && access_is_ours,
+            JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
+            JoinMethod::Either => *auth != AuthEntryState::Present && !auth_is_ours,
         }
     }
 
     /// Whether something may be taken out because of what is seen, so that an old look is not good enough.
-    pub fn needs_fresh(self, auth: &EntryState, auth_is_ours: bool) -> bool {
+    pub fn needs_fresh_read(self, auth: &AuthEntryState, auth_is_ours: bool) -> bool {
         match self {
-            Way::AwsAuth { retire } => retire,
-            Way::AccessEntries { retire } => retire && *auth == EntryState::Present && auth_is_ours,
-            Way::Both | Way::Either => false,
+            JoinMethod::AwsAuth { remove_other } => remove_other,
+            JoinMethod::AccessEntries { remove_other } => {
+                remove_other && *auth == AuthEntryState::Present && auth_is_ours
+            }
+            JoinMethod::Both | JoinMethod::Either => false,
         }
     }
 }
 
-impl Joining<'_> {
+impl JoinPlanner<'_> {
     /// Which entries the role is to have: in aws-auth, and as an access entry.
-    fn wants(&self) -> (bool, bool) {
-        match self.way {
-            Way::AwsAuth { .. } => (true, false),
-            Way::AccessEntries { .. } => (false, true),
-            Way::Both => (true, true),
-            Way::Either => {
-                let Found { auth, auth_is_ours, access, .. } = self.found;
-                let admitted = access.kind().is_some_and(|kind| self.wanted.kind.admits(kind));
-                let aws_auth = (*auth != EntryState::Absent || *auth_is_ours) && !admitted;
+    fn required_entries(&self) -> (bool, bool) {
+        match self.method {
+            JoinMethod::AwsAuth { .. } => (true, false),
+            JoinMethod::AccessEntries { .. } => (false, true),
+            JoinMethod::Both => (true, true),
+            JoinMethod::Either => {
+                let ObservedEntries { auth_entry, owns_auth_entry, access_entry, .. } = self.observed;
+                let admitted = access_entry.kind().is_some_and(|kind| self.access_entry.kind.allows(kind));
+                let aws_auth = (*auth_entry != AuthEntryState::Absent || *owns_auth_entry) && !admitted;
                 (aws_auth, !aws_auth)
             }
         }
     }
 
     /// Decides.
-    pub fn decide(&self) -> Joined {
-        let (aws_auth, access_entry) = self.wants();
-        let mut joined = Joined::default();
+    pub fn plan(&self) -> JoinPlan {
+        let (aws_auth, access_entry) = self.required_entries();
+        let mut joined = JoinPlan::default();
         if aws_auth {
-            self.put_in_aws_auth(&mut joined);
+            self.put_auth_entry(&mut joined);
         }
         if access_entry {
             self.put_access_entry(&mut joined);
         }
         if joined.steps.is_empty() && joined.conflict.is_none() {
-            self.retire(&mut joined);
+            self.remove_superseded(&mut joined);
         }
         joined
     }
 
-    fn put_in_aws_auth(&self, joined: &mut Joined) {
-        match &self.found.auth {
-            EntryState::Present => {}
-            EntryState::Absent => joined.steps.push(Planned::new(
-                JoinStep::PutAuthEntry(self.entry.clone()),
-                vec![Drift::new("aws-auth", "", &self.entry.role_arn)],
+    fn put_auth_entry(&self, joined: &mut JoinPlan) {
+        match &self.observed.auth_entry {
+            AuthEntryState::Present => {}
+            AuthEntryState::Absent => joined.steps.push(PlannedStep::new(
+                JoinStep::PutAwsAuthEntry(self.auth_entry.clone()),
+                vec![Drift::new("aws-auth", "", &self.auth_entry.role_arn)],
             )),
-            EntryState::Conflict { detail } | EntryState::Unparsable { detail } => {
+            AuthEntryState::Conflict { detail } | AuthEntryState::Unparsable { detail } => {
                 joined.conflict = Some(format!("kube-system/aws-auth: {detail}"));
             }
         }
     }
 
     /// The type that lets in all nodes of the role: an access entry counts at once, and more than the entry in aws-auth.
-    fn kind(&self) -> AccessKind {
-        match self.wanted.kind {
-            AccessKind::Ec2Linux if self.found.windows => AccessKind::Ec2Windows,
+    fn access_kind(&self) -> AccessEntryType {
+        match self.access_entry.kind {
+            AccessEntryType::Ec2Linux if self.observed.allows_windows => AccessEntryType::Ec2Windows,
             kind => kind,
         }
     }
 
-    fn put_access_entry(&self, joined: &mut Joined) {
-        let (NewAccessEntry { cluster, principal, kind: needed, .. }, kind) = (self.wanted, self.kind());
+    fn put_access_entry(&self, joined: &mut JoinPlan) {
+        let (NewAccessEntry { cluster, principal, kind: needed, .. }, kind) = (self.access_entry, self.access_kind());
         let to = format!("{} {principal}", kind.as_str());
         let put = |from: &str| {
-            let mut entry = NewAccessEntry { kind, ..self.wanted.clone() };
-            let id = self.found.role_id.iter().map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() });
+            let mut entry = NewAccessEntry { kind, ..self.access_entry.clone() };
+            let id = self.observed.role_id.iter().map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() });
             entry.tags.extend(id);
-            Planned::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
+            PlannedStep::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
         };
-        match &self.found.access {
-            Access::Unasked => {}
-            Access::Absent => joined.steps.extend(self.settled.then(|| put(""))),
+        match &self.observed.access_entry {
+            AccessEntryState::Unasked => {}
+            AccessEntryState::Absent => joined.steps.extend(self.role_propagated.then(|| put(""))),
             // It lets in a role that is gone, and nobody else.
-            Access::Present { ours: true, role_id: Some(id), .. }
-                if self.settled && self.found.role_id.as_ref().is_some_and(|now| now != id) =>
+            AccessEntryState::Present { is_owned: true, role_id: Some(id), .. }
+                if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|now| now != id) =>
             {
                 joined.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
             }
             // Its type cannot be changed. Where others' nodes join by it as well, the next one lets them in too.
-            Access::Present { kind: found, ours: true, .. }
-                if self.settled && !kind.admits(found) && (!self.found.shared || widens(found, kind)) =>
+            AccessEntryState::Present { kind: found, is_owned: true, .. }
+                if self.role_propagated
+                    && !kind.allows(found)
+                    && (!self.observed.is_shared || supersedes(found, kind)) =>
             {
                 joined.steps.extend([self.remove_access_entry().into(), put(found)]);
             }
-            Access::Present { kind: found, .. } if needed.admits(found) => {}
-            Access::Present { kind: found, .. } => {
+            AccessEntryState::Present { kind: found, .. } if needed.allows(found) => {}
+            AccessEntryState::Present { kind: found, .. } => {
                 joined.conflict = Some(format!(
                     "the access entry of {principal} in the cluster {cluster} has the type {found}, and these nodes need {}; delete \
                      it, and one of the right type is made, or give the group another role",
@@ -313,19 +317,25 @@ impl Joining<'_> {
     }
 
     /// What is ours and not wanted any more goes while the role's other entry is there.
-    fn retire(&self, joined: &mut Joined) {
-        let Found { auth, auth_is_ours, access, others_have_it, .. } = self.found;
-        let moved = |from: &str, to: &str, step: JoinStep| Planned::new(step, vec![Drift::new("join", from, to)]);
-        match (self.way, auth, access) {
-            (Way::AwsAuth { retire: true }, EntryState::Present, Access::Present { ours: true, .. }) => {
+    fn remove_superseded(&self, joined: &mut JoinPlan) {
+        let ObservedEntries { auth_entry, owns_auth_entry, access_entry, peers_have_access_entry, .. } = self.observed;
+        let moved = |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]);
+        match (self.method, auth_entry, access_entry) {
+            (
+                JoinMethod::AwsAuth { remove_other: true },
+                AuthEntryState::Present,
+                AccessEntryState::Present { is_owned: true, .. },
+            ) => {
                 joined.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
             }
-            (Way::AccessEntries { retire: true }, EntryState::Present, Access::Present { created, .. })
-                if *others_have_it && (*auth_is_ours || self.own_role) =>
-            {
-                let due = created.map(|made| made + self.handover).filter(|due| *due > self.now);
-                joined.wake = due;
-                let step = JoinStep::RemoveAuthEntry(self.entry.clone());
+            (
+                JoinMethod::AccessEntries { remove_other: true },
+                AuthEntryState::Present,
+                AccessEntryState::Present { created_at, .. },
+            ) if *peers_have_access_entry && (*owns_auth_entry || self.owns_role) => {
+                let due = created_at.map(|made| made + self.handover_delay).filter(|due| *due > self.now);
+                joined.recheck_at = due;
+                let step = JoinStep::RemoveAwsAuthEntry(self.auth_entry.clone());
                 joined.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
             }
             _ => {}
@@ -333,45 +343,49 @@ impl Joining<'_> {
     }
 
     fn remove_access_entry(&self) -> JoinStep {
-        let NewAccessEntry { cluster, principal, .. } = self.wanted;
+        let NewAccessEntry { cluster, principal, .. } = self.access_entry;
         JoinStep::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
     }
 
     /// Roles whose entry in aws-auth is ours once the steps are done, for `status.managed.authEntries`.
-    pub fn auth_entries(&self, joined: &Joined, role_arn: &str, old: &[String]) -> Vec<String> {
-        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAuthEntry(_))));
-        match (puts, &self.found.auth) {
+    pub fn owned_auth_entries(&self, joined: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
+        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
+        match (puts, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
-            (false, EntryState::Absent) => Vec::new(),
-            (false, _) if self.found.auth_is_ours => vec![role_arn.to_owned()],
-            (false, EntryState::Present | EntryState::Conflict { .. } | EntryState::Unparsable { .. }) => old.to_vec(),
+            (false, AuthEntryState::Absent) => Vec::new(),
+            (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],
+            (false, AuthEntryState::Present | AuthEntryState::Conflict { .. } | AuthEntryState::Unparsable { .. }) => {
+                old.to_vec()
+            }
         }
     }
 
     /// Roles whose access entry is ours once the steps are done, for `status.managed.accessEntries`.
-    pub fn access_entries(&self, joined: &Joined, old: &[String]) -> Vec<String> {
-        let role = || vec![self.wanted.principal.clone()];
+    pub fn owned_access_entries(&self, joined: &JoinPlan, old: &[String]) -> Vec<String> {
+        let role = || vec![self.access_entry.principal.clone()];
         let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
-        match (puts, &self.found.access) {
-            (true, _) | (false, Access::Present { ours: true, .. }) => role(),
-            (false, Access::Absent) => Vec::new(),
-            (false, Access::Unasked | Access::Present { ours: false, .. }) => old.to_vec(),
+        match (puts, &self.observed.access_entry) {
+            (true, _) | (false, AccessEntryState::Present { is_owned: true, .. }) => role(),
+            (false, AccessEntryState::Absent) => Vec::new(),
+            (false, AccessEntryState::Unasked | AccessEntryState::Present { is_owned: false, .. }) => old.to_vec(),
         }
     }
 
     /// How the role joins now, for `status.join`; nothing where nobody ever looked at access entries.
-    pub fn told(&self, remembered: Option<&JoinStatus>) -> Option<JoinStatus> {
-        let access_entry = match (&self.found.access, remembered) {
-            (Access::Unasked, None) => return None,
-            (Access::Unasked, Some(old)) => old.access_entry.clone(),
-            (Access::Absent, _) => None,
+    pub fn join_status(&self, remembered: Option<&JoinStatus>) -> Option<JoinStatus> {
+        let access_entry = match (&self.observed.access_entry, remembered) {
+            (AccessEntryState::Unasked, None) => return None,
+            (AccessEntryState::Unasked, Some(old)) => old.access_entry.clone(),
+            (AccessEntryState::Absent, _) => None,
             // By one of another type its nodes do not join.
-            (Access::Present { kind, .. }, _) => Some(kind.clone()).filter(|kind| self.wanted.kind.admits(kind)),
+            (AccessEntryState::Present { kind, .. }, _) => {
+                Some(kind.clone()).filter(|kind| self.access_entry.kind.allows(kind))
+            }
         };
         // A later look must not take an entry of the role before this one for an entry of this one.
-        let replaced = matches!(&self.found.access, Access::Present { role_id: Some(id), .. }
-            if self.found.role_id.as_ref() != Some(id));
-        let role_id = self.found.role_id.clone().filter(|_| access_entry.is_some() && !replaced);
-        Some(JoinStatus { aws_auth: self.found.auth == EntryState::Present, access_entry, role_id })
+        let replaced = matches!(&self.observed.access_entry, AccessEntryState::Present { role_id: Some(id), .. }
+            if self.observed.role_id.as_ref() != Some(id));
+        let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !replaced);
+        Some(JoinStatus { aws_auth: self.observed.auth_entry == AuthEntryState::Present, access_entry, role_id })
     }
 }

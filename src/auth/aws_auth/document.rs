@@ -7,7 +7,7 @@ use serde_yaml::Value;
 
 /// How the list is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum ListStyle {
     /// Nothing is there: the text is empty or holds comments only, or `null` stands at the place.
     Nothing(Option<Range<usize>>),
     /// `- ` at this column.
@@ -18,9 +18,9 @@ pub(super) enum Style {
 
 /// A `mapRoles` that was understood.
 #[derive(Clone, Debug)]
-pub(super) struct Document<'a> {
+pub(super) struct AwsAuthDocument<'a> {
     pub text: &'a str,
-    pub style: Style,
+    pub style: ListStyle,
     /// Where the content of each entry stands, without dash, white space and comments around it.
     pub items: Vec<Range<usize>>,
     /// The same entries as values.
@@ -29,9 +29,9 @@ pub(super) struct Document<'a> {
     pub end: usize,
 }
 
-impl<'a> Document<'a> {
+impl<'a> AwsAuthDocument<'a> {
     /// Reads the text; the error says where and why it is not understood.
-    pub fn read(text: &'a str) -> Result<Self, String> {
+    pub fn parse(text: &'a str) -> Result<Self, String> {
         let (style, items, end) = positions(text)?;
         let values = match serde_yaml::from_str(text).map_err(|error| error.to_string())? {
             Value::Null => Vec::new(),
@@ -79,28 +79,28 @@ pub(super) fn line_end(text: &str, at: usize) -> usize {
     text[at..].find('\n').map_or(text.len(), |found| at + found + 1)
 }
 
-type Positions = (Style, Vec<Range<usize>>, usize);
+type Positions = (ListStyle, Vec<Range<usize>>, usize);
 
 fn positions(text: &str) -> Result<Positions, String> {
     let mut reader = Reader { text, depth: 0, documents: 0, style: None, items: Vec::new(), end: text.len() };
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| error.to_string())?;
-        reader.take(&event, span)?;
+        reader.handle_event(&event, span)?;
     }
-    Ok((reader.style.unwrap_or(Style::Nothing(None)), reader.items, reader.end))
+    Ok((reader.style.unwrap_or(ListStyle::Nothing(None)), reader.items, reader.end))
 }
 
 struct Reader<'a> {
     text: &'a str,
     depth: usize,
     documents: usize,
-    style: Option<Style>,
+    style: Option<ListStyle>,
     items: Vec<Range<usize>>,
     end: usize,
 }
 
 impl Reader<'_> {
-    fn take(&mut self, event: &Event<'_>, span: Span) -> Result<(), String> {
+    fn handle_event(&mut self, event: &Event<'_>, span: Span) -> Result<(), String> {
         let at = span.byte_range().ok_or("it has no positions")?;
         if event.anchor_id().is_some() || event.is_alias() {
             return Err(format!(
@@ -120,8 +120,8 @@ impl Reader<'_> {
             Event::SequenceStart(style, ..) => {
                 if self.depth == 0 {
                     self.style = Some(match style {
-                        StructureStyle::Block => Style::Block { indent: span.start.col() },
-                        StructureStyle::Flow => Style::Flow(at),
+                        StructureStyle::Block => ListStyle::Block { indent: span.start.col() },
+                        StructureStyle::Flow => ListStyle::Flow(at),
                     });
                 } else {
                     self.open(at);
@@ -149,7 +149,7 @@ impl Reader<'_> {
             if !matches!(value, "" | "~" | "null" | "Null" | "NULL") {
                 return Err("it is not a list".to_owned());
             }
-            self.style = Some(Style::Nothing((!at.is_empty()).then_some(at)));
+            self.style = Some(ListStyle::Nothing((!at.is_empty()).then_some(at)));
             return Ok(());
         }
         self.open(at.clone());
@@ -168,7 +168,7 @@ impl Reader<'_> {
     fn close(&mut self, at: Range<usize>) {
         let bracket = !at.is_empty() && self.text[at.clone()].ends_with([']', '}']);
         match (&mut self.style, self.depth) {
-            (Some(Style::Flow(range)), 0) => range.end = at.end,
+            (Some(ListStyle::Flow(range)), 0) => range.end = at.end,
             (_, 0) => {}
             _ if bracket => self.extend(at.end),
             _ => {}

@@ -3,24 +3,30 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::document::{Document, Style, line_end, line_start};
+use super::document::{AwsAuthDocument, ListStyle, line_end, line_start};
 use super::entry::{AuthEntry, without_path};
 
 /// The text with the entries added at its end.
-pub(super) fn inserted(before: &Document<'_>, entries: &[&AuthEntry]) -> String {
+pub(super) fn insert_entries(before: &AwsAuthDocument<'_>, entries: &[&AuthEntry]) -> String {
     let text = before.text;
     match (&before.style, before.items.last()) {
-        (Style::Flow(_), Some(last)) => spliced(text, last.end..last.end, &format!(", {}", flow(entries))),
-        (Style::Flow(list), None) if !text[list.start + 1..list.end - 1].trim().is_empty() => {
-            spliced(text, list.start + 1..list.start + 1, &flow(entries))
+        (ListStyle::Flow(_), Some(last)) => {
+            splice(text, last.end..last.end, &format!(", {}", format_flow_entries(entries)))
         }
-        (Style::Flow(list), None) | (Style::Nothing(Some(list)), _) => {
+        (ListStyle::Flow(list), None) if !text[list.start + 1..list.end - 1].trim().is_empty() => {
+            splice(text, list.start + 1..list.start + 1, &format_flow_entries(entries))
+        }
+        (ListStyle::Flow(list), None) | (ListStyle::Nothing(Some(list)), _) => {
             let list = whole_line(text, list);
-            let shrunk = spliced(text, list.clone(), "");
-            appended(&shrunk, before.end - list.len(), &block(entries, 0, before.line_break()))
+            let shrunk = splice(text, list.clone(), "");
+            append_lines(&shrunk, before.end - list.len(), &format_block_entries(entries, 0, before.line_break()))
         }
-        (Style::Nothing(None), _) => appended(text, before.end, &block(entries, 0, before.line_break())),
-        (Style::Block { indent }, _) => appended(text, before.end, &block(entries, *indent, before.line_break())),
+        (ListStyle::Nothing(None), _) => {
+            append_lines(text, before.end, &format_block_entries(entries, 0, before.line_break()))
+        }
+        (ListStyle::Block { indent }, _) => {
+            append_lines(text, before.end, &format_block_entries(entries, *indent, before.line_break()))
+        }
     }
 }
 
@@ -30,19 +36,19 @@ fn whole_line(text: &str, range: &Range<usize>) -> Range<usize> {
     if text[line.clone()].trim() == &text[range.clone()] { line } else { range.clone() }
 }
 
-fn spliced(text: &str, range: Range<usize>, new: &str) -> String {
+fn splice(text: &str, range: Range<usize>, new: &str) -> String {
     format!("{}{new}{}", &text[..range.start], &text[range.end..])
 }
 
 /// Adds lines at `at`, which begins a line or ends the text.
-fn appended(text: &str, at: usize, lines: &str) -> String {
+fn append_lines(text: &str, at: usize, lines: &str) -> String {
     let (head, tail) = text.split_at(at);
     let line_break = if lines.contains("\r\n") { "\r\n" } else { "\n" };
     let glue = if head.is_empty() || head.ends_with('\n') { "" } else { line_break };
     format!("{head}{glue}{lines}{tail}")
 }
 
-fn block(entries: &[&AuthEntry], indent: usize, line_break: &str) -> String {
+fn format_block_entries(entries: &[&AuthEntry], indent: usize, line_break: &str) -> String {
     let margin = " ".repeat(indent);
     let mut out = String::new();
     let mut line = |text: String| out.push_str(&format!("{margin}{text}{line_break}"));
@@ -63,16 +69,16 @@ fn scalar(text: &str) -> String {
         && text.contains(':')
         && !text.ends_with(':')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || ":/_+=.@{}-".contains(c));
-    if plain { text.to_owned() } else { quoted(text) }
+    if plain { text.to_owned() } else { quote(text) }
 }
 
-fn flow(entries: &[&AuthEntry]) -> String {
+fn format_flow_entries(entries: &[&AuthEntry]) -> String {
     let one = |entry: &&AuthEntry| {
-        let groups: Vec<_> = entry.groups.iter().map(|group| quoted(group)).collect();
+        let groups: Vec<_> = entry.groups.iter().map(|group| quote(group)).collect();
         format!(
             "{{\"rolearn\": {}, \"username\": {}, \"groups\": [{}]}}",
-            quoted(&without_path(&entry.role_arn)),
-            quoted(&entry.username),
+            quote(&without_path(&entry.role_arn)),
+            quote(&entry.username),
             groups.join(", ")
         )
     };
@@ -80,35 +86,35 @@ fn flow(entries: &[&AuthEntry]) -> String {
 }
 
 /// JSON strings are YAML strings.
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// The text without the entries of these indices; none when one cannot be located.
-pub(super) fn removed(before: &Document<'_>, gone: &[usize]) -> Option<String> {
+pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, gone: &[usize]) -> Option<String> {
     let mut cuts: BTreeMap<usize, Range<usize>> = BTreeMap::new();
     for &index in gone {
         match before.style {
-            Style::Block { indent } => {
-                for line in own_lines(before.text, before.lines_of(index, indent)?) {
+            ListStyle::Block { indent } => {
+                for line in entry_lines(before.text, before.lines_of(index, indent)?) {
                     cuts.insert(line.start, line);
                 }
             }
-            Style::Flow(_) => {
+            ListStyle::Flow(_) => {
                 let item = before.items.get(index)?.clone();
-                if let Some(comma) = comma_beside(before, index, gone) {
+                if let Some(comma) = adjacent_comma(before, index, gone) {
                     cuts.insert(comma.start, comma);
                 }
                 cuts.insert(item.start, item);
             }
-            Style::Nothing(_) => return None,
+            ListStyle::Nothing(_) => return None,
         }
     }
     let mut out = before.text.to_owned();
     for cut in cuts.into_values().rev() {
         out.replace_range(cut, "");
     }
-    if gone.len() == before.items.len() && matches!(before.style, Style::Block { .. }) {
+    if gone.len() == before.items.len() && matches!(before.style, ListStyle::Block { .. }) {
         let at = before.end - (before.text.len() - out.len());
         out.insert_str(at, &format!("[]{}", before.line_break()));
     }
@@ -117,7 +123,7 @@ pub(super) fn removed(before: &Document<'_>, gone: &[usize]) -> Option<String> {
 
 /// The lines of an entry of ours without those that are comments. Its own values have no line that
 /// begins with `#`.
-fn own_lines(text: &str, lines: Range<usize>) -> Vec<Range<usize>> {
+fn entry_lines(text: &str, lines: Range<usize>) -> Vec<Range<usize>> {
     let mut at = lines.start;
     text[lines]
         .split_inclusive('\n')
@@ -133,7 +139,7 @@ fn own_lines(text: &str, lines: Range<usize>) -> Vec<Range<usize>> {
 
 /// The comma that goes with an entry of a flow list: the one after it, or, when only removed
 /// entries follow, the one before it.
-fn comma_beside(before: &Document<'_>, index: usize, gone: &[usize]) -> Option<Range<usize>> {
+fn adjacent_comma(before: &AwsAuthDocument<'_>, index: usize, gone: &[usize]) -> Option<Range<usize>> {
     let items = &before.items;
     let stays_after = (index + 1..items.len()).any(|later| !gone.contains(&later));
     let gap = if stays_after {

@@ -18,7 +18,7 @@ pub struct AwsError {
     pub operation: &'static str,
     /// What it means.
     pub kind: AwsErrorKind,
-    /// AWS's own code, or ours where no answer came: `Timeout`, `NoAnswer`.
+    /// AWS's own code, or ours where no answer came: `Timeout`, `NoResponse`.
     pub code: String,
     /// AWS's words, without what is only noise or secret.
     pub message: String,
@@ -96,24 +96,30 @@ impl AwsErrorKind {
 
 impl AwsError {
     /// An error that AWS answered with.
-    pub fn answered(service: &'static str, operation: &'static str, code: &str, message: &str, status: u16) -> Self {
+    pub fn from_response(
+        service: &'static str,
+        operation: &'static str,
+        code: &str,
+        message: &str,
+        status: u16,
+    ) -> Self {
         AwsError {
             service,
             operation,
             kind: classify(service, code, message, status),
             code: if code.is_empty() { format!("HTTP {status}") } else { code.to_owned() },
-            message: readable(message),
+            message: clean_message(message),
         }
     }
 
     /// No usable answer came, so that the outcome of a write is unknown.
-    pub fn unanswered(service: &'static str, operation: &'static str, code: &str, message: &str) -> Self {
+    pub fn no_response(service: &'static str, operation: &'static str, code: &str, message: &str) -> Self {
         AwsError {
             service,
             operation,
             kind: AwsErrorKind::Unavailable,
             code: code.to_owned(),
-            message: readable(message),
+            message: clean_message(message),
         }
     }
 
@@ -148,13 +154,13 @@ impl AwsError {
         });
         match named {
             Some(action) if action.contains(':') => Some(action),
-            _ => Some(format!("{}:{}", prefix(self.service), self.operation)),
+            _ => Some(format!("{}:{}", iam_prefix(self.service), self.operation)),
         }
     }
 }
 
 /// The prefix of a service's IAM actions, which is also its label in metrics.
-pub fn prefix(service: &str) -> &'static str {
+pub fn iam_prefix(service: &str) -> &'static str {
     match service {
         "AutoScaling" | "Auto Scaling" => "autoscaling",
         "EC2" => "ec2",
@@ -166,7 +172,7 @@ pub fn prefix(service: &str) -> &'static str {
 }
 
 /// AWS's words without the encoded authorization message, on one line, at most 1,024 characters.
-fn readable(message: &str) -> String {
+fn clean_message(message: &str) -> String {
     let text = message.split("Encoded authorization failure message").next().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(1024) {
@@ -175,14 +181,14 @@ fn readable(message: &str) -> String {
     }
 }
 
-enum Code {
+enum CodePattern {
     Is(&'static str),
     Starts(&'static str),
     Ends(&'static str),
 }
-use Code::{Ends, Is, Starts};
+use CodePattern::{Ends, Is, Starts};
 
-impl Code {
+impl CodePattern {
     fn matches(&self, code: &str) -> bool {
         match self {
             Is(text) => code == *text,
@@ -193,11 +199,11 @@ impl Code {
 }
 
 /// One row: codes of a service ("" is any), what the message must hold in lower case ("" is anything), and the meaning.
-struct Row(&'static str, &'static [Code], &'static str, AwsErrorKind);
+struct ErrorRule(&'static str, &'static [CodePattern], &'static str, AwsErrorKind);
 
 /// Read from above, the first that fits decides; codes come before the HTTP status.
-const TABLE: &[Row] = &[
-    Row(
+const ERROR_RULES: &[ErrorRule] = &[
+    ErrorRule(
         "",
         &[
             Starts("Throttl"),
@@ -213,7 +219,7 @@ const TABLE: &[Row] = &[
         AwsErrorKind::Throttled,
     ),
     // Bad credentials are not a missing right: a new token or a clock helps.
-    Row(
+    ErrorRule(
         "",
         &[
             Starts("ExpiredToken"),
@@ -228,7 +234,7 @@ const TABLE: &[Row] = &[
         "",
         AwsErrorKind::Other,
     ),
-    Row(
+    ErrorRule(
         "",
         &[
             Starts("AccessDenied"),
@@ -240,27 +246,27 @@ const TABLE: &[Row] = &[
         "",
         AwsErrorKind::Denied,
     ),
-    Row(
+    ErrorRule(
         "",
         &[Starts("InvalidParameter"), Is("ValidationError")],
         "invalid iaminstanceprofile",
         AwsErrorKind::InvalidProfile,
     ),
-    Row(
+    ErrorRule(
         "",
         &[Starts("InvalidParameter"), Is("ValidationError")],
         "invalid iam instance profile",
         AwsErrorKind::InvalidProfile,
     ),
-    Row("EKS", &[Is("InvalidParameterException")], "podexecutionrole trust policy", AwsErrorKind::InvalidProfile),
-    Row("AutoScaling", &[Is("ValidationError")], "autoscalinggroup name not found", AwsErrorKind::NotFound),
-    Row("AutoScaling", &[Is("ValidationError")], "instance id not found", AwsErrorKind::NotFound),
-    Row("AutoScaling", &[Is("ValidationError")], "no managed instance found", AwsErrorKind::NotFound),
-    Row("AutoScaling", &[Is("ValidationError")], "no lifecycle hook found", AwsErrorKind::NotFound),
-    Row("AutoScaling", &[Is("ValidationError")], "no warm pool found", AwsErrorKind::NotFound),
-    Row("AutoScaling", &[Is("ValidationError")], "launch configuration name not found", AwsErrorKind::NotFound),
-    Row("AutoScaling", &[Is("AlreadyExists")], "", AwsErrorKind::AlreadyExists),
-    Row(
+    ErrorRule("EKS", &[Is("InvalidParameterException")], "podexecutionrole trust policy", AwsErrorKind::InvalidProfile),
+    ErrorRule("AutoScaling", &[Is("ValidationError")], "autoscalinggroup name not found", AwsErrorKind::NotFound),
+    ErrorRule("AutoScaling", &[Is("ValidationError")], "instance id not found", AwsErrorKind::NotFound),
+    ErrorRule("AutoScaling", &[Is("ValidationError")], "no managed instance found", AwsErrorKind::NotFound),
+    ErrorRule("AutoScaling", &[Is("ValidationError")], "no lifecycle hook found", AwsErrorKind::NotFound),
+    ErrorRule("AutoScaling", &[Is("ValidationError")], "no warm pool found", AwsErrorKind::NotFound),
+    ErrorRule("AutoScaling", &[Is("ValidationError")], "launch configuration name not found", AwsErrorKind::NotFound),
+    ErrorRule("AutoScaling", &[Is("AlreadyExists")], "", AwsErrorKind::AlreadyExists),
+    ErrorRule(
         "AutoScaling",
         &[
             Starts("ResourceInUse"),
@@ -271,36 +277,46 @@ const TABLE: &[Row] = &[
         "",
         AwsErrorKind::InUse,
     ),
-    Row("IAM", &[Starts("NoSuchEntity")], "", AwsErrorKind::NotFound),
-    Row("IAM", &[Starts("EntityAlreadyExists")], "", AwsErrorKind::AlreadyExists),
-    Row(
+    ErrorRule("IAM", &[Starts("NoSuchEntity")], "", AwsErrorKind::NotFound),
+    ErrorRule("IAM", &[Starts("EntityAlreadyExists")], "", AwsErrorKind::AlreadyExists),
+    ErrorRule(
         "IAM",
         &[Starts("DeleteConflict"), Starts("ConcurrentModification"), Starts("EntityTemporarilyUnmodifiable")],
         "",
         AwsErrorKind::InUse,
     ),
-    Row("IAM", &[Is("UnmodifiableEntity"), Is("PolicyNotAttachable")], "", AwsErrorKind::Invalid),
-    Row("EC2", &[Ends(".NotFound"), Ends(".NotFoundException"), Ends(".VersionNotFound")], "", AwsErrorKind::NotFound),
-    Row(
+    ErrorRule("IAM", &[Is("UnmodifiableEntity"), Is("PolicyNotAttachable")], "", AwsErrorKind::Invalid),
+    ErrorRule(
+        "EC2",
+        &[Ends(".NotFound"), Ends(".NotFoundException"), Ends(".VersionNotFound")],
+        "",
+        AwsErrorKind::NotFound,
+    ),
+    ErrorRule(
         "EC2",
         &[Ends(".AlreadyExistsException"), Ends(".AlreadyExists"), Ends(".Duplicate")],
         "",
         AwsErrorKind::AlreadyExists,
     ),
-    Row(
+    ErrorRule(
         "EC2",
         &[Is("DependencyViolation"), Is("IncorrectState"), Is("IncorrectInstanceState"), Ends(".InUse")],
         "",
         AwsErrorKind::InUse,
     ),
-    Row("EKS", &[Is("ResourceNotFoundException"), Is("NotFoundException")], "", AwsErrorKind::NotFound),
-    Row("EKS", &[Is("ResourceInUseException")], "already exists", AwsErrorKind::AlreadyExists),
-    Row("EKS", &[Is("ResourceInUseException")], "access entry resource is already in use", AwsErrorKind::AlreadyExists),
-    Row("EKS", &[Is("InvalidParameterException")], "invalid principal", AwsErrorKind::InvalidProfile),
-    Row("EKS", &[Is("ResourceInUseException")], "", AwsErrorKind::InUse),
-    Row("EKS", &[Is("InvalidRequestException")], "currently has fargate profile", AwsErrorKind::InUse),
-    Row("SSM", &[Is("ParameterNotFound")], "", AwsErrorKind::NotFound),
-    Row(
+    ErrorRule("EKS", &[Is("ResourceNotFoundException"), Is("NotFoundException")], "", AwsErrorKind::NotFound),
+    ErrorRule("EKS", &[Is("ResourceInUseException")], "already exists", AwsErrorKind::AlreadyExists),
+    ErrorRule(
+        "EKS",
+        &[Is("ResourceInUseException")],
+        "access entry resource is already in use",
+        AwsErrorKind::AlreadyExists,
+    ),
+    ErrorRule("EKS", &[Is("InvalidParameterException")], "invalid principal", AwsErrorKind::InvalidProfile),
+    ErrorRule("EKS", &[Is("ResourceInUseException")], "", AwsErrorKind::InUse),
+    ErrorRule("EKS", &[Is("InvalidRequestException")], "currently has fargate profile", AwsErrorKind::InUse),
+    ErrorRule("SSM", &[Is("ParameterNotFound")], "", AwsErrorKind::NotFound),
+    ErrorRule(
         "",
         &[
             Ends("LimitExceeded"),
@@ -311,7 +327,7 @@ const TABLE: &[Row] = &[
         "",
         AwsErrorKind::Quota,
     ),
-    Row(
+    ErrorRule(
         "",
         &[
             Starts("InternalError"),
@@ -326,7 +342,7 @@ const TABLE: &[Row] = &[
         "",
         AwsErrorKind::Unavailable,
     ),
-    Row(
+    ErrorRule(
         "",
         &[
             Is("ValidationError"),
@@ -347,11 +363,11 @@ const TABLE: &[Row] = &[
 /// What it means that a call of `service` was answered with this code, message and HTTP status.
 pub fn classify(service: &str, code: &str, message: &str, status: u16) -> AwsErrorKind {
     let message = message.to_lowercase();
-    let hit = TABLE.iter().find(|Row(of, codes, text, _)| {
+    let hit = ERROR_RULES.iter().find(|ErrorRule(of, codes, text, _)| {
         (of.is_empty() || *of == service) && message.contains(text) && codes.iter().any(|c| c.matches(code))
     });
     match (hit, status) {
-        (Some(Row(_, _, _, kind)), _) => *kind,
+        (Some(ErrorRule(_, _, _, kind)), _) => *kind,
         (None, 429) => AwsErrorKind::Throttled,
         (None, 500..) => AwsErrorKind::Unavailable,
         (None, _) => AwsErrorKind::Other,

@@ -7,45 +7,45 @@ use std::time::Duration;
 
 /// Windows, limits and ages.
 #[derive(Clone, Copy, Debug)]
-pub struct Ages {
+pub struct CacheConfig {
     /// A batch goes when nothing was added for this long: reconciles that start together ask within milliseconds.
-    pub idle: Duration,
+    pub batch_idle: Duration,
     /// A batch goes after this long at the latest, so that a steady stream of questions delays none of them for long.
-    pub longest: Duration,
+    pub batch_max_wait: Duration,
     /// Spare room in a batch is filled with names not read for this long; younger ones would only make answers longer.
-    pub fill: Duration,
+    pub prefetch_age: Duration,
     /// A read in flight is joined when it began this recently, even by those who want no cached answer.
-    pub join: Duration,
+    pub share_in_flight: Duration,
     /// How long EC2 and IAM may deny what they have just made; within it our own write's answer is believed.
-    pub settle: Duration,
+    pub consistency_window: Duration,
     /// Subnets, security groups, the cluster and which AMIs there are change by hand, and rarely.
-    pub network: Duration,
+    pub network_ttl: Duration,
     /// A name that does not resolve may have been made since; a typo must not cost a call in every reconcile.
-    pub again: Duration,
+    pub negative_ttl: Duration,
     /// What AWS did not know: an instance type of a new region, a launch that is not listed yet.
-    pub absent: Duration,
+    pub unknown_ttl: Duration,
     /// A refresh that someone starts is seen after this long; rotations ask in every pass.
-    pub refresh: Duration,
+    pub instance_refresh_ttl: Duration,
     /// Failures to launch repeat every few minutes.
-    pub activities: Duration,
+    pub activities_ttl: Duration,
     /// AWS launches a handful of instance types in a month.
-    pub catalogue: Duration,
+    pub catalog_ttl: Duration,
 }
 
-impl Default for Ages {
+impl Default for CacheConfig {
     fn default() -> Self {
-        Ages {
-            idle: Duration::from_millis(100),
-            longest: Duration::from_secs(1),
-            fill: Duration::from_secs(60),
-            join: Duration::from_secs(1),
-            settle: Duration::from_secs(60),
-            network: Duration::from_secs(600),
-            again: Duration::from_secs(60),
-            absent: Duration::from_secs(600),
-            refresh: Duration::from_secs(60),
-            activities: Duration::from_secs(60),
-            catalogue: Duration::from_secs(24 * 3600),
+        CacheConfig {
+            batch_idle: Duration::from_millis(100),
+            batch_max_wait: Duration::from_secs(1),
+            prefetch_age: Duration::from_secs(60),
+            share_in_flight: Duration::from_secs(1),
+            consistency_window: Duration::from_secs(60),
+            network_ttl: Duration::from_secs(600),
+            negative_ttl: Duration::from_secs(60),
+            unknown_ttl: Duration::from_secs(600),
+            instance_refresh_ttl: Duration::from_secs(60),
+            activities_ttl: Duration::from_secs(60),
+            catalog_ttl: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -58,12 +58,12 @@ pub(super) mod limits {
     pub const VERSIONS: usize = 200;
     pub const PARAMETERS: usize = 10;
     pub const INSTANCES: usize = 100;
-    pub const TYPES: usize = 100;
+    pub const INSTANCE_TYPES: usize = 100;
     /// A line has up to 160 types.
-    pub const LINES: usize = 20;
+    pub const FAMILIES: usize = 20;
     pub const IDS: usize = 100;
     /// From this many templates on, one listing of every default version is cheaper than a call for each.
-    pub const LIST_DEFAULTS: usize = 4;
+    pub const LIST_DEFAULTS_THRESHOLD: usize = 4;
     /// Enough to reach past the repetitions of one failure.
     pub const ACTIVITIES: i32 = 20;
 }

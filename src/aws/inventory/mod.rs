@@ -5,17 +5,17 @@
 //! Call `wrote_*`, `made_*` or `gone_*` after EVERY write, also after one that
 //! failed: its outcome is then unknown, and `wrote_*` is the right one.
 
-mod access;
+mod access_entries;
 mod batched_cache;
 mod cache_config;
+#[cfg(test)]
+pub(crate) mod fake_aws;
 mod fargate;
 mod instance_types;
 mod instances;
 mod list_cache;
 mod nodegroups;
-mod reads;
-#[cfg(test)]
-pub(crate) mod stub;
+mod readers;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -31,82 +31,82 @@ use super::{
     AccessEntry, Aws, AwsResult, Cluster, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
     NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
-use batched_cache::{Batched, MaxAge};
+use batched_cache::{BatchedCache, MaxAge};
 use instances::Instances;
-use list_cache::Listing;
+use list_cache::ListCache;
 
-pub use cache_config::Ages;
+pub use cache_config::CacheConfig;
 
 /// The shared, batched and cached reads of AWS.
 pub struct Inventory {
     aws: Aws,
-    ages: Ages,
+    config: CacheConfig,
     instances: Arc<Mutex<Instances>>,
-    groups: Arc<Batched<ScalingGroup>>,
-    hooks: Arc<Batched<Arc<Vec<LifecycleHook>>>>,
-    refreshes: Arc<Batched<bool>>,
-    activities: Arc<Batched<Arc<Vec<ScalingActivity>>>>,
-    configurations: Arc<Batched<Arc<LaunchConfiguration>>>,
-    warm_pools: Arc<Batched<Arc<Vec<WarmInstance>>>>,
-    templates: Arc<Batched<LaunchTemplate>>,
-    versions: Arc<Batched<Arc<TemplateVersion>>>,
-    launches: Arc<Batched<Timestamp>>,
-    profiles: Listing<InstanceProfile>,
-    policies: Listing<()>,
-    clusters: Arc<Batched<Cluster>>,
+    groups: Arc<BatchedCache<ScalingGroup>>,
+    hooks: Arc<BatchedCache<Arc<Vec<LifecycleHook>>>>,
+    refreshes: Arc<BatchedCache<bool>>,
+    activities: Arc<BatchedCache<Arc<Vec<ScalingActivity>>>>,
+    launch_configurations: Arc<BatchedCache<Arc<LaunchConfiguration>>>,
+    warm_pools: Arc<BatchedCache<Arc<Vec<WarmInstance>>>>,
+    templates: Arc<BatchedCache<LaunchTemplate>>,
+    versions: Arc<BatchedCache<Arc<TemplateVersion>>>,
+    launch_times: Arc<BatchedCache<Timestamp>>,
+    profiles: ListCache<InstanceProfile>,
+    policies: ListCache<()>,
+    clusters: Arc<BatchedCache<Cluster>>,
     nodegroups: nodegroups::NodegroupCaches,
-    access_lists: Listing<()>,
-    access_entries: Arc<Batched<AccessEntry>>,
-    subnets: Arc<Batched<Arc<Vec<NetworkObject>>>>,
-    security_groups: Arc<Batched<Arc<Vec<NetworkObject>>>>,
-    elsewhere: Arc<Batched<NetworkObject>>,
+    access_lists: ListCache<()>,
+    access_entries: Arc<BatchedCache<AccessEntry>>,
+    subnets: Arc<BatchedCache<Arc<Vec<NetworkObject>>>>,
+    security_groups: Arc<BatchedCache<Arc<Vec<NetworkObject>>>>,
+    network_objects: Arc<BatchedCache<NetworkObject>>,
     instance_types: instance_types::InstanceTypeCaches,
-    amis: Arc<Batched<Image>>,
-    images: Arc<Batched<String>>,
+    amis: Arc<BatchedCache<Image>>,
+    ssm_images: Arc<BatchedCache<String>>,
     fargate: fargate::FargateCaches,
 }
 
 /// There is one list of instance profiles.
 const PROFILES: &str = "profiles";
 /// What never changes is kept for the life of the process.
-const FOR_EVER: Duration = Duration::MAX;
+const NEVER_EXPIRES: Duration = Duration::MAX;
 
 impl Inventory {
     /// An empty inventory; nothing is read until something is asked for.
     pub fn new(aws: Aws) -> Arc<Self> {
-        Self::with_ages(aws, Ages::default())
+        Self::with_config(aws, CacheConfig::default())
     }
 
     /// The same with other windows and ages.
-    pub fn with_ages(aws: Aws, ages: Ages) -> Arc<Self> {
+    pub fn with_config(aws: Aws, config: CacheConfig) -> Arc<Self> {
         use cache_config::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, VERSIONS};
         let instances = Arc::new(Mutex::default());
-        let launches = Batched::new(INSTANCES, ages, reads::launches(&aws));
+        let launch_times = BatchedCache::new(INSTANCES, config, readers::launch_times(&aws));
         Arc::new(Inventory {
-            groups: Batched::new(GROUPS, ages, reads::groups(&aws, &instances, &launches)),
-            hooks: Batched::new(1, ages, reads::hooks(&aws)),
-            refreshes: Batched::new(1, ages, reads::refreshes(&aws)),
-            activities: Batched::new(1, ages, reads::activities(&aws)),
-            warm_pools: Batched::new(1, ages, reads::warm_pools(&aws)),
-            configurations: Batched::new(CONFIGURATIONS, ages, reads::configurations(&aws)),
-            templates: Batched::new(TEMPLATES, ages, reads::templates(&aws)),
-            versions: Batched::new(VERSIONS, ages, reads::versions(&aws)),
-            launches,
-            profiles: Listing::new(ages, reads::profiles(&aws)),
-            policies: Listing::new(ages, reads::policies(&aws)),
-            clusters: Batched::new(1, ages, reads::clusters(&aws)),
-            fargate: fargate::FargateCaches::new(&aws, ages),
-            nodegroups: nodegroups::NodegroupCaches::new(&aws, ages),
-            access_lists: Listing::new(ages, access::lists(&aws)),
-            access_entries: Batched::new(1, ages, access::entries(&aws)),
-            subnets: Batched::new(1, ages, reads::subnets(&aws)),
-            security_groups: Batched::new(1, ages, reads::security_groups(&aws)),
-            elsewhere: Batched::new(IDS, ages, reads::elsewhere(&aws)),
-            amis: Batched::new(IDS, ages, reads::amis(&aws)),
-            instance_types: instance_types::InstanceTypeCaches::new(&aws, ages),
-            images: Batched::new(PARAMETERS, ages, reads::images(&aws)),
+            groups: BatchedCache::new(GROUPS, config, readers::groups(&aws, &instances, &launch_times)),
+            hooks: BatchedCache::new(1, config, readers::hooks(&aws)),
+            refreshes: BatchedCache::new(1, config, readers::refreshes(&aws)),
+            activities: BatchedCache::new(1, config, readers::activities(&aws)),
+            warm_pools: BatchedCache::new(1, config, readers::warm_pools(&aws)),
+            launch_configurations: BatchedCache::new(CONFIGURATIONS, config, readers::launch_configurations(&aws)),
+            templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
+            versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
+            launch_times,
+            profiles: ListCache::new(config, readers::profiles(&aws)),
+            policies: ListCache::new(config, readers::policies(&aws)),
+            clusters: BatchedCache::new(1, config, readers::clusters(&aws)),
+            fargate: fargate::FargateCaches::new(&aws, config),
+            nodegroups: nodegroups::NodegroupCaches::new(&aws, config),
+            access_lists: ListCache::new(config, access_entries::lists(&aws)),
+            access_entries: BatchedCache::new(1, config, access_entries::entries(&aws)),
+            subnets: BatchedCache::new(1, config, readers::subnets(&aws)),
+            security_groups: BatchedCache::new(1, config, readers::security_groups(&aws)),
+            network_objects: BatchedCache::new(IDS, config, readers::network_objects(&aws)),
+            amis: BatchedCache::new(IDS, config, readers::amis(&aws)),
+            instance_types: instance_types::InstanceTypeCaches::new(&aws, config),
+            ssm_images: BatchedCache::new(PARAMETERS, config, readers::ssm_images(&aws)),
             instances,
-            ages,
+            config,
             aws,
         })
     }
@@ -122,9 +122,9 @@ impl Inventory {
     }
 
     /// A group and its template will be asked for soon: others' questions take them along.
-    pub fn expect(&self, group: String, template: String) {
-        self.groups.expect(group);
-        self.templates.expect(template);
+    pub fn prefetch(&self, group: String, template: String) {
+        self.groups.prefetch(group);
+        self.templates.prefetch(template);
     }
 
     /// The group that an instance was last seen in.
@@ -138,13 +138,13 @@ impl Inventory {
     }
 
     /// Whether an instance refresh is pending or in progress.
-    pub async fn refresh_active(&self, group: &str) -> AwsResult<bool> {
-        Ok(self.refreshes.get(group, self.ages.refresh).await?.unwrap_or_default())
+    pub async fn has_active_refresh(&self, group: &str) -> AwsResult<bool> {
+        Ok(self.refreshes.get(group, self.config.instance_refresh_ttl).await?.unwrap_or_default())
     }
 
     /// The newest scaling activities of a group, newest first.
     pub async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
-        Ok(self.activities.get(group, self.ages.activities).await?.unwrap_or_default())
+        Ok(self.activities.get(group, self.config.activities_ttl).await?.unwrap_or_default())
     }
 
     /// The instances in a group's warm pool.
@@ -153,8 +153,8 @@ impl Inventory {
     }
 
     /// A launch configuration by name, which never changes.
-    pub async fn configuration(&self, name: &str) -> AwsResult<Option<Arc<LaunchConfiguration>>> {
-        self.configurations.get(name, MaxAge { present: FOR_EVER, absent: Duration::ZERO }).await
+    pub async fn launch_configuration(&self, name: &str) -> AwsResult<Option<Arc<LaunchConfiguration>>> {
+        self.launch_configurations.get(name, MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO }).await
     }
 
     /// A launch template by name. `None` only when AWS answered without it.
@@ -164,8 +164,8 @@ impl Inventory {
 
     /// One version of a launch template, which never changes.
     pub async fn version(&self, template_id: &str, number: i64) -> AwsResult<Option<Arc<TemplateVersion>>> {
-        let age = MaxAge { present: FOR_EVER, absent: Duration::ZERO };
-        self.versions.get(&reads::version_key(template_id, number), age).await
+        let age = MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO };
+        self.versions.get(&readers::version_key(template_id, number), age).await
     }
 
     /// Some versions of a launch template, sorted; those that are not there are left out.
@@ -183,9 +183,9 @@ impl Inventory {
         let mut found: Vec<_> = found.into_iter().map(Arc::new).collect();
         found.sort_by_key(|v| v.number);
         for version in &found {
-            let key = reads::version_key(template_id, version.number);
-            if self.versions.last(&key).is_none() {
-                self.versions.put(&key, Some(version.clone()));
+            let key = readers::version_key(template_id, version.number);
+            if self.versions.peek(&key).is_none() {
+                self.versions.insert(&key, Some(version.clone()));
             }
         }
         Ok(found)
@@ -193,10 +193,10 @@ impl Inventory {
 
     /// When instances were launched, by id; one that AWS does not show is left out.
     pub async fn launch_times(&self, ids: &[String]) -> AwsResult<HashMap<String, Timestamp>> {
-        let age = MaxAge { present: FOR_EVER, absent: self.ages.again };
+        let age = MaxAge { present: NEVER_EXPIRES, absent: self.config.negative_ttl };
         let one = |id: &String| {
             let id = id.clone();
-            async move { Ok((id.clone(), self.launches.get(&id, age).await?)) }
+            async move { Ok((id.clone(), self.launch_times.get(&id, age).await?)) }
         };
         let found = try_join_all(ids.iter().map(one)).await?;
         Ok(found.into_iter().filter_map(|(id, time)| Some((id, time?))).collect())
@@ -208,45 +208,47 @@ impl Inventory {
     }
 
     /// Which of the wanted managed policies are attached to a role, in the order they were asked.
-    pub async fn attached(&self, role: &str, wanted: &[String], max_age: Duration) -> AwsResult<Vec<String>> {
+    pub async fn attached_policies(&self, role: &str, wanted: &[String], max_age: Duration) -> AwsResult<Vec<String>> {
         let found = try_join_all(wanted.iter().map(|arn| self.policies.get(arn, role, max_age))).await?;
         Ok(wanted.iter().zip(found).filter_map(|(arn, row)| row.map(|()| arn.clone())).collect())
     }
 
     /// An EKS cluster by name.
     pub async fn cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
-        self.clusters.get(name, MaxAge { present: self.ages.network, absent: self.ages.again }).await
+        self.clusters.get(name, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
     }
 
     /// The subnets of a VPC.
     pub async fn subnets(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
-        Ok(self.subnets.get(vpc, self.ages.network).await?.unwrap_or_default())
+        Ok(self.subnets.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
     }
 
     /// The security groups of a VPC.
     pub async fn security_groups(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
-        Ok(self.security_groups.get(vpc, self.ages.network).await?.unwrap_or_default())
+        Ok(self.security_groups.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
     }
 
     /// Both again, because a name did not resolve: at most once a minute.
     pub async fn refresh_network(&self, vpc: &str) -> AwsResult<(Arc<Vec<NetworkObject>>, Arc<Vec<NetworkObject>>)> {
-        let again = self.ages.again;
+        let again = self.config.negative_ttl;
         let (subnets, groups) = try_join(self.subnets.get(vpc, again), self.security_groups.get(vpc, again)).await?;
         Ok((subnets.unwrap_or_default(), groups.unwrap_or_default()))
     }
 
     /// A subnet or a security group by its id, which may be of any VPC.
     pub async fn network_object(&self, id: &str) -> AwsResult<Option<NetworkObject>> {
-        self.elsewhere.get(id, MaxAge { present: self.ages.network, absent: self.ages.again }).await
+        self.network_objects
+            .get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl })
+            .await
     }
 
     /// An AMI by its id: what it is never changes, whether it is still there may.
-    pub async fn ami(&self, id: &str) -> AwsResult<Option<Image>> {
-        self.amis.get(id, MaxAge { present: self.ages.network, absent: self.ages.again }).await
+    pub async fn image_by_id(&self, id: &str) -> AwsResult<Option<Image>> {
+        self.amis.get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
     }
 
     /// The AMI that a public parameter names, read once for all groups that share it.
-    pub async fn image(&self, parameter: &str, max_age: Duration) -> AwsResult<Option<String>> {
-        self.images.get(parameter, max_age).await
+    pub async fn ssm_image(&self, parameter: &str, max_age: Duration) -> AwsResult<Option<String>> {
+        self.ssm_images.get(parameter, max_age).await
     }
 }

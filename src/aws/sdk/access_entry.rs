@@ -3,21 +3,21 @@
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{failed, text, timestamp};
+use super::{owned_text, timestamp, to_aws_error};
 use crate::aws::{AccessEntry, AwsResult, NewAccessEntry, Tag};
 
 pub(super) async fn list(client: &Client, cluster: &str) -> AwsResult<Vec<String>> {
     let mut pages = client.list_access_entries().cluster_name(cluster).max_results(100).into_paginator().send();
     let mut found = Vec::new();
     while let Some(page) = pages.next().await {
-        found.extend(page.map_err(failed("EKS", "ListAccessEntries"))?.access_entries.unwrap_or_default());
+        found.extend(page.map_err(to_aws_error("EKS", "ListAccessEntries"))?.access_entries.unwrap_or_default());
     }
     Ok(found)
 }
 
 pub(super) async fn describe(client: &Client, cluster: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
     let call = client.describe_access_entry().cluster_name(cluster).principal_arn(principal);
-    match call.send().await.map_err(failed("EKS", "DescribeAccessEntry")) {
+    match call.send().await.map_err(to_aws_error("EKS", "DescribeAccessEntry")) {
         Ok(answer) => Ok(answer.access_entry().map(entry)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -33,12 +33,12 @@ pub(super) async fn create(client: &Client, input: &NewAccessEntry, token: &str)
         .r#type(input.kind.as_str())
         .set_tags(Some(tags))
         .client_request_token(token);
-    call.send().await.map_err(failed("EKS", "CreateAccessEntry")).map(drop)
+    call.send().await.map_err(to_aws_error("EKS", "CreateAccessEntry")).map(drop)
 }
 
 pub(super) async fn delete(client: &Client, cluster: &str, principal: &str) -> AwsResult<()> {
     let call = client.delete_access_entry().cluster_name(cluster).principal_arn(principal);
-    call.send().await.map_err(failed("EKS", "DeleteAccessEntry")).map(drop)
+    call.send().await.map_err(to_aws_error("EKS", "DeleteAccessEntry")).map(drop)
 }
 
 fn entry(entry: &sdk::AccessEntry) -> AccessEntry {
@@ -46,5 +46,5 @@ fn entry(entry: &sdk::AccessEntry) -> AccessEntry {
     let mut tags: Vec<_> = entry.tags().into_iter().flatten().map(tag).collect();
     tags.sort_by(|one, other| one.key.cmp(&other.key));
     let created = timestamp(entry.created_at());
-    AccessEntry { principal: text(entry.principal_arn()), kind: text(entry.r#type()), created, tags }
+    AccessEntry { principal: owned_text(entry.principal_arn()), kind: owned_text(entry.r#type()), created, tags }
 }

@@ -2,24 +2,24 @@
 
 use aws_sdk_autoscaling::types as sdk;
 
-use super::text;
+use super::owned_text;
 use crate::aws::{BlockDevice, LaunchConfiguration, MetadataOptions, Placement, TemplateData};
 use crate::util::redact::Redacted;
 
 /// A launch configuration as AWS tells it, as far as a template version would hold the same.
-pub(super) fn plain(found: &sdk::LaunchConfiguration) -> LaunchConfiguration {
+pub(super) fn from_sdk(found: &sdk::LaunchConfiguration) -> LaunchConfiguration {
     let some = |value: Option<&str>| value.filter(|v| !v.is_empty()).map(str::to_owned);
     let mut security_groups = found.security_groups().to_vec();
     security_groups.sort();
     let mut devices: Vec<_> = found.block_device_mappings().iter().map(device).collect();
     devices.sort_by(|a, b| a.name.cmp(&b.name));
     let data = TemplateData {
-        image_id: text(found.image_id()),
-        instance_type: text(found.instance_type()),
+        image_id: owned_text(found.image_id()),
+        instance_type: owned_text(found.instance_type()),
         key_name: some(found.key_name()),
-        profile_arn: text(found.iam_instance_profile()),
+        profile_arn: owned_text(found.iam_instance_profile()),
         security_groups,
-        user_data: Redacted::new(text(found.user_data())),
+        user_data: Redacted::new(owned_text(found.user_data())),
         devices,
         metadata: found.metadata_options().map(|m| MetadataOptions {
             http_endpoint: m.http_endpoint().map(|v| v.as_str().to_owned()),
@@ -31,13 +31,13 @@ pub(super) fn plain(found: &sdk::LaunchConfiguration) -> LaunchConfiguration {
         spot_price: some(found.spot_price()),
         ..TemplateData::default()
     };
-    LaunchConfiguration { name: text(found.launch_configuration_name()), data }
+    LaunchConfiguration { name: owned_text(found.launch_configuration_name()), data }
 }
 
 fn device(mapping: &sdk::BlockDeviceMapping) -> BlockDevice {
     let ebs = mapping.ebs();
     BlockDevice {
-        name: text(mapping.device_name()),
+        name: owned_text(mapping.device_name()),
         volume_type: ebs.and_then(|e| e.volume_type()).map(str::to_owned),
         size: ebs.and_then(|e| e.volume_size()),
         iops: ebs.and_then(|e| e.iops()),
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_from_a_template_version_can_be_named() {
+    fn launch_configuration_maps_to_template_data() {
         let ebs = sdk::Ebs::builder().volume_type("gp2").volume_size(32).delete_on_termination(true).build();
         let mapping = sdk::BlockDeviceMapping::builder().device_name("/dev/xvda").ebs(ebs).build();
         let found = sdk::LaunchConfiguration::builder()
@@ -66,7 +66,7 @@ mod tests {
             .security_groups("sg-1")
             .block_device_mappings(mapping)
             .build();
-        let LaunchConfiguration { name, data } = plain(&found);
+        let LaunchConfiguration { name, data } = from_sdk(&found);
         assert_eq!((name.as_str(), data.image_id.as_str(), data.key_name), ("c-n-g-20260101000000", "ami-1", None));
         assert_eq!(data.security_groups, ["sg-1", "sg-2"]);
         assert_eq!((data.devices[0].size, data.placement), (Some(32), None));

@@ -2,8 +2,8 @@
 
 use aws_sdk_ec2::types as sdk;
 
-use super::ec2::{plain_tags, tag};
-use super::text;
+use super::ec2::{tag, tags_from_sdk};
+use super::owned_text;
 use crate::aws::{BlockDevice, MetadataOptions, Placement, TagSpecification, TemplateData, TemplateVersion};
 use crate::util::redact::Redacted;
 
@@ -23,7 +23,7 @@ pub(super) fn request_data(data: &TemplateData) -> sdk::RequestLaunchTemplateDat
         .set_metadata_options(data.metadata.as_ref().map(metadata))
         .set_placement(data.placement.as_ref().map(placement))
         .set_license_specifications((!data.licenses.is_empty()).then(|| data.licenses.iter().map(license).collect()))
-        .set_instance_market_options(data.spot_price.as_deref().map(spot))
+        .set_instance_market_options(data.spot_price.as_deref().map(spot_options))
         .set_tag_specifications(
             (!data.tag_specifications.is_empty())
                 .then(|| data.tag_specifications.iter().map(tag_specification).collect()),
@@ -67,7 +67,7 @@ fn license(arn: &String) -> sdk::LaunchTemplateLicenseConfigurationRequest {
     sdk::LaunchTemplateLicenseConfigurationRequest::builder().license_configuration_arn(arn).build()
 }
 
-fn spot(price: &str) -> sdk::LaunchTemplateInstanceMarketOptionsRequest {
+fn spot_options(price: &str) -> sdk::LaunchTemplateInstanceMarketOptionsRequest {
     let price = Some(price.to_owned()).filter(|p| !p.is_empty());
     sdk::LaunchTemplateInstanceMarketOptionsRequest::builder()
         .market_type(sdk::MarketType::Spot)
@@ -75,9 +75,9 @@ fn spot(price: &str) -> sdk::LaunchTemplateInstanceMarketOptionsRequest {
         .build()
 }
 
-fn plain_spot(options: &sdk::LaunchTemplateInstanceMarketOptions) -> Option<String> {
+fn spot_price_from_sdk(options: &sdk::LaunchTemplateInstanceMarketOptions) -> Option<String> {
     let spot = options.market_type() == Some(&sdk::MarketType::Spot);
-    spot.then(|| text(options.spot_options().and_then(|s| s.max_price())))
+    spot.then(|| owned_text(options.spot_options().and_then(|s| s.max_price())))
 }
 
 fn tag_specification(of: &TagSpecification) -> sdk::LaunchTemplateTagSpecificationRequest {
@@ -90,47 +90,47 @@ fn tag_specification(of: &TagSpecification) -> sdk::LaunchTemplateTagSpecificati
 /// A version as AWS tells it, as far as we set such data.
 pub(super) fn version(version: &sdk::LaunchTemplateVersion) -> TemplateVersion {
     TemplateVersion {
-        template_id: text(version.launch_template_id()),
+        template_id: owned_text(version.launch_template_id()),
         number: version.version_number().unwrap_or_default(),
         description: version.version_description().map(str::to_owned),
-        data: version.launch_template_data().map(plain_data).unwrap_or_default(),
+        data: version.launch_template_data().map(data_from_sdk).unwrap_or_default(),
     }
 }
 
-fn plain_data(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {
+fn data_from_sdk(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {
     let profile = data.iam_instance_profile();
     let mut security_groups = data.security_group_ids().to_vec();
     security_groups.sort();
-    let mut tag_specifications: Vec<_> = data.tag_specifications().iter().map(plain_tag_specification).collect();
+    let mut tag_specifications: Vec<_> = data.tag_specifications().iter().map(tag_specification_from_sdk).collect();
     tag_specifications.sort_by(|a, b| a.resource_type.cmp(&b.resource_type));
     let mut licenses: Vec<_> =
-        data.license_specifications().iter().map(|l| text(l.license_configuration_arn())).collect();
+        data.license_specifications().iter().map(|l| owned_text(l.license_configuration_arn())).collect();
     licenses.sort();
-    let mut devices: Vec<_> = data.block_device_mappings().iter().map(plain_device).collect();
+    let mut devices: Vec<_> = data.block_device_mappings().iter().map(device_from_sdk).collect();
     devices.sort_by(|a, b| a.name.cmp(&b.name));
     TemplateData {
-        image_id: text(data.image_id()),
-        instance_type: text(data.instance_type().map(|t| t.as_str())),
+        image_id: owned_text(data.image_id()),
+        instance_type: owned_text(data.instance_type().map(|t| t.as_str())),
         key_name: data.key_name().map(str::to_owned),
         // One that someone else made may name the profile instead.
-        profile_arn: text(profile.and_then(|p| p.arn().or(p.name()))),
+        profile_arn: owned_text(profile.and_then(|p| p.arn().or(p.name()))),
         security_groups,
-        user_data: Redacted::new(text(data.user_data())),
+        user_data: Redacted::new(owned_text(data.user_data())),
         devices,
-        metadata: data.metadata_options().map(plain_metadata).filter(|m| *m != MetadataOptions::default()),
+        metadata: data.metadata_options().map(metadata_from_sdk).filter(|m| *m != MetadataOptions::default()),
         licenses,
         placement: data.placement().map(|p| Placement {
             availability_zone: p.availability_zone().map(str::to_owned),
             tenancy: p.tenancy().map(|t| t.as_str().to_owned()),
             host_resource_group: p.host_resource_group_arn().map(str::to_owned),
         }),
-        spot_price: data.instance_market_options().and_then(plain_spot),
+        spot_price: data.instance_market_options().and_then(spot_price_from_sdk),
         tag_specifications,
     }
 }
 
 /// Tags in the metadata are no option of ours: a template that says nothing else says what we say.
-fn plain_metadata(options: &sdk::LaunchTemplateInstanceMetadataOptions) -> MetadataOptions {
+fn metadata_from_sdk(options: &sdk::LaunchTemplateInstanceMetadataOptions) -> MetadataOptions {
     MetadataOptions {
         http_endpoint: options.http_endpoint().map(|v| v.as_str().to_owned()),
         http_tokens: options.http_tokens().map(|v| v.as_str().to_owned()),
@@ -138,10 +138,10 @@ fn plain_metadata(options: &sdk::LaunchTemplateInstanceMetadataOptions) -> Metad
     }
 }
 
-fn plain_device(mapping: &sdk::LaunchTemplateBlockDeviceMapping) -> BlockDevice {
+fn device_from_sdk(mapping: &sdk::LaunchTemplateBlockDeviceMapping) -> BlockDevice {
     let ebs = mapping.ebs();
     BlockDevice {
-        name: text(mapping.device_name()),
+        name: owned_text(mapping.device_name()),
         volume_type: ebs.and_then(|e| e.volume_type()).map(|t| t.as_str().to_owned()),
         size: ebs.and_then(|e| e.volume_size()),
         iops: ebs.and_then(|e| e.iops()),
@@ -152,10 +152,10 @@ fn plain_device(mapping: &sdk::LaunchTemplateBlockDeviceMapping) -> BlockDevice 
     }
 }
 
-fn plain_tag_specification(of: &sdk::LaunchTemplateTagSpecification) -> TagSpecification {
-    let mut tags = plain_tags(of.tags());
+fn tag_specification_from_sdk(of: &sdk::LaunchTemplateTagSpecification) -> TagSpecification {
+    let mut tags = tags_from_sdk(of.tags());
     tags.sort();
-    TagSpecification { resource_type: text(of.resource_type().map(|t| t.as_str())), tags }
+    TagSpecification { resource_type: owned_text(of.resource_type().map(|t| t.as_str())), tags }
 }
 
 #[cfg(test)]
@@ -163,13 +163,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_of_tags_in_the_metadata_is_no_difference() {
+    fn metadata_tags_setting_is_not_drift() {
         let options = sdk::LaunchTemplateInstanceMetadataOptions::builder()
             .instance_metadata_tags(sdk::LaunchTemplateInstanceMetadataTagsState::Disabled);
         let data = |options| sdk::ResponseLaunchTemplateData::builder().metadata_options(options).build();
-        assert_eq!(plain_data(&data(options.clone().build())), TemplateData::default());
+        assert_eq!(data_from_sdk(&data(options.clone().build())), TemplateData::default());
         let required = options.http_tokens(sdk::LaunchTemplateHttpTokensState::Required).build();
-        let read = plain_data(&data(required)).metadata.expect("options");
+        let read = data_from_sdk(&data(required)).metadata.expect("options");
         assert_eq!(read, MetadataOptions { http_tokens: Some("required".into()), ..MetadataOptions::default() });
     }
 }

@@ -2,12 +2,12 @@
 
 use aws_sdk_autoscaling::types as sdk;
 
-use super::text;
-use crate::aws::{Distribution, MixedPolicy, Override};
+use super::owned_text;
+use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
 
 /// What CreateAutoScalingGroup and UpdateAutoScalingGroup take: always the whole policy.
-pub(super) fn request(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecification) -> sdk::MixedInstancesPolicy {
-    let of = |o: &Override| {
+pub(super) fn to_sdk(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecification) -> sdk::MixedInstancesPolicy {
+    let of = |o: &InstanceTypeOverride| {
         let weight = o.weight.to_string();
         sdk::LaunchTemplateOverrides::builder().instance_type(&o.instance_type).weighted_capacity(weight).build()
     };
@@ -29,15 +29,15 @@ pub(super) fn request(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecifi
 }
 
 /// A policy as AWS tells it, with AWS's defaults where it says nothing.
-pub(super) fn plain(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
+pub(super) fn from_sdk(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
     let d = policy.instances_distribution();
     let word = |value: Option<&str>, default: &str| value.filter(|v| !v.is_empty()).unwrap_or(default).to_owned();
     let spot_strategy = word(d.and_then(|d| d.spot_allocation_strategy()), LOWEST_PRICE);
     // A number of pools that is not used says nothing.
-    let pools = d.and_then(|d| d.spot_instance_pools()).unwrap_or(Distribution::POOLS);
+    let pools = d.and_then(|d| d.spot_instance_pools()).unwrap_or(InstancesDistribution::POOLS);
     let overrides = policy.launch_template().map(|t| t.overrides()).unwrap_or_default();
     MixedPolicy {
-        distribution: Distribution {
+        distribution: InstancesDistribution {
             on_demand_strategy: word(d.and_then(|d| d.on_demand_allocation_strategy()), "prioritized"),
             on_demand_base: d.and_then(|d| d.on_demand_base_capacity()).unwrap_or_default(),
             on_demand_percent: d.and_then(|d| d.on_demand_percentage_above_base_capacity()).unwrap_or(100),
@@ -47,7 +47,10 @@ pub(super) fn plain(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
         },
         overrides: overrides
             .iter()
-            .map(|o| Override { instance_type: text(o.instance_type()), weight: weight(o.weighted_capacity()) })
+            .map(|o| InstanceTypeOverride {
+                instance_type: owned_text(o.instance_type()),
+                weight: parse_weight(o.weighted_capacity()),
+            })
             .collect(),
     }
 }
@@ -55,7 +58,7 @@ pub(super) fn plain(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
 const LOWEST_PRICE: &str = "lowest-price";
 
 /// Units of capacity; one where nobody gave weights.
-pub(super) fn weight(text: Option<&str>) -> u32 {
+pub(super) fn parse_weight(text: Option<&str>) -> u32 {
     text.and_then(|w| w.parse().ok()).unwrap_or(1)
 }
 
@@ -64,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_reads_back_as_it_was_asked_for() {
-        let weighted = |name: &str, weight| Override { instance_type: name.into(), weight };
-        let distribution = Distribution {
+    fn policy_round_trips() {
+        let weighted = |name: &str, weight| InstanceTypeOverride { instance_type: name.into(), weight };
+        let distribution = InstancesDistribution {
             on_demand_strategy: "prioritized".into(),
             on_demand_base: 1,
             on_demand_percent: 40,
@@ -76,12 +79,12 @@ mod tests {
         };
         let policy = MixedPolicy { distribution, overrides: vec![weighted("m5.large", 1), weighted("m5.xlarge", 2)] };
         let template = sdk::LaunchTemplateSpecification::builder().launch_template_id("lt-1").version("3").build();
-        assert_eq!(plain(&request(&policy, template)), policy);
+        assert_eq!(from_sdk(&to_sdk(&policy, template)), policy);
     }
 
     #[test]
-    fn what_aws_does_not_say_is_its_default() {
-        let found = plain(&sdk::MixedInstancesPolicy::builder().build()).distribution;
+    fn missing_values_are_aws_defaults() {
+        let found = from_sdk(&sdk::MixedInstancesPolicy::builder().build()).distribution;
         assert_eq!((found.on_demand_percent, found.spot_strategy.as_str()), (100, LOWEST_PRICE));
     }
 }

@@ -2,7 +2,7 @@
 
 mod access_entry;
 mod autoscaling;
-mod count;
+mod call_metrics;
 mod dry_run;
 mod ec2;
 mod eks;
@@ -31,19 +31,19 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use super::{Aws, AwsError};
 
-pub use count::OPERATIONS;
+pub use call_metrics::OPERATIONS;
 
 /// Told of every HTTP attempt at AWS, so that retries are counted as the calls they are.
 pub trait CallObserver: Send + Sync + 'static {
     /// One attempt. `service` is the prefix of its IAM actions (`autoscaling`),
     /// `operation` is one of [`OPERATIONS`] or `Other`, `outcome` is `ok`,
     /// `throttled`, `denied`, `not_found`, `unavailable` or `error`.
-    fn call(&self, service: &'static str, operation: &'static str, outcome: &'static str);
+    fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str);
 }
 
 /// The five services and where they are.
 #[derive(Clone)]
-pub struct Connected {
+pub struct AwsConnection {
     /// The services.
     pub aws: Aws,
     /// For example `us-west-2`; it decides ARNs' partition.
@@ -65,7 +65,7 @@ pub enum ConnectError {
 /// web identity, container and pod identity, the instance's role.
 ///
 /// No call is made to the services; `max_attempts` is of each call, the first included.
-pub async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Result<Connected, ConnectError> {
+pub async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Result<AwsConnection, ConnectError> {
     let region = region_chain().region().await.ok_or(ConnectError::NoRegion)?;
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(region.clone())
@@ -74,7 +74,7 @@ pub async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Resu
         .timeout_config(timeouts())
         .load()
         .await;
-    Ok(Connected { aws: clients(&config, observer), region: region.to_string() })
+    Ok(AwsConnection { aws: clients(&config, observer), region: region.to_string() })
 }
 
 /// The SDK's own order; only the metadata service is asked with less patience,
@@ -102,7 +102,7 @@ fn timeouts() -> TimeoutConfig {
 
 /// A retry partition for each service: adaptive retry slows down a throttled service and no other.
 fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
-    let counting = count::Counting(observer);
+    let counting = call_metrics::CallCounter(observer);
     macro_rules! client {
         ($sdk:ident, $name:literal) => {
             $sdk::Client::from_conf(
@@ -126,14 +126,14 @@ fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
 }
 
 /// Turns an SDK error of one operation into ours.
-fn failed<E>(service: &'static str, operation: &'static str) -> impl Fn(SdkError<E, HttpResponse>) -> AwsError
+fn to_aws_error<E>(service: &'static str, operation: &'static str) -> impl Fn(SdkError<E, HttpResponse>) -> AwsError
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
     move |error| match &error {
         SdkError::ServiceError(answer) => {
             let meta = answer.err();
-            AwsError::answered(
+            AwsError::from_response(
                 service,
                 operation,
                 meta.code().unwrap_or_default(),
@@ -141,17 +141,17 @@ where
                 answer.raw().status().as_u16(),
             )
         }
-        SdkError::TimeoutError(_) => AwsError::unanswered(service, operation, "Timeout", &full(&error)),
+        SdkError::TimeoutError(_) => AwsError::no_response(service, operation, "Timeout", &error_chain(&error)),
         SdkError::ResponseError(answer) => match answer.raw().status().as_u16() {
-            status @ 400..500 => AwsError::answered(service, operation, "", &full(&error), status),
-            _ => AwsError::unanswered(service, operation, "BadAnswer", &full(&error)),
+            status @ 400..500 => AwsError::from_response(service, operation, "", &error_chain(&error), status),
+            _ => AwsError::no_response(service, operation, "InvalidResponse", &error_chain(&error)),
         },
-        _ => AwsError::unanswered(service, operation, "NoAnswer", &full(&error)),
+        _ => AwsError::no_response(service, operation, "NoResponse", &error_chain(&error)),
     }
 }
 
 /// The error and its causes, without the debugging text of answers.
-fn full<E: std::error::Error>(error: &E) -> String {
+fn error_chain<E: std::error::Error>(error: &E) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -168,6 +168,6 @@ fn timestamp(time: Option<&aws_smithy_types::DateTime>) -> Option<jiff::Timestam
 }
 
 /// An owned text, empty where AWS said nothing.
-fn text(value: Option<&str>) -> String {
+fn owned_text(value: Option<&str>) -> String {
     value.unwrap_or_default().to_owned()
 }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_a_pool() {
+    fn lifecycle_states_map_to_phases() {
         assert_eq!(phase("Warmed:Pending:Wait"), WarmPhase::Coming);
         assert_eq!(phase("Warmed:Hibernated"), WarmPhase::Ready);
         assert_eq!(phase("Warmed:Terminating:Proceed"), WarmPhase::Leaving);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_taken_away_is_none() {
+    fn removed_max_size_is_none() {
         let found = sdk::WarmPoolConfiguration::builder().min_size(1).max_group_prepared_capacity(-1).build();
         assert_eq!(pool(&found).sizes, WarmSizes { min: 1, max: None });
         let going = sdk::WarmPoolConfiguration::builder().status(sdk::WarmPoolStatus::PendingDelete).build();

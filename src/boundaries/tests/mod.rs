@@ -19,7 +19,7 @@ fn parse(pairs: &[(&str, &str)]) -> Boundaries {
 }
 
 /// One boundary around one path, with the defaults of the spec and one conditional for groups annotated `os: windows`.
-fn around(boundary: &str, path: &str, default: Value, conditional: Value) -> Boundaries {
+fn boundaries_for_path(boundary: &str, path: &str, default: Value, conditional: Value) -> Boundaries {
     let boundaries = match boundary {
         "restricted" => json!({"restricted": [path]}),
         shared => json!({"shared": {shared: [path]}}),
@@ -32,11 +32,11 @@ fn around(boundary: &str, path: &str, default: Value, conditional: Value) -> Bou
     ])
 }
 
-fn merged(boundaries: &Boundaries, spec: Value) -> Effective {
+fn merge_spec(boundaries: &Boundaries, spec: Value) -> MergedSpec {
     merge(boundaries, &json!({"spec": spec}), false).expect("the two fit")
 }
 
-fn windows(boundaries: &Boundaries, spec: Value) -> Effective {
+fn merge_windows_group(boundaries: &Boundaries, spec: Value) -> MergedSpec {
     let group = json!({"metadata": {"annotations": {"os": "windows"}}, "spec": spec});
     merge(boundaries, &group, false).expect("the two fit")
 }
@@ -46,7 +46,7 @@ fn size(number: u64) -> Value {
 }
 
 #[test]
-fn scalars_follow_the_table() {
+fn scalar_merge_table() {
     // boundary, tenant, default, conditional that matches, outcome; 0 is unset.
     for (boundary, tenant, default, conditional, outcome) in [
         ("restricted", 1, 2, 0, 2),
@@ -70,21 +70,22 @@ fn scalars_follow_the_table() {
         ("mergeOverride", 0, 0, 3, 3),
         ("mergeOverride", 1, 0, 3, 1),
     ] {
-        let boundaries = around(boundary, "spec.eks.minSize", size(default), size(conditional));
-        let got = windows(&boundaries, size(tenant));
+        let boundaries = boundaries_for_path(boundary, "spec.eks.minSize", size(default), size(conditional));
+        let got = merge_windows_group(&boundaries, size(tenant));
         assert_eq!(
             got.spec["eks"]["minSize"].as_u64().unwrap_or(0),
             outcome,
             "{boundary}: tenant {tenant}, default {default}, conditional {conditional}"
         );
-        assert_eq!(got.refused.is_empty(), tenant == 0 || tenant == outcome, "{boundary} {tenant}");
+        assert_eq!(got.overridden.is_empty(), tenant == 0 || tenant == outcome, "{boundary} {tenant}");
     }
 }
 
 #[test]
 fn a_default_reaches_a_group_only_through_a_boundary() {
-    let boundaries = around("replace", "spec.eks.maxSize", json!({"eks": {"minSize": 2, "maxSize": 4}}), json!({}));
-    assert_eq!(merged(&boundaries, json!({})).spec, json!({"eks": {"maxSize": 4}}));
+    let boundaries =
+        boundaries_for_path("replace", "spec.eks.maxSize", json!({"eks": {"minSize": 2, "maxSize": 4}}), json!({}));
+    assert_eq!(merge_spec(&boundaries, json!({})).spec, json!({"eks": {"maxSize": 4}}));
 }
 
 fn labels(text: &str) -> Value {
@@ -93,7 +94,7 @@ fn labels(text: &str) -> Value {
 }
 
 #[test]
-fn maps_follow_the_table() {
+fn map_merge_table() {
     for (boundary, tenant, default, conditional, outcome) in [
         ("restricted", "a=t b=t", "a=d", "", "a=d"),
         ("restricted", "a=t", "", "", ""),
@@ -111,8 +112,9 @@ fn maps_follow_the_table() {
         ("mergeOverride", "a=", "a=d", "", "a="),
         ("mergeOverride", "", "a=d", "", "a=d"),
     ] {
-        let boundaries = around(boundary, "spec.eks.configuration.labels", labels(default), labels(conditional));
-        let got = windows(&boundaries, labels(tenant)).spec;
+        let boundaries =
+            boundaries_for_path(boundary, "spec.eks.configuration.labels", labels(default), labels(conditional));
+        let got = merge_windows_group(&boundaries, labels(tenant)).spec;
         let outcome = labels(outcome);
         let read = |spec: &Value| spec["eks"]["configuration"]["labels"].as_object().cloned().unwrap_or_default();
         assert_eq!(
@@ -134,7 +136,7 @@ fn tags(text: &str) -> Value {
 }
 
 #[test]
-fn lists_follow_the_table() {
+fn list_merge_table() {
     for (boundary, tenant, default, conditional, outcome) in [
         ("restricted", "t", "d", "", "d"),
         ("replace", "t", "d", "", "t"),
@@ -144,9 +146,10 @@ fn lists_follow_the_table() {
         ("merge", "t t", "d", "", "d t"),
         ("mergeOverride", "t d", "d e", "c", "c d e t"),
     ] {
-        let boundaries = around(boundary, "spec.eks.configuration.subnets", subnets(default), subnets(conditional));
+        let boundaries =
+            boundaries_for_path(boundary, "spec.eks.configuration.subnets", subnets(default), subnets(conditional));
         assert_eq!(
-            windows(&boundaries, subnets(tenant)).spec,
+            merge_windows_group(&boundaries, subnets(tenant)).spec,
             subnets(outcome),
             "{boundary}: {tenant}, {default}, {conditional}"
         );
@@ -162,9 +165,9 @@ fn lists_follow_the_table() {
         ("mergeOverride", "b=1 b=2", "a=d", "", "a=d b=2"),
         ("mergeOverride", "=t =d", "=d", "", "=d =t"),
     ] {
-        let boundaries = around(boundary, "spec.eks.configuration.tags", tags(default), tags(conditional));
+        let boundaries = boundaries_for_path(boundary, "spec.eks.configuration.tags", tags(default), tags(conditional));
         assert_eq!(
-            windows(&boundaries, tags(tenant)).spec,
+            merge_windows_group(&boundaries, tags(tenant)).spec,
             tags(outcome),
             "{boundary}: {tenant}, {default}, {conditional}"
         );
@@ -175,9 +178,10 @@ fn lists_follow_the_table() {
 fn maps_merge_one_level_deep() {
     let default = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 3}}});
     let tenant = json!({"strategy": {"rollingUpdate": {"joinTimeout": "1m"}}});
-    let by_default = merged(&around("merge", "spec.strategy", default.clone(), json!({})), tenant.clone());
+    let by_default =
+        merge_spec(&boundaries_for_path("merge", "spec.strategy", default.clone(), json!({})), tenant.clone());
     assert_eq!(by_default.spec, default);
-    let by_tenant = merged(&around("mergeOverride", "spec.strategy", default, json!({})), tenant);
+    let by_tenant = merge_spec(&boundaries_for_path("mergeOverride", "spec.strategy", default, json!({})), tenant);
     let wanted = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
     assert_eq!(by_tenant.spec, wanted);
 }
@@ -185,8 +189,14 @@ fn maps_merge_one_level_deep() {
 #[test]
 fn an_unset_strategy_counts_as_set_under_replace_only() {
     let default = json!({"strategy": {"type": "rollingUpdate"}});
-    assert_eq!(merged(&around("replace", "spec.strategy", default.clone(), json!({})), json!({})).spec, json!({}));
-    assert_eq!(merged(&around("merge", "spec.strategy", default.clone(), json!({})), json!({})).spec, default);
+    assert_eq!(
+        merge_spec(&boundaries_for_path("replace", "spec.strategy", default.clone(), json!({})), json!({})).spec,
+        json!({})
+    );
+    assert_eq!(
+        merge_spec(&boundaries_for_path("merge", "spec.strategy", default.clone(), json!({})), json!({})).spec,
+        default
+    );
 }
 
 #[test]
@@ -198,7 +208,7 @@ fn the_last_conditional_that_matches_wins() {
 "#;
     let boundaries =
         parse(&[("boundaries", "restricted: [spec.eks.minSize, spec.eks.maxSize]"), ("conditionals", conditionals)]);
-    let got = windows(&boundaries, json!({}));
+    let got = merge_windows_group(&boundaries, json!({}));
     assert_eq!(got.spec, json!({"eks": {"minSize": 3, "maxSize": 1}}));
     assert_eq!(got.provenance["spec.eks.minSize"].to_string(), "conditional 2 (restricted)");
 }
@@ -210,14 +220,14 @@ fn conditionals_see_the_annotations_from_before_the_merge() {
         ("defaults", "{metadata: {annotations: {os: windows}}, spec: {eks: {minSize: 1}}}"),
         ("conditionals", "[{annotationSelector: os, defaults: {spec: {eks: {minSize: 2}}}}]"),
     ]);
-    let got = merged(&boundaries, json!({}));
+    let got = merge_spec(&boundaries, json!({}));
     assert_eq!(got.annotations, data(&[("os", "windows")]));
     assert_eq!(got.spec, json!({"eks": {"minSize": 1}}));
 }
 
 #[test]
-fn different_kinds_are_an_error_that_names_the_path() {
-    let boundaries = around("merge", "spec.eks.configuration.tags", tags("a=d"), json!({}));
+fn mismatched_kinds_are_an_error_with_path() {
+    let boundaries = boundaries_for_path("merge", "spec.eks.configuration.tags", tags("a=d"), json!({}));
     let error =
         merge(&boundaries, &json!({"spec": {"eks": {"configuration": {"tags": {"a": "t"}}}}}), false).unwrap_err();
     assert_eq!(error.path, "spec.eks.configuration.tags");
@@ -225,14 +235,14 @@ fn different_kinds_are_an_error_that_names_the_path() {
 }
 
 #[test]
-fn an_excluded_group_stays_as_it_is() {
-    let boundaries = around("restricted", "spec.eks.minSize", size(2), size(3));
+fn excluded_group_is_not_merged() {
+    let boundaries = boundaries_for_path("restricted", "spec.eks.minSize", size(2), size(3));
     let got = merge(&boundaries, &json!({"spec": size(1)}), true).unwrap();
-    assert_eq!((got.spec, got.hash.as_str(), got.refused.len()), (size(1), "", 0));
+    assert_eq!((got.spec, got.hash.as_str(), got.overridden.len()), (size(1), "", 0));
 }
 
 #[test]
-fn refused_values_are_named_with_the_winner() {
+fn overridden_values_name_their_replacement() {
     let boundaries = parse(&[
         (
             "boundaries",
@@ -248,8 +258,8 @@ fn refused_values_are_named_with_the_winner() {
         "tags": [{"key": "Owner", "value": "me"}, {"key": "cost", "value": "1"}],
         "userData": [{"name": "A", "data": "canary-tenant"}],
     }}});
-    let got = merged(&boundaries, tenant);
-    let told: Vec<String> = got.refused.iter().map(ToString::to_string).collect();
+    let got = merge_spec(&boundaries, tenant);
+    let told: Vec<String> = got.overridden.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         [
@@ -264,7 +274,7 @@ fn refused_values_are_named_with_the_winner() {
 }
 
 #[test]
-fn the_hash_tells_specs_apart_and_ignores_what_others_annotate() {
+fn hash_covers_spec_and_ignores_foreign_annotations() {
     let none = Boundaries::default();
     let hash = |annotations: Value, spec: Value| {
         merge(&none, &json!({"metadata": {"annotations": annotations}, "spec": spec}), false).unwrap().hash

@@ -14,8 +14,8 @@ use crate::api::ScalingConfigurationKind;
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
 pub use crate::auth::JoinAuth;
 use crate::telemetry::logging::LogFormat;
-pub use values::{Listen, Reference};
-use values::{boolean, duration, minutes, scaling_configuration};
+pub use values::{GroupRef, ListenAddress};
+use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};
 
 /// Groups of worker nodes from short tenant manifests, within an admin's boundaries.
 #[derive(Debug, Parser)]
@@ -48,7 +48,7 @@ pub enum Command {
     ///
     /// Refuses while this controller runs, and while nodes of any group are being replaced. Exit status: 0 when it is
     /// done, 2 when a dry run found something to do, 1 when it refuses or fails.
-    Handback(HandbackArgs),
+    Handback(ReleaseArgs),
     /// Print what groups become with a ConfigMap, offline.
     Render(super::render::RenderArgs),
     /// The same, with where each value comes from.
@@ -79,17 +79,17 @@ pub struct ClusterArgs {
     pub config_retention: u32,
 
     /// Age in minutes up to which a recommendation about spot prices counts
-    #[arg(long, value_name = "MINUTES", default_value = "10", value_parser = minutes)]
+    #[arg(long, value_name = "MINUTES", default_value = "10", value_parser = parse_minutes)]
     pub spot_recommendation_time: Duration,
 
     /// What scales groups that do not say it: LaunchTemplate or LaunchConfiguration
     #[arg(long, value_name = "KIND", default_value = "LaunchTemplate",
-        value_parser = scaling_configuration)]
+        value_parser = parse_scaling_configuration)]
     pub default_scaling_configuration: ScalingConfigurationKind,
 
     /// Leave the cluster's endpoint and certificate out of the user data of Windows nodes
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true",
-        num_args = 0..=1, require_equals = true, value_parser = boolean, action = clap::ArgAction::Set)]
+        num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub disable_windows_cluster_ca_injection: bool,
 
     /// How nodes get the right to join
@@ -119,20 +119,20 @@ pub struct RunArgs {
 
     /// Address for /metrics, /healthz and /readyz; 0 serves none
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
-    pub metrics_addr: Listen,
+    pub metrics_addr: ListenAddress,
 
     /// Copy the role label of nodes to the label `kubernetes.io/role` where it is missing
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true",
-        num_args = 0..=1, require_equals = true, value_parser = boolean, action = clap::ArgAction::Set)]
+        num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub node_relabel: bool,
 
     /// Write only while holding a Lease; false is for a single replica that never overlaps itself
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true",
-        num_args = 0..=1, require_equals = true, value_parser = boolean, action = clap::ArgAction::Set)]
+        num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub enable_leader_election: bool,
 
     /// Time after which a quiet group is looked at again, a fifth more or less at random
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub resync_period: Duration,
 
     /// Factor on the controller's own waits (polls, propagation, shortfall), for tests and demos
@@ -149,7 +149,7 @@ pub struct RunArgs {
 pub struct PlanArgs {
     /// The group, as NAMESPACE/NAME or as NAME with --namespace
     #[arg(value_name = "GROUP", required_unless_present = "all_namespaces")]
-    pub group: Option<Reference>,
+    pub group: Option<GroupRef>,
 
     /// Namespace of the group [default: default]
     #[arg(short, long, value_name = "NAMESPACE")]
@@ -164,8 +164,8 @@ pub struct PlanArgs {
     pub config: Option<PathBuf>,
 
     /// Text for people, or the plans themselves for programs
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Text)]
-    pub output: Output,
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
 
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -204,8 +204,8 @@ pub struct PreflightArgs {
     pub policy: bool,
 
     /// Text for people, or the checks themselves for programs
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Output::Text)]
-    pub output: Output,
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
 
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -213,7 +213,7 @@ pub struct PreflightArgs {
 
 /// Go back to the controller that was there before.
 #[derive(Clone, Debug, Args)]
-pub struct HandbackArgs {
+pub struct ReleaseArgs {
     /// Say what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -224,7 +224,7 @@ pub struct HandbackArgs {
 
 /// Form of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     #[default]
     Text,
     Json,
@@ -233,7 +233,7 @@ pub enum Output {
 
 /// Parses a whole command line, the program's name included.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(normalise(args))
+    Cli::try_parse_from(normalize_args(args))
 }
 
 /// Parses the command line of this process; prints help or the error and exits otherwise. An error
@@ -248,12 +248,12 @@ pub fn parse_or_exit() -> Cli {
 
 /// Puts `run` in front of bare flags, and its flags into the one form `--flag` or `--flag=value`.
 /// Other commands, and what is no flag, stay as they are.
-pub fn normalise(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args = args.peekable();
     let mut out: Vec<OsString> = args.next().into_iter().collect();
     match args.peek().map(|first| first.to_string_lossy()) {
         Some(first) if first == "run" => drop(args.next()),
-        Some(first) if !first.starts_with('-') || is_general(&first) => {
+        Some(first) if !first.starts_with('-') || is_global_flag(&first) => {
             return out.into_iter().chain(args).collect();
         }
         _ => {}
@@ -283,7 +283,7 @@ pub fn normalise(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// Flags of the program as a whole.
-fn is_general(flag: &str) -> bool {
+fn is_global_flag(flag: &str) -> bool {
     ["-h", "--help", "-V", "--version"].contains(&flag)
 }
 

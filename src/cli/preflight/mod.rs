@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::args::{Output, PreflightArgs};
-use super::plan::world::World;
+use super::args::{OutputFormat, PreflightArgs};
+use super::plan::snapshot::ClusterSnapshot;
 use crate::k8s;
 
 /// What a check found.
@@ -32,7 +32,7 @@ pub enum Finding {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
     /// What it is about: `kubernetes`, `crd`, `rights`, `iam`, `writers` or `groups`.
-    pub about: &'static str,
+    pub area: &'static str,
     /// What it found.
     pub finding: Finding,
     /// In words, with the remedy where there is one.
@@ -40,8 +40,8 @@ pub struct Check {
 }
 
 impl Check {
-    fn new(about: &'static str, finding: Finding, message: impl Into<String>) -> Self {
-        Check { about, finding, message: message.into() }
+    fn new(area: &'static str, finding: Finding, message: impl Into<String>) -> Self {
+        Check { area, finding, message: message.into() }
     }
 }
 
@@ -51,29 +51,28 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     let client = k8s::connect(kubeconfig).await.context("connecting to the API server")?;
     let controller = k8s::connect_as(kubeconfig, args.r#as.as_deref()).await.context("connecting as the controller")?;
     let namespace = &args.cluster.config_namespace;
-    let mut checks = vec![kubernetes::version(&client).await, kubernetes::definition(&client).await];
-    checks.extend(kubernetes::rights(&controller, namespace, args.r#as.is_some()).await);
-    let world = World::read(&args.cluster, None).await;
+    let mut checks = vec![kubernetes::version(&client).await, kubernetes::crd(&client).await];
+    checks.extend(kubernetes::permissions(&controller, namespace, args.r#as.is_some()).await);
+    let world = ClusterSnapshot::read(&args.cluster, None).await;
     match &world {
         Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
         Ok(world) => {
-            let groups::Judged { checks: judged, cluster, templates } = groups::judge(world, &args).await?;
-            let policy = iam::Policy::new(&world.region, cluster.as_ref());
+            let groups::GroupChecks { checks: judged, cluster, templates } = groups::check_groups(world, &args).await?;
+            let policy = iam::IamPolicy::new(&world.region, cluster.as_ref());
             if args.policy {
                 println!("{}", policy.text());
                 return Ok(ExitCode::SUCCESS);
             }
-            checks.extend(
-                iam::check(&policy, world.corridor.inventory.aws(), args.role_arn.as_deref(), &templates).await,
-            );
-            checks.extend(kubernetes::writers(&client, namespace, world).await);
+            checks
+                .extend(iam::check(&policy, world.planner.inventory.aws(), args.role_arn.as_deref(), &templates).await);
+            checks.extend(kubernetes::status_writers(&client, namespace, world).await);
             checks.extend(judged);
         }
     }
     match args.output {
-        Output::Text => print!("{}", text(&checks)),
-        Output::Yaml => print!("{}", serde_yaml::to_string(&serde_json::to_value(&checks)?)?),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&checks)?),
+        OutputFormat::Text => print!("{}", text(&checks)),
+        OutputFormat::Yaml => print!("{}", serde_yaml::to_string(&serde_json::to_value(&checks)?)?),
+        OutputFormat::Json => println!("{}", serde_json::to_string_pretty(&checks)?),
     }
     let missing = checks.iter().any(|check| check.finding == Finding::Missing);
     Ok(ExitCode::from(if missing { 2 } else { 0 }))
@@ -86,7 +85,7 @@ fn text(checks: &[Check]) -> String {
         Finding::Unknown => "unknown",
         Finding::Missing => "MISSING",
     };
-    let line = |check: &Check| format!("{:8} {:11} {}\n", word(check.finding), check.about, check.message);
+    let line = |check: &Check| format!("{:8} {:11} {}\n", word(check.finding), check.area, check.message);
     let count = |finding| checks.iter().filter(|check| check.finding == finding).count();
     let mut out: String = checks.iter().map(line).collect();
     out += &match (count(Finding::Missing), count(Finding::Unknown)) {

@@ -10,10 +10,10 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::call;
-use super::{ClusterError, EventKind, EventRecord, FIELD_MANAGER, Locks, Regarding};
+use super::{EventKind, EventTarget, FIELD_MANAGER, KubeError, KubeEvent, Locks};
 use crate::api::names::{CONFIG_MAP, FINALIZER, GROUP, VERSION, annotation};
 
-const MAX_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let resource = ApiResource {
@@ -42,7 +42,7 @@ pub(super) async fn patch_status(
     name: &str,
     resource_version: &str,
     status: Value,
-) -> Result<String, ClusterError> {
+) -> Result<String, KubeError> {
     let patch = Patch::Merge(json!({
         "metadata": {"resourceVersion": resource_version},
         "status": status,
@@ -55,7 +55,7 @@ pub(super) async fn patch_status(
 }
 
 /// The operations that add our finalizer. The tests make sure that the list is the one we saw.
-fn adding(resource_version: &str, present: &[String]) -> Value {
+fn add_finalizer_patch(resource_version: &str, present: &[String]) -> Value {
     if present.is_empty() {
         return json!([
             {"op": "test", "path": "/metadata/resourceVersion", "value": resource_version},
@@ -70,7 +70,7 @@ fn adding(resource_version: &str, present: &[String]) -> Value {
 }
 
 /// The operations that remove our finalizer; None when it is not among those present.
-fn removing(present: &[String]) -> Option<Value> {
+fn remove_finalizer_patch(present: &[String]) -> Option<Value> {
     let index = present.iter().position(|name| name == FINALIZER)?;
     let path = format!("/metadata/finalizers/{index}");
     Some(json!([
@@ -84,7 +84,7 @@ async fn patch_json(
     namespace: &str,
     name: &str,
     operations: Value,
-) -> Result<DynamicObject, ClusterError> {
+) -> Result<DynamicObject, KubeError> {
     // The operations are well-formed by construction, so parsing them cannot fail on input.
     let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
     let api = api(client, namespace);
@@ -92,7 +92,7 @@ async fn patch_json(
         let patch = Patch::Json::<()>(operations?);
         api.patch(name, &patch_params(), &patch).await
     };
-    call("patch", "instancegroups", request).await.map_err(ClusterError::failed_test_is_conflict)
+    call("patch", "instancegroups", request).await.map_err(KubeError::failed_test_is_conflict)
 }
 
 pub(super) async fn add_finalizer(
@@ -101,11 +101,11 @@ pub(super) async fn add_finalizer(
     name: &str,
     resource_version: &str,
     present: &[String],
-) -> Result<String, ClusterError> {
+) -> Result<String, KubeError> {
     if present.iter().any(|finalizer| finalizer == FINALIZER) {
         return Ok(resource_version.to_owned());
     }
-    let operations = adding(resource_version, present);
+    let operations = add_finalizer_patch(resource_version, present);
     let group = patch_json(client, namespace, name, operations).await?;
     Ok(group.resource_version().unwrap_or_default())
 }
@@ -115,8 +115,8 @@ pub(super) async fn remove_finalizer(
     namespace: &str,
     name: &str,
     present: &[String],
-) -> Result<(), ClusterError> {
-    let Some(operations) = removing(present) else {
+) -> Result<(), KubeError> {
+    let Some(operations) = remove_finalizer_patch(present) else {
         return Ok(());
     };
     match patch_json(client, namespace, name, operations).await {
@@ -126,21 +126,21 @@ pub(super) async fn remove_finalizer(
 }
 
 /// Cuts a note at the API server's limit, between two characters.
-fn shorten(note: &str) -> String {
+fn truncate_note(note: &str) -> String {
     const MARK: &str = "...";
-    if note.len() <= MAX_NOTE {
+    if note.len() <= MAX_NOTE_BYTES {
         return note.to_owned();
     }
-    let cut = note.floor_char_boundary(MAX_NOTE - MARK.len());
+    let cut = note.floor_char_boundary(MAX_NOTE_BYTES - MARK.len());
     format!("{}{MARK}", &note[..cut])
 }
 
 pub(super) async fn publish(
     client: &Client,
     identity: &str,
-    about: &Regarding,
-    event: &EventRecord,
-) -> Result<(), ClusterError> {
+    about: &EventTarget,
+    event: &KubeEvent,
+) -> Result<(), KubeError> {
     let now = Timestamp::now();
     let namespace = about.namespace.as_deref().unwrap_or("default");
     let object = Event {
@@ -159,7 +159,7 @@ pub(super) async fn publish(
         ),
         reason: Some(event.reason.clone()),
         action: Some(event.action.clone()),
-        note: Some(shorten(&event.note)),
+        note: Some(truncate_note(&event.note)),
         regarding: Some(ObjectReference {
             api_version: Some(about.api_version.clone()),
             kind: Some(about.kind.clone()),
@@ -179,7 +179,7 @@ pub(super) async fn publish(
     }
 }
 
-fn locked(metadata: &ObjectMeta) -> bool {
+fn has_lock(metadata: &ObjectMeta) -> bool {
     let annotations = metadata.annotations.as_ref();
     let value = annotations.and_then(|all| all.get(annotation::LOCK_UPGRADES));
     value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
@@ -190,7 +190,7 @@ pub(super) async fn locks(
     namespace: &str,
     group: &str,
     config_namespace: &str,
-) -> Result<Locks, ClusterError> {
+) -> Result<Locks, KubeError> {
     let groups = api(client, namespace);
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), config_namespace);
@@ -200,9 +200,9 @@ pub(super) async fn locks(
         call("get", "configmaps", maps.get_metadata_opt(CONFIG_MAP)),
     )?;
     Ok(Locks {
-        group: locked(&group.metadata),
-        namespace: locked(&namespace.metadata),
-        config_map: map.is_some_and(|map| locked(&map.metadata)),
+        group: has_lock(&group.metadata),
+        namespace: has_lock(&namespace.metadata),
+        config_map: map.is_some_and(|map| has_lock(&map.metadata)),
     })
 }
 

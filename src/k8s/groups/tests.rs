@@ -40,7 +40,7 @@ async fn a_status_is_patched_at_the_version_that_was_read() {
 }
 
 #[tokio::test]
-async fn the_first_finalizer_makes_the_list() {
+async fn first_finalizer_creates_the_list() {
     let (client, calls) = cluster();
     let version = add_finalizer(&client, "team", "web", "7", &[]).await;
     assert_eq!(version.unwrap(), "8");
@@ -57,7 +57,7 @@ async fn the_first_finalizer_makes_the_list() {
 }
 
 #[tokio::test]
-async fn a_finalizer_joins_those_of_others() {
+async fn finalizer_is_appended_to_existing_ones() {
     let (client, calls) = cluster();
     let present = names(&["a/b"]);
     add_finalizer(&client, "team", "web", "7", &present).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_finalizer_joins_those_of_others() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_is_there_is_not_added_again() {
+async fn existing_finalizer_is_not_added_again() {
     let (client, calls) = cluster();
     let present = names(&[FINALIZER]);
     let version = add_finalizer(&client, "team", "web", "7", &present).await;
@@ -77,7 +77,7 @@ async fn a_finalizer_that_is_there_is_not_added_again() {
 }
 
 #[tokio::test]
-async fn only_our_finalizer_is_removed_and_only_from_its_place() {
+async fn only_own_finalizer_is_removed_at_its_index() {
     let (client, calls) = cluster();
     let present = names(&["a/b", FINALIZER, "c/d"]);
     remove_finalizer(&client, "team", "web", &present).await.unwrap();
@@ -91,14 +91,14 @@ async fn only_our_finalizer_is_removed_and_only_from_its_place() {
 }
 
 #[tokio::test]
-async fn foreign_finalizers_alone_cause_no_write() {
+async fn foreign_finalizers_cause_no_write() {
     let (client, calls) = cluster();
     remove_finalizer(&client, "team", "web", &names(&["a/b"])).await.unwrap();
     assert_eq!(calls.lock().unwrap().len(), 0);
 }
 
 #[tokio::test]
-async fn a_list_that_moved_is_a_conflict_and_a_group_that_is_gone_is_success() {
+async fn changed_finalizers_are_a_conflict_and_a_missing_group_is_success() {
     let present = names(&[FINALIZER]);
     let moved = fake::client(|_| fake::failure(422, "Invalid", "test failed"));
     let error = remove_finalizer(&moved, "team", "web", &present).await.unwrap_err();
@@ -107,8 +107,8 @@ async fn a_list_that_moved_is_a_conflict_and_a_group_that_is_gone_is_success() {
     remove_finalizer(&gone, "team", "web", &present).await.unwrap();
 }
 
-fn about() -> Regarding {
-    Regarding {
+fn event_target() -> EventTarget {
+    EventTarget {
         api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
         kind: "InstanceGroup".into(),
         namespace: Some("team".into()),
@@ -117,14 +117,14 @@ fn about() -> Regarding {
     }
 }
 
-fn event(note: &str) -> EventRecord {
-    EventRecord { kind: EventKind::Warning, reason: "DrainBlocked".into(), action: "Drain".into(), note: note.into() }
+fn event(note: &str) -> KubeEvent {
+    KubeEvent { kind: EventKind::Warning, reason: "DrainBlocked".into(), action: "Drain".into(), note: note.into() }
 }
 
 #[tokio::test]
 async fn an_event_names_its_object_and_its_reporter() {
     let (client, calls) = cluster();
-    publish(&client, "pod-1", &about(), &event("A budget holds.")).await.unwrap();
+    publish(&client, "pod-1", &event_target(), &event("A budget holds.")).await.unwrap();
     let calls = calls.lock().unwrap();
     let route = ("POST", "/apis/events.k8s.io/v1/namespaces/team/events");
     assert_eq!(calls[0].route(), route);
@@ -137,26 +137,26 @@ async fn an_event_names_its_object_and_its_reporter() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_ending_may_refuse_events() {
+async fn terminating_namespace_may_reject_events() {
     for (code, reason, cause, accepted) in
         [(403, "Forbidden", "NamespaceTerminating", true), (404, "NotFound", "", true), (403, "Forbidden", "", false)]
     {
         let client = fake::client(move |_| fake::failure_with_cause(code, reason, cause, "refused"));
-        let answer = publish(&client, "pod-1", &about(), &event("x")).await;
+        let answer = publish(&client, "pod-1", &event_target(), &event("x")).await;
         assert_eq!(answer.is_ok(), accepted, "{reason} {cause}");
     }
 }
 
 #[test]
 fn a_long_note_is_cut_between_characters() {
-    let note = shorten(&"ä".repeat(600));
-    assert!(note.len() <= MAX_NOTE && note.len() > MAX_NOTE - 4);
+    let note = truncate_note(&"ä".repeat(600));
+    assert!(note.len() <= MAX_NOTE_BYTES && note.len() > MAX_NOTE_BYTES - 4);
     assert!(note.ends_with("ä..."));
-    assert_eq!(shorten("short"), "short");
+    assert_eq!(truncate_note("short"), "short");
 }
 
 /// A cluster whose three objects carry the given values of the brake.
-fn braked(group: &'static str, namespace: &'static str, map: Option<&'static str>) -> Client {
+fn client_with_locks(group: &'static str, namespace: &'static str, map: Option<&'static str>) -> Client {
     fake::client(move |call| {
         let value = match call.path.as_str() {
             PATH => Some(group),
@@ -174,12 +174,12 @@ fn braked(group: &'static str, namespace: &'static str, map: Option<&'static str
 }
 
 #[tokio::test]
-async fn each_of_the_three_objects_can_hold_the_brake() {
+async fn lock_is_read_from_each_of_three_objects() {
     for (client, expected) in [
-        (braked("false", "", None), [false, false, false]),
-        (braked("true", "", None), [true, false, false]),
-        (braked("", "True", Some("no")), [false, true, false]),
-        (braked("", "", Some("true")), [false, false, true]),
+        (client_with_locks("false", "", None), [false, false, false]),
+        (client_with_locks("true", "", None), [true, false, false]),
+        (client_with_locks("", "True", Some("no")), [false, true, false]),
+        (client_with_locks("", "", Some("true")), [false, false, true]),
     ] {
         let locks = locks(&client, "team", "web", "im").await.unwrap();
         assert_eq!([locks.group, locks.namespace, locks.config_map], expected);
@@ -187,7 +187,7 @@ async fn each_of_the_three_objects_can_hold_the_brake() {
 }
 
 #[tokio::test]
-async fn a_brake_that_cannot_be_read_is_an_error() {
+async fn unreadable_lock_is_an_error() {
     let client = fake::client(|call| match call.path.as_str() {
         "/api/v1/namespaces/im/configmaps/instance-manager" => fake::failure(503, "ServiceUnavailable", "away"),
         _ => (

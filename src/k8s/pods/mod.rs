@@ -11,15 +11,15 @@ use kube::{Client, ResourceExt};
 
 use super::error::call;
 use super::groups::post_params;
-use super::nodes::PAGE;
-use super::{ClusterError, EvictOutcome, PodBrief, PodKind, UnschedulablePod};
+use super::nodes::PAGE_SIZE;
+use super::{EvictOutcome, KubeError, PodInfo, PodKind, UnschedulablePod};
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// What the API server uses when a pod names no grace period.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, ClusterError> {
-    let mut params = ListParams::default().fields(fields).limit(PAGE);
+async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, KubeError> {
+    let mut params = ListParams::default().fields(fields).limit(PAGE_SIZE);
     let mut all = Vec::new();
     loop {
         let page = call("list", "pods", pods.list(&params)).await?;
@@ -32,13 +32,13 @@ async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, ClusterError> {
     }
 }
 
-pub(super) async fn on_node(client: &Client, node: &str) -> Result<Vec<PodBrief>, ClusterError> {
+pub(super) async fn on_node(client: &Client, node: &str) -> Result<Vec<PodInfo>, KubeError> {
     let pods = Api::all(client.clone());
     let found = list(&pods, &format!("spec.nodeName={node}")).await?;
-    Ok(found.iter().map(brief).collect())
+    Ok(found.iter().map(pod_info).collect())
 }
 
-fn brief(pod: &Pod) -> PodBrief {
+fn pod_info(pod: &Pod) -> PodInfo {
     let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
     let owner_kind = owner.map(|owner| owner.kind.clone());
     let kind = match owner_kind.as_deref() {
@@ -50,7 +50,7 @@ fn brief(pod: &Pod) -> PodBrief {
     let spec = pod.spec.as_ref();
     let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
-    PodBrief {
+    PodInfo {
         namespace: pod.namespace().unwrap_or_default(),
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
@@ -85,12 +85,7 @@ fn eviction(name: &str, uid: &str) -> Eviction {
     }
 }
 
-pub(super) async fn evict(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    uid: &str,
-) -> Result<EvictOutcome, ClusterError> {
+pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let (params, body) = (post_params(), eviction(name, uid));
     let request = pods.create_subresource::<_, Status>("eviction", name, &params, &body);
@@ -99,8 +94,8 @@ pub(super) async fn evict(
         Err(error) if error.is_not_found() => return Ok(EvictOutcome::Gone),
         Err(error) => error,
     };
-    if let Some(message) = refusal(&error) {
-        return Ok(explain(client, &pods, (namespace, name, uid), message).await);
+    if let Some(message) = budget_message(&error) {
+        return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid), message).await);
     }
     if error.is_conflict() && is_gone(&pods, name, uid).await? {
         return Ok(EvictOutcome::Gone);
@@ -110,8 +105,8 @@ pub(super) async fn evict(
 
 /// The words of a refusal by a budget. A pod under two budgets is refused with an internal error,
 /// and for ever.
-fn refusal(error: &ClusterError) -> Option<String> {
-    let status = error.status()?;
+fn budget_message(error: &KubeError) -> Option<String> {
+    let status = error.api_status()?;
     if status.message.contains("more than one PodDisruptionBudget") {
         return Some(status.message.clone());
     }
@@ -122,7 +117,7 @@ fn refusal(error: &ClusterError) -> Option<String> {
 
 /// A refusal with the budgets that select the pod; or `Gone`, because the API server asks the
 /// budget before it looks at the uid. What cannot be read only makes the explanation shorter.
-async fn explain(
+async fn explain_blocked_eviction(
     client: &Client,
     pods: &Api<Pod>,
     (namespace, name, uid): (&str, &str, &str),
@@ -148,7 +143,7 @@ async fn explain(
     EvictOutcome::Refused { message, budgets: selecting.map(ResourceExt::name_any).collect() }
 }
 
-async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, ClusterError> {
+async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, KubeError> {
     let pod = call("get", "pods", pods.get_metadata_opt(name)).await?;
     Ok(pod.is_none_or(|pod| pod.uid().as_deref() != Some(uid)))
 }
@@ -159,7 +154,7 @@ pub(super) async fn delete(
     name: &str,
     uid: &str,
     grace: Option<u32>,
-) -> Result<(), ClusterError> {
+) -> Result<(), KubeError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let params = DeleteParams {
         grace_period_seconds: grace,
@@ -178,14 +173,14 @@ pub(super) async fn unschedulable(
     client: &Client,
     namespace: &str,
     owners: &BTreeSet<String>,
-) -> Result<Vec<UnschedulablePod>, ClusterError> {
+) -> Result<Vec<UnschedulablePod>, KubeError> {
     let pods = Api::namespaced(client.clone(), namespace);
     let pending = list(&pods, "status.phase=Pending").await?;
-    Ok(pending.iter().filter_map(|pod| stuck(pod, owners)).collect())
+    Ok(pending.iter().filter_map(|pod| unschedulable_pod(pod, owners)).collect())
 }
 
-fn stuck(pod: &Pod, owners: &BTreeSet<String>) -> Option<UnschedulablePod> {
-    let pod_brief = brief(pod);
+fn unschedulable_pod(pod: &Pod, owners: &BTreeSet<String>) -> Option<UnschedulablePod> {
+    let pod_brief = pod_info(pod);
     let owner_uid = pod_brief.owner_uid.filter(|uid| owners.contains(uid))?;
     match condition(pod, "PodScheduled")? {
         ("False", "Unschedulable", message) => Some(UnschedulablePod {

@@ -24,7 +24,7 @@ fn budget(name: &str, selector: Value) -> Value {
 }
 
 /// The kinds of pods that a drain meets.
-fn on_one_node() -> Vec<Value> {
+fn pods_of_each_kind() -> Vec<Value> {
     let owner = |kind: &str| {
         json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o",
         "uid": format!("uid-{kind}"), "controller": true}])
@@ -55,7 +55,7 @@ async fn pods_of_a_node_are_selected_by_the_api_server_page_by_page() {
     let client = fake::client(|call| {
         assert!(call.query.contains("fieldSelector=spec.nodeName%3Dn1"));
         assert!(call.query.contains("limit=500"));
-        let all = on_one_node();
+        let all = pods_of_each_kind();
         let (items, next) =
             if call.query.contains("continue=more") { (all[2..].to_vec(), "") } else { (all[..2].to_vec(), "more") };
         let body = json!({"kind": "PodList", "apiVersion": "v1",
@@ -77,13 +77,13 @@ async fn pods_of_a_node_are_selected_by_the_api_server_page_by_page() {
 }
 
 #[test]
-fn a_brief_holds_what_a_drain_asks_for() {
-    let all = on_one_node();
-    let web = brief(&serde_json::from_value(all[3].clone()).unwrap());
+fn pod_info_holds_what_a_drain_needs() {
+    let all = pods_of_each_kind();
+    let web = pod_info(&serde_json::from_value(all[3].clone()).unwrap());
     assert_eq!((web.grace_seconds, web.priority, web.ready), (5, 7, true));
     assert_eq!(web.owner_uid.as_deref(), Some("uid-ReplicaSet"));
     assert_eq!(web.deletion_timestamp, Some("2026-01-01T00:00:30Z".parse().unwrap()));
-    let bare = brief(&serde_json::from_value(all[2].clone()).unwrap());
+    let bare = pod_info(&serde_json::from_value(all[2].clone()).unwrap());
     assert!(bare.empty_dir && !bare.ready);
     assert_eq!((bare.grace_seconds, bare.owner_kind), (30, None));
 }
@@ -105,7 +105,7 @@ async fn an_eviction_is_bound_to_the_uid_of_the_pod() {
 }
 
 /// A cluster that answers the eviction as given, and knows one pod and three budgets.
-fn refusing(answer: (u16, Value), uid: &'static str) -> Client {
+fn client_blocking_evictions(answer: (u16, Value), uid: &'static str) -> Client {
     fake::client(move |call| match call.route() {
         ("POST", EVICTION) => answer.clone(),
         ("GET", POD) => (200, pod(uid)),
@@ -120,13 +120,13 @@ fn refusing(answer: (u16, Value), uid: &'static str) -> Client {
 }
 
 #[tokio::test]
-async fn a_refused_eviction_names_the_budgets_that_select_the_pod() {
+async fn blocked_eviction_names_selecting_budgets() {
     let cause = "DisruptionBudget";
     for answer in [
         fake::failure_with_cause(429, "TooManyRequests", cause, "needs 3 healthy pods"),
         fake::failure(500, "InternalError", "This pod has more than one PodDisruptionBudget"),
     ] {
-        let client = refusing(answer, "u1");
+        let client = client_blocking_evictions(answer, "u1");
         let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
         let EvictOutcome::Refused { message, budgets } = outcome else {
             panic!("{outcome:?}");
@@ -137,7 +137,7 @@ async fn a_refused_eviction_names_the_budgets_that_select_the_pod() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_cannot_be_explained_is_still_a_refusal() {
+async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
     let cause = "DisruptionBudget";
     let client = fake::client(move |call| match call.route() {
         ("POST", EVICTION) => fake::failure_with_cause(429, "TooManyRequests", cause, "held"),
@@ -151,43 +151,43 @@ async fn a_refusal_that_cannot_be_explained_is_still_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_budget_that_holds_a_successor_does_not_hold_the_pod() {
+async fn budget_blocking_a_successor_reports_the_pod_gone() {
     let cause = "DisruptionBudget";
     let answer = fake::failure_with_cause(429, "TooManyRequests", cause, "held");
-    let outcome = evict(&refusing(answer, "u2"), "team", "web-1", "u1").await.unwrap();
+    let outcome = evict(&client_blocking_evictions(answer, "u2"), "team", "web-1", "u1").await.unwrap();
     assert_eq!(outcome, EvictOutcome::Gone);
 }
 
 #[tokio::test]
-async fn an_overloaded_server_is_not_a_budget() {
+async fn throttled_api_server_is_not_a_blocked_eviction() {
     let mut answer = fake::failure(429, "TooManyRequests", "slow down");
     answer.1["details"] = json!({"retryAfterSeconds": 7});
-    let error = evict(&refusing(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    let error = evict(&client_blocking_evictions(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
     let seven = std::time::Duration::from_secs(7);
     assert!(
-        matches!(&error, ClusterError::TooManyRequests { retry_after, .. }
+        matches!(&error, KubeError::TooManyRequests { retry_after, .. }
             if *retry_after == Some(seven)),
         "{error:?}"
     );
 }
 
 #[tokio::test]
-async fn a_pod_of_the_same_name_is_another_pod() {
+async fn pod_with_same_name_and_other_uid_is_another_pod() {
     let conflict = fake::failure(409, "Conflict", "uid in precondition");
-    let client = refusing(conflict.clone(), "u2");
+    let client = client_blocking_evictions(conflict.clone(), "u2");
     let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
     assert_eq!(outcome, EvictOutcome::Gone);
-    let error = evict(&refusing(conflict, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    let error = evict(&client_blocking_evictions(conflict, "u1"), "team", "web-1", "u1").await.unwrap_err();
     assert!(error.is_conflict());
     let absent = fake::failure(404, "NotFound", "no such pod");
-    let outcome = evict(&refusing(absent, "u1"), "team", "web-1", "u1").await.unwrap();
+    let outcome = evict(&client_blocking_evictions(absent, "u1"), "team", "web-1", "u1").await.unwrap();
     assert_eq!(outcome, EvictOutcome::Gone);
 }
 
 #[tokio::test]
-async fn a_missing_right_to_evict_is_named() {
+async fn missing_evict_permission_is_named() {
     let answer = fake::failure(403, "Forbidden", "no");
-    let error = evict(&refusing(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    let error = evict(&client_blocking_evictions(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
     assert_eq!(error.to_string(), "not allowed to create pods/eviction: no");
 }
 

@@ -17,7 +17,7 @@ use kube::{Client, ResourceExt};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::k8s::{ClusterError, FIELD_MANAGER, call_within};
+use crate::k8s::{FIELD_MANAGER, KubeError, call_with_timeout};
 
 /// Who stands for election, where, and how patiently.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub fn identity() -> String {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+enum LeadershipState {
     Always,
     LeaderUntil(Instant),
     Standby,
@@ -69,7 +69,7 @@ enum Standing {
 /// Whether this process may write. Ask again before every write; a stored answer grows old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    standing: Standing,
+    state: LeadershipState,
     term: i32,
     holder: Option<Arc<str>>,
 }
@@ -77,11 +77,11 @@ pub struct Leadership {
 impl Leadership {
     /// Leadership without an election, for a single replica.
     pub fn always() -> Self {
-        Self { standing: Standing::Always, term: 0, holder: None }
+        Self { state: LeadershipState::Always, term: 0, holder: None }
     }
 
     fn standby(holder: Option<Arc<str>>, term: i32) -> Self {
-        Self { standing: Standing::Standby, term, holder }
+        Self { state: LeadershipState::Standby, term, holder }
     }
 
     /// Whether this process is the leader now.
@@ -90,10 +90,10 @@ impl Leadership {
     }
 
     fn is_leader_at(&self, now: Instant) -> bool {
-        match self.standing {
-            Standing::Always => true,
-            Standing::LeaderUntil(deadline) => now < deadline,
-            Standing::Standby => false,
+        match self.state {
+            LeadershipState::Always => true,
+            LeadershipState::LeaderUntil(deadline) => now < deadline,
+            LeadershipState::Standby => false,
         }
     }
 
@@ -110,7 +110,7 @@ impl Leadership {
 
 /// Why an election ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ElectionEnd {
     /// Asked to: the Lease, if held, is free for others.
     Released,
     /// Led, and does no more. The process should exit and start afresh.
@@ -128,19 +128,19 @@ pub fn spawn(
     client: Client,
     config: LeaderConfig,
     mut shutdown: watch::Receiver<bool>,
-) -> (watch::Receiver<Leadership>, JoinHandle<Ended>) {
+) -> (watch::Receiver<Leadership>, JoinHandle<ElectionEnd>) {
     let mut elector = Elector::new(client, config);
     let (sender, receiver) = watch::channel(elector.leadership());
     let task = tokio::spawn(async move {
         loop {
-            let ended = elector.attempt(Instant::now).await;
+            let ended = elector.run_round(Instant::now).await;
             sender.send_if_modified(|current| {
                 let next = elector.leadership();
                 std::mem::replace(current, next.clone()) != next
             });
-            if ended == Some(Ended::Lost) {
+            if ended == Some(ElectionEnd::Lost) {
                 tracing::error!(lease = elector.config.name, "lost the leadership");
-                return Ended::Lost;
+                return ElectionEnd::Lost;
             }
             let pause = elector.config.retry_period.mul_f64(rand::random_range(1.0..1.2));
             tokio::select! {
@@ -151,22 +151,22 @@ pub fn spawn(
         let holder = elector.leadership().holder;
         sender.send_replace(Leadership::standby(holder, elector.term()));
         elector.release(Instant::now()).await;
-        Ended::Released
+        ElectionEnd::Released
     });
     (receiver, task)
 }
 
 /// The Lease as it was last read or written.
 #[derive(Clone, Debug)]
-struct Observed {
+struct ObservedLease {
     lease: Lease,
     /// When this process first saw this resourceVersion.
-    since: Instant,
+    first_seen: Instant,
     /// Somebody deleted it. Its holder may not know yet, so what it said still counts.
     deleted: bool,
 }
 
-impl Observed {
+impl ObservedLease {
     fn spec(&self) -> LeaseSpec {
         self.lease.spec.clone().unwrap_or_default()
     }
@@ -177,7 +177,7 @@ impl Observed {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Move {
+enum LeaseAction {
     Create,
     /// The Lease is free, or its holder gave no sign of life for too long.
     Take,
@@ -186,31 +186,31 @@ enum Move {
 }
 
 /// What to do about a Lease: a pure function of what was seen and for how long.
-fn decide(observed: Option<&Observed>, config: &LeaderConfig, now: Instant) -> Move {
+fn next_lease_action(observed: Option<&ObservedLease>, config: &LeaderConfig, now: Instant) -> LeaseAction {
     let Some(observed) = observed else {
-        return Move::Create;
+        return LeaseAction::Create;
     };
-    let acquire = if observed.deleted { Move::Create } else { Move::Take };
+    let acquire = if observed.deleted { LeaseAction::Create } else { LeaseAction::Take };
     let Some(holder) = observed.holder() else {
         return acquire;
     };
     if holder == config.identity {
-        return if observed.deleted { Move::Create } else { Move::Renew };
+        return if observed.deleted { LeaseAction::Create } else { LeaseAction::Renew };
     }
     let stated = observed.spec().lease_duration_seconds;
     let stated = stated.and_then(|seconds| u64::try_from(seconds).ok());
     let patience = stated.map_or(config.lease_duration, Duration::from_secs);
-    if now.saturating_duration_since(observed.since) >= patience { acquire } else { Move::Wait }
+    if now.saturating_duration_since(observed.first_seen) >= patience { acquire } else { LeaseAction::Wait }
 }
 
 /// One candidate: the Lease as it knows it, and until when it trusts itself.
 struct Elector {
     api: Api<Lease>,
     config: LeaderConfig,
-    observed: Option<Observed>,
+    observed: Option<ObservedLease>,
     /// False when the last write's outcome is unknown, or nothing was read yet.
-    certain: bool,
-    leads_until: Option<Instant>,
+    is_lease_current: bool,
+    leader_until: Option<Instant>,
 }
 
 impl Elector {
@@ -219,8 +219,8 @@ impl Elector {
             api: Api::namespaced(client, &config.namespace),
             config,
             observed: None,
-            certain: false,
-            leads_until: None,
+            is_lease_current: false,
+            leader_until: None,
         }
     }
 
@@ -229,58 +229,58 @@ impl Elector {
         &self,
         verb: &'static str,
         request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, ClusterError> {
-        call_within(self.config.renew_deadline / 2, verb, "leases", request).await
+    ) -> Result<T, KubeError> {
+        call_with_timeout(self.config.renew_deadline / 2, verb, "leases", request).await
     }
 
     fn term(&self) -> i32 {
-        let spec = self.observed.as_ref().map(Observed::spec);
+        let spec = self.observed.as_ref().map(ObservedLease::spec);
         spec.and_then(|spec| spec.lease_transitions).unwrap_or(0)
     }
 
     fn leadership(&self) -> Leadership {
-        let holder = self.observed.as_ref().and_then(Observed::holder);
+        let holder = self.observed.as_ref().and_then(ObservedLease::holder);
         let holder = holder.map(Arc::from);
-        match self.leads_until {
+        match self.leader_until {
             None => Leadership::standby(holder, self.term()),
-            Some(deadline) => Leadership { standing: Standing::LeaderUntil(deadline), term: self.term(), holder },
+            Some(deadline) => Leadership { state: LeadershipState::LeaderUntil(deadline), term: self.term(), holder },
         }
     }
 
     /// One round: read unless the Lease is known for certain, decide, write. Returns `Lost` when
     /// this process led before it and does not lead after it.
-    async fn attempt(&mut self, clock: impl Fn() -> Instant) -> Option<Ended> {
-        let led = self.leads_until.is_some();
+    async fn run_round(&mut self, clock: impl Fn() -> Instant) -> Option<ElectionEnd> {
+        let led = self.leader_until.is_some();
         let started = clock();
-        match self.round(started).await {
-            Ok(true) => self.leads_until = Some(started + self.config.renew_deadline),
-            Ok(false) => self.leads_until = None,
+        match self.acquire_or_renew(started).await {
+            Ok(true) => self.leader_until = Some(started + self.config.renew_deadline),
+            Ok(false) => self.leader_until = None,
             Err(error) => {
                 tracing::warn!(%error, lease = self.config.name, "cannot reach the Lease");
-                self.certain = false;
+                self.is_lease_current = false;
                 if error.is_conflict() || error.is_not_found() {
-                    self.leads_until = None;
+                    self.leader_until = None;
                 }
             }
         }
-        if self.leads_until.is_some_and(|deadline| clock() >= deadline) {
-            self.leads_until = None;
+        if self.leader_until.is_some_and(|deadline| clock() >= deadline) {
+            self.leader_until = None;
         }
-        if !led && self.leads_until.is_some() {
+        if !led && self.leader_until.is_some() {
             tracing::info!(lease = self.config.name, term = self.term(), "leads");
         }
-        (led && self.leads_until.is_none()).then_some(Ended::Lost)
+        (led && self.leader_until.is_none()).then_some(ElectionEnd::Lost)
     }
 
     /// Whether the Lease is held after this round. Only the leader may go by what it wrote last;
     /// a standby reads.
-    async fn round(&mut self, now: Instant) -> Result<bool, ClusterError> {
-        if self.leads_until.is_none() || !self.certain {
+    async fn acquire_or_renew(&mut self, now: Instant) -> Result<bool, KubeError> {
+        if self.leader_until.is_none() || !self.is_lease_current {
             let found = self.call("get", self.api.get_opt(&self.config.name)).await?;
             self.observe(found, now);
         }
-        let step = decide(self.observed.as_ref(), &self.config, now);
-        if step == Move::Wait {
+        let step = next_lease_action(self.observed.as_ref(), &self.config, now);
+        if step == LeaseAction::Wait {
             return Ok(false);
         }
         let lease = self.write(step).await?;
@@ -289,20 +289,20 @@ impl Elector {
     }
 
     fn observe(&mut self, found: Option<Lease>, now: Instant) {
-        self.certain = true;
+        self.is_lease_current = true;
         let version = |lease: &Lease| lease.resource_version();
         let known = self.observed.take();
         self.observed = match (found, known) {
-            (None, known) => known.map(|known| Observed { deleted: true, ..known }),
+            (None, known) => known.map(|known| ObservedLease { deleted: true, ..known }),
             (Some(lease), Some(known)) if version(&known.lease) == version(&lease) => Some(known),
-            (Some(lease), _) => Some(Observed { lease, since: now, deleted: false }),
+            (Some(lease), _) => Some(ObservedLease { lease, first_seen: now, deleted: false }),
         };
     }
 
-    async fn write(&self, step: Move) -> Result<Lease, ClusterError> {
-        let lease = self.record(step);
+    async fn write(&self, step: LeaseAction) -> Result<Lease, KubeError> {
+        let lease = self.build_lease(step);
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        if step == Move::Create {
+        if step == LeaseAction::Create {
             return self.call("create", self.api.create(&params, &lease)).await;
         }
         let request = self.api.replace(&self.config.name, &params, &lease);
@@ -311,17 +311,17 @@ impl Elector {
 
     /// The Lease in our name. It keeps the resourceVersion that was seen, so that a write which
     /// somebody else preceded is refused.
-    fn record(&self, step: Move) -> Lease {
+    fn build_lease(&self, step: LeaseAction) -> Lease {
         let now = Some(MicroTime(Timestamp::now()));
         let seen = self.observed.as_ref();
-        let spec = seen.map(Observed::spec).unwrap_or_default();
+        let spec = seen.map(ObservedLease::spec).unwrap_or_default();
         let (acquire_time, transitions) = match step {
-            Move::Create if seen.is_none() => (now.clone(), 0),
-            Move::Create | Move::Take => (now.clone(), self.term().saturating_add(1)),
-            Move::Renew | Move::Wait => (spec.acquire_time.clone(), self.term()),
+            LeaseAction::Create if seen.is_none() => (now.clone(), 0),
+            LeaseAction::Create | LeaseAction::Take => (now.clone(), self.term().saturating_add(1)),
+            LeaseAction::Renew | LeaseAction::Wait => (spec.acquire_time.clone(), self.term()),
         };
         let seconds = self.config.lease_duration.as_secs();
-        let kept = seen.filter(|_| step != Move::Create);
+        let kept = seen.filter(|_| step != LeaseAction::Create);
         let metadata = kept.map(|seen| seen.lease.metadata.clone());
         Lease {
             metadata: metadata.unwrap_or_else(|| ObjectMeta {
@@ -342,11 +342,11 @@ impl Elector {
 
     /// Frees the Lease, if it is ours beyond doubt. A failure only makes the next leader wait.
     async fn release(&mut self, now: Instant) {
-        let leads = self.leads_until.take().is_some_and(|deadline| now < deadline);
-        if !leads || !self.certain {
+        let leads = self.leader_until.take().is_some_and(|deadline| now < deadline);
+        if !leads || !self.is_lease_current {
             return;
         }
-        let mut lease = self.record(Move::Renew);
+        let mut lease = self.build_lease(LeaseAction::Renew);
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);

@@ -84,18 +84,18 @@ fn leads(elector: &Elector, now: Instant) -> bool {
     elector.leadership().is_leader_at(now)
 }
 
-fn observed(holder: Option<&str>, stated: Option<i32>, since: Instant) -> Observed {
+fn observed(holder: Option<&str>, stated: Option<i32>, first_seen: Instant) -> ObservedLease {
     let spec = LeaseSpec {
         holder_identity: holder.map(str::to_owned),
         lease_duration_seconds: stated,
         ..LeaseSpec::default()
     };
     let lease = Lease { spec: Some(spec), ..Lease::default() };
-    Observed { lease, since, deleted: false }
+    ObservedLease { lease, first_seen, deleted: false }
 }
 
 #[test]
-fn the_next_move_follows_from_the_holder_and_the_time_since_a_change() {
+fn next_lease_action_depends_on_holder_and_age() {
     let start = Instant::now();
     let config = LeaderConfig::new("im", "me");
     let other = |stated| Some(observed(Some("other"), stated, start));
@@ -105,21 +105,21 @@ fn the_next_move_follows_from_the_holder_and_the_time_since_a_change() {
         deleted
     };
     for (name, record, elapsed, expected) in [
-        ("no lease", None, 0, Move::Create),
-        ("never held", Some(observed(None, None, start)), 0, Move::Take),
-        ("released", Some(observed(Some(""), Some(1), start)), 0, Move::Take),
-        ("ours", Some(observed(Some("me"), Some(15), start)), 99, Move::Renew),
-        ("first seen", other(Some(15)), 0, Move::Wait),
-        ("still fresh", other(Some(15)), 14, Move::Wait),
-        ("expired", other(Some(15)), 15, Move::Take),
-        ("the holder's own duration counts", other(Some(60)), 59, Move::Wait),
-        ("no duration stated", other(None), 14, Move::Wait),
-        ("no duration stated, expired", other(None), 15, Move::Take),
-        ("deleted under its holder", deleted(), 14, Move::Wait),
-        ("deleted long ago", deleted(), 15, Move::Create),
-        ("a nonsensical duration", other(Some(-5)), 14, Move::Wait),
+        ("no lease", None, 0, LeaseAction::Create),
+        ("never held", Some(observed(None, None, start)), 0, LeaseAction::Take),
+        ("released", Some(observed(Some(""), Some(1), start)), 0, LeaseAction::Take),
+        ("ours", Some(observed(Some("me"), Some(15), start)), 99, LeaseAction::Renew),
+        ("first seen", other(Some(15)), 0, LeaseAction::Wait),
+        ("still fresh", other(Some(15)), 14, LeaseAction::Wait),
+        ("expired", other(Some(15)), 15, LeaseAction::Take),
+        ("the holder's own duration counts", other(Some(60)), 59, LeaseAction::Wait),
+        ("no duration stated", other(None), 14, LeaseAction::Wait),
+        ("no duration stated, expired", other(None), 15, LeaseAction::Take),
+        ("deleted under its holder", deleted(), 14, LeaseAction::Wait),
+        ("deleted long ago", deleted(), 15, LeaseAction::Create),
+        ("a nonsensical duration", other(Some(-5)), 14, LeaseAction::Wait),
     ] {
-        let step = decide(record.as_ref(), &config, start + seconds(elapsed));
+        let step = next_lease_action(record.as_ref(), &config, start + seconds(elapsed));
         assert_eq!(step, expected, "{name}");
     }
 }
@@ -129,8 +129,8 @@ async fn the_first_candidate_leads_and_the_second_waits() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
-    assert_eq!(a.attempt(|| now).await, None);
-    assert_eq!(b.attempt(|| now).await, None);
+    assert_eq!(a.run_round(|| now).await, None);
+    assert_eq!(b.run_round(|| now).await, None);
     assert!(leads(&a, now) && !leads(&b, now));
     assert_eq!(b.leadership().holder(), Some("a"));
 }
@@ -140,40 +140,40 @@ async fn a_renewal_is_one_write_and_no_read() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
-    a.attempt(|| now).await;
-    a.attempt(|| now + seconds(2)).await;
+    a.run_round(|| now).await;
+    a.run_round(|| now + seconds(2)).await;
     assert!(leads(&a, now + seconds(11)));
     let state = server.0.lock().unwrap();
     assert_eq!((state.reads, state.version), (1, 2));
 }
 
 #[tokio::test]
-async fn a_silent_leader_is_followed_after_the_lease_duration_as_others_saw_it() {
+async fn expired_lease_is_taken_over_after_the_locally_observed_duration() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
-    a.attempt(|| now).await;
-    b.attempt(|| now + seconds(5)).await;
-    b.attempt(|| now + seconds(19)).await;
+    a.run_round(|| now).await;
+    b.run_round(|| now + seconds(5)).await;
+    b.run_round(|| now + seconds(19)).await;
     assert!(!leads(&b, now + seconds(19)));
-    b.attempt(|| now + seconds(20)).await;
+    b.run_round(|| now + seconds(20)).await;
     assert!(leads(&b, now + seconds(20)));
     assert!(!leads(&a, now + seconds(20)));
     assert_eq!(b.leadership().term(), 1);
 }
 
 #[tokio::test]
-async fn a_paused_leader_sees_itself_deposed_before_it_hears_of_its_successor() {
+async fn paused_leader_steps_down_before_it_sees_its_successor() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
-    a.attempt(|| now).await;
+    a.run_round(|| now).await;
     let held = a.leadership();
-    b.attempt(|| now).await;
-    b.attempt(|| now + seconds(15)).await;
+    b.run_round(|| now).await;
+    b.run_round(|| now + seconds(15)).await;
     assert!(leads(&b, now + seconds(15)));
     assert!(!held.is_leader_at(now + seconds(10)));
-    assert_eq!(a.attempt(|| now + seconds(16)).await, Some(Ended::Lost));
+    assert_eq!(a.run_round(|| now + seconds(16)).await, Some(ElectionEnd::Lost));
     assert!(!leads(&a, now + seconds(16)));
     assert_eq!(server.spec()["holderIdentity"], "b");
 }
@@ -183,14 +183,14 @@ async fn a_process_that_is_paused_during_its_own_renewal_does_not_lead() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
-    a.attempt(|| now).await;
+    a.run_round(|| now).await;
     let asked = Mutex::new(0);
     let pausing = || {
         *asked.lock().unwrap() += 1;
         let paused = *asked.lock().unwrap() > 1;
         now + seconds(if paused { 60 } else { 2 })
     };
-    assert_eq!(a.attempt(pausing).await, Some(Ended::Lost));
+    assert_eq!(a.run_round(pausing).await, Some(ElectionEnd::Lost));
 }
 
 #[tokio::test]
@@ -198,23 +198,23 @@ async fn a_conflict_ends_the_leadership_at_once() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
-    a.attempt(|| now).await;
+    a.run_round(|| now).await;
     server.0.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = json!("77");
-    assert_eq!(a.attempt(|| now + seconds(2)).await, Some(Ended::Lost));
+    assert_eq!(a.run_round(|| now + seconds(2)).await, Some(ElectionEnd::Lost));
     assert!(!leads(&a, now + seconds(2)));
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_looked_up_and_the_leadership_goes_on() {
+async fn lost_response_is_reread_and_leadership_continues() {
     for fault in [Fault::LostBefore, Fault::LostAfter] {
         let server = Server::default();
         let mut a = server.elector("a");
         let now = Instant::now();
-        a.attempt(|| now).await;
+        a.run_round(|| now).await;
         server.fail_next(fault);
-        assert_eq!(a.attempt(|| now + seconds(2)).await, None);
+        assert_eq!(a.run_round(|| now + seconds(2)).await, None);
         assert!(leads(&a, now + seconds(9)) && !leads(&a, now + seconds(10)));
-        assert_eq!(a.attempt(|| now + seconds(4)).await, None);
+        assert_eq!(a.run_round(|| now + seconds(4)).await, None);
         assert!(leads(&a, now + seconds(13)));
         assert_eq!(a.leadership().term(), 0);
     }
@@ -225,25 +225,25 @@ async fn a_leader_that_cannot_renew_gives_up_at_its_deadline() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
-    a.attempt(|| now).await;
+    a.run_round(|| now).await;
     server.fail_next(Fault::LostBefore);
-    assert_eq!(a.attempt(|| now + seconds(9)).await, None);
+    assert_eq!(a.run_round(|| now + seconds(9)).await, None);
     server.fail_next(Fault::LostBefore);
-    assert_eq!(a.attempt(|| now + seconds(10)).await, Some(Ended::Lost));
+    assert_eq!(a.run_round(|| now + seconds(10)).await, Some(ElectionEnd::Lost));
 }
 
 #[tokio::test]
-async fn a_deleted_lease_ends_the_leadership_and_is_made_again_after_the_lease_duration() {
+async fn deleted_lease_ends_leadership_and_is_recreated_after_the_lease_duration() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
-    a.attempt(|| now).await;
-    b.attempt(|| now).await;
+    a.run_round(|| now).await;
+    b.run_round(|| now).await;
     server.0.lock().unwrap().lease = None;
-    b.attempt(|| now + seconds(1)).await;
+    b.run_round(|| now + seconds(1)).await;
     assert!(!leads(&b, now + seconds(1)));
-    assert_eq!(a.attempt(|| now + seconds(2)).await, Some(Ended::Lost));
-    b.attempt(|| now + seconds(15)).await;
+    assert_eq!(a.run_round(|| now + seconds(2)).await, Some(ElectionEnd::Lost));
+    b.run_round(|| now + seconds(15)).await;
     assert!(leads(&b, now + seconds(15)));
     assert_eq!(b.leadership().term(), 1);
 }
@@ -253,21 +253,21 @@ async fn a_released_lease_is_taken_without_waiting() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
-    a.attempt(|| now).await;
+    a.run_round(|| now).await;
     a.release(now + seconds(1)).await;
     assert_eq!(server.spec().get("holderIdentity"), None);
-    b.attempt(|| now + seconds(1)).await;
+    b.run_round(|| now + seconds(1)).await;
     assert!(leads(&b, now + seconds(1)) && !leads(&a, now + seconds(1)));
 }
 
 #[tokio::test]
-async fn a_deposed_leader_releases_nothing() {
+async fn deposed_leader_does_not_release_the_lease() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
-    a.attempt(|| now).await;
-    b.attempt(|| now).await;
-    b.attempt(|| now + seconds(15)).await;
+    a.run_round(|| now).await;
+    b.run_round(|| now).await;
+    b.run_round(|| now + seconds(15)).await;
     a.release(now + seconds(15)).await;
     assert_eq!(server.spec()["holderIdentity"], "b");
 }
@@ -281,7 +281,7 @@ async fn a_shutdown_releases_the_lease_and_ends_the_task() {
     let (mut leadership, task) = spawn(client, LeaderConfig::new("im", "a"), stopped);
     leadership.wait_for(Leadership::is_leader).await.unwrap();
     stop.send(true).unwrap();
-    assert_eq!(task.await.unwrap(), Ended::Released);
+    assert_eq!(task.await.unwrap(), ElectionEnd::Released);
     assert!(!leadership.borrow().is_leader());
     assert_eq!(server.spec().get("holderIdentity"), None);
 }

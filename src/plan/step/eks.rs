@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::api::names::event;
 use crate::aws::{LifecycleHook, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes};
-use crate::plan::{Act, Told};
+use crate::plan::{Event, StepInfo};
 
 /// Which launch template version a scaling group is pinned to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,12 +79,12 @@ pub enum EksStep {
     /// DeleteWarmPool with its instances, which carry no pods.
     DeleteWarmPool { group: String },
     /// SetInstanceHealth: Auto Scaling terminates an instance of the warm pool and fills its place.
-    ReplaceWarmed { group: String, instance: String },
+    ReplaceWarmInstance { group: String, instance: String },
     /// DeleteAutoScalingGroup, without force.
     DeleteGroup { group: String },
 }
 
-impl Act for EksStep {
+impl StepInfo for EksStep {
     fn name(&self) -> &'static str {
         self.into()
     }
@@ -106,7 +106,7 @@ impl Act for EksStep {
             EksStep::PutWarmPool { group, sizes, .. } => {
                 format!("{group} (minSize {}, maxSize {})", sizes.min, sizes.max.unwrap_or(-1))
             }
-            EksStep::ReplaceWarmed { instance, .. } => instance.clone(),
+            EksStep::ReplaceWarmInstance { instance, .. } => instance.clone(),
             EksStep::SuspendProcesses { group, processes } | EksStep::ResumeProcesses { group, processes } => {
                 format!("{group} ({})", processes.join(", "))
             }
@@ -118,8 +118,8 @@ impl Act for EksStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Told> {
-        let because = |reason, text| Some(Told::because(reason, text, why));
+    fn event(&self, why: &str) -> Option<Event> {
+        let because = |reason, text| Some(Event::with_reasons(reason, text, why));
         let changed = |what: String| because("ScalingGroupUpdated", format!("changed {what}"));
         match self {
             EksStep::CreateGroup { .. } => {
@@ -132,10 +132,10 @@ impl Act for EksStep {
             EksStep::DeleteWarmPool { group } => {
                 because("ScalingGroupUpdated", format!("deleted the warm pool of {group}"))
             }
-            EksStep::ReplaceWarmed { instance, .. } => {
+            EksStep::ReplaceWarmInstance { instance, .. } => {
                 because("WarmInstanceReplaced", format!("gave up {instance} in the warm pool"))
             }
-            EksStep::DeleteConfiguration { configuration } => Some(Told::normal(
+            EksStep::DeleteConfiguration { configuration } => Some(Event::normal(
                 "LaunchConfigurationDeleted",
                 format!("deleted the launch configuration {configuration}, which no instance runs any more"),
             )),
@@ -157,11 +157,11 @@ impl Act for EksStep {
         }
     }
 
-    fn disrupts(&self) -> bool {
-        matches!(self, EksStep::ReplaceWarmed { .. })
+    fn is_disruptive(&self) -> bool {
+        matches!(self, EksStep::ReplaceWarmInstance { .. })
     }
 
-    fn makes(&self) -> bool {
+    fn creates_nodes(&self) -> bool {
         matches!(self, EksStep::CreateGroup { .. })
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::api::names::event;
 use crate::aws::Tag;
 use crate::aws::fargate::NewFargateProfile;
-use crate::plan::{Act, Told};
+use crate::plan::{Event, StepInfo};
 
 /// One write to a Fargate profile.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
@@ -18,7 +18,7 @@ pub enum FargateStep {
         cluster: String,
         profile: String,
         /// Pods may run by it.
-        serves: bool,
+        may_run_pods: bool,
     },
     /// TagResource of a Fargate profile.
     TagFargateProfile { cluster: String, profile: String, arn: String, tags: Vec<Tag> },
@@ -26,7 +26,7 @@ pub enum FargateStep {
     UntagFargateProfile { cluster: String, profile: String, arn: String, keys: Vec<String> },
 }
 
-impl Act for FargateStep {
+impl StepInfo for FargateStep {
     fn name(&self) -> &'static str {
         self.into()
     }
@@ -40,23 +40,25 @@ impl Act for FargateStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Told> {
+    fn event(&self, why: &str) -> Option<Event> {
         let (reason, did) = match self {
-            FargateStep::CreateFargateProfile(_) if self.makes() => (event::CREATED, "EKS makes the Fargate profile"),
+            FargateStep::CreateFargateProfile(_) if self.creates_nodes() => {
+                (event::CREATED, "EKS makes the Fargate profile")
+            }
             FargateStep::CreateFargateProfile(_) => ("FargateProfileCreated", "EKS makes the Fargate profile"),
             FargateStep::DeleteFargateProfile { .. } => ("FargateProfileDeleted", "EKS deletes the Fargate profile"),
             FargateStep::TagFargateProfile { .. } | FargateStep::UntagFargateProfile { .. } => {
                 ("FargateProfileUpdated", "changed the tags of the Fargate profile")
             }
         };
-        Some(Told::because(reason, format!("{did} {}", self.subject()), why))
+        Some(Event::with_reasons(reason, format!("{did} {}", self.subject()), why))
     }
 
-    fn disrupts(&self) -> bool {
-        matches!(self, FargateStep::DeleteFargateProfile { serves: true, .. })
+    fn is_disruptive(&self) -> bool {
+        matches!(self, FargateStep::DeleteFargateProfile { may_run_pods: true, .. })
     }
 
-    fn makes(&self) -> bool {
+    fn creates_nodes(&self) -> bool {
         matches!(self, FargateStep::CreateFargateProfile(profile) if profile.replaces.is_none())
     }
 }

@@ -13,7 +13,7 @@ mod strategy;
 
 use serde::Serialize;
 
-use super::Told;
+use super::Event;
 pub use eks::{EksStep, Pin};
 pub use fargate::FargateStep;
 pub use iam::IamStep;
@@ -47,7 +47,7 @@ pub enum Step {
 }
 
 /// What a topic tells of its steps.
-pub trait Act {
+pub trait StepInfo {
     /// A bounded name for logs, metrics and `plan`.
     fn name(&self) -> &'static str;
 
@@ -55,22 +55,22 @@ pub trait Act {
     fn subject(&self) -> String;
 
     /// What a person follows in `kubectl describe` once it is done; `why` are its reasons, empty when it has none.
-    fn event(&self, why: &str) -> Option<Told>;
+    fn event(&self, why: &str) -> Option<Event>;
 
     /// Whether a person's brake stops it: what takes nodes away.
-    fn disrupts(&self) -> bool {
+    fn is_disruptive(&self) -> bool {
         false
     }
 
     /// Whether it makes the nodes of a group for the first time.
-    fn makes(&self) -> bool {
+    fn creates_nodes(&self) -> bool {
         false
     }
 }
 
 impl Step {
     /// What its topic tells of it.
-    pub fn act(&self) -> &dyn Act {
+    pub fn info(&self) -> &dyn StepInfo {
         match self {
             Step::Object(step) => step,
             Step::Iam(step) => step,
@@ -85,21 +85,21 @@ impl Step {
 
     /// See [`Act::name`].
     pub fn name(&self) -> &'static str {
-        self.act().name()
+        self.info().name()
     }
 
     /// See [`Act::disrupts`].
-    pub fn disrupts(&self) -> bool {
-        self.act().disrupts()
+    pub fn is_disruptive(&self) -> bool {
+        self.info().is_disruptive()
     }
 
     /// See [`Act::makes`].
-    pub fn makes(&self) -> bool {
-        self.act().makes()
+    pub fn creates_nodes(&self) -> bool {
+        self.info().creates_nodes()
     }
 
     /// Whether it only writes what the status remembers.
-    pub fn records(&self) -> bool {
+    pub fn is_status_write(&self) -> bool {
         matches!(self, Step::Object(ObjectStep::Record { .. }))
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::api::names::event;
 use crate::aws::nodegroup::{NewNodegroup, NodegroupChange, NodegroupName, NodegroupVersion};
-use crate::plan::{Act, Told};
+use crate::plan::{Event, StepInfo};
 
 /// One write to a managed node group.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
@@ -19,13 +19,13 @@ pub enum NodegroupStep {
         nodegroup: NodegroupName,
         change: NodegroupChange,
         token: String,
-        of: String,
+        change_hash: String,
         /// EKS takes nodes away for it, because more are there than the new sizes let stand.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
-        shrinks: bool,
+        removes_nodes: bool,
     },
     /// UpdateNodegroupVersion, never with force; the update's id is written into the status at once.
-    UpdateNodegroupVersion { nodegroup: NodegroupName, to: NodegroupVersion, token: String, of: String },
+    UpdateNodegroupVersion { nodegroup: NodegroupName, to: NodegroupVersion, token: String, change_hash: String },
     /// TagResource on a managed node group.
     TagNodegroup { nodegroup: NodegroupName, arn: String, tags: BTreeMap<String, String> },
     /// UntagResource on a managed node group.
@@ -48,7 +48,7 @@ impl NodegroupStep {
     }
 }
 
-impl Act for NodegroupStep {
+impl StepInfo for NodegroupStep {
     fn name(&self) -> &'static str {
         self.into()
     }
@@ -63,7 +63,7 @@ impl Act for NodegroupStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Told> {
+    fn event(&self, why: &str) -> Option<Event> {
         let (reason, did) = match self {
             NodegroupStep::CreateNodegroup(_) => (event::CREATED, "created the node group"),
             NodegroupStep::UpdateNodegroup { .. } => ("NodeGroupUpdated", "changed the node group"),
@@ -73,19 +73,19 @@ impl Act for NodegroupStep {
             }
             NodegroupStep::DeleteNodegroup { .. } => ("NodeGroupDeleted", "EKS deletes the node group"),
         };
-        Some(Told::because(reason, format!("{did} {}", self.subject()), why))
+        Some(Event::with_reasons(reason, format!("{did} {}", self.subject()), why))
     }
 
-    fn disrupts(&self) -> bool {
+    fn is_disruptive(&self) -> bool {
         matches!(
             self,
-            NodegroupStep::UpdateNodegroup { shrinks: true, .. }
+            NodegroupStep::UpdateNodegroup { removes_nodes: true, .. }
                 | NodegroupStep::UpdateNodegroupVersion { .. }
                 | NodegroupStep::DeleteNodegroup { .. }
         )
     }
 
-    fn makes(&self) -> bool {
+    fn creates_nodes(&self) -> bool {
         matches!(self, NodegroupStep::CreateNodegroup(_))
     }
 }

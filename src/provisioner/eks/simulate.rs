@@ -1,210 +1,224 @@
 //! Plans on: what the passes after this one would do, should every step
 //! succeed and nothing else change. Only `plan` asks; the controller looks again.
 
-use super::input::{Input, World};
-use super::observed::{State, Version};
+use super::input::{PlanInput, Snapshot};
+use super::observed::{ObservedState, ObservedVersion};
 use super::plan::plan;
-use super::release::handback;
-use super::resolve::Resolved;
+use super::release::release;
+use super::resolve::ResolvedGroup;
 use super::rotation::outdated;
 use crate::api::InstanceGroupStatus;
-use crate::auth::access_entries::Access;
-use crate::auth::aws_auth::EntryState;
+use crate::auth::access_entries::AccessEntryState;
+use crate::auth::aws_auth::AuthEntryState;
 use crate::aws::{
     InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, ScalingGroupChange, TemplatePin, WarmPool,
 };
 use crate::plan::{EksStep, Pin};
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
-use crate::provisioner::{Foreseen, Given, Handback, Leaving, Seen};
+use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
 
 /// More passes than any group takes before it has to wait.
-const PASSES: usize = 8;
+const MAX_PASSES: usize = 8;
 
-impl Seen for World {
+impl PlanSnapshot for Snapshot {
     fn cluster(&self) -> &str {
-        &self.resolved.wanted.cluster
+        &self.resolved.desired.cluster
     }
 
-    fn template(&self) -> Option<&LaunchTemplate> {
-        self.state.template.as_ref()
+    fn launch_template(&self) -> Option<&LaunchTemplate> {
+        self.observed.template.as_ref()
     }
 
-    fn foresee(&self, first: &Plan, given: &Given) -> Foreseen {
-        foresee(&self.input(given), first)
+    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
+        simulate(&self.plan_input(given), first)
     }
 
-    fn handback(&self, status: &InstanceGroupStatus) -> Handback {
-        handback(&self.resolved, &self.state, status)
+    fn release(&self, status: &InstanceGroupStatus) -> Release {
+        release(&self.resolved, &self.observed, status)
     }
 }
 
 /// Goes on from a plan and what it was made from.
-pub fn foresee(input: &Input, first: &Plan) -> Foreseen {
-    let mut then = Then { resolved: input.resolved.clone(), state: input.state.clone(), status: input.status.clone() };
+pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
+    let mut then = PlanSimulation {
+        resolved: input.resolved.clone(),
+        observed: input.observed.clone(),
+        status: input.status.clone(),
+    };
     let mut last = first.clone();
     let mut steps = Vec::new();
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         let at_once = matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
-        if !at_once || !last.steps.iter().all(|planned| then.take(&planned.step)) {
+        if !at_once || !last.steps.iter().all(|planned| then.apply_step(&planned.step)) {
             break;
         }
-        then.remember(&serde_json::json!(last.facts.status));
-        let Then { resolved, state, status } = &then;
-        last = plan(&Input { resolved, state, status, ..*input });
+        then.merge_status(&serde_json::json!(last.status_update.fields));
+        let PlanSimulation { resolved, observed, status } = &then;
+        last = plan(&PlanInput { resolved, observed, status, ..*input });
         steps.extend(last.steps.iter().cloned());
     }
-    let members = outdated::members(&then.resolved, &then.state, &then.status);
-    let outdated = members.into_iter().filter(|m| !m.outdated.is_empty());
-    let leaving: Vec<_> = outdated
-        .map(|m| Leaving { instance: m.instance.id, node: m.node.map(|n| n.name), because: m.outdated })
+    let members = outdated::members(&then.resolved, &then.observed, &then.status);
+    let outdated = members.into_iter().filter(|m| !m.reasons.is_empty());
+    let replacements: Vec<_> = outdated
+        .map(|m| NodeReplacement { instance: m.instance.id, node: m.node.map(|n| n.name), reasons: m.reasons })
         .collect();
-    let (wanted, group) = (&input.resolved.wanted, &input.state.group);
+    let (wanted, group) = (&input.resolved.desired, &input.observed.scaling_group);
     let desired = group.as_ref().map_or(0, |g| g.desired);
     let heaviest = group.iter().flat_map(|g| &g.instances).map(|i| i.weight as usize).max().unwrap_or(1);
-    Foreseen {
+    Projection {
         steps,
         outcome: last.outcome,
-        at_once: match wanted.crd {
+        max_unavailable: match wanted.crd_strategy {
             Some(_) => 0,
-            None => wanted.strategy.max_unavailable.nodes(usize::try_from(desired).unwrap_or(0), heaviest),
+            None => {
+                wanted.rolling_update.max_unavailable.resolve_nodes(usize::try_from(desired).unwrap_or(0), heaviest)
+            }
         },
-        leaving,
-        remove: usize::try_from(desired - wanted.max).unwrap_or(0),
+        replacements,
+        scale_in: usize::try_from(desired - wanted.max_size).unwrap_or(0),
     }
 }
 
 /// How things stand after the steps that were foreseen.
-struct Then {
-    resolved: Resolved,
-    state: State,
+struct PlanSimulation {
+    resolved: ResolvedGroup,
+    observed: ObservedState,
     status: InstanceGroupStatus,
 }
 
-impl Then {
+impl PlanSimulation {
     /// Takes a step; false where it cannot be foreseen what follows.
-    fn take(&mut self, step: &Step) -> bool {
+    fn apply_step(&mut self, step: &Step) -> bool {
         match step {
-            Step::Object(step) => self.object(step),
-            Step::Iam(step) => self.iam(step),
-            Step::Join(step) => self.joined(step),
-            Step::Eks(step) => self.eks(step),
+            Step::Object(step) => self.apply_object_step(step),
+            Step::Iam(step) => self.apply_iam_step(step),
+            Step::Join(step) => self.apply_join_step(step),
+            Step::Eks(step) => self.apply_eks_step(step),
             // Nodes and other controllers have to be waited for, and what another provisioner does is not of this one.
             Step::Node(_) | Step::Strategy(_) | Step::Nodegroup(_) | Step::Fargate(_) => false,
         }
     }
 
-    fn object(&mut self, step: &ObjectStep) -> bool {
+    fn apply_object_step(&mut self, step: &ObjectStep) -> bool {
         match step {
-            ObjectStep::AddFinalizer => self.resolved.wanted.id.finalizer = true,
-            ObjectStep::Record { status } => self.remember(status),
+            ObjectStep::AddFinalizer => self.resolved.desired.id.has_finalizer = true,
+            ObjectStep::Record { status } => self.merge_status(status),
             ObjectStep::RemoveFinalizer => return false,
         }
         true
     }
 
-    fn iam(&mut self, step: &IamStep) -> bool {
+    fn apply_iam_step(&mut self, step: &IamStep) -> bool {
         match step {
             IamStep::CreateRole(_) | IamStep::RemoveRoleFromProfile { .. } => {}
-            IamStep::AttachPolicy { policy, .. } => self.state.attached.push(policy.clone()),
-            IamStep::DetachPolicy { policy, .. } => self.state.attached.retain(|p| p != policy),
+            IamStep::AttachPolicy { policy, .. } => self.observed.attached_policies.push(policy.clone()),
+            IamStep::DetachPolicy { policy, .. } => self.observed.attached_policies.retain(|p| p != policy),
             IamStep::CreateProfile { .. } | IamStep::AddRoleToProfile { .. } => {
-                self.state.profile = Some(self.profile())
+                self.observed.instance_profile = Some(self.propagated_profile())
             }
             IamStep::TagRole { tags, .. } => {
-                let role = self.state.profile.as_mut().and_then(|p| p.role.as_mut());
+                let role = self.observed.instance_profile.as_mut().and_then(|p| p.role.as_mut());
                 role.into_iter().for_each(|r| r.tags.extend(tags.iter().cloned()));
             }
             IamStep::TagProfile { tags, .. } => {
-                self.state.profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
+                self.observed.instance_profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
             }
             IamStep::DeleteProfile { .. } | IamStep::DeleteRole { .. } => return false,
         }
         true
     }
 
-    fn joined(&mut self, step: &JoinStep) -> bool {
-        let join = &mut self.state.join;
+    fn apply_join_step(&mut self, step: &JoinStep) -> bool {
+        let join = &mut self.observed.join;
         match step {
-            JoinStep::PutAuthEntry(_) => (join.auth, join.auth_is_ours) = (EntryState::Present, true),
-            JoinStep::RemoveAuthEntry(entry) if entry.role_arn != self.resolved.role_arn => {
-                self.state.former.auth_gone.retain(|former| former != entry);
+            JoinStep::PutAwsAuthEntry(_) => (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Present, true),
+            JoinStep::RemoveAwsAuthEntry(entry) if entry.role_arn != self.resolved.role_arn => {
+                self.observed.previous_roles.unused_auth_entries.retain(|former| former != entry);
             }
             JoinStep::RemoveAccessEntry { principal, .. } if *principal != self.resolved.role_arn => {
-                self.state.former.access_gone.retain(|former| former.principal != *principal);
+                self.observed.previous_roles.unused_access_entries.retain(|former| former.principal != *principal);
             }
-            JoinStep::RemoveAuthEntry(_) => (join.auth, join.auth_is_ours) = (EntryState::Absent, false),
+            JoinStep::RemoveAwsAuthEntry(_) => {
+                (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Absent, false)
+            }
             JoinStep::PutAccessEntry(entry) => {
                 let kind = entry.kind.as_str().into();
-                join.access = Access::Present { kind, ours: true, created: None, role_id: None };
+                join.access_entry = AccessEntryState::Present { kind, is_owned: true, created_at: None, role_id: None };
             }
-            JoinStep::RemoveAccessEntry { .. } => join.access = Access::Absent,
+            JoinStep::RemoveAccessEntry { .. } => join.access_entry = AccessEntryState::Absent,
         }
         true
     }
 
-    fn eks(&mut self, step: &EksStep) -> bool {
+    fn apply_eks_step(&mut self, step: &EksStep) -> bool {
         match step {
             EksStep::CreateTemplate(template) => {
                 let tags = template.tags.clone();
                 let name = template.name.clone();
-                self.state.template =
+                self.observed.template =
                     Some(LaunchTemplate { id: "(new)".into(), name, default_version: 1, latest_version: 0, tags });
-                self.state.versions.clear();
-                self.version(&template.version);
+                self.observed.versions.clear();
+                self.add_version(&template.version);
             }
-            EksStep::PutTemplateVersion { version, .. } => self.version(version),
-            EksStep::DeleteTemplateVersions { numbers, .. } => self.state.versions.retain(|n, _| !numbers.contains(n)),
+            EksStep::PutTemplateVersion { version, .. } => self.add_version(version),
+            EksStep::DeleteTemplateVersions { numbers, .. } => {
+                self.observed.versions.retain(|n, _| !numbers.contains(n))
+            }
             EksStep::DeleteConfiguration { .. } => {}
             EksStep::TagTemplate { tags, .. } => {
-                self.state.template.iter_mut().for_each(|t| t.tags.extend(tags.iter().cloned()));
+                self.observed.template.iter_mut().for_each(|t| t.tags.extend(tags.iter().cloned()));
             }
             EksStep::PutHook { hook, .. } => {
-                let hooks = self.state.hooks.get_or_insert_default();
+                let hooks = self.observed.lifecycle_hooks.get_or_insert_default();
                 hooks.retain(|h| h.name != hook.name);
                 hooks.push(hook.clone());
             }
             EksStep::DeleteHook { hook, .. } => {
-                self.state.hooks.iter_mut().for_each(|all| all.retain(|h| h.name != *hook))
+                self.observed.lifecycle_hooks.iter_mut().for_each(|all| all.retain(|h| h.name != *hook))
             }
-            EksStep::UpdateGroup { change, pin, .. } => return self.update(change, pin.as_ref()),
+            EksStep::UpdateGroup { change, pin, .. } => return self.update_scaling_group(change, pin.as_ref()),
             EksStep::PutTags { tags, .. } => {
                 let put = |key: &String| tags.iter().any(|new| new.key == *key);
-                self.group(|g| {
+                self.edit_scaling_group(|g| {
                     g.tags.retain(|t| !put(&t.key));
-                    g.unpropagated.retain(|key| !put(key));
+                    g.unpropagated_tags.retain(|key| !put(key));
                     g.tags.extend(tags.iter().cloned());
                 });
             }
-            EksStep::DeleteTags { keys, .. } => self.group(|g| g.tags.retain(|t| !keys.contains(&t.key))),
+            EksStep::DeleteTags { keys, .. } => self.edit_scaling_group(|g| g.tags.retain(|t| !keys.contains(&t.key))),
             EksStep::SuspendProcesses { processes, .. } => {
-                self.group(|g| g.suspended.extend(processes.iter().cloned()))
+                self.edit_scaling_group(|g| g.suspended_processes.extend(processes.iter().cloned()))
             }
             EksStep::ResumeProcesses { processes, .. } => {
-                self.group(|g| g.suspended.retain(|p| !processes.contains(p)))
+                self.edit_scaling_group(|g| g.suspended_processes.retain(|p| !processes.contains(p)))
             }
             EksStep::PutWarmPool { sizes, state, .. } => {
                 let state = state.clone().unwrap_or_else(|| "Stopped".into());
                 let pool = WarmPool { sizes: sizes.clone(), state, deleting: false };
-                self.group(|g| g.warm_pool = Some(pool));
+                self.edit_scaling_group(|g| g.warm_pool = Some(pool));
             }
-            EksStep::DeleteWarmPool { .. } => self.group(|g| g.warm_pool = None),
-            EksStep::EnableMetrics { metrics, .. } => self.group(|g| g.metrics.extend(metrics.iter().cloned())),
-            EksStep::DisableMetrics { metrics, .. } => self.group(|g| g.metrics.retain(|m| !metrics.contains(m))),
+            EksStep::DeleteWarmPool { .. } => self.edit_scaling_group(|g| g.warm_pool = None),
+            EksStep::EnableMetrics { metrics, .. } => {
+                self.edit_scaling_group(|g| g.enabled_metrics.extend(metrics.iter().cloned()))
+            }
+            EksStep::DisableMetrics { metrics, .. } => {
+                self.edit_scaling_group(|g| g.enabled_metrics.retain(|m| !metrics.contains(m)))
+            }
             EksStep::CreateGroup { .. }
-            | EksStep::ReplaceWarmed { .. }
+            | EksStep::ReplaceWarmInstance { .. }
             | EksStep::DeleteGroup { .. }
             | EksStep::DeleteTemplate { .. } => return false,
         }
         true
     }
 
-    fn group(&mut self, change: impl FnOnce(&mut ScalingGroup)) {
-        self.state.group.as_mut().map(change);
+    fn edit_scaling_group(&mut self, change: impl FnOnce(&mut ScalingGroup)) {
+        self.observed.scaling_group.as_mut().map(change);
     }
 
-    fn update(&mut self, change: &ScalingGroupChange, pin: Option<&Pin>) -> bool {
-        let made = self.state.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
-        let Some(group) = &mut self.state.group else { return false };
+    fn update_scaling_group(&mut self, change: &ScalingGroupChange, pin: Option<&Pin>) -> bool {
+        let made = self.observed.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
+        let Some(group) = &mut self.observed.scaling_group else { return false };
         group.min = change.min.unwrap_or(group.min);
         group.max = change.max.unwrap_or(group.max);
         group.subnets = change.subnets.clone().unwrap_or_else(|| group.subnets.clone());
@@ -220,31 +234,37 @@ impl Then {
         true
     }
 
-    fn remember(&mut self, patch: &serde_json::Value) {
+    fn merge_status(&mut self, patch: &serde_json::Value) {
         let mut status = serde_json::json!(self.status);
         crate::api::merge_patch(&mut status, patch);
         self.status = serde_json::from_value(status).unwrap_or_default();
     }
 
     /// Old enough that IAM knows it everywhere.
-    fn profile(&self) -> InstanceProfile {
+    fn propagated_profile(&self) -> InstanceProfile {
         let r = &self.resolved;
-        let role =
-            Role { id: String::new(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership.clone() };
+        let role = Role {
+            id: String::new(),
+            name: r.names.role.clone(),
+            arn: r.role_arn.clone(),
+            tags: r.ownership_tags.clone(),
+        };
         InstanceProfile {
             id: String::new(),
             name: r.names.role.clone(),
-            arn: r.data.profile_arn.clone(),
+            arn: r.template_data.profile_arn.clone(),
             created: None,
             role: Some(role),
-            tags: r.ownership.clone(),
+            tags: r.ownership_tags.clone(),
         }
     }
 
-    fn version(&mut self, version: &NewVersion) {
-        let Some(template) = &mut self.state.template else { return };
+    fn add_version(&mut self, version: &NewVersion) {
+        let Some(template) = &mut self.observed.template else { return };
         template.latest_version += 1;
         let fingerprint = Some(self.resolved.fingerprint.clone());
-        self.state.versions.insert(template.latest_version, Version { fingerprint, data: Some(version.data.clone()) });
+        self.observed
+            .versions
+            .insert(template.latest_version, ObservedVersion { fingerprint, data: Some(version.data.clone()) });
     }
 }

@@ -2,18 +2,18 @@
 
 use jiff::Timestamp;
 
-use super::profile_slot::Turn;
+use super::profile_slot::ProfileSlot;
 use crate::api::InstanceGroupStatus;
-use crate::plan::Draft;
+use crate::plan::PlanBuilder;
 
 /// A plan in the making, with what the status shall remember.
-pub struct Making {
+pub struct FargatePlanBuilder {
     /// The plan.
-    pub draft: Draft,
+    pub draft: PlanBuilder,
     /// Its place among the groups that wait for EKS.
-    pub turn: Turn,
+    pub slot: ProfileSlot,
     /// The status when all is done.
-    pub next: InstanceGroupStatus,
+    pub next_status: InstanceGroupStatus,
     /// When there is more to do.
-    pub wake: Option<Timestamp>,
+    pub recheck_at: Option<Timestamp>,
 }

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::spec_error::{Problem, Problems, list, set};
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{CapacityType, EksManagedConfiguration, InstanceGroupSpec, IntOrString, NodegroupTaintEffect};
-use crate::aws::nodegroup::{MaxUnavailable, NodegroupTaint, Shape};
+use crate::aws::nodegroup::{ImmutableFields, MaxUnavailable, NodegroupTaint};
 use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
 use crate::rotation::rolling_update::settings::RollingUpdate;
 
 /// What a tenant and the defaults together ask for. What is `None` is left as it is, or to EKS.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct DesiredSpec {
     /// Whose it is.
     pub id: GroupId,
     /// The EKS cluster's name.
     pub cluster: String,
     /// Smallest size.
-    pub min: i32,
+    pub min_size: i32,
     /// Largest size.
-    pub max: i32,
+    pub max_size: i32,
     /// What EKS cannot change in place; subnets and security groups are ids or Name tags here.
-    pub shape: Shape,
+    pub immutable: ImmutableFields,
     /// Kubernetes on the nodes, for example `1.33`.
     pub version: Option<String>,
     /// The release of the machine image.
@@ -35,48 +35,48 @@ pub struct Wanted {
     /// How many nodes may be unavailable at once.
     pub max_unavailable: Option<MaxUnavailable>,
     /// Whether EKS replaces broken nodes.
-    pub repair: Option<bool>,
+    pub node_repair: Option<bool>,
     /// How nodes are drained when they move to another node group.
-    pub strategy: RollingUpdate,
+    pub rolling_update: RollingUpdate,
 }
 
-pub(super) const CONFIGURATION: &str = "spec.eks-managed.configuration";
+pub(super) const CONFIGURATION_PATH: &str = "spec.eks-managed.configuration";
 
 /// Parses a merged spec. All problems are told at once.
 pub fn parse(
     id: &GroupId,
     annotations: &BTreeMap<String, String>,
     spec: &InstanceGroupSpec,
-) -> Result<Wanted, Vec<Problem>> {
-    let mut problems = Problems::below(CONFIGURATION);
-    let strategy = RollingUpdate::parse(&mut problems, annotations, spec);
+) -> Result<DesiredSpec, Vec<SpecError>> {
+    let mut problems = SpecErrors::under(CONFIGURATION_PATH);
+    let rolling_update = RollingUpdate::parse(&mut problems, annotations, spec);
     let managed = spec.eks_managed.clone().unwrap_or_default();
     let c = managed.configuration.unwrap_or_default();
-    let (min, max) = sizes(&mut problems, managed.min_size, managed.max_size);
+    let (min_size, max_size) = parse_sizes(&mut problems, managed.min_size, managed.max_size);
     let cluster = problems.required("clusterName", &c.cluster_name);
-    let wanted = Wanted {
+    let wanted = DesiredSpec {
         id: id.clone(),
-        min,
-        max,
-        shape: shape(&mut problems, &c),
-        version: set(&c.version),
-        release_version: set(&c.release_version),
+        min_size,
+        max_size,
+        immutable: parse_immutable_fields(&mut problems, &c),
+        version: non_empty(&c.version),
+        release_version: non_empty(&c.release_version),
         labels: c.node_labels.clone().unwrap_or_default(),
-        taints: taints(&mut problems, &c),
-        tags: tags(&mut problems, &c, &cluster),
-        max_unavailable: max_unavailable(&mut problems, spec, max),
-        repair: c.node_repair_config.as_ref().and_then(|repair| repair.enabled),
+        taints: parse_taints(&mut problems, &c),
+        tags: parse_tags(&mut problems, &c, &cluster),
+        max_unavailable: parse_max_unavailable(&mut problems, spec, max_size),
+        node_repair: c.node_repair_config.as_ref().and_then(|repair| repair.enabled),
         cluster,
-        strategy,
+        rolling_update,
     };
-    problems.done(wanted)
+    problems.into_result(wanted)
 }
 
 /// EKS takes no largest size of 0: data type NodegroupScalingConfig of its API Reference.
-fn sizes(problems: &mut Problems, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
+fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     let mut wrong = |path: &str, value: i64, rule: String, remedy: &str| {
-        problems.add(Problem::invalid(path, value, rule, remedy));
+        problems.push_error(SpecError::invalid(path, value, rule, remedy));
     };
     if !(0..=10_000).contains(&min) {
         let rule = "is no size of a node group".into();
@@ -92,25 +92,25 @@ fn sizes(problems: &mut Problems, min: Option<i64>, max: Option<i64>) -> (i32, i
     (min.clamp(0, 10_000) as i32, max.clamp(1, 10_000) as i32)
 }
 
-fn shape(problems: &mut Problems, c: &EksManagedConfiguration) -> Shape {
+fn parse_immutable_fields(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> ImmutableFields {
     let node_role = problems.required("nodeRole", &c.node_role);
     if !node_role.is_empty() && role_name(&node_role).is_none() {
         let remedy = "write it as EKS takes it: arn:aws:iam::<account>:role/<name>";
-        problems.push("nodeRole", &node_role, "is no ARN of a role", remedy);
+        problems.push_invalid("nodeRole", &node_role, "is no ARN of a role", remedy);
     }
-    let key_pair = set(&c.key_pair_name);
+    let key_pair = non_empty(&c.key_pair_name);
     // Without a key nobody logs in, and EKS takes no groups that may.
-    let security_groups = if key_pair.is_some() { list(&c.security_groups) } else { Vec::new() };
+    let security_groups = if key_pair.is_some() { non_empty_items(&c.security_groups) } else { Vec::new() };
     let subnets = problems.required_list("subnets", &c.subnets);
-    Shape {
+    ImmutableFields {
         node_role,
         subnets,
-        instance_types: instance_types(problems, c),
-        capacity_type: set(&c.capacity_type)
+        instance_types: parse_instance_types(problems, c),
+        capacity_type: non_empty(&c.capacity_type)
             .and_then(|word| CapacityType::parse(&word))
             .map(|capacity| capacity.as_str().to_owned()),
-        ami_type: ami_type(problems, c),
-        disk_size: disk_size(problems, c),
+        ami_type: parse_ami_type(problems, c),
+        disk_size: parse_disk_size(problems, c),
         key_pair,
         security_groups,
     }
@@ -122,15 +122,15 @@ pub fn role_name(arn: &str) -> Option<&str> {
     resource.strip_prefix("role/")?.rsplit('/').next().filter(|name| !name.is_empty())
 }
 
-fn instance_types(problems: &mut Problems, c: &EksManagedConfiguration) -> Vec<String> {
-    let mut types: Vec<String> = set(&c.instance_type).into_iter().collect();
-    for name in list(&c.instance_types) {
+fn parse_instance_types(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<String> {
+    let mut types: Vec<String> = non_empty(&c.instance_type).into_iter().collect();
+    for name in non_empty_items(&c.instance_types) {
         if !types.contains(&name) {
             types.push(name);
         }
     }
     if types.len() > 20 {
-        problems.push(
+        problems.push_invalid(
             "instanceTypes",
             format!("{} types", types.len()),
             "is more than the 20 that EKS takes",
@@ -142,19 +142,19 @@ fn instance_types(problems: &mut Problems, c: &EksManagedConfiguration) -> Vec<S
     for name in &types {
         if !name.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
             let field = if c.instance_type.as_ref() == Some(name) { "instanceType" } else { "instanceTypes" };
-            problems.push(field, name, "is no instance type", "write it as AWS does, for example m5.large");
+            problems.push_invalid(field, name, "is no instance type", "write it as AWS does, for example m5.large");
         }
     }
     types
 }
 
-fn ami_type(problems: &mut Problems, c: &EksManagedConfiguration) -> Option<String> {
-    let word = set(&c.ami_type)?;
+fn parse_ami_type(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<String> {
+    let word = non_empty(&c.ami_type)?;
     if word == "CUSTOM" {
         let remedy = "name one of EKS's own types, or use the provisioner eks for images of your own";
-        problems.push("amiType", &word, "needs a launch template of its own", remedy);
+        problems.push_invalid("amiType", &word, "needs a launch template of its own", remedy);
     } else if !word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        problems.push(
+        problems.push_invalid(
             "amiType",
             &word,
             "is no type of an image",
@@ -164,25 +164,25 @@ fn ami_type(problems: &mut Problems, c: &EksManagedConfiguration) -> Option<Stri
     Some(word)
 }
 
-fn disk_size(problems: &mut Problems, c: &EksManagedConfiguration) -> Option<i32> {
+fn parse_disk_size(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<i32> {
     let size = c.vol_size.filter(|size| *size != 0)?;
     if !(1..=16_384).contains(&size) {
-        problems.push("volSize", size, "is no size of a volume in GiB", "use a number from 1 to 16384");
+        problems.push_invalid("volSize", size, "is no size of a volume in GiB", "use a number from 1 to 16384");
     }
     i32::try_from(size).ok()
 }
 
-fn taints(problems: &mut Problems, c: &EksManagedConfiguration) -> Vec<NodegroupTaint> {
+fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<NodegroupTaint> {
     let mut taints = Vec::new();
     for (i, taint) in c.taints.iter().flatten().enumerate() {
-        let key = set(&taint.key).unwrap_or_default();
+        let key = non_empty(&taint.key).unwrap_or_default();
         if key.is_empty() {
-            problems.push(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
+            problems.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
         }
-        let word = set(&taint.effect).unwrap_or_default();
+        let word = non_empty(&taint.effect).unwrap_or_default();
         let Some(effect) = NodegroupTaintEffect::parse(&word) else {
             let remedy = "use NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE";
-            problems.push(&format!("taints[{i}].effect"), &word, "is no effect of a taint", remedy);
+            problems.push_invalid(&format!("taints[{i}].effect"), &word, "is no effect of a taint", remedy);
             continue;
         };
         let value = taint.value.clone().unwrap_or_default();
@@ -193,14 +193,14 @@ fn taints(problems: &mut Problems, c: &EksManagedConfiguration) -> Vec<Nodegroup
     taints
 }
 
-fn tags(problems: &mut Problems, c: &EksManagedConfiguration, cluster: &str) -> BTreeMap<String, String> {
+fn parse_tags(problems: &mut SpecErrors, c: &EksManagedConfiguration, cluster: &str) -> BTreeMap<String, String> {
     let mut tags = BTreeMap::new();
     for (i, tag) in c.tags.iter().flatten().enumerate() {
-        let key = set(&tag.key).unwrap_or_default();
+        let key = non_empty(&tag.key).unwrap_or_default();
         if key.is_empty() {
-            problems.push(&format!("tags[{i}].key"), "", "is required", "give the tag a key");
+            problems.push_invalid(&format!("tags[{i}].key"), "", "is required", "give the tag a key");
         } else if let Some(why) = reserved_tag(&key, cluster).filter(|_| key != "Name") {
-            problems.push(&format!("tags[{i}].key"), &key, format!("may not be set: {why}"), "remove it");
+            problems.push_invalid(&format!("tags[{i}].key"), &key, format!("may not be set: {why}"), "remove it");
         }
         tags.insert(key, tag.value.clone().unwrap_or_default());
     }
@@ -208,7 +208,7 @@ fn tags(problems: &mut Problems, c: &EksManagedConfiguration, cluster: &str) -> 
 }
 
 /// At most 100, and no more than maxSize: data type NodegroupUpdateConfig of the EKS API Reference.
-fn max_unavailable(problems: &mut Problems, spec: &InstanceGroupSpec, max: i32) -> Option<MaxUnavailable> {
+fn parse_max_unavailable(problems: &mut SpecErrors, spec: &InstanceGroupSpec, max: i32) -> Option<MaxUnavailable> {
     let given = spec.strategy.as_ref()?.managed.as_ref()?.max_unavailable.as_ref()?;
     let text = match given {
         IntOrString::Int(n) => n.to_string(),
@@ -224,11 +224,11 @@ fn max_unavailable(problems: &mut Problems, spec: &InstanceGroupSpec, max: i32) 
     match parsed {
         None => {
             let rule = "is neither a number of nodes nor a percentage that EKS takes";
-            problems.add(Problem::invalid(path, text, rule, "use 1 to 100, or 1% to 100%"));
+            problems.push_error(SpecError::invalid(path, text, rule, "use 1 to 100, or 1% to 100%"));
         }
         Some(MaxUnavailable::Count(n)) if n > max => {
             let rule = format!("is more than spec.eks-managed.maxSize ({max})");
-            problems.add(Problem::invalid(path, n, rule, "lower it, or use a percentage"));
+            problems.push_error(SpecError::invalid(path, n, rule, "lower it, or use a percentage"));
         }
         Some(MaxUnavailable::Count(_) | MaxUnavailable::Percent(_)) => {}
     }

@@ -19,50 +19,50 @@ pub mod update;
 
 use async_trait::async_trait;
 
-use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere, never_accepted};
+use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluster_mismatch, plan_rejected_spec};
 use crate::api::InstanceGroupStatus;
-use crate::api::spec_error::Problem;
-use crate::ownership::ownership;
+use crate::api::spec_error::SpecError;
+use crate::ownership::ownership_tags;
 use crate::plan::Plan;
-use crate::provisioner::observe::{ObserveError, Observed, Observer};
-use desired::Wanted;
-use observed::Whose;
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use desired::DesiredSpec;
+use observed::Owner;
 
 /// The field that names the cluster.
-const CLUSTER: &str = "spec.eks-managed.configuration.clusterName";
+const CLUSTER_FIELD: &str = "spec.eks-managed.configuration.clusterName";
 
 /// The provisioner `eks-managed`.
 pub struct EksManaged;
 
 #[async_trait]
 impl Provisioner for EksManaged {
-    async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict> {
-        let wanted = match wanted(&order) {
+    async fn plan(&self, o: &Observer<'_>, order: PlanRequest<'_>) -> ObserveResult<PlanResult> {
+        let wanted = match parse_desired(&order) {
             Ok(wanted) => wanted,
-            Err(problems) => return Ok(Verdict::Refused(problems)),
+            Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
         let network = observe::network(o, &wanted).await?;
         let resolved = match resolve::resolve(wanted, &network) {
             Ok(resolved) => resolved,
-            Err(problems) => return Ok(Verdict::Refused(problems)),
+            Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
-        let state = observe::state(o, &resolved, order.status, order.lock).await?;
-        let world = input::World { resolved, state };
-        let plan = plan::plan(&world.input(&order.given(o.now)));
-        Ok(Verdict::Planned(Box::new(plan), Box::new(world)))
+        let observed = observe::observed_state(o, &resolved, order.status, order.lock).await?;
+        let world = input::Snapshot { resolved, observed };
+        let plan = plan::plan(&world.plan_input(&order.plan_context(o.now)));
+        Ok(PlanResult::Planned(Box::new(plan), Box::new(world)))
     }
 
-    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
-        let Farewell { id, status, .. } = farewell;
-        let mut names: Vec<_> = observe::recorded(status).collect();
+    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan> {
+        let DeleteRequest { id, status, .. } = farewell;
+        let mut names: Vec<_> = observe::recorded_nodegroups(status).collect();
         let mut nodegroups = Vec::new();
         // A group that was never looked at is known by its spec alone.
         let spec = farewell.spec.as_ref().filter(|_| names.is_empty());
         let wanted = spec.and_then(|spec| desired::parse(id, &id.annotations, spec).ok());
-        if let Some(wanted) = wanted.as_ref().filter(|_| !delete::told(status)) {
-            let problems = farewell.refused(CLUSTER, &wanted.cluster);
+        if let Some(wanted) = wanted.as_ref().filter(|_| !delete::has_recorded_group(status)) {
+            let problems = farewell.spec_errors(CLUSTER_FIELD, &wanted.cluster);
             if !problems.is_empty() {
-                return Ok(never_accepted(id, &problems));
+                return Ok(plan_rejected_spec(id, &problems));
             }
         }
         let resolved = match wanted {
@@ -73,39 +73,39 @@ impl Provisioner for EksManaged {
             names = observe::candidates(o, resolved, status).await?;
         }
         for name in names {
-            let found = o.inventory.nodegroup(&name, o.max_age).await.map_err(ObserveError::Aws)?;
+            let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
             let Some(found) = found else {
                 o.inventory.forget_nodegroup(&name);
                 continue;
             };
-            let judged = resolved.as_ref().map(|resolved| observe::judged(o, resolved, status, &found));
-            if judged.is_none_or(Whose::may_go) {
+            let judged = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
+            if judged.is_none_or(Owner::is_deletable) {
                 nodegroups.push((*found).clone());
             }
         }
-        Ok(delete::plan(&delete::Input {
+        Ok(delete::plan(&delete::DeleteInput {
             id,
-            ownership: &|cluster: &str| ownership(cluster, id),
+            ownership_tags: &|cluster: &str| ownership_tags(cluster, id),
             status,
             resolved: resolved.as_ref(),
             nodegroups: &nodegroups,
-            tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),
+            tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
         }))
     }
 
     fn cluster_field(&self) -> &'static str {
-        CLUSTER
+        CLUSTER_FIELD
     }
 
-    fn cluster_on_record(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        observe::recorded(status).next().map(|name| name.cluster)
+    fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
+        observe::recorded_nodegroups(status).next().map(|name| name.cluster)
     }
 }
 
 /// Everything that can be wrong with the merged spec itself.
-fn wanted(order: &Order) -> Result<Wanted, Vec<Problem>> {
+fn parse_desired(order: &PlanRequest) -> Result<DesiredSpec, Vec<SpecError>> {
     let wanted = desired::parse(order.id, order.annotations, &order.spec)?;
-    match elsewhere(order.settings, CLUSTER, &wanted.cluster) {
+    match cluster_mismatch(order.settings, CLUSTER_FIELD, &wanted.cluster) {
         Some(problem) => Err(vec![problem]),
         None => Ok(wanted),
     }

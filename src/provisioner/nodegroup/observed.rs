@@ -2,93 +2,93 @@
 
 use std::collections::BTreeMap;
 
-use super::resolve::Resolved;
+use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
-use crate::api::spec_error::Problem;
+use crate::api::spec_error::SpecError;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus, NodegroupUpdate};
 use crate::aws::{ScalingGroup, Tag};
-use crate::ownership::{foreign, owned, taken_over};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::plan::Drift;
-use crate::rotation::{Drains, Fleet, Member};
+use crate::rotation::{ClusterHealth, Drains, NodeInstance};
 
 /// A node group with its nodes.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ObservedNodegroup {
     /// As EKS describes it.
     pub nodegroup: Nodegroup,
     /// Its scaling groups; nearly always one.
-    pub scaling: Vec<ScalingGroup>,
+    pub scaling_groups: Vec<ScalingGroup>,
     /// Their instances with their nodes.
-    pub members: Vec<Member>,
+    pub members: Vec<NodeInstance>,
 }
 
-impl Group {
+impl ObservedNodegroup {
     /// Its name and its cluster's.
     pub fn name(&self) -> &NodegroupName {
         &self.nodegroup.name
     }
 
     /// How many nodes AWS steers to: the scaling group's word, which the autoscaler writes; EKS's own may lag behind.
-    pub fn desired(&self) -> i32 {
-        match self.scaling.as_slice() {
+    pub fn desired_size(&self) -> i32 {
+        match self.scaling_groups.as_slice() {
             [] => self.nodegroup.sizes.desired.unwrap_or(self.nodegroup.sizes.min),
             groups => groups.iter().map(|g| g.desired).sum(),
         }
     }
 
     /// How many of its nodes are Ready.
-    pub fn ready(&self) -> i32 {
-        i32::try_from(self.members.iter().filter(|m| m.ready()).count()).unwrap_or(i32::MAX)
+    pub fn ready_nodes(&self) -> i32 {
+        i32::try_from(self.members.iter().filter(|m| m.is_ready()).count()).unwrap_or(i32::MAX)
     }
 
     /// Names of its scaling groups as the original writes them into the status.
-    pub fn scaling_groups(&self) -> String {
+    pub fn scaling_group_names(&self) -> String {
         self.nodegroup.scaling_groups.join(",")
     }
 
-    fn is(&self, status: NodegroupStatus) -> bool {
+    fn has_status(&self, status: NodegroupStatus) -> bool {
         self.nodegroup.status == status
     }
 }
 
 /// Observed state of one InstanceGroup.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct ObservedState {
     /// Its node groups, in the order of their making.
-    pub groups: Vec<Group>,
+    pub nodegroups: Vec<ObservedNodegroup>,
     /// Somebody else's node group has the name that a new one would get.
-    pub taken: Option<NodegroupName>,
+    pub name_conflict: Option<NodegroupName>,
     /// A node group that fits but for its age, where nothing is on record.
-    pub older: Option<NodegroupName>,
+    pub predating_nodegroup: Option<NodegroupName>,
     /// What is wrong with what a new node group would refer to; looked at when one is to be made.
-    pub problems: Vec<Problem>,
+    pub reference_errors: Vec<SpecError>,
     /// The policies of AWS that nodes need and that the role lacks; looked at when nodes do not come.
-    pub lacking: Vec<String>,
+    pub missing_policies: Vec<String>,
     /// The update that the status names.
     pub update: Option<NodegroupUpdate>,
     /// AWS refused to tag what was taken over, less than a resync period ago.
-    pub tagging_rests: bool,
+    pub tag_retry_pending: bool,
     /// All nodes of the cluster.
-    pub fleet: Fleet,
+    pub cluster_health: ClusterHealth,
     /// What is on the nodes that carry our record.
     pub drains: Drains,
 }
 
-impl State {
+impl ObservedState {
     /// Whether a lock keeps a second node group from being made, so that nothing need be known of what it would refer to.
-    pub fn holds(&self, lock: Option<&str>) -> bool {
-        lock.is_some() && self.groups.iter().any(|group| !group.is(NodegroupStatus::Deleting))
+    pub fn lock_prevents_creation(&self, lock: Option<&str>) -> bool {
+        lock.is_some() && self.nodegroups.iter().any(|group| !group.has_status(NodegroupStatus::Deleting))
     }
 }
 
 /// Tags as ownership is judged by.
-pub fn tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
+pub fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
     tags.iter().map(|(key, value)| Tag { key: key.clone(), value: value.clone() }).collect()
 }
 
 /// Whose a node group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Owner {
     /// Made here, or taken over before.
     Ours,
     /// The original's, not tagged yet: it is taken over.
@@ -99,53 +99,53 @@ pub enum Whose {
     Others,
 }
 
-impl Whose {
+impl Owner {
     /// Whether it goes with its InstanceGroup.
-    pub fn may_go(self) -> bool {
-        matches!(self, Whose::Ours | Whose::Found)
+    pub fn is_deletable(self) -> bool {
+        matches!(self, Owner::Ours | Owner::Found)
     }
 }
 
 /// Whether a node group on record is this group's: by its tags, or by the ARN it had, where nobody has claimed it since.
-pub fn proven(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
+pub fn is_owned(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
     let Some(managed) = status.managed.as_ref().filter(|m| m.nodegroups.contains(&found.name.to_string())) else {
         return false;
     };
-    let held = tags(&found.tags);
+    let held = to_tags(&found.tags);
     let recorded = managed.nodegroup_arns.iter().find(|arn| **arn == found.arn);
-    owned(&held, ownership) || taken_over(&found.arn, &held, recorded, ownership)
+    has_ownership_tags(&held, ownership) || is_adopted(&found.arn, &held, recorded, ownership)
 }
 
 /// Judges a node group by its tags; one without any of ours by the ARN on record, or by its exact name with the scaling
 /// group that the status names, or else with its role and its age: anybody may give an InstanceGroup any name.
-pub fn whose(resolved: &Resolved, status: &InstanceGroupStatus, found: &Nodegroup) -> Whose {
-    let held = tags(&found.tags);
-    if foreign(&held, &resolved.ownership) {
-        return Whose::Others;
+pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> Owner {
+    let held = to_tags(&found.tags);
+    if has_foreign_tags(&held, &resolved.ownership_tags) {
+        return Owner::Others;
     }
-    if proven(status, found, &resolved.ownership) {
-        return Whose::Ours;
+    if is_owned(status, found, &resolved.ownership_tags) {
+        return Owner::Ours;
     }
-    if owned(&held, &resolved.ownership) {
-        return if found.name.nodegroup == resolved.wanted.id.name { Whose::Found } else { Whose::Ours };
+    if has_ownership_tags(&held, &resolved.ownership_tags) {
+        return if found.name.nodegroup == resolved.desired.id.name { Owner::Found } else { Owner::Ours };
     }
-    let id = &resolved.wanted.id;
+    let id = &resolved.desired.id;
     let told = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
     let fits = match told {
         Some(told) => found.scaling_groups.join(",") == told,
-        None => found.node_role == resolved.wanted.shape.node_role,
+        None => found.node_role == resolved.desired.immutable.node_role,
     };
-    let younger = found.created.is_some_and(|made| made >= id.created);
+    let younger = found.created.is_some_and(|made| made >= id.created_at);
     match found.name.nodegroup == id.name && fits {
-        true if told.is_some() || younger => Whose::Found,
-        true => Whose::Older,
-        false => Whose::Others,
+        true if told.is_some() || younger => Owner::Found,
+        true => Owner::Older,
+        false => Owner::Others,
     }
 }
 
 /// What EKS cannot change in place and is wanted otherwise. What the spec leaves out is left as it is.
-pub fn differences(resolved: &Resolved, found: &Nodegroup) -> Vec<Drift> {
-    let shape = &resolved.wanted.shape;
+pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
+    let shape = &resolved.desired.immutable;
     let mut all = Vec::new();
     let mut differs = |field: &str, from: &str, to: &str| {
         if from != to {
@@ -176,8 +176,8 @@ pub fn differences(resolved: &Resolved, found: &Nodegroup) -> Vec<Drift> {
 }
 
 /// Where the version or the release of the image is wanted otherwise.
-pub fn version_differences(resolved: &Resolved, found: &Nodegroup) -> Vec<Drift> {
-    let w = &resolved.wanted;
+pub fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
+    let w = &resolved.desired;
     let one = |field: &str, from: &String, to: &Option<String>| {
         to.as_ref().filter(|to| *to != from).map(|to| Drift::new(field, from, to))
     };
@@ -188,34 +188,40 @@ pub fn version_differences(resolved: &Resolved, found: &Nodegroup) -> Vec<Drift>
 }
 
 /// Whether a node group was taken over and what was wanted then still is: it is up to date by definition.
-pub fn as_taken_over(resolved: &Resolved, status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
+pub fn is_unchanged_since_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
     status.template.as_ref().is_some_and(|t| {
         t.adopted_version.as_ref() == Some(&found.name.nodegroup) && t.adopted_hash.as_ref() == Some(&resolved.hash)
     })
 }
 
 /// The node groups by what becomes of them.
-pub struct Split<'a> {
+pub struct Partition<'a> {
     /// The one that has what is wanted.
-    pub current: Option<&'a Group>,
+    pub current: Option<&'a ObservedNodegroup>,
     /// It is seen for the first time, and another controller made it.
-    pub adopting: bool,
+    pub is_adopting: bool,
     /// The others, in the order of their making.
-    pub others: Vec<&'a Group>,
+    pub outgoing: Vec<&'a ObservedNodegroup>,
 }
 
 /// Splits them. One that AWS is deleting cannot be kept.
-pub fn split<'a>(resolved: &Resolved, state: &'a State, status: &InstanceGroupStatus) -> Split<'a> {
-    let fits = |group: &Group| {
-        !group.is(NodegroupStatus::Deleting)
-            && (differences(resolved, &group.nodegroup).is_empty() || as_taken_over(resolved, status, &group.nodegroup))
+pub fn partition<'a>(
+    resolved: &ResolvedGroup,
+    state: &'a ObservedState,
+    status: &InstanceGroupStatus,
+) -> Partition<'a> {
+    let fits = |group: &ObservedNodegroup| {
+        !group.has_status(NodegroupStatus::Deleting)
+            && (immutable_drift(resolved, &group.nodegroup).is_empty()
+                || is_unchanged_since_adoption(resolved, status, &group.nodegroup))
     };
-    let found = |group: &Group| {
-        !group.is(NodegroupStatus::Deleting) && whose(resolved, status, &group.nodegroup) == Whose::Found
+    let found = |group: &ObservedNodegroup| {
+        !group.has_status(NodegroupStatus::Deleting) && owner_of(resolved, status, &group.nodegroup) == Owner::Found
     };
-    let fitting = state.groups.iter().position(fits);
-    let at = fitting.or_else(|| state.groups.iter().position(found));
-    let others = state.groups.iter().enumerate().filter(|(i, _)| Some(*i) != at).map(|(_, group)| group).collect();
-    let current = at.map(|at| &state.groups[at]);
-    Split { current, adopting: current.is_some_and(found), others }
+    let fitting = state.nodegroups.iter().position(fits);
+    let at = fitting.or_else(|| state.nodegroups.iter().position(found));
+    let outgoing =
+        state.nodegroups.iter().enumerate().filter(|(i, _)| Some(*i) != at).map(|(_, group)| group).collect();
+    let current = at.map(|at| &state.nodegroups[at]);
+    Partition { current, is_adopting: current.is_some_and(found), outgoing }
 }

@@ -1,30 +1,30 @@
 //! What the status has to remember of a group before it is done.
 
-use super::input::Input;
-use super::observed::{Group, Split};
+use super::input::PlanInput;
+use super::observed::{ObservedNodegroup, Partition};
 use super::update;
 use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::NodegroupName;
-use crate::plan::{Draft, ObjectStep, Step};
+use crate::plan::{ObjectStep, PlanBuilder, Step};
 
 /// What we set is recorded before it is set; what is not there any more leaves the record.
-pub fn record(input: &Input, halves: &Split, new: Option<&NodegroupName>, draft: &mut Draft) {
+pub fn record(input: &PlanInput, halves: &Partition, new: Option<&NodegroupName>, draft: &mut PlanBuilder) {
     let old = input.status.managed.clone().unwrap_or_default();
-    let w = &input.resolved.wanted;
-    let here = |name: &str| input.state.groups.iter().any(|group| group.name().to_string() == name);
+    let w = &input.resolved.desired;
+    let here = |name: &str| input.observed.nodegroups.iter().any(|group| group.name().to_string() == name);
     let elsewhere = |name: &str| !name.starts_with(&format!("{}/", w.cluster));
     let mut nodegroups: Vec<_> = old.nodegroups.iter().filter(|n| here(n) || elsewhere(n)).cloned().collect();
-    let more = input.state.groups.iter().map(Group::name).chain(new).map(ToString::to_string);
+    let more = input.observed.nodegroups.iter().map(ObservedNodegroup::name).chain(new).map(ToString::to_string);
     for name in more {
         if !nodegroups.contains(&name) {
             nodegroups.push(name);
         }
     }
     let of_cluster = format!(":nodegroup/{}/", w.cluster);
-    let arns = input.state.groups.iter().map(|group| group.nodegroup.arn.clone());
+    let arns = input.observed.nodegroups.iter().map(|group| group.nodegroup.arn.clone());
     let nodegroup_arns =
         old.nodegroup_arns.iter().filter(|arn| !arn.contains(&of_cluster)).cloned().chain(arns).collect();
-    let serving = halves.current.or(halves.others.last().copied()).map(|group| &group.nodegroup);
+    let serving = halves.current.or(halves.outgoing.last().copied()).map(|group| &group.nodegroup);
     let kept = |wanted: Vec<String>, recorded: &[String], there: &dyn Fn(&String) -> bool| {
         let mut all = wanted;
         all.extend(recorded.iter().filter(|key| there(key)).cloned());
@@ -44,7 +44,7 @@ pub fn record(input: &Input, halves: &Split, new: Option<&NodegroupName>, draft:
         nodegroup_arns,
         ..old.clone()
     };
-    let adopted = halves.current.filter(|_| halves.adopting);
+    let adopted = halves.current.filter(|_| halves.is_adopting);
     if managed == old && adopted.is_none() {
         return;
     }
@@ -59,6 +59,6 @@ pub fn record(input: &Input, halves: &Split, new: Option<&NodegroupName>, draft:
     }
     if let Some(status) = next.patch_from(input.status) {
         draft.steps.retain(|planned| !matches!(planned.step, Step::Object(ObjectStep::Record { .. })));
-        draft.step(ObjectStep::Record { status });
+        draft.push(ObjectStep::Record { status });
     }
 }

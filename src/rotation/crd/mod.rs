@@ -17,14 +17,14 @@ use serde_json::Value;
 use crate::api::ConcurrencyPolicy;
 use crate::boundaries::Policy;
 use crate::util::redact::Redacted;
-pub use resource::{Request, ResourceKind, Served};
-pub use status_matcher::Words;
+pub use resource::{DiscoveredKind, RenderedResource, ResourceKind};
+pub use status_matcher::StatusMatcher;
 pub use status_path::StatusPath;
 
 /// Where the template stands.
-pub const TEMPLATE: &str = "spec.strategy.crd.spec";
+pub const TEMPLATE_PATH: &str = "spec.strategy.crd.spec";
 /// Where the CRD's name stands.
-const CRD_NAME: &str = "spec.strategy.crd.crdName";
+const CRD_NAME_PATH: &str = "spec.strategy.crd.crdName";
 
 /// `spec.strategy.crd` with its defaults filled in.
 #[derive(Clone, Debug)]
@@ -38,18 +38,18 @@ pub struct CrdUpgrade {
     /// How often a resource that failed is submitted again; `None` means for ever.
     pub max_retries: Option<i64>,
     /// What its resource is read by.
-    pub words: Words,
+    pub status_matcher: StatusMatcher,
     /// The merged spec, for the template.
     pub spec: Redacted<Value>,
     /// The group's own labels and its annotations after the merge, for the template.
     pub metadata: Redacted<Value>,
     /// What the admin allows.
-    pub allowed: Allowed,
+    pub submission_policy: SubmissionPolicy,
 }
 
 /// Which kinds may be submitted, and where.
 #[derive(Clone, Debug, Default)]
-pub struct Allowed {
+pub struct SubmissionPolicy {
     /// The admin's policy.
     pub policy: Policy,
     /// The namespace of the admin's ConfigMap.

@@ -4,9 +4,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Allowed, CRD_NAME, TEMPLATE};
+use super::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH};
 use crate::api::names::annotation;
-use crate::api::spec_error::Problem;
+use crate::api::spec_error::SpecError;
 use crate::boundaries::yaml;
 use crate::plan::Reason;
 use crate::util::redact::Redacted;
@@ -14,9 +14,9 @@ use crate::util::redact::Redacted;
 /// Where a resource goes that does not say it.
 const DEFAULT_NAMESPACE: &str = "default";
 /// Longest name before it is shortened.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 /// What a template may say of a resource, beside its kind and its spec; finalizers and owners are not for it to give.
-const METADATA: [&str; 5] = ["name", "generateName", "namespace", "labels", "annotations"];
+const ALLOWED_METADATA: [&str; 5] = ["name", "generateName", "namespace", "labels", "annotations"];
 
 /// A kind of resource as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,7 +39,7 @@ impl std::fmt::Display for ResourceKind {
 
 /// What the API server knows of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct DiscoveredKind {
     /// Its plural.
     pub plural: String,
     /// Its resources are in namespaces.
@@ -48,7 +48,7 @@ pub struct Served {
 
 /// A resource that may be submitted, as far as it can be judged without the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct RenderedResource {
     /// API group.
     pub group: String,
     /// API version, without the group.
@@ -64,42 +64,46 @@ pub struct Request {
 }
 
 /// What the name and the annotations of a resource depend on.
-pub struct Purpose<'a> {
+pub struct RenderTarget<'a> {
     /// The namespace of the InstanceGroup.
     pub group_namespace: &'a str,
     /// The scaling group.
     pub scaling_group: &'a str,
     /// What is wanted: the end of the launch template's name, and its version.
-    pub id: &'a str,
+    pub version_id: &'a str,
 }
 
-fn refused(value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Problem {
-    Problem::invalid(TEMPLATE, value, rule, remedy)
+fn invalid_template(value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> SpecError {
+    SpecError::invalid(TEMPLATE_PATH, value, rule, remedy)
 }
 
-fn forbidden(value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Problem {
-    refused(value, rule, remedy).because(Reason::PolicyViolation)
+fn policy_violation(value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> SpecError {
+    invalid_template(value, rule, remedy).with_reason(Reason::PolicyViolation)
 }
 
 /// Judges what a template was rendered to.
-pub fn request(rendered: &str, allowed: &Allowed, purpose: &Purpose) -> Result<Request, Problem> {
-    let mut object = document(rendered)?;
-    let (group, version, kind) = kind(&object, allowed)?;
-    let metadata = metadata(&object)?;
+pub fn validate_resource(
+    rendered: &str,
+    allowed: &SubmissionPolicy,
+    purpose: &RenderTarget,
+) -> Result<RenderedResource, SpecError> {
+    let mut object = parse_document(rendered)?;
+    let (group, version, kind) = validate_kind(&object, allowed)?;
+    let metadata = validate_metadata(&object)?;
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let namespace = text("namespace");
     let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE.to_owned() } else { namespace };
-    if !allowed.policy.strategy_namespace_allowed(&namespace, purpose.group_namespace, &allowed.config_namespace) {
+    if !allowed.policy.is_strategy_namespace_allowed(&namespace, purpose.group_namespace, &allowed.config_namespace) {
         let rule = "is no namespace that resources of this group may go to (metadata.namespace of what it renders to)";
         let remedy = format!(
             "use {} or {}, or ask your cluster admin to list it in policy.strategyNamespaces",
             purpose.group_namespace, allowed.config_namespace
         );
-        return Err(forbidden(shortened(&namespace), rule, remedy));
+        return Err(policy_violation(truncate(&namespace), rule, remedy));
     }
-    let name = name(&text("name"), &text("generateName"), purpose.id)?;
+    let name = resource_name(&text("name"), &text("generateName"), purpose.version_id)?;
     if (kind.as_str(), group.as_str()) == ("RollingUpgrade", "upgrademgr.keikoproj.io") {
-        own_nodes(&object, purpose.scaling_group)?;
+        validate_scaling_group(&object, purpose.scaling_group)?;
     }
     let mut metadata = metadata.clone();
     metadata.insert("name".into(), name.clone().into());
@@ -109,21 +113,21 @@ pub fn request(rendered: &str, allowed: &Allowed, purpose: &Purpose) -> Result<R
     annotations.insert(annotation::UPGRADE_SCOPE.into(), purpose.scaling_group.into());
     metadata.insert("annotations".into(), Value::Object(annotations));
     object.insert("metadata".into(), Value::Object(metadata));
-    Ok(Request { group, version, kind, namespace, name, object: Redacted::new(Value::Object(object)) })
+    Ok(RenderedResource { group, version, kind, namespace, name, object: Redacted::new(Value::Object(object)) })
 }
 
 /// The one document, as an object.
-fn document(rendered: &str) -> Result<Map<String, Value>, Problem> {
+fn parse_document(rendered: &str) -> Result<Map<String, Value>, SpecError> {
     let documents = yaml::read_all(rendered).map_err(|error| {
         let place = error.line.map(|line| format!(" (line {line} of what it renders to)")).unwrap_or_default();
-        refused("", format!("renders to no YAML{place}"), "mend the template; texts may need quotes")
+        invalid_template("", format!("renders to no YAML{place}"), "mend the template; texts may need quotes")
     })?;
     let mut documents: Vec<_> = documents.into_iter().filter(|document| !document.value.is_null()).collect();
     let count = documents.len();
     match (documents.pop().map(|document| document.value), count) {
         (Some(Value::Object(object)), 1) => Ok(object),
-        (_, 0 | 1) => Err(refused("", "renders to no object", "let it render to one resource")),
-        (_, count) => Err(refused(
+        (_, 0 | 1) => Err(invalid_template("", "renders to no object", "let it render to one resource")),
+        (_, count) => Err(invalid_template(
             "",
             format!("renders to {count} documents"),
             "let it render to one resource, without `---`; a Workflow can do several things in one",
@@ -132,55 +136,70 @@ fn document(rendered: &str) -> Result<Map<String, Value>, Problem> {
 }
 
 /// API group, version and kind, which must be on the admin's list.
-fn kind(object: &Map<String, Value>, allowed: &Allowed) -> Result<(String, String, String), Problem> {
+fn validate_kind(
+    object: &Map<String, Value>,
+    allowed: &SubmissionPolicy,
+) -> Result<(String, String, String), SpecError> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("apiVersion").split_once('/').unwrap_or_default();
     let kind = text("kind");
-    if !allowed.policy.strategy_kind_allowed(kind, group) || group.is_empty() || kind.is_empty() {
+    if !allowed.policy.is_strategy_kind_allowed(kind, group) || group.is_empty() || kind.is_empty() {
         let rule = "is no kind that may be submitted (kind and apiVersion of what it renders to)";
         let remedy = format!(
             "use one of {}, or ask your cluster admin to list it in policy.strategyKinds",
             allowed.policy.strategy_kinds().join(", ")
         );
-        return Err(forbidden(format!("{}.{}", shortened(kind), shortened(group)), rule, remedy));
+        return Err(policy_violation(format!("{}.{}", truncate(kind), truncate(group)), rule, remedy));
     }
     let plain = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     if !plain(version) {
-        return Err(refused(shortened(version), "is no version of an API", "write apiVersion as group/v1"));
+        return Err(invalid_template(truncate(version), "is no version of an API", "write apiVersion as group/v1"));
     }
     if object.contains_key("status") {
-        return Err(refused("status", "is for the resource's own controller to write", "remove it"));
+        return Err(invalid_template("status", "is for the resource's own controller to write", "remove it"));
     }
     Ok((group.to_owned(), version.to_owned(), kind.to_owned()))
 }
 
-fn metadata(object: &Map<String, Value>) -> Result<&Map<String, Value>, Problem> {
+fn validate_metadata(object: &Map<String, Value>) -> Result<&Map<String, Value>, SpecError> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else {
-        return Err(refused("metadata", "is missing, or is no map", "give the resource a metadata.name"));
+        return Err(invalid_template("metadata", "is missing, or is no map", "give the resource a metadata.name"));
     };
-    if let Some(other) = metadata.keys().find(|key| !METADATA.contains(&key.as_str())) {
-        let value = format!("metadata.{}", shortened(other));
-        return Err(forbidden(value, "is not for a template to set", format!("use only {}", METADATA.join(", "))));
+    if let Some(other) = metadata.keys().find(|key| !ALLOWED_METADATA.contains(&key.as_str())) {
+        let value = format!("metadata.{}", truncate(other));
+        return Err(policy_violation(
+            value,
+            "is not for a template to set",
+            format!("use only {}", ALLOWED_METADATA.join(", ")),
+        ));
     }
     let texts = ["name", "generateName", "namespace"].map(|name| (name, metadata.get(name)));
     if let Some((name, _)) = texts.iter().find(|(_, v)| v.is_some_and(|v| !v.is_string() && !v.is_null())) {
-        return Err(refused(format!("metadata.{name}"), "is not a text", "write it in quotes"));
+        return Err(invalid_template(format!("metadata.{name}"), "is not a text", "write it in quotes"));
     }
     let texts = |map: &Value| map.as_object().is_some_and(|map| map.values().all(Value::is_string));
     for name in ["labels", "annotations"] {
         if metadata.get(name).is_some_and(|map| !map.is_null() && !texts(map)) {
-            return Err(refused(format!("metadata.{name}"), "is no map of texts", "write each value in quotes"));
+            return Err(invalid_template(
+                format!("metadata.{name}"),
+                "is no map of texts",
+                "write each value in quotes",
+            ));
         }
     }
     Ok(metadata)
 }
 
 /// The resource's own name, with the id of what is wanted, and shortened where it would be too long.
-fn name(given: &str, generate: &str, id: &str) -> Result<String, Problem> {
-    let long = |name: String| if name.len() > LONGEST_NAME { format!("instancemgr-{id}") } else { name };
+fn resource_name(given: &str, generate: &str, id: &str) -> Result<String, SpecError> {
+    let long = |name: String| if name.len() > MAX_NAME_LENGTH { format!("instancemgr-{id}") } else { name };
     let name = match (given, generate) {
         ("", "") => {
-            return Err(refused("metadata.name", "is required", "give the resource a name, or a generateName"));
+            return Err(invalid_template(
+                "metadata.name",
+                "is required",
+                "give the resource a name, or a generateName",
+            ));
         }
         (given, "") if given.ends_with(id) => given.to_owned(),
         (given, "") => long(format!("{given}-{id}")),
@@ -192,32 +211,36 @@ fn name(given: &str, generate: &str, id: &str) -> Result<String, Problem> {
         && name.chars().all(|c| plain(c) || matches!(c, '-' | '.'));
     if !fits {
         let rule = "is no name of a resource (metadata.name of what it renders to)";
-        return Err(refused(shortened(&name), rule, "use small letters, digits, '-' and '.'"));
+        return Err(invalid_template(truncate(&name), rule, "use small letters, digits, '-' and '.'"));
     }
     Ok(name)
 }
 
 /// A RollingUpgrade says which scaling group it takes the nodes of: never another one's.
-fn own_nodes(object: &Map<String, Value>, scaling_group: &str) -> Result<(), Problem> {
+fn validate_scaling_group(object: &Map<String, Value>, scaling_group: &str) -> Result<(), SpecError> {
     let named = object.get("spec").and_then(|spec| spec["asgName"].as_str()).unwrap_or_default();
     if named == scaling_group {
         return Ok(());
     }
     let rule = format!("is not this group's own scaling group, {scaling_group} (spec.asgName of what it renders to)");
-    Err(forbidden(shortened(named), rule, "use {{ .InstanceGroup.Status.ActiveScalingGroupName }}"))
+    Err(policy_violation(truncate(named), rule, "use {{ .InstanceGroup.Status.ActiveScalingGroupName }}"))
 }
 
 /// Whether what the API server serves is what `crdName` names, and in namespaces.
-pub fn fits(request: &Request, served: &Served, crd_name: &str) -> Result<ResourceKind, Problem> {
-    let Request { group, version, kind, .. } = request;
+pub fn resolve_kind(
+    request: &RenderedResource,
+    served: &DiscoveredKind,
+    crd_name: &str,
+) -> Result<ResourceKind, SpecError> {
+    let RenderedResource { group, version, kind, .. } = request;
     if !served.namespaced {
         let rule = "is a kind of the whole cluster; resources of a strategy are in namespaces";
-        return Err(forbidden(format!("{kind}.{group}"), rule, "use a kind whose resources are in namespaces"));
+        return Err(policy_violation(format!("{kind}.{group}"), rule, "use a kind whose resources are in namespaces"));
     }
     let full = format!("{}.{group}", served.plural);
     if ![&served.plural, &full].iter().any(|name| name.eq_ignore_ascii_case(crd_name)) {
         let rule = format!("does not name the CRD of {kind}, which is {full}");
-        return Err(Problem::invalid(CRD_NAME, crd_name, rule, "correct crdName, or the template's kind"));
+        return Err(SpecError::invalid(CRD_NAME_PATH, crd_name, rule, "correct crdName, or the template's kind"));
     }
     Ok(ResourceKind {
         group: group.clone(),
@@ -228,6 +251,6 @@ pub fn fits(request: &Request, served: &Served, crd_name: &str) -> Result<Resour
 }
 
 /// What a template renders to may be long.
-fn shortened(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(80).collect()
 }

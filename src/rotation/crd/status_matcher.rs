@@ -7,7 +7,7 @@ use crate::api::StrategyProgress;
 
 /// What a resource says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ResourcePhase {
     /// Neither success nor failure; with its own word, if it has one yet.
     Active(String),
     /// Success.
@@ -18,16 +18,16 @@ pub enum Phase {
     Unreadable(&'static str),
 }
 
-impl Phase {
+impl ResourcePhase {
     /// Whether it is over.
-    pub fn ended(&self) -> bool {
-        matches!(self, Phase::Succeeded | Phase::Failed)
+    pub fn is_finished(&self) -> bool {
+        matches!(self, ResourcePhase::Succeeded | ResourcePhase::Failed)
     }
 }
 
 /// What a resource is read by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
+pub struct StatusMatcher {
     /// Where the resource tells its status.
     pub path: StatusPath,
     /// The status that means success, in any case.
@@ -36,11 +36,11 @@ pub struct Words {
     pub failure: String,
 }
 
-impl Words {
+impl StatusMatcher {
     /// Those by which the resource was read that the status remembers, whatever the spec says now.
-    pub fn recorded(progress: &StrategyProgress) -> Option<Self> {
+    pub fn from_progress(progress: &StrategyProgress) -> Option<Self> {
         let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
-        Some(Words {
+        Some(StatusMatcher {
             path: StatusPath::parse(progress.status_json_path.as_deref()?)?,
             success: text(&progress.status_success_string)?,
             failure: text(&progress.status_failure_string)?,
@@ -48,12 +48,12 @@ impl Words {
     }
 
     /// What a resource says of itself.
-    pub fn phase(&self, object: &Value) -> Phase {
+    pub fn phase(&self, object: &Value) -> ResourcePhase {
         match self.path.read(object) {
-            Err(what) => Phase::Unreadable(what),
-            Ok(word) if word.eq_ignore_ascii_case(&self.success) => Phase::Succeeded,
-            Ok(word) if word.eq_ignore_ascii_case(&self.failure) => Phase::Failed,
-            Ok(word) => Phase::Active(word),
+            Err(what) => ResourcePhase::Unreadable(what),
+            Ok(word) if word.eq_ignore_ascii_case(&self.success) => ResourcePhase::Succeeded,
+            Ok(word) if word.eq_ignore_ascii_case(&self.failure) => ResourcePhase::Failed,
+            Ok(word) => ResourcePhase::Active(word),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::api::GroupId;
 use crate::api::{InstanceGroupStatus, schema};
 
 /// What a root is made from.
-pub struct Source<'a> {
+pub struct TemplateSource<'a> {
     /// Whose it is.
     pub id: &'a GroupId,
     /// The group's labels, and its annotations after the merge.
@@ -25,7 +25,7 @@ pub struct Source<'a> {
 }
 
 /// The root and how many bytes it was made from.
-pub fn root(source: &Source) -> (Go, usize) {
+pub fn template_context(source: &TemplateSource) -> (Go, usize) {
     let mut spec = source.spec.clone();
     spec["eks"]["configuration"]["image"] = json!(source.image);
     spec["strategy"]["crd"]["spec"] = json!("");
@@ -36,10 +36,10 @@ pub fn root(source: &Source) -> (Go, usize) {
     }
     let status = json!(source.status);
     let weight = [&spec, &status, source.metadata].iter().map(|part| 4 * part.to_string().len()).sum();
-    (Go::Object(HashMap::from([("InstanceGroup".to_owned(), group(source, &spec, &status))])), weight)
+    (Go::Object(HashMap::from([("InstanceGroup".to_owned(), group_value(source, &spec, &status))])), weight)
 }
 
-fn group(source: &Source, spec: &Value, status: &Value) -> Go {
+fn group_value(source: &TemplateSource, spec: &Value, status: &Value) -> Go {
     let id = source.id;
     let map = |name: &str| free_map(&source.metadata[name]);
     let mut metadata = HashMap::from([
@@ -47,14 +47,14 @@ fn group(source: &Source, spec: &Value, status: &Value) -> Go {
         ("Namespace".into(), Go::from(id.namespace.clone())),
         ("UID".into(), Go::from(id.uid.clone())),
         ("Generation".into(), Go::from(id.generation)),
-        ("CreationTimestamp".into(), Go::from(id.created.to_string())),
+        ("CreationTimestamp".into(), Go::from(id.created_at.to_string())),
         ("Labels".into(), map("labels")),
         ("Annotations".into(), map("annotations")),
     ]);
     let getters: Vec<_> = metadata.iter().map(|(name, value)| (format!("Get{name}"), value.clone())).collect();
     metadata.extend(getters);
-    let spec = structure(schema::spec(), spec, "spec");
-    let status = structure(schema::status(), status, "status");
+    let spec = struct_value(schema::spec(), spec, "spec");
+    let status = struct_value(schema::status(), status, "status");
     let eks = field(&spec, "EKSSpec");
     let mut group = metadata.clone();
     group.extend([
@@ -80,8 +80,8 @@ fn field(object: &Go, name: &str) -> Go {
 }
 
 /// A struct with every field that the schema knows, and Go's getters of those that are no structs themselves.
-fn structure(schema: &Value, value: &Value, path: &str) -> Go {
-    let Some(known) = schema["properties"].as_object() else { return leaf(schema, value, path) };
+fn struct_value(schema: &Value, value: &Value, path: &str) -> Go {
+    let Some(known) = schema["properties"].as_object() else { return leaf_value(schema, value, path) };
     // Tags are maps in Go.
     if path.ends_with(".tags[]") {
         return free_map(value);
@@ -89,18 +89,18 @@ fn structure(schema: &Value, value: &Value, path: &str) -> Go {
     let mut fields = HashMap::new();
     for (name, inner) in known {
         let below = format!("{path}.{name}");
-        let found = structure(inner, &value[name], &below);
+        let found = struct_value(inner, &value[name], &below);
         let go = go_name(&below);
         if inner["properties"].is_null() {
             fields.insert(format!("Get{go}"), found.clone());
-            fields.insert(format!("Get{}", capital(name)), found.clone());
+            fields.insert(format!("Get{}", capitalize(name)), found.clone());
         }
         fields.insert(go, found);
     }
     Go::Object(fields)
 }
 
-fn leaf(schema: &Value, value: &Value, path: &str) -> Go {
+fn leaf_value(schema: &Value, value: &Value, path: &str) -> Go {
     if schema["additionalProperties"].is_object() {
         return free_map(value);
     }
@@ -108,7 +108,7 @@ fn leaf(schema: &Value, value: &Value, path: &str) -> Go {
         ("array", items) => {
             let below = format!("{path}[]");
             let items = items.as_array().into_iter().flatten();
-            Go::Array(items.map(|item| structure(&schema["items"], item, &below)).collect())
+            Go::Array(items.map(|item| struct_value(&schema["items"], item, &below)).collect())
         }
         (_, Value::String(text)) => Go::from(text.clone()),
         (_, Value::Bool(is)) => Go::from(*is),
@@ -147,12 +147,12 @@ fn go_name(path: &str) -> String {
         "spec.eks.configuration.volumes[].snapshotId" => "SnapshotID",
         "status.nodesInstanceRoleArn" => "NodesArn",
         "status.configMD5" => "ConfigHash",
-        _ => return capital(path.rsplit('.').next().unwrap_or_default()),
+        _ => return capitalize(path.rsplit('.').next().unwrap_or_default()),
     };
     special.to_owned()
 }
 
-fn capital(name: &str) -> String {
+fn capitalize(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
 }

@@ -13,54 +13,54 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::drain::{self, DrainPolicy, Next};
-use super::members::{Drains, Fleet, Member};
+use super::drain::{self, DrainAction, DrainPolicy};
+use super::members::{ClusterHealth, Drains, NodeInstance};
 use crate::aws::InstanceState;
 use crate::plan::{NodeStep, PodRef, Reason};
 
 /// Everything that a decision depends on.
-pub struct Input<'a> {
+pub struct RollingUpdateInput<'a> {
     /// The scaling group's name.
-    pub group: &'a str,
+    pub scaling_group: &'a str,
     /// The InstanceGroup's UID, as it stands in records.
-    pub uid: &'a str,
+    pub group_uid: &'a str,
     /// The version that the group is pinned to.
-    pub version: &'a str,
+    pub template_version: &'a str,
     /// All instances.
-    pub members: &'a [Member],
+    pub members: &'a [NodeInstance],
     /// How many there should be, in units of weight.
     pub desired: usize,
     /// How many nodes may be unavailable at once, resolved.
     pub max_unavailable: usize,
     /// `max_unavailable` was a share of desired: it is in units of weight.
-    pub in_units: bool,
+    pub max_unavailable_in_weight: bool,
     /// How many healthy nodes may stand by at once while their replacements come; 0 drains them first.
     pub max_surge: usize,
     /// Who is to go.
-    pub victims: Victims,
+    pub candidates: Candidates,
     /// Who holds the brake, if anyone.
     pub lock: Option<&'a str>,
     /// Why nothing may be cordoned now, if anything.
-    pub obstacle: Option<(Reason, String)>,
+    pub precondition: Option<(Reason, String)>,
     /// The condition RotationHalted stood for the wanted version already.
     pub was_halted: bool,
     /// How long a replacement may take from InService to Ready.
     pub join_timeout: SignedDuration,
     /// How long a replacement must have been Ready before a healthy node goes.
-    pub settle: SignedDuration,
+    pub ready_hold: SignedDuration,
     /// How a drain behaves.
-    pub drain: DrainPolicy,
+    pub drain_policy: DrainPolicy,
     /// What is on the nodes that carry our record.
     pub drains: &'a Drains,
     /// All nodes of the cluster.
-    pub fleet: Fleet,
+    pub cluster_health: ClusterHealth,
     /// The moment of the decision.
     pub now: Timestamp,
 }
 
 /// Who is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victims {
+pub enum Candidates {
     /// Those that are outdated, to be replaced.
     Outdated,
     /// So many units of weight, for good; and who stands by, whose replacement was asked for before.
@@ -71,26 +71,26 @@ pub enum Victims {
 
 /// What is to be done now, and how it stands.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decision {
+pub struct RollingUpdateDecision {
     /// In order.
     pub steps: Vec<NodeStep>,
     /// Where the rotation stands.
-    pub stand: Stand,
+    pub state: RotationState,
     /// What it waits for, in words.
-    pub waiting: Vec<String>,
+    pub waiting_for: Vec<String>,
     /// A drain waits because a budget refused, and is not asked again yet.
-    pub refused: bool,
+    pub eviction_blocked: bool,
     /// Drains that ran into their timeout now: the node and what stood on it.
-    pub given_up: Vec<(String, Vec<PodRef>)>,
+    pub timed_out_drains: Vec<(String, Vec<PodRef>)>,
     /// Pods that a deletion did not wait for.
-    pub abandoned: Vec<PodRef>,
+    pub abandoned_pods: Vec<PodRef>,
     /// What victims that several nodes say they are wait for, in words.
-    pub contested: Vec<String>,
+    pub duplicate_provider_ids: Vec<String>,
 }
 
 /// Where a rotation stands.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Stand {
+pub enum RotationState {
     /// Nobody is to go.
     #[default]
     Idle,
@@ -109,57 +109,61 @@ pub enum Stand {
 }
 
 /// A replacement that is lost for less than this may only have blinked.
-const BLINK: SignedDuration = SignedDuration::from_secs(30);
+const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Decides the next steps.
-pub fn decide(input: &Input) -> Decision {
-    let mut victims = victims(input);
-    let mut decision = Decision { steps: undo(input, &victims), ..Decision::default() };
-    let contested: Vec<_> = victims.extract_if(.., |m| m.contested().is_some()).collect();
+pub fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
+    let mut victims = select_candidates(input);
+    let mut decision = RollingUpdateDecision { steps: revert(input, &victims), ..RollingUpdateDecision::default() };
+    let contested: Vec<_> = victims.extract_if(.., |m| m.duplicate_provider_id().is_some()).collect();
     if !contested.is_empty() {
-        decision.steps.extend(unmark(contested.iter().copied(), input.uid, "another node has the same providerID"));
-        decision.contested = contested.iter().filter_map(|m| m.contested()).collect();
-        decision.waiting = decision.contested.clone();
-        decision.stand = Stand::Going;
+        decision.steps.extend(uncordon_steps(
+            contested.iter().copied(),
+            input.group_uid,
+            "another node has the same providerID",
+        ));
+        decision.duplicate_provider_ids = contested.iter().filter_map(|m| m.duplicate_provider_id()).collect();
+        decision.waiting_for = decision.duplicate_provider_ids.clone();
+        decision.state = RotationState::Going;
     }
     if victims.is_empty() {
         return decision;
     }
-    decision.stand = match hold(input, &victims) {
+    decision.state = match blocker(input, &victims) {
         Some(stand) => {
             decision.steps = match &stand {
-                Stand::Resting(_) => decision.steps,
-                _ => give_back(input, &stand),
+                RotationState::Resting(_) => decision.steps,
+                _ => uncordon_all(input, &stand),
             };
             stand
         }
-        None => Stand::Going,
+        None => RotationState::Going,
     };
-    if decision.stand == Stand::Going {
-        let gone = go_on(input, &victims, &mut decision);
-        begin(input, &victims, gone, &mut decision);
+    if decision.state == RotationState::Going {
+        let gone = continue_drains(input, &victims, &mut decision);
+        start_batch(input, &victims, gone, &mut decision);
     }
     decision
 }
 
-fn victims<'a>(input: &'a Input) -> Vec<&'a Member> {
-    let going = |m: &&Member| m.instance.state == InstanceState::InService;
+fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a NodeInstance> {
+    let going = |m: &&NodeInstance| m.instance.state == InstanceState::InService;
     // Who stands by has been replaced, whatever is wanted by now.
-    let leaving = |m: &&Member| m.standing_by(input.uid) || (going(m) && !m.outdated.is_empty());
-    match input.victims {
-        Victims::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
-        Victims::Outdated => ordered(input.members.iter().filter(leaving).collect()),
-        Victims::Surplus(n) => {
-            let standing_by = input.members.iter().filter(|m| m.standing_by(input.uid));
-            let going = ordered(input.members.iter().filter(going).collect());
-            surplus(going, n, input.uid).into_iter().chain(standing_by).collect()
+    let leaving = |m: &&NodeInstance| m.is_in_standby(input.group_uid) || (going(m) && !m.reasons.is_empty());
+    match input.candidates {
+        Candidates::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
+        Candidates::Outdated => order_candidates(input.members.iter().filter(leaving).collect()),
+        Candidates::Surplus(n) => {
+            let standing_by = input.members.iter().filter(|m| m.is_in_standby(input.group_uid));
+            let going = order_candidates(input.members.iter().filter(going).collect());
+            select_surplus(going, n, input.group_uid).into_iter().chain(standing_by).collect()
         }
     }
 }
 
 /// Who is on the way already stays on the way; then the outdated ones, and from the fullest zone, so that AWS finds
 /// nothing to rebalance by taking nodes undrained.
-fn surplus<'a>(mut left: Vec<&'a Member>, n: usize, uid: &str) -> Vec<&'a Member> {
+fn select_surplus<'a>(mut left: Vec<&'a NodeInstance>, n: usize, uid: &str) -> Vec<&'a NodeInstance> {
     let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
     for member in &left {
         *zones.entry(member.instance.zone.as_str()).or_default() += 1;
@@ -169,8 +173,13 @@ fn surplus<'a>(mut left: Vec<&'a Member>, n: usize, uid: &str) -> Vec<&'a Member
     loop {
         // One that weighs more than what is surplus would leave too little.
         left.retain(|m| m.weight() <= rest);
-        let rank = |m: &Member| {
-            (m.mark(uid).is_none(), m.outdated.is_empty(), m.available(), Reverse(zones[m.instance.zone.as_str()]))
+        let rank = |m: &NodeInstance| {
+            (
+                m.disruption_of(uid).is_none(),
+                m.reasons.is_empty(),
+                m.is_available(),
+                Reverse(zones[m.instance.zone.as_str()]),
+            )
         };
         let Some(at) = (0..left.len()).min_by_key(|at| rank(left[*at])) else { break };
         let member = left.remove(at);
@@ -182,14 +191,14 @@ fn surplus<'a>(mut left: Vec<&'a Member>, n: usize, uid: &str) -> Vec<&'a Member
 }
 
 /// Never joined and unhealthy first, then the oldest, taking zones in turn.
-fn ordered(mut members: Vec<&Member>) -> Vec<&Member> {
-    members.sort_by_key(|m| (m.available(), m.node.as_ref().map(|n| n.created), m.instance.id.clone()));
+fn order_candidates(mut members: Vec<&NodeInstance>) -> Vec<&NodeInstance> {
+    members.sort_by_key(|m| (m.is_available(), m.node.as_ref().map(|n| n.created_at), m.instance.id.clone()));
     let mut taken: BTreeMap<(bool, &str), usize> = BTreeMap::new();
     let mut turns: Vec<_> = (members.into_iter())
         .map(|m| {
-            let turn = taken.entry((m.available(), m.instance.zone.as_str())).or_default();
+            let turn = taken.entry((m.is_available(), m.instance.zone.as_str())).or_default();
             *turn += 1;
-            (m.available(), *turn, m)
+            (m.is_available(), *turn, m)
         })
         .collect();
     turns.sort_by_key(|(available, turn, _)| (*available, *turn));
@@ -197,71 +206,80 @@ fn ordered(mut members: Vec<&Member>) -> Vec<&Member> {
 }
 
 /// Marked nodes that are no longer to go get their life back.
-fn undo(input: &Input, victims: &[&Member]) -> Vec<NodeStep> {
+fn revert(input: &RollingUpdateInput, victims: &[&NodeInstance]) -> Vec<NodeStep> {
     let going: BTreeSet<_> = victims.iter().map(|m| m.instance.id.as_str()).collect();
-    let leaving = |m: &Member| m.instance.state == InstanceState::Terminating;
+    let leaving = |m: &NodeInstance| m.instance.state == InstanceState::Terminating;
     let stay = || input.members.iter().filter(|m| !going.contains(m.instance.id.as_str()) && !leaving(m));
-    let mut steps = unmark(stay(), input.uid, "no longer to be replaced");
-    steps.extend(super::rolling_update::surge::undo(input, stay()));
+    let mut steps = uncordon_steps(stay(), input.group_uid, "no longer to be replaced");
+    steps.extend(super::rolling_update::surge::clear_unused_records(input, stay()));
     steps
 }
 
-fn unmark<'a>(members: impl Iterator<Item = &'a Member>, uid: &str, why: &str) -> Vec<NodeStep> {
+fn uncordon_steps<'a>(members: impl Iterator<Item = &'a NodeInstance>, uid: &str, why: &str) -> Vec<NodeStep> {
     members
-        .filter(|m| m.mark(uid).is_some())
-        .filter_map(|m| Some(NodeStep::UnmarkNode { node: m.node.as_ref()?.name.clone(), why: why.into() }))
+        .filter(|m| m.disruption_of(uid).is_some())
+        .filter_map(|m| Some(NodeStep::UncordonNode { node: m.node.as_ref()?.name.clone(), reason: why.into() }))
         .collect()
 }
 
 /// What stops everything, if anything does.
-fn hold(input: &Input, victims: &[&Member]) -> Option<Stand> {
-    if input.victims != Victims::All {
+fn blocker(input: &RollingUpdateInput, victims: &[&NodeInstance]) -> Option<RotationState> {
+    if input.candidates != Candidates::All {
         if let Some(lock) = input.lock {
-            return Some(Stand::Locked(lock.into()));
+            return Some(RotationState::Locked(lock.into()));
         }
-        if let Some((reason, message)) = &input.obstacle {
-            return Some(Stand::Obstacle(*reason, message.clone()));
+        if let Some((reason, message)) = &input.precondition {
+            return Some(RotationState::Obstacle(*reason, message.clone()));
         }
-        if let Some(message) = unhealthy(input) {
-            return Some(Stand::Unhealthy(message));
+        if let Some(message) = unhealthy_message(input) {
+            return Some(RotationState::Unhealthy(message));
         }
     }
-    if input.victims == Victims::Outdated
-        && let Some(message) = halted(input)
+    if input.candidates == Candidates::Outdated
+        && let Some(message) = halt_message(input)
     {
-        return Some(Stand::Halted(message));
+        return Some(RotationState::Halted(message));
     }
-    victims.iter().all(|m| resting(input, m)).then(|| Stand::Resting("every drain ran into its drainTimeout".into()))
+    victims
+        .iter()
+        .all(|m| is_in_drain_backoff(input, m))
+        .then(|| RotationState::Resting("every drain ran into its drainTimeout".into()))
 }
 
 /// Its drain ran into its timeout and is not tried again yet.
-pub(super) fn resting(input: &Input, member: &Member) -> bool {
-    view(input, member).is_some_and(|v| v.resting_until.is_some_and(|t| input.now < t))
+pub(super) fn is_in_drain_backoff(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    drain_view(input, member).is_some_and(|v| v.retry_drain_at.is_some_and(|t| input.now < t))
 }
 
-fn view<'a>(input: &'a Input, member: &Member) -> Option<&'a super::DrainView> {
+fn drain_view<'a>(input: &'a RollingUpdateInput, member: &NodeInstance) -> Option<&'a super::DrainView> {
     input.drains.get(&member.node.as_ref()?.name)
 }
 
 /// A brake, an obstacle or a halt gives drained nodes back; an unhealthy
 /// cluster keeps its records, for giving back is a change too.
-fn give_back(input: &Input, stand: &Stand) -> Vec<NodeStep> {
+fn uncordon_all(input: &RollingUpdateInput, stand: &RotationState) -> Vec<NodeStep> {
     let why = match stand {
-        Stand::Locked(_) => "locked",
-        Stand::Halted(_) => "the rotation is halted",
-        Stand::Obstacle(..) => "the rotation is blocked",
-        Stand::Idle | Stand::Going | Stand::Unhealthy(_) | Stand::Resting(_) => return Vec::new(),
+        RotationState::Locked(_) => "locked",
+        RotationState::Halted(_) => "the rotation is halted",
+        RotationState::Obstacle(..) => "the rotation is blocked",
+        RotationState::Idle | RotationState::Going | RotationState::Unhealthy(_) | RotationState::Resting(_) => {
+            return Vec::new();
+        }
     };
-    unmark(input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating), input.uid, why)
+    uncordon_steps(
+        input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating),
+        input.group_uid,
+        why,
+    )
 }
 
-fn unhealthy(input: &Input) -> Option<String> {
-    let Fleet { known, not_ready } = input.fleet;
-    let own = input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| n.lost())).count();
+fn unhealthy_message(input: &RollingUpdateInput) -> Option<String> {
+    let ClusterHealth { total, unready } = input.cluster_health;
+    let own = input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| n.has_become_unready())).count();
     let joined = input.members.iter().filter(|m| m.node.is_some()).count();
-    if input.fleet.unhealthy() {
+    if input.cluster_health.is_unhealthy() {
         return Some(format!(
-            "{not_ready} of {known} nodes of the cluster are not ready at once; nothing is terminated until they are fewer"
+            "{unready} of {total} nodes of the cluster are not ready at once; nothing is terminated until they are fewer"
         ));
     }
     (own * 2 > joined && own > input.max_unavailable).then(|| {
@@ -272,42 +290,43 @@ fn unhealthy(input: &Input) -> Option<String> {
 }
 
 /// Replacements that did not become Ready, or became Ready and died.
-fn halted(input: &Input) -> Option<String> {
-    let replacements: Vec<_> = input
-        .members
-        .iter()
-        .filter(|m| m.outdated.is_empty() && m.instance.state == InstanceState::InService)
-        .collect();
-    let failed: Vec<_> = replacements.iter().filter(|m| failed(input, m)).map(|m| told(m)).collect();
+fn halt_message(input: &RollingUpdateInput) -> Option<String> {
+    let replacements: Vec<_> =
+        input.members.iter().filter(|m| m.reasons.is_empty() && m.instance.state == InstanceState::InService).collect();
+    let failed: Vec<_> =
+        replacements.iter().filter(|m| failed_to_become_ready(input, m)).map(|m| describe_instance(m)).collect();
     if !failed.is_empty() {
         return Some(format!(
             "{} of template version {} did not become Ready within {}",
             failed.join(", "),
-            input.version,
-            crate::util::duration::text(input.join_timeout)
+            input.template_version,
+            crate::util::duration::format(input.join_timeout)
         ));
     }
-    let recovering = input.was_halted && !replacements.iter().all(|m| m.ready());
-    recovering
-        .then(|| format!("replacements of template version {} have failed and are not all Ready again", input.version))
+    let recovering = input.was_halted && !replacements.iter().all(|m| m.is_ready());
+    recovering.then(|| {
+        format!("replacements of template version {} have failed and are not all Ready again", input.template_version)
+    })
 }
 
 /// Not Ready in time, or Ready and lost within that time. A node that was lost later is no verdict on its version.
-fn failed(input: &Input, member: &Member) -> bool {
-    if member.ready() {
+fn failed_to_become_ready(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    if member.is_ready() {
         return false;
     }
     let seen = member.instance.in_service_since.unwrap_or(input.now);
-    let lost = member.node.as_ref().filter(|n| n.lost()).and_then(|n| Some((n.created, n.ready_since?)));
+    let lost =
+        member.node.as_ref().filter(|n| n.has_become_unready()).and_then(|n| Some((n.created_at, n.ready_changed_at?)));
     let Some((created, lost)) = lost else {
         return input.now.duration_since(seen) >= input.join_timeout;
     };
     // This process may have seen the instance only after it was lost.
     let began = if seen <= lost { seen } else { created };
-    lost.duration_since(began) < input.join_timeout && input.now.duration_since(lost) >= input.join_timeout.min(BLINK)
+    lost.duration_since(began) < input.join_timeout
+        && input.now.duration_since(lost) >= input.join_timeout.min(FLAP_TOLERANCE)
 }
 
-pub(super) fn told(member: &Member) -> String {
+pub(super) fn describe_instance(member: &NodeInstance) -> String {
     match &member.node {
         Some(node) => format!("{} ({})", member.instance.id, node.name),
         None => format!("{} (never joined)", member.instance.id),
@@ -315,40 +334,44 @@ pub(super) fn told(member: &Member) -> String {
 }
 
 /// Takes the drains under way one step further; tells which instances leave now.
-fn go_on(input: &Input, victims: &[&Member], decision: &mut Decision) -> usize {
+fn continue_drains(
+    input: &RollingUpdateInput,
+    victims: &[&NodeInstance],
+    decision: &mut RollingUpdateDecision,
+) -> usize {
     let mut leaving = 0;
     for member in victims {
-        let Some(mark) = member.mark(input.uid) else { continue };
+        let Some(mark) = member.disruption_of(input.group_uid) else { continue };
         // Not looked at yet: unknown is not empty.
-        let Some(view) = view(input, member) else {
-            decision.waiting.push(format!("the pods of {} to be known", told(member)));
+        let Some(view) = drain_view(input, member) else {
+            decision.waiting_for.push(format!("the pods of {} to be known", describe_instance(member)));
             continue;
         };
         let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
-        match drain::next(member, mark, view, &input.drain, input.now) {
-            Next::Evict(steps) | Next::Force(steps) => {
-                decision.waiting.push(format!("{node} to be drained"));
+        match drain::next_drain_action(member, mark, view, &input.drain_policy, input.now) {
+            DrainAction::Evict(steps) | DrainAction::Force(steps) => {
+                decision.waiting_for.push(format!("{node} to be drained"));
                 decision.steps.extend(steps);
             }
-            Next::Wait(what) => {
-                decision.refused |=
-                    view.refused.is_some() && view.pods.iter().any(|p| !p.stays && !p.finished && !p.terminating);
-                decision.waiting.push(what);
+            DrainAction::Wait(what) => {
+                decision.eviction_blocked |= view.last_blocked_eviction.is_some()
+                    && view.pods.iter().any(|p| !p.is_ignored && !p.is_finished && !p.is_terminating);
+                decision.waiting_for.push(what);
             }
-            Next::GiveUp(pods) => {
-                decision.steps.push(NodeStep::UnmarkNode {
+            DrainAction::GiveUp(pods) => {
+                decision.steps.push(NodeStep::UncordonNode {
                     node: node.clone(),
-                    why: "the drain took longer than drainTimeout".into(),
+                    reason: "the drain took longer than drainTimeout".into(),
                 });
-                decision.given_up.push((node, pods));
+                decision.timed_out_drains.push((node, pods));
             }
-            Next::Abandon(pods) => {
-                decision.abandoned.extend(pods);
-                decision.steps.push(terminate(input, member));
+            DrainAction::Abandon(pods) => {
+                decision.abandoned_pods.extend(pods);
+                decision.steps.push(terminate_step(input, member));
                 leaving += 1;
             }
-            Next::Terminate => {
-                decision.steps.push(terminate(input, member));
+            DrainAction::Terminate => {
+                decision.steps.push(terminate_step(input, member));
                 leaving += 1;
             }
         }
@@ -356,61 +379,72 @@ fn go_on(input: &Input, victims: &[&Member], decision: &mut Decision) -> usize {
     leaving
 }
 
-fn terminate(input: &Input, member: &Member) -> NodeStep {
+fn terminate_step(input: &RollingUpdateInput, member: &NodeInstance) -> NodeStep {
     NodeStep::Terminate {
-        group: input.group.into(),
+        scaling_group: input.scaling_group.into(),
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|n| n.name.clone()),
         // Who stands by counts for nothing in desired: less of that would take another one.
-        decrement: input.drain.decrement && member.instance.state != InstanceState::Standby,
+        decrement_desired: input.drain_policy.decrement_desired && member.instance.state != InstanceState::Standby,
     }
 }
 
 /// Takes the next victims, as many as may be unavailable.
-fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut Decision) {
-    let settling = |m: &&Member| m.outdated.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.settle);
-    let settled = |m: &&Member| m.available() && !(input.victims == Victims::Outdated && settling(m));
-    let available: usize = input.members.iter().filter(settled).map(Member::weight).sum();
+fn start_batch(
+    input: &RollingUpdateInput,
+    victims: &[&NodeInstance],
+    mut leaving: usize,
+    decision: &mut RollingUpdateDecision,
+) {
+    let settling =
+        |m: &&NodeInstance| m.reasons.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.ready_hold);
+    let settled = |m: &&NodeInstance| m.is_available() && !(input.candidates == Candidates::Outdated && settling(m));
+    let available: usize = input.members.iter().filter(settled).map(NodeInstance::weight).sum();
     let mut unavailable = input.desired.saturating_sub(available);
-    let surged = |m: &Member| m.standing_by(input.uid) || (m.surged(input.uid) && m.available());
+    let surged = |m: &NodeInstance| {
+        m.is_in_standby(input.group_uid) || (m.has_surge_record(input.group_uid) && m.is_available())
+    };
     let terminating = input.members.iter().filter(|m| m.instance.state == InstanceState::Terminating);
-    let marked = victims.iter().copied().filter(|m| m.mark(input.uid).is_some() && !surged(m));
+    let marked = victims.iter().copied().filter(|m| m.disruption_of(input.group_uid).is_some() && !surged(m));
     let (mut flying, mut in_flight) =
         terminating.chain(marked).fold((0, 0), |(nodes, units), m| (nodes + 1, units + m.weight()));
-    let all = input.victims == Victims::All;
-    let replaced = input.victims == Victims::Outdated;
-    let mut surge = if all { 0 } else { super::rolling_update::surge::go_on(input, victims, unavailable, decision) };
-    let waits = |m: &Member| !all && (m.standing_by(input.uid) || (replaced && surged(m)));
-    for member in victims.iter().filter(|m| m.mark(input.uid).is_none() && !waits(m)) {
-        let healthy = member.available();
+    let all = input.candidates == Candidates::All;
+    let replaced = input.candidates == Candidates::Outdated;
+    let mut surge =
+        if all { 0 } else { super::rolling_update::surge::continue_surge(input, victims, unavailable, decision) };
+    let waits = |m: &NodeInstance| !all && (m.is_in_standby(input.group_uid) || (replaced && surged(m)));
+    for member in victims.iter().filter(|m| m.disruption_of(input.group_uid).is_none() && !waits(m)) {
+        let healthy = member.is_available();
         if healthy && replaced && input.max_surge > 0 {
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
-            if surge < input.max_surge && free && !resting(input, member) {
-                decision.steps.extend(super::rolling_update::surge::begin(input, member));
+            if surge < input.max_surge && free && !is_in_drain_backoff(input, member) {
+                decision.steps.extend(super::rolling_update::surge::start_surge(input, member));
                 surge += 1;
             }
             continue;
         }
-        let crowded = !input.in_units && flying >= input.max_unavailable;
+        let crowded = !input.max_unavailable_in_weight && flying >= input.max_unavailable;
         if !all
-            && (crowded || full(input, in_flight, member) || (healthy && replaced && full(input, unavailable, member)))
+            && (crowded
+                || exceeds_max_unavailable(input, in_flight, member)
+                || (healthy && replaced && exceeds_max_unavailable(input, unavailable, member)))
         {
             let wait = format!(
                 "at most {} unavailable at once: {unavailable} of {} are, or have only just become Ready",
                 input.max_unavailable, input.desired
             );
-            if decision.waiting.is_empty() && leaving == 0 {
-                decision.waiting.push(wait);
+            if decision.waiting_for.is_empty() && leaving == 0 {
+                decision.waiting_for.push(wait);
             }
             break;
         }
-        if resting(input, member) || member.node.as_ref().is_some_and(|n| n.disruption.is_some()) {
+        if is_in_drain_backoff(input, member) || member.node.as_ref().is_some_and(|n| n.disruption.is_some()) {
             continue;
         }
-        match mark(input, member) {
+        match cordon_step(input, member) {
             Some(step) => decision.steps.push(step),
             None => {
-                decision.steps.push(terminate(input, member));
+                decision.steps.push(terminate_step(input, member));
                 leaving += 1;
             }
         }
@@ -421,20 +455,20 @@ fn begin(input: &Input, victims: &[&Member], mut leaving: usize, decision: &mut 
 }
 
 /// Cordon and record, for an instance that has a node.
-pub(super) fn mark(input: &Input, member: &Member) -> Option<NodeStep> {
+pub(super) fn cordon_step(input: &RollingUpdateInput, member: &NodeInstance) -> Option<NodeStep> {
     let node = member.node.as_ref()?;
-    Some(NodeStep::MarkNode {
+    Some(NodeStep::CordonNode {
         node: node.name.clone(),
         resource_version: node.resource_version.clone(),
         instance: member.instance.id.clone(),
-        template_version: input.version.into(),
-        cordoned: node.cordoned,
+        template_version: input.template_version.into(),
+        was_cordoned: node.cordoned,
     })
 }
 
 /// Whether one more would be too many. A number of nodes is so many of this one's weight; and while nothing is missing
 /// one may always go, for otherwise a heavy one never could.
-fn full(input: &Input, missing: usize, member: &Member) -> bool {
-    let room = input.max_unavailable * if input.in_units { 1 } else { member.weight() };
+fn exceeds_max_unavailable(input: &RollingUpdateInput, missing: usize, member: &NodeInstance) -> bool {
+    let room = input.max_unavailable * if input.max_unavailable_in_weight { 1 } else { member.weight() };
     missing > 0 && missing + member.weight() > room
 }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::annotation;
-use crate::api::spec_error::{Problem, Problems, set};
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{InstanceGroupSpec, IntOrString};
 
 /// The strategy `rollingUpdate` with its defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RollingUpdate {
     /// How many nodes may be unavailable at once.
-    pub max_unavailable: Amount,
+    pub max_unavailable: IntOrPercent,
     /// How many healthy nodes may stand by at once while their replacements come.
-    pub max_surge: Amount,
+    pub max_surge: IntOrPercent,
     /// How long a drain may take; `None` waits.
     pub drain_timeout: Option<SignedDuration>,
     /// At the timeout: delete what still stands, rather than give up.
@@ -27,15 +27,20 @@ pub struct RollingUpdate {
 
 impl RollingUpdate {
     /// Parses the strategy alone, which every provisioner has that drains nodes.
-    pub fn parse(problems: &mut Problems, annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> Self {
+    pub fn parse(problems: &mut SpecErrors, annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> Self {
         let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
         let mut duration = |field: &str, text: &Option<String>| {
-            let text = set(text)?;
+            let text = non_empty(text)?;
             match crate::util::duration::parse(&text) {
                 Some(d) => Some(d),
                 None => {
                     let path = format!("spec.strategy.rollingUpdate.{field}");
-                    problems.add(Problem::invalid(&path, text, "is no duration", "write it as 90s, 15m or 1h30m"));
+                    problems.push_error(SpecError::invalid(
+                        &path,
+                        text,
+                        "is no duration",
+                        "write it as 90s, 15m or 1h30m",
+                    ));
                     None
                 }
             }
@@ -48,7 +53,7 @@ impl RollingUpdate {
                 Ok(at) => Some(Timestamp::from_second(at.as_second()).unwrap_or(at)),
                 Err(_) => {
                     let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
-                    problems.add(Problem::invalid(
+                    problems.push_error(SpecError::invalid(
                         &path,
                         text,
                         "is no RFC 3339 time",
@@ -59,8 +64,8 @@ impl RollingUpdate {
             }
         });
         Self {
-            max_unavailable: amount(problems, "maxUnavailable", rolling.max_unavailable.as_ref(), 1),
-            max_surge: amount(problems, "maxSurge", rolling.max_surge.as_ref(), 0),
+            max_unavailable: parse_int_or_percent(problems, "maxUnavailable", rolling.max_unavailable.as_ref(), 1),
+            max_surge: parse_int_or_percent(problems, "maxSurge", rolling.max_surge.as_ref(), 0),
             drain_timeout,
             drain_force: rolling.drain_force.unwrap_or(false),
             join_timeout,
@@ -71,53 +76,58 @@ impl RollingUpdate {
 
 /// A number of nodes, or a share of the desired ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
+pub enum IntOrPercent {
     /// So many.
     Count(u32),
     /// Percent, rounded up.
     Percent(u32),
 }
 
-impl Amount {
+impl IntOrPercent {
     /// Resolved against the desired size: at least one, at most all.
-    pub fn of(self, desired: usize) -> usize {
+    pub fn resolve(self, desired: usize) -> usize {
         let amount = match self {
-            Amount::Count(n) => n as usize,
-            Amount::Percent(p) => (desired * p as usize).div_ceil(100),
+            IntOrPercent::Count(n) => n as usize,
+            IntOrPercent::Percent(p) => (desired * p as usize).div_ceil(100),
         };
         amount.clamp(1, desired.max(1))
     }
 
     /// In nodes, of which the heaviest is so many units of capacity: a share of desired is in units.
-    pub fn nodes(self, desired: usize, heaviest: usize) -> usize {
-        let of_desired = matches!(self, Amount::Percent(_));
-        if of_desired { (self.of(desired) / heaviest.max(1)).max(1) } else { self.of(desired) }
+    pub fn resolve_nodes(self, desired: usize, heaviest: usize) -> usize {
+        let of_desired = matches!(self, IntOrPercent::Percent(_));
+        if of_desired { (self.resolve(desired) / heaviest.max(1)).max(1) } else { self.resolve(desired) }
     }
 
     /// The same where none at all is a choice: at most all.
-    pub fn or_none(self, desired: usize) -> usize {
-        if matches!(self, Amount::Count(0) | Amount::Percent(0)) { 0 } else { self.of(desired) }
+    pub fn resolve_allowing_zero(self, desired: usize) -> usize {
+        if matches!(self, IntOrPercent::Count(0) | IntOrPercent::Percent(0)) { 0 } else { self.resolve(desired) }
     }
 }
 
-fn amount(problems: &mut Problems, field: &str, value: Option<&IntOrString>, unset: u32) -> Amount {
+fn parse_int_or_percent(
+    problems: &mut SpecErrors,
+    field: &str,
+    value: Option<&IntOrString>,
+    unset: u32,
+) -> IntOrPercent {
     let text = match value {
-        None => return Amount::Count(unset),
+        None => return IntOrPercent::Count(unset),
         Some(IntOrString::Int(n)) => n.to_string(),
-        Some(IntOrString::String(text)) if text.is_empty() => return Amount::Count(unset),
+        Some(IntOrString::String(text)) if text.is_empty() => return IntOrPercent::Count(unset),
         Some(IntOrString::String(text)) => text.clone(),
     };
     let parsed = match text.strip_suffix('%') {
-        Some(percent) => percent.parse().ok().filter(|p| *p <= 100).map(Amount::Percent),
-        None => text.parse().ok().map(Amount::Count),
+        Some(percent) => percent.parse().ok().filter(|p| *p <= 100).map(IntOrPercent::Percent),
+        None => text.parse().ok().map(IntOrPercent::Count),
     };
     parsed.unwrap_or_else(|| {
-        problems.add(Problem::invalid(
+        problems.push_error(SpecError::invalid(
             &format!("spec.strategy.rollingUpdate.{field}"),
             text,
             "is neither a number of nodes nor a percentage",
             "use for example 1 or 30%",
         ));
-        Amount::Count(unset)
+        IntOrPercent::Count(unset)
     })
 }

@@ -22,7 +22,7 @@ const CONTROLLER: &str = "instancegroup";
 
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reconciled {
+pub enum ReconcileResult {
     /// Nothing more to do until something changes.
     Success,
     /// Done for now; to be looked at again after a time.
@@ -43,27 +43,27 @@ pub struct Metrics {
     registry: Registry,
     process: ProcessMetrics,
     groups: Mutex<BTreeMap<String, GroupSeries>>,
-    success: IntCounterVec,
-    fail: IntCounterVec,
-    status: IntGaugeVec,
+    reconcile_success: IntCounterVec,
+    reconcile_fail: IntCounterVec,
+    group_status: IntGaugeVec,
     nodes: IntGaugeVec,
     throttles: IntCounterVec,
     aws_calls: IntCounterVec,
-    revision: IntGaugeVec,
+    boundaries_revision: IntGaugeVec,
     boundaries_valid: IntGauge,
     boundaries_warnings: IntGauge,
     roles: IntGauge,
     roles_without_access_entry: IntGauge,
     leader: IntGauge,
-    other_controller: IntGauge,
-    results: IntCounterVec,
-    errors: IntCounter,
+    conflicting_controller: IntGauge,
+    reconcile_results: IntCounterVec,
+    reconcile_errors: IntCounter,
     reconcile_seconds: Histogram,
     active_workers: IntGauge,
     max_workers: IntGauge,
-    depth: IntGauge,
-    adds: IntCounter,
-    retries: IntCounter,
+    queue_depth: IntGauge,
+    queue_adds: IntCounter,
+    queue_retries: IntCounter,
     queue_seconds: Histogram,
     work_seconds: Histogram,
 }
@@ -72,29 +72,29 @@ impl Metrics {
     /// Registers everything. Fails only when two metrics share a name.
     pub fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let build = Builder(&registry);
-        let results = build.counters(
+        let build = MetricBuilder(&registry);
+        let reconcile_results = build.counters(
             "controller_runtime_reconcile_total",
             "Reconciles by controller and result.",
             &["controller", "result"],
         )?;
         for result in ["success", "error", "requeue", "requeue_after"] {
-            results.with_label_values(&[CONTROLLER, result]);
+            reconcile_results.with_label_values(&[CONTROLLER, result]);
         }
         Ok(Self {
             process: ProcessMetrics::new(&registry)?,
             groups: Mutex::default(),
-            success: build.counters(
+            reconcile_success: build.counters(
                 "instance_manager_reconcile_success_total",
                 "Reconciles of an InstanceGroup that ended well.",
                 &["instancegroup"],
             )?,
-            fail: build.counters(
+            reconcile_fail: build.counters(
                 "instance_manager_reconcile_fail_total",
                 "Reconciles of an InstanceGroup that failed, by reason.",
                 &["instancegroup", "reason"],
             )?,
-            status: build.gauges(
+            group_status: build.gauges(
                 "instance_manager_instance_group_status",
                 "The state that an InstanceGroup is in, always 1.",
                 &["instancegroup", "status"],
@@ -114,7 +114,7 @@ impl Metrics {
                 "Calls to AWS, by service, operation and outcome.",
                 &["service", "operation", "outcome"],
             )?,
-            revision: build.gauges(
+            boundaries_revision: build.gauges(
                 "instance_manager_boundaries_revision_info",
                 "The revision of the boundaries in force, always 1.",
                 &["revision"],
@@ -131,12 +131,12 @@ impl Metrics {
                 "Roles of which some group has not seen an access entry.",
             )?,
             leader: build.gauge("instance_manager_leader", "1 when this process leads.")?,
-            other_controller: build.gauge(
-                "instance_manager_other_controller",
+            conflicting_controller: build.gauge(
+                "instance_manager_conflicting_controller",
                 "1 while another controller writes the status of groups, so that this process only reads.",
             )?,
-            results,
-            errors: build.child_counter(
+            reconcile_results,
+            reconcile_errors: build.child_counter(
                 "controller_runtime_reconcile_errors_total",
                 "Reconciles that failed, by controller.",
                 "controller",
@@ -157,13 +157,13 @@ impl Metrics {
                 "Reconciles that may be under way at once, by controller.",
                 "controller",
             )?,
-            depth: build.child_gauge("workqueue_depth", "Groups that wait for a reconcile, by queue.", "name")?,
-            adds: build.child_counter(
+            queue_depth: build.child_gauge("workqueue_depth", "Groups that wait for a reconcile, by queue.", "name")?,
+            queue_adds: build.child_counter(
                 "workqueue_adds_total",
                 "Groups that were put into the queue, by queue.",
                 "name",
             )?,
-            retries: build.child_counter(
+            queue_retries: build.child_counter(
                 "workqueue_retries_total",
                 "Groups that were put back after a failure, by queue.",
                 "name",
@@ -189,46 +189,46 @@ impl Metrics {
     }
 
     /// A reconcile begins: counts as active, and is timed, until the guard is dropped.
-    pub fn working(&self) -> Working<'_> {
+    pub fn start_reconcile(&self) -> ReconcileTimer<'_> {
         self.active_workers.inc();
-        Working { metrics: self, since: Instant::now() }
+        ReconcileTimer { metrics: self, started_at: Instant::now() }
     }
 
     /// A reconcile of a group ("namespace/name") ended.
-    pub fn reconciled(&self, group: &str, outcome: Reconciled) {
+    pub fn record_reconcile(&self, group: &str, outcome: ReconcileResult) {
         let result = match outcome {
-            Reconciled::Success => "success",
-            Reconciled::RequeueAfter => "requeue_after",
-            Reconciled::Failed(_) => "error",
+            ReconcileResult::Success => "success",
+            ReconcileResult::RequeueAfter => "requeue_after",
+            ReconcileResult::Failed(_) => "error",
         };
-        self.results.with_label_values(&[CONTROLLER, result]).inc();
+        self.reconcile_results.with_label_values(&[CONTROLLER, result]).inc();
         let mut groups = self.groups();
         let series = groups.entry(group.to_owned()).or_default();
         match outcome {
-            Reconciled::Success | Reconciled::RequeueAfter => {
-                self.success.with_label_values(&[group]).inc();
+            ReconcileResult::Success | ReconcileResult::RequeueAfter => {
+                self.reconcile_success.with_label_values(&[group]).inc();
             }
-            Reconciled::Failed(reason) => {
-                self.errors.inc();
+            ReconcileResult::Failed(reason) => {
+                self.reconcile_errors.inc();
                 series.reasons.insert(reason);
-                self.fail.with_label_values(&[group, reason]).inc();
+                self.reconcile_fail.with_label_values(&[group, reason]).inc();
             }
         }
     }
 
     /// The state (`status.currentState`) that a group is in now.
-    pub fn group_status(&self, group: &str, status: &str) {
+    pub fn set_group_status(&self, group: &str, status: &str) {
         let mut groups = self.groups();
         let series = groups.entry(group.to_owned()).or_default();
         let before = series.status.replace(status.to_owned());
         if let Some(before) = before.filter(|before| before != status) {
-            remove(self.status.remove_label_values(&[group, &before]));
+            ignore_missing_series(self.group_status.remove_label_values(&[group, &before]));
         }
-        self.status.with_label_values(&[group, status]).set(1);
+        self.group_status.with_label_values(&[group, status]).set(1);
     }
 
     /// The progress of a group's rotation.
-    pub fn nodes(&self, group: &str, counts: &NodeCounts) {
+    pub fn set_node_counts(&self, group: &str, counts: &NodeCounts) {
         self.groups().entry(group.to_owned()).or_default();
         for (state, count) in [
             ("desired", counts.desired),
@@ -246,78 +246,78 @@ impl Metrics {
         let Some(series) = self.groups().remove(group) else {
             return;
         };
-        remove(self.success.remove_label_values(&[group]));
+        ignore_missing_series(self.reconcile_success.remove_label_values(&[group]));
         for reason in series.reasons {
-            remove(self.fail.remove_label_values(&[group, reason]));
+            ignore_missing_series(self.reconcile_fail.remove_label_values(&[group, reason]));
         }
         if let Some(status) = series.status {
-            remove(self.status.remove_label_values(&[group, &status]));
+            ignore_missing_series(self.group_status.remove_label_values(&[group, &status]));
         }
         for state in ["desired", "ready", "updated", "outdated", "draining"] {
-            remove(self.nodes.remove_label_values(&[group, state]));
+            ignore_missing_series(self.nodes.remove_label_values(&[group, state]));
         }
     }
 
     /// A call to AWS ended; `outcome` is `ok` or the name of an error class.
-    pub fn aws_call(&self, service: &str, operation: &str, outcome: &str) {
+    pub fn record_aws_call(&self, service: &str, operation: &str, outcome: &str) {
         let labels = [service, operation, outcome];
         self.aws_calls.with_label_values(&labels).inc();
     }
 
     /// AWS throttled a call, whether or not a repetition succeeded.
-    pub fn aws_throttled(&self, service: &str, operation: &str) {
+    pub fn record_aws_throttle(&self, service: &str, operation: &str) {
         self.throttles.with_label_values(&[service, operation]).inc();
     }
 
     /// The boundaries in force (None: no ConfigMap), whether the ConfigMap itself is valid, and
     /// how many warnings it has.
-    pub fn boundaries(&self, revision: Option<&str>, valid: bool, warnings: usize) {
-        self.revision.reset();
+    pub fn set_boundaries(&self, revision: Option<&str>, valid: bool, warnings: usize) {
+        self.boundaries_revision.reset();
         if let Some(revision) = revision {
-            self.revision.with_label_values(&[revision]).set(1);
+            self.boundaries_revision.with_label_values(&[revision]).set(1);
         }
         self.boundaries_valid.set(i64::from(valid));
         self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
     }
 
     /// How many roles the groups use, and how many of them have no access entry that each of their groups has seen.
-    pub fn roles(&self, all: usize, without_access_entry: usize) {
+    pub fn set_roles(&self, all: usize, without_access_entry: usize) {
         self.roles.set(i64::try_from(all).unwrap_or(i64::MAX));
         self.roles_without_access_entry.set(i64::try_from(without_access_entry).unwrap_or(i64::MAX));
     }
 
     /// Whether this process leads.
-    pub fn leader(&self, leads: bool) {
+    pub fn set_leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
     /// Whether another controller is at work.
-    pub fn other_controller(&self, seen: bool) {
-        self.other_controller.set(i64::from(seen));
+    pub fn set_conflicting_controller(&self, seen: bool) {
+        self.conflicting_controller.set(i64::from(seen));
     }
 
     /// The number of reconciles that may be under way at once.
-    pub fn max_workers(&self, workers: usize) {
+    pub fn set_max_workers(&self, workers: usize) {
         self.max_workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
     }
 
     /// The number of groups that wait.
-    pub fn queue_depth(&self, waiting: usize) {
-        self.depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    pub fn set_queue_depth(&self, waiting: usize) {
+        self.queue_depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     /// A group was put into the queue.
-    pub fn queue_added(&self) {
-        self.adds.inc();
+    pub fn record_queue_add(&self) {
+        self.queue_adds.inc();
     }
 
     /// A group was put back after a failure.
-    pub fn queue_retried(&self) {
-        self.retries.inc();
+    pub fn record_queue_retry(&self) {
+        self.queue_retries.inc();
     }
 
     /// A group waited this long for its reconcile.
-    pub fn queue_waited(&self, waited: Duration) {
+    pub fn record_queue_wait(&self, waited: Duration) {
         self.queue_seconds.observe(waited.as_secs_f64());
     }
 
@@ -329,14 +329,14 @@ impl Metrics {
 }
 
 /// A reconcile under way.
-pub struct Working<'a> {
+pub struct ReconcileTimer<'a> {
     metrics: &'a Metrics,
-    since: Instant,
+    started_at: Instant,
 }
 
-impl Drop for Working<'_> {
+impl Drop for ReconcileTimer<'_> {
     fn drop(&mut self) {
-        let took = self.since.elapsed().as_secs_f64();
+        let took = self.started_at.elapsed().as_secs_f64();
         self.metrics.active_workers.dec();
         self.metrics.reconcile_seconds.observe(took);
         self.metrics.work_seconds.observe(took);
@@ -344,15 +344,15 @@ impl Drop for Working<'_> {
 }
 
 /// A series that was never there is removed well enough.
-fn remove(removed: prometheus::Result<()>) {
+fn ignore_missing_series(removed: prometheus::Result<()>) {
     drop(removed);
 }
 
 /// Makes metrics and registers them at once. A "child" has one label, whose value is our
 /// controller's name, so that it is there from the start.
-struct Builder<'a>(&'a Registry);
+struct MetricBuilder<'a>(&'a Registry);
 
-impl Builder<'_> {
+impl MetricBuilder<'_> {
     fn add<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)

@@ -3,24 +3,24 @@ use super::*;
 /// Metrics in which every family has at least one series.
 fn filled() -> Metrics {
     let metrics = Metrics::new().unwrap();
-    drop(metrics.working());
-    metrics.reconciled("team/web", Reconciled::Success);
-    metrics.reconciled("team/web", Reconciled::Failed("HandleReconcile"));
-    metrics.reconciled("team/db", Reconciled::RequeueAfter);
-    metrics.group_status("team/web", "InitCreate");
-    metrics.group_status("team/web", "Ready");
+    drop(metrics.start_reconcile());
+    metrics.record_reconcile("team/web", ReconcileResult::Success);
+    metrics.record_reconcile("team/web", ReconcileResult::Failed("HandleReconcile"));
+    metrics.record_reconcile("team/db", ReconcileResult::RequeueAfter);
+    metrics.set_group_status("team/web", "InitCreate");
+    metrics.set_group_status("team/web", "Ready");
     let counts = NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() };
-    metrics.nodes("team/web", &counts);
-    metrics.aws_call("EC2", "DescribeInstances", "ok");
-    metrics.aws_throttled("EC2", "DescribeInstances");
-    metrics.boundaries(Some("r1"), true, 2);
-    metrics.boundaries(Some("r2"), false, 0);
-    metrics.leader(true);
-    metrics.max_workers(5);
-    metrics.queue_depth(4);
-    metrics.queue_added();
-    metrics.queue_retried();
-    metrics.queue_waited(Duration::from_millis(5));
+    metrics.set_node_counts("team/web", &counts);
+    metrics.record_aws_call("EC2", "DescribeInstances", "ok");
+    metrics.record_aws_throttle("EC2", "DescribeInstances");
+    metrics.set_boundaries(Some("r1"), true, 2);
+    metrics.set_boundaries(Some("r2"), false, 0);
+    metrics.set_leader(true);
+    metrics.set_max_workers(5);
+    metrics.set_queue_depth(4);
+    metrics.record_queue_add();
+    metrics.record_queue_retry();
+    metrics.record_queue_wait(Duration::from_millis(5));
     metrics
 }
 
@@ -30,7 +30,7 @@ fn lines(text: &str, part: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_name_of_the_contract_is_served() {
+fn every_documented_metric_is_served() {
     let text = filled().encode().unwrap();
     for series in [
         "instance_manager_reconcile_success_total{instancegroup=\"team/web\"} 1",
@@ -67,7 +67,7 @@ fn a_group_has_one_status_and_the_cluster_one_revision() {
 }
 
 #[test]
-fn the_series_of_a_group_go_with_it() {
+fn series_of_a_deleted_group_are_removed() {
     let metrics = filled();
     metrics.forget_group("team/web");
     metrics.forget_group("never/seen");

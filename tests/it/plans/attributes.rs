@@ -3,61 +3,65 @@
 
 use instance_manager::aws::TagSpecification;
 use instance_manager::plan::EksStep;
-use instance_manager::plan::{JoinStep, ObjectStep, Planned, Step};
+use instance_manager::plan::{JoinStep, ObjectStep, PlannedStep, Step};
 
 use super::*;
 
 /// The field, what asks for it, and what someone did to it behind our back.
-type Case = (&'static str, &'static str, fn(&mut World));
+type Case = (&'static str, &'static str, fn(&mut Scenario));
 
 /// What stands on the scaling group.
-fn on_the_group() -> Vec<Case> {
-    fn group(w: &mut World) -> &mut ScalingGroup {
-        w.state.group.as_mut().expect("a group")
+fn scaling_group_cases() -> Vec<Case> {
+    fn group(w: &mut Scenario) -> &mut ScalingGroup {
+        w.state.scaling_group.as_mut().expect("a group")
     }
     vec![
         ("tags", "tags: [{key: team, value: a}]", |w| {
             group(w).tags.iter_mut().filter(|t| t.key == "team").for_each(|t| t.value = "b".into());
         }),
         ("tags: what reaches no instance", "tags: [{key: team, value: a}]", |w| {
-            group(w).unpropagated = vec!["team".into(), "of-others".into()];
+            group(w).unpropagated_tags = vec!["team".into(), "of-others".into()];
         }),
-        ("suspendProcesses", "suspendProcesses: [AZRebalance, HealthCheck]", |w| _ = group(w).suspended.pop()),
-        ("suspendProcesses: all", "suspendProcesses: [all]", |w| group(w).suspended.clear()),
-        ("metricsCollection", "metricsCollection: [GroupMinSize, GroupMaxSize]", |w| _ = group(w).metrics.pop()),
-        ("metricsCollection: all", "metricsCollection: [ALL]", |w| group(w).metrics.clear()),
+        ("suspendProcesses", "suspendProcesses: [AZRebalance, HealthCheck]", |w| {
+            _ = group(w).suspended_processes.pop()
+        }),
+        ("suspendProcesses: all", "suspendProcesses: [all]", |w| group(w).suspended_processes.clear()),
+        ("metricsCollection", "metricsCollection: [GroupMinSize, GroupMaxSize]", |w| {
+            _ = group(w).enabled_metrics.pop()
+        }),
+        ("metricsCollection: all", "metricsCollection: [ALL]", |w| group(w).enabled_metrics.clear()),
         ("lifecycleHooks", "lifecycleHooks: [{name: drain, lifecycle: terminate, heartbeatTimeout: 60}]", |w| {
-            w.state.hooks.as_mut().expect("hooks")[0].heartbeat_timeout = 90;
+            w.state.lifecycle_hooks.as_mut().expect("hooks")[0].heartbeat_timeout = 90;
         }),
         ("lifecycleHooks: what goes from one", "lifecycleHooks: [{name: drain, lifecycle: launch}]", |w| {
-            w.state.hooks.as_mut().expect("hooks")[0].metadata = Some("theirs".into());
+            w.state.lifecycle_hooks.as_mut().expect("hooks")[0].metadata = Some("theirs".into());
         }),
         ("subnets", "subnets: [subnet-1]", |w| group(w).subnets.push("subnet-2".into())),
     ]
 }
 
 /// Everything is on the group as the spec asks, and recorded.
-fn as_asked(extra: &str) -> World {
-    standing(resolved(extra, &[])).with(|w| {
-        let wanted = w.resolved.wanted.clone();
-        let group = w.state.group.as_mut().expect("a group");
-        (group.suspended, group.metrics) =
-            (wanted.suspend.iter().cloned().collect(), wanted.metrics.iter().cloned().collect());
+fn converged_after(extra: &str) -> Scenario {
+    converged_with(resolved(extra, &[])).with(|w| {
+        let wanted = w.resolved.desired.clone();
+        let group = w.state.scaling_group.as_mut().expect("a group");
+        (group.suspended_processes, group.enabled_metrics) =
+            (wanted.suspended_processes.iter().cloned().collect(), wanted.metrics.iter().cloned().collect());
         let managed = w.status.managed.as_mut().expect("a record");
-        (managed.processes, managed.metrics) = (group.suspended.clone(), group.metrics.clone());
-        managed.hooks = wanted.hooks.iter().map(|h| h.name.clone()).collect();
-        w.state.hooks = (!wanted.hooks.is_empty()).then_some(wanted.hooks);
+        (managed.processes, managed.metrics) = (group.suspended_processes.clone(), group.enabled_metrics.clone());
+        managed.hooks = wanted.lifecycle_hooks.iter().map(|h| h.name.clone()).collect();
+        w.state.lifecycle_hooks = (!wanted.lifecycle_hooks.is_empty()).then_some(wanted.lifecycle_hooks);
     })
 }
 
 /// What a plan does about attributes, without what every new group takes.
-fn told(world: &World) -> Value {
+fn planned_steps(world: &Scenario) -> Value {
     let steps = world.plan().steps;
-    let of_all = |p: &&Planned| {
+    let of_all = |p: &&PlannedStep| {
         matches!(
             p.step,
             Step::Object(ObjectStep::Record { .. })
-                | Step::Join(JoinStep::PutAuthEntry(_))
+                | Step::Join(JoinStep::PutAwsAuthEntry(_))
                 | Step::Eks(EksStep::CreateTemplate(_))
                 | Step::Object(ObjectStep::AddFinalizer)
         )
@@ -66,32 +70,35 @@ fn told(world: &World) -> Value {
 }
 
 #[test]
-fn attributes_of_the_scaling_group_are_what_the_golden_file_holds() {
+fn attribute_plans_match_golden_file() {
     let mut all = BTreeMap::new();
-    for (field, asks, meddle) in on_the_group() {
+    for (field, asks, meddle) in scaling_group_cases() {
         let extra = format!("eks: {{configuration: {{roleName: given, {asks}}}}}");
-        let mut meddled = as_asked(&extra);
+        let mut meddled = converged_after(&extra);
         meddle(&mut meddled);
         let cases = [
-            ("1 made with the group", fresh(resolved(&extra, &[]))),
+            ("1 made with the group", new_group(resolved(&extra, &[]))),
             (
                 "2 added later",
-                as_asked("eks: {configuration: {roleName: given}}").with(|w| {
-                    w.state.hooks = Some(vec![]);
+                converged_after("eks: {configuration: {roleName: given}}").with(|w| {
+                    w.state.lifecycle_hooks = Some(vec![]);
                     w.resolved = resolved(&extra, &[]);
                 }),
             ),
             ("3 repaired", meddled),
-            ("4 removed", as_asked(&extra).wants("eks: {configuration: {roleName: given}}")),
+            ("4 removed", converged_after(&extra).with_spec("eks: {configuration: {roleName: given}}")),
         ];
-        assert_eq!(told(&as_asked(&extra)), json!([]), "{field} is as asked");
-        all.insert(field, cases.map(|(case, world)| (case, told(&world))).into_iter().collect::<BTreeMap<_, _>>());
+        assert_eq!(planned_steps(&converged_after(&extra)), json!([]), "{field} is as asked");
+        all.insert(
+            field,
+            cases.map(|(case, world)| (case, planned_steps(&world))).into_iter().collect::<BTreeMap<_, _>>(),
+        );
     }
-    hold_text("attributes", &serde_yaml::to_string(&json!(all)).expect("YAML"));
+    assert_golden_text("attributes", &serde_yaml::to_string(&json!(all)).expect("YAML"));
 }
 
 /// What a template version holds: the field, as it is told, and what asks for it.
-const IN_THE_TEMPLATE: [(&str, &str); 14] = [
+const TEMPLATE_CASES: [(&str, &str); 14] = [
     ("image", "image: ami-00000002"),
     ("instanceType", "instanceType: m5.xlarge"),
     ("keyPairName", "keyPairName: key"),
@@ -109,43 +116,44 @@ const IN_THE_TEMPLATE: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn a_change_of_what_nodes_are_made_of_is_a_new_version_that_names_the_field_in_both_directions() {
-    let named = |world: World| {
+fn template_change_creates_version_with_field_reason() {
+    let named = |world: Scenario| {
         let plan = world.plan();
         let version = plan.steps.iter().find(|p| matches!(p.step, Step::Eks(EksStep::PutTemplateVersion { .. })));
-        let because = &version.unwrap_or_else(|| panic!("no new version: {:?}", plan.steps)).because;
+        let because = &version.unwrap_or_else(|| panic!("no new version: {:?}", plan.steps)).reasons;
         because.iter().map(|d| d.field.clone()).collect::<Vec<_>>()
     };
-    for (field, asks) in IN_THE_TEMPLATE {
+    for (field, asks) in TEMPLATE_CASES {
         let extra = format!("eks: {{configuration: {{{asks}}}}}");
-        assert!(named(plain().wants(&extra)).iter().any(|f| f == field), "{asks}");
-        assert!(named(standing(resolved(&extra, &[])).wants("{}")).iter().any(|f| f == field), "{asks} goes");
-        assert_eq!(standing(resolved(&extra, &[])).plan().steps, vec![], "{asks} stays");
+        assert!(named(converged().with_spec(&extra)).iter().any(|f| f == field), "{asks}");
+        assert!(named(converged_with(resolved(&extra, &[])).with_spec("{}")).iter().any(|f| f == field), "{asks} goes");
+        assert_eq!(converged_with(resolved(&extra, &[])).plan().steps, vec![], "{asks} stays");
     }
 }
 
 #[test]
-fn tag_specifications_are_sorted_and_empty_ones_are_none() {
+fn tag_specifications_are_sorted_and_never_empty() {
     let extra = "eks: {configuration: {tagSpecifications: [{resourceType: volume, tags: [{key: b, value: '1'}, {key: a, value: '2'}]}, {resourceType: instance, tags: []}]}}";
     let tag = |key: &str, value: &str| Tag { key: key.into(), value: value.into() };
     let tags = vec![tag("a", "2"), tag("b", "1")];
     let wanted = vec![TagSpecification { resource_type: "volume".into(), tags }];
-    assert_eq!(resolved(extra, &[]).data.tag_specifications, wanted);
+    assert_eq!(resolved(extra, &[]).template_data.tag_specifications, wanted);
 }
 
 #[test]
-fn a_record_that_empties_is_written_once_and_is_gone() {
+fn emptied_record_is_written_once() {
     let emptied = |field: &str| {
-        let mut world = standing(resolved("{}", &[])).with(|w| {
+        let mut world = converged_with(resolved("{}", &[])).with(|w| {
             let managed = w.status.managed.as_mut().expect("a record");
             (managed.hooks, managed.processes) = (vec!["drain".into()], vec!["AZRebalance".into()]);
             managed.metrics = vec!["GroupMinSize".into()];
             managed.warm_pool = true;
         });
-        let records = |w: &World| -> Vec<Value> {
+        let records = |w: &Scenario| -> Vec<Value> {
             let steps = w.plan().steps;
-            let record =
-                |p: Planned| if let Step::Object(ObjectStep::Record { status }) = p.step { Some(status) } else { None };
+            let record = |p: PlannedStep| {
+                if let Step::Object(ObjectStep::Record { status }) = p.step { Some(status) } else { None }
+            };
             steps.into_iter().filter_map(record).collect()
         };
         let first = records(&world);

@@ -10,19 +10,19 @@ use std::path::Path;
 use instance_manager::api::{
     AdoptedResources, InstanceGroupStatus, ManagedAttributes, SpotRecommendation, decode_spec,
 };
-use instance_manager::auth::access_entries::{Access, Found};
-use instance_manager::auth::aws_auth::EntryState;
+use instance_manager::auth::access_entries::{AccessEntryState, ObservedEntries};
+use instance_manager::auth::aws_auth::AuthEntryState;
 use instance_manager::aws::{
-    Catalogue, Instance, InstanceProfile, InstanceState, InstanceType, LaunchTemplate, LifecycleHook, MixedPolicy,
-    NetworkObject, Override, Role, ScalingGroup, Tag, TemplatePin,
+    Instance, InstanceProfile, InstanceState, InstanceType, InstanceTypeCatalog, InstanceTypeOverride, LaunchTemplate,
+    LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step};
-use instance_manager::provisioner::eks::input::Input;
-use instance_manager::provisioner::eks::observed::{State, Version};
+use instance_manager::provisioner::eks::input::PlanInput;
+use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
-use instance_manager::provisioner::eks::resolve::{Environment, Resolved, resolve};
+use instance_manager::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::{delete, desired};
-use instance_manager::rotation::{Disruption, Drains, Fleet, Member, NodeView};
+use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
 use instance_manager::settings::Timing;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -31,46 +31,46 @@ use serde_json::{Value, json};
 const NOW: &str = "2026-01-02T00:00:00Z";
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
-fn at(text: &str) -> Timestamp {
+fn timestamp(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
 
 /// The shortest spec that stands for a complete group; `extra` is laid over `spec`.
-fn resolved(extra: &str, annotations: &[(&str, &str)]) -> Resolved {
+fn resolved(extra: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let base = "provisioner: eks\neks: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1]}}";
     let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
-    overlay(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
-    let id = common::group_id(3, at(LONG_AGO));
+    deep_merge(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
+    let id = common::group_id(3, timestamp(LONG_AGO));
     let annotations =
         annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
     let spec = decode_spec(&spec).expect("a spec");
-    resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &environment(), false).expect("it resolves")
+    resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &references(), false).expect("it resolves")
 }
 
-fn overlay(into: &mut Value, from: &Value) {
+fn deep_merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
-            from.iter().for_each(|(key, value)| overlay(into.entry(key).or_insert(Value::Null), value));
+            from.iter().for_each(|(key, value)| deep_merge(into.entry(key).or_insert(Value::Null), value));
         }
         (_, Value::Null) => {}
         (into, from) => *into = from.clone(),
     }
 }
 
-fn environment() -> Environment {
+fn references() -> References {
     let network = |id: &str| {
         vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
     };
     let role =
         Role { id: "AROA-given".into(), name: "given".into(), arn: "arn:aws:iam::1:role/given".into(), tags: vec![] };
-    Environment {
+    References {
         cluster: Some(common::cluster()),
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
-        elsewhere: vec![],
+        in_other_vpcs: vec![],
         image: None,
         instance_type: None,
-        given_profile: Some(InstanceProfile {
+        existing_profile: Some(InstanceProfile {
             id: "AIPA-given".into(),
             name: "given".into(),
             arn: "arn:aws:iam::1:instance-profile/given".into(),
@@ -78,82 +78,82 @@ fn environment() -> Environment {
             role: Some(role),
             tags: vec![],
         }),
-        catalogue: Some(catalogue().into()),
-        ..Environment::default()
+        catalog: Some(instance_type_catalog().into()),
+        ..References::default()
     }
 }
 
-fn catalogue() -> Catalogue {
+fn instance_type_catalog() -> InstanceTypeCatalog {
     let of = |name: &str| InstanceType {
         name: name.into(),
         architectures: vec!["x86_64".into()],
         vcpus: 2,
-        memory: 8192,
+        memory_mib: 8192,
         ..InstanceType::default()
     };
     let names = ["m5.large", "m5a.large", "m5d.large", "m5n.large", "m5zn.large", "c5.large"];
     let offers = names.iter().filter(|n| **n != "m5zn.large").map(|n| ((*n).into(), "us-west-2a".into()));
-    Catalogue::new(&names.map(of), offers)
+    InstanceTypeCatalog::new(&names.map(of), offers)
 }
 
 /// Why nothing is done with what is not the group's.
 fn blocked(plan: &Plan) -> &str {
     match &plan.outcome {
-        Outcome::Blocked { reason: Reason::NotOurs, message, .. } => message,
+        Outcome::Blocked { reason: Reason::OwnershipConflict, message, .. } => message,
         other => panic!("it is blocked: {other:?}"),
     }
 }
 
 /// A group, what there is of it, and what its status remembers.
 #[derive(Clone, Debug)]
-struct World {
-    resolved: Resolved,
-    state: State,
+struct Scenario {
+    resolved: ResolvedGroup,
+    state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
 }
 
 /// Nothing has been made.
-fn fresh(resolved: Resolved) -> World {
-    let state = State {
-        group: None,
+fn new_group(resolved: ResolvedGroup) -> Scenario {
+    let state = ObservedState {
+        scaling_group: None,
         template: None,
-        leftover: None,
+        orphaned_template: None,
         versions: BTreeMap::new(),
-        configuration: None,
-        warm: None,
-        profile: None,
+        launch_configuration: None,
+        warm_instances: None,
+        instance_profile: None,
         role: None,
-        attached: vec![],
-        hooks: None,
-        refreshing: false,
+        attached_policies: vec![],
+        lifecycle_hooks: None,
+        instance_refresh_active: false,
         activities: vec![],
-        short_for: SignedDuration::ZERO,
-        pool_waits: SignedDuration::ZERO,
-        tagging_rests: false,
-        launched: BTreeMap::new(),
-        join: Found {
-            auth: EntryState::Absent,
-            auth_is_ours: false,
-            windows: false,
-            access: Access::Unasked,
-            shared: false,
-            others_have_it: true,
+        shortage_duration: SignedDuration::ZERO,
+        warm_pool_wait: SignedDuration::ZERO,
+        tag_retry_pending: false,
+        launch_times: BTreeMap::new(),
+        join: ObservedEntries {
+            auth_entry: AuthEntryState::Absent,
+            owns_auth_entry: false,
+            allows_windows: false,
+            access_entry: AccessEntryState::Unasked,
+            is_shared: false,
+            peers_have_access_entry: true,
             role_id: None,
         },
-        former: Default::default(),
+        previous_roles: Default::default(),
         nodes: BTreeMap::new(),
-        fleet: Fleet { known: 10, not_ready: 0 },
+        cluster_health: ClusterHealth { total: 10, unready: 0 },
         drains: Drains::new(),
-        strategy: None,
+        strategy_state: None,
     };
-    World { resolved, state, status: InstanceGroupStatus::default(), lock: None }
+    Scenario { resolved, state, status: InstanceGroupStatus::default(), lock: None }
 }
 
 /// Everything has been made and two nodes are Ready.
-fn standing(resolved: Resolved) -> World {
-    let mut world = fresh(resolved);
-    let World { resolved: r, state, status, .. } = &mut world;
+fn converged_with(resolved: ResolvedGroup) -> Scenario {
+    let mut world = new_group(resolved);
+    let Scenario { resolved: r, state, status, .. } = &mut world;
     let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
     let instance = |id: &str| Instance {
         id: id.into(),
@@ -161,12 +161,12 @@ fn standing(resolved: Resolved) -> World {
         state: InstanceState::InService,
         healthy: true,
         template: Some(pin.clone()),
-        configuration: None,
+        launch_configuration: None,
         weight: 1,
-        in_service_since: Some(at(LONG_AGO)),
+        in_service_since: Some(timestamp(LONG_AGO)),
     };
-    state.group = Some(ScalingGroup {
-        name: r.names.group.clone(),
+    state.scaling_group = Some(ScalingGroup {
+        name: r.names.scaling_group.clone(),
         min: 2,
         max: 4,
         desired: 2,
@@ -174,16 +174,16 @@ fn standing(resolved: Resolved) -> World {
         template: Some(pin.clone()),
         launch_configuration: None,
         warm_pool: None,
-        mixed: r.wanted.mixed.as_ref().map(|m| MixedPolicy {
+        mixed: r.desired.mixed_instances.as_ref().map(|m| MixedPolicy {
             distribution: m.distribution.clone(),
-            overrides: (m.types.iter().cloned())
-                .chain(r.pool.iter().flat_map(|p| &p.now).map(|name| of_type(name)))
+            overrides: (m.overrides.iter().cloned())
+                .chain(r.type_pool.iter().flat_map(|p| &p.offered_now).map(|name| type_override(name)))
                 .collect(),
         }),
         tags: r.tags.clone(),
-        unpropagated: vec![],
-        suspended: vec![],
-        metrics: vec![],
+        unpropagated_tags: vec![],
+        suspended_processes: vec![],
+        enabled_metrics: vec![],
         instances: vec![instance("i-1"), instance("i-2")],
         deleting: false,
     });
@@ -192,28 +192,29 @@ fn standing(resolved: Resolved) -> World {
         name: r.names.template.clone(),
         default_version: 1,
         latest_version: 1,
-        tags: r.ownership.clone(),
+        tags: r.ownership_tags.clone(),
     });
-    state.versions = [(1, Version { fingerprint: Some(r.fingerprint.clone()), data: Some(r.data.clone()) })].into();
+    state.versions =
+        [(1, ObservedVersion { fingerprint: Some(r.fingerprint.clone()), data: Some(r.template_data.clone()) })].into();
     let role = Role { id: "AROA-1".into(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: vec![] };
-    state.profile = Some(InstanceProfile {
+    state.instance_profile = Some(InstanceProfile {
         id: "AIPA-1".into(),
         name: r.names.role.clone(),
-        arn: r.data.profile_arn.clone(),
-        created: Some(at(LONG_AGO)),
+        arn: r.template_data.profile_arn.clone(),
+        created: Some(timestamp(LONG_AGO)),
         role: Some(role),
         tags: vec![],
     });
-    state.attached = r.policies.clone();
-    (state.join.auth, state.join.auth_is_ours) = (EntryState::Present, true);
+    state.attached_policies = r.managed_policies.clone();
+    (state.join.auth_entry, state.join.owns_auth_entry) = (AuthEntryState::Present, true);
     state.nodes = ["i-1", "i-2"].map(|id| (id.to_owned(), node(id))).into();
     let keys: Vec<_> = r.tags.iter().map(|t| t.key.clone()).collect();
-    let mut sorted = (keys, r.policies.clone());
+    let mut sorted = (keys, r.managed_policies.clone());
     sorted.0.sort();
     sorted.1.sort();
     *status = serde_json::from_value(json!({
         "currentState": "Ready",
-        "activeScalingGroupName": r.names.group,
+        "activeScalingGroupName": r.names.scaling_group,
         "activeLaunchTemplateName": r.names.template,
         "template": {"id": "lt-1", "version": "1", "hash": r.fingerprint.hash, "lastReadyVersion": "1"},
         "managed": {"tags": sorted.0, "policies": sorted.1, "authEntries": [r.role_arn]},
@@ -228,83 +229,83 @@ fn node(instance: &str) -> NodeView {
         resource_version: "7".into(),
         ready: true,
         was_ready: true,
-        ready_since: Some(at(LONG_AGO)),
+        ready_changed_at: Some(timestamp(LONG_AGO)),
         cordoned: false,
         disruption: None,
         surge: None,
-        created: at(LONG_AGO),
-        rivals: vec![],
+        created_at: timestamp(LONG_AGO),
+        duplicates: vec![],
     }
 }
 
-impl World {
+impl Scenario {
     /// The same cloud, another wish.
-    fn wants(mut self, extra: &str) -> Self {
+    fn with_spec(mut self, extra: &str) -> Self {
         self.resolved = resolved(extra, &[]);
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut World)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut Scenario)) -> Self {
         change(&mut self);
         self
     }
 
-    fn group(self, change: impl FnOnce(&mut ScalingGroup)) -> Self {
-        self.with(|w| change(w.state.group.as_mut().expect("a group")))
+    fn with_scaling_group(self, change: impl FnOnce(&mut ScalingGroup)) -> Self {
+        self.with(|w| change(w.state.scaling_group.as_mut().expect("a group")))
     }
 
     fn plan(&self) -> Plan {
         let timing = Timing::default();
-        plan(&Input {
+        plan(&PlanInput {
             resolved: &self.resolved,
-            state: &self.state,
+            observed: &self.state,
             status: &self.status,
             lock: self.lock,
-            retention: 2,
+            config_retention: 2,
             timing: &timing,
-            now: at(NOW),
+            now: timestamp(NOW),
         })
     }
 }
 
-fn plain() -> World {
-    standing(resolved("{}", &[]))
+fn converged() -> Scenario {
+    converged_with(resolved("{}", &[]))
 }
 
 /// Everything but the scaling group, known by its tags as our own writes tell them.
-fn ungrouped(w: &mut World) {
-    w.state.group = None;
-    let ours = w.resolved.ownership.clone();
-    let profile = w.state.profile.as_mut().expect("a profile");
+fn remove_scaling_group(w: &mut Scenario) {
+    w.state.scaling_group = None;
+    let ours = w.resolved.ownership_tags.clone();
+    let profile = w.state.instance_profile.as_mut().expect("a profile");
     profile.role.as_mut().expect("a role").tags.clone_from(&ours);
     profile.tags = ours;
 }
 
-fn of_type(name: &str) -> Override {
-    Override { instance_type: name.into(), weight: 1 }
+fn type_override(name: &str) -> InstanceTypeOverride {
+    InstanceTypeOverride { instance_type: name.into(), weight: 1 }
 }
 
 /// Without a type that AWS has launched since.
-fn pooled() -> World {
-    standing(resolved(POOL, &[])).group(|g| {
+fn with_instance_pool() -> Scenario {
+    converged_with(resolved(POOL, &[])).with_scaling_group(|g| {
         g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5n.large");
     })
 }
 
-fn mixed() -> World {
-    standing(resolved(MIXED, &[]))
+fn with_mixed_instances() -> Scenario {
+    converged_with(resolved(MIXED, &[]))
 }
 
 /// Two nodes of one unit and one of two.
-fn weighted() -> World {
-    standing(resolved(WEIGHTED, &[]))
-        .group(|g| {
+fn with_weighted_types() -> Scenario {
+    converged_with(resolved(WEIGHTED, &[]))
+        .with_scaling_group(|g| {
             g.instances.push(Instance { id: "i-3".into(), weight: 2, ..g.instances[0].clone() });
         })
         .with(|w| _ = w.state.nodes.insert("i-3".into(), node("i-3")))
 }
 
-fn foreign() -> [Tag; 1] {
+fn foreign_tags() -> [Tag; 1] {
     [Tag { key: "cost-centre".into(), value: "17".into() }]
 }
 
@@ -328,48 +329,50 @@ const SPOT: &str = "eks: {configuration: {spotPrice: '0.08'}}";
 const ATTRIBUTES: &str = "eks: {configuration: {suspendProcesses: [AZRebalance], metricsCollection: [GroupMinSize], tags: [{key: team, value: a}], lifecycleHooks: [{name: drain, lifecycle: terminate}]}}";
 
 /// What others set, in a group that remembers what it set itself, or not.
-fn theirs(world: World) -> World {
+fn with_foreign_attributes(world: Scenario) -> Scenario {
     world
-        .group(|g| {
-            g.tags.extend(foreign());
-            g.suspended = vec!["AZRebalance".into()];
-            g.metrics = vec!["GroupMaxSize".into()];
+        .with_scaling_group(|g| {
+            g.tags.extend(foreign_tags());
+            g.suspended_processes = vec!["AZRebalance".into()];
+            g.enabled_metrics = vec!["GroupMaxSize".into()];
         })
-        .with(|w| w.state.hooks = Some(vec![hook("theirs")]))
+        .with(|w| w.state.lifecycle_hooks = Some(vec![hook("theirs")]))
 }
 
 /// A second version that is not ours, at `$Latest`, while a node runs the first, which is not ours either.
-fn left_by_another() -> World {
-    plain()
+fn changed_by_other_controller() -> Scenario {
+    converged()
         .with(|w| {
             w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
-            let data = resolved(NEW_IMAGE, &[]).data;
-            w.state.versions.insert(2, Version { fingerprint: None, data: Some(data) });
+            let data = resolved(NEW_IMAGE, &[]).template_data;
+            w.state.versions.insert(2, ObservedVersion { fingerprint: None, data: Some(data) });
             let template = w.state.template.as_mut().expect("a template");
             (template.default_version, template.latest_version) = (2, 2);
             template.tags.clear();
         })
-        .group(|g| {
+        .with_scaling_group(|g| {
             g.template.as_mut().expect("a pin").version = "$Latest".into();
             g.instances[1].template.as_mut().expect("a version").version = "2".into();
         })
 }
 
-fn scenarios() -> Vec<(&'static str, World)> {
+fn scenarios() -> Vec<(&'static str, Scenario)> {
     let given = || resolved("eks: {configuration: {roleName: given}}", &[]);
-    let second = |w: &mut World| {
+    let second = |w: &mut Scenario| {
         let newer = resolved(NEW_IMAGE, &[]);
-        w.state.versions.insert(2, Version { fingerprint: Some(newer.fingerprint), data: Some(newer.data) });
+        w.state
+            .versions
+            .insert(2, ObservedVersion { fingerprint: Some(newer.fingerprint), data: Some(newer.template_data) });
         w.state.template.as_mut().expect("a template").latest_version = 2;
     };
     vec![
-        ("create-own-role", fresh(resolved("{}", &[])).with(|w| w.resolved.wanted.id.finalizer = false)),
-        ("create-given-role", fresh(given())),
+        ("create-own-role", new_group(resolved("{}", &[])).with(|w| w.resolved.desired.id.has_finalizer = false)),
+        ("create-given-role", new_group(given())),
         (
             "create-after-a-collision",
-            fresh(given()).with(|w| {
-                let ours = w.resolved.ownership.clone();
-                w.state.leftover = Some(LaunchTemplate {
+            new_group(given()).with(|w| {
+                let ours = w.resolved.ownership_tags.clone();
+                w.state.orphaned_template = Some(LaunchTemplate {
                     id: "lt-0".into(),
                     name: "taken-by-another".into(),
                     default_version: 1,
@@ -378,72 +381,82 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 });
             }),
         ),
-        ("create-second-pass", plain().with(ungrouped)),
+        ("create-second-pass", converged().with(remove_scaling_group)),
         (
             "create-auth-conflict",
-            fresh(given())
-                .with(|w| w.state.join.auth = EntryState::Conflict { detail: "another entry has this rolearn".into() }),
+            new_group(given()).with(|w| {
+                w.state.join.auth_entry = AuthEntryState::Conflict { detail: "another entry has this rolearn".into() }
+            }),
         ),
-        ("converged", plain()),
-        ("sizes", plain().wants("eks: {minSize: 1, maxSize: 6}")),
-        ("scale-in-is-paced", plain().group(|g| g.desired = 4).wants("eks: {minSize: 1, maxSize: 1}")),
+        ("converged", converged()),
+        ("sizes", converged().with_spec("eks: {minSize: 1, maxSize: 6}")),
+        (
+            "scale-in-is-paced",
+            converged().with_scaling_group(|g| g.desired = 4).with_spec("eks: {minSize: 1, maxSize: 1}"),
+        ),
         (
             "scale-in-drains",
-            plain().group(|g| (g.min, g.max, g.desired) = (1, 2, 2)).wants("eks: {minSize: 1, maxSize: 1}"),
+            converged()
+                .with_scaling_group(|g| (g.min, g.max, g.desired) = (1, 2, 2))
+                .with_spec("eks: {minSize: 1, maxSize: 1}"),
         ),
         (
             "scale-in-ends",
-            plain()
-                .group(|g| {
+            converged()
+                .with_scaling_group(|g| {
                     (g.min, g.max, g.desired) = (1, 2, 1);
                     g.instances.truncate(1);
                 })
-                .wants("eks: {minSize: 1, maxSize: 1}"),
+                .with_spec("eks: {minSize: 1, maxSize: 1}"),
         ),
-        ("subnets", plain().group(|g| g.subnets = vec!["subnet-9".into()])),
-        ("tag-repaired", plain().group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),
-        ("attributes-added", plain().with(|w| w.state.hooks = Some(vec![])).wants(ATTRIBUTES)),
-        ("role-repaired", plain().with(|w| _ = w.state.attached.pop())),
+        ("subnets", converged().with_scaling_group(|g| g.subnets = vec!["subnet-9".into()])),
+        ("tag-repaired", converged().with_scaling_group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),
+        ("attributes-added", converged().with(|w| w.state.lifecycle_hooks = Some(vec![])).with_spec(ATTRIBUTES)),
+        ("role-repaired", converged().with(|w| _ = w.state.attached_policies.pop())),
         (
             "profile-repaired",
-            plain().with(|w| {
-                let (ours, profile) = (w.resolved.ownership.clone(), w.state.profile.as_mut().expect("a profile"));
+            converged().with(|w| {
+                let (ours, profile) =
+                    (w.resolved.ownership_tags.clone(), w.state.instance_profile.as_mut().expect("a profile"));
                 (profile.role, profile.tags) = (None, ours);
             }),
         ),
-        ("auth-repaired", plain().with(|w| w.state.join.auth = EntryState::Absent)),
-        ("new-version", plain().wants(NEW_IMAGE)),
-        ("repin-a-retained-version", plain().with(second).wants(NEW_IMAGE)),
+        ("auth-repaired", converged().with(|w| w.state.join.auth_entry = AuthEntryState::Absent)),
+        ("new-version", converged().with_spec(NEW_IMAGE)),
+        ("repin-a-retained-version", converged().with(second).with_spec(NEW_IMAGE)),
         (
             "rotation-begins",
-            plain().with(second).group(|g| g.template.as_mut().expect("a pin").version = "2".into()).wants(NEW_IMAGE),
+            converged()
+                .with(second)
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .with_spec(NEW_IMAGE),
         ),
         (
             "rotation-surges",
-            plain()
+            converged()
                 .with(second)
-                .group(|g| g.template.as_mut().expect("a pin").version = "2".into())
-                .wants("{strategy: {rollingUpdate: {maxSurge: 50%}}, eks: {configuration: {image: ami-00000002}}}"),
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .with_spec("{strategy: {rollingUpdate: {maxSurge: 50%}}, eks: {configuration: {image: ami-00000002}}}"),
         ),
         (
             "rotation-locked",
-            plain()
+            converged()
                 .with(second)
-                .group(|g| g.template.as_mut().expect("a pin").version = "2".into())
-                .wants(NEW_IMAGE)
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .with_spec(NEW_IMAGE)
                 .with(|w| w.lock = Some("the annotation lock-upgrades")),
         ),
         (
             "nodes-of-another-template",
-            plain().group(|g| g.instances[0].template.as_mut().expect("a pin").id = "lt-9".into()),
+            converged().with_scaling_group(|g| g.instances[0].template.as_mut().expect("a pin").id = "lt-9".into()),
         ),
         (
             "revert-gives-nodes-back",
-            plain().with(|w| {
-                let mark = Disruption {
+            converged().with(|w| {
+                let mark = DisruptionRecord {
                     group: "uid-1".into(),
                     template_version: "2".into(),
-                    since: at(LONG_AGO),
+                    since: timestamp(LONG_AGO),
                     cordoned_before: false,
                 };
                 w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
@@ -451,38 +464,41 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ),
         (
             "adoption",
-            plain()
-                .wants(NEW_IMAGE)
+            converged()
+                .with_spec(NEW_IMAGE)
                 .with(|w| {
                     w.status = InstanceGroupStatus::default();
                     w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
                     w.state.template.as_mut().expect("a template").tags.clear();
                 })
-                .group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
         ),
-        ("adoption-with-older-nodes", theirs(left_by_another()).with(|w| w.status = InstanceGroupStatus::default())),
+        (
+            "adoption-with-older-nodes",
+            with_foreign_attributes(changed_by_other_controller()).with(|w| w.status = InstanceGroupStatus::default()),
+        ),
         (
             "older-nodes-stay-after-an-adoption",
-            left_by_another()
+            changed_by_other_controller()
                 .with(|w| {
                     let template = w.status.template.as_mut().expect("a record");
                     template.version = Some("2".into());
                     template.adopted_hash = template.hash.clone();
                     template.adopted_version = Some("2".into());
                 })
-                .group(|g| g.template.as_mut().expect("a pin").version = "2".into()),
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into()),
         ),
         (
             "adoption-after-another-controller-led-in-between",
-            left_by_another().with(|w| w.status.latest_template_version = Some("2".into())),
+            changed_by_other_controller().with(|w| w.status.latest_template_version = Some("2".into())),
         ),
-        ("a-version-that-a-person-made-is-no-takeover", left_by_another()),
+        ("a-version-that-a-person-made-is-no-takeover", changed_by_other_controller()),
         (
             "rotate-at-brings-what-a-takeover-left",
-            plain().with(|w| {
+            converged().with(|w| {
                 w.resolved = resolved(NEW_IMAGE, &[("rotate-at", NOW)]);
                 w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
-                w.state.launched = ["i-1", "i-2"].map(|id| (id.to_owned(), at(LONG_AGO))).into();
+                w.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
                 let template = w.status.template.as_mut().expect("a record");
                 template.adopted_hash = Some(w.resolved.fingerprint.hash.clone());
                 template.adopted_version = Some("1".into());
@@ -490,20 +506,23 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ),
         (
             "rotate-at-is-waited-for",
-            plain().with(|w| w.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
+            converged().with(|w| w.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
         ),
         (
             "launched-in-the-second-of-rotate-at",
-            plain().with(|w| {
+            converged().with(|w| {
                 w.resolved = resolved("{}", &[("rotate-at", "2026-01-01T00:00:00.9Z")]);
-                w.state.launched = ["i-1", "i-2"].map(|id| (id.to_owned(), at(LONG_AGO))).into();
+                w.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
             }),
         ),
-        ("foreign-attributes-live-on", theirs(plain())),
-        ("foreign-attributes-live-on-without-a-record", theirs(plain()).with(|w| w.status.managed = None)),
+        ("foreign-attributes-live-on", with_foreign_attributes(converged())),
+        (
+            "foreign-attributes-live-on-without-a-record",
+            with_foreign_attributes(converged()).with(|w| w.status.managed = None),
+        ),
         (
             "recorded-attributes-go",
-            theirs(plain()).with(|w| {
+            with_foreign_attributes(converged()).with(|w| {
                 let managed = w.status.managed.as_mut().expect("a record");
                 managed.tags.push("cost-centre".into());
                 managed.hooks = vec!["theirs".into()];
@@ -511,67 +530,76 @@ fn scenarios() -> Vec<(&'static str, World)> {
                 managed.metrics = vec!["GroupMaxSize".into()];
             }),
         ),
-        ("mixed-is-created", mixed().with(ungrouped)),
-        ("mixed-converged", mixed()),
+        ("mixed-is-created", with_mixed_instances().with(remove_scaling_group)),
+        ("mixed-converged", with_mixed_instances()),
         (
             "mixed-ratio-changes-in-place",
-            mixed().wants(MIXED).with(|w| {
+            with_mixed_instances().with_spec(MIXED).with(|w| {
                 w.resolved = resolved(&MIXED.replace("50", "80%"), &[]);
             }),
         ),
-        ("mixed-is-added", plain().wants(MIXED)),
-        ("mixed-is-added-without-spot", plain().wants(WEIGHTED)),
-        ("mixed-is-removed", standing(resolved(WEIGHTED, &[])).wants("{}")),
+        ("mixed-is-added", converged().with_spec(MIXED)),
+        ("mixed-is-added-without-spot", converged().with_spec(WEIGHTED)),
+        ("mixed-is-removed", converged_with(resolved(WEIGHTED, &[])).with_spec("{}")),
         (
             "mixed-is-repaired",
-            mixed().group(|g| {
+            with_mixed_instances().with_scaling_group(|g| {
                 let held = g.mixed.as_mut().expect("a policy");
                 held.overrides.pop();
                 held.distribution.on_demand_base = 0;
                 held.distribution.spot_max_price = Some("0.1".into());
             }),
         ),
-        ("mixed-gets-a-new-version", mixed().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        ("mixed-gets-a-new-version", with_mixed_instances().with(|w| w.resolved.fingerprint.hash = "other".into())),
         (
             "mixed-of-the-original",
-            mixed().group(|g| {
+            with_mixed_instances().with_scaling_group(|g| {
                 let held = g.mixed.as_mut().expect("a policy");
                 held.overrides.insert(1, held.overrides[0].clone());
             }),
         ),
-        ("pool-is-computed-at-creation", pooled().with(ungrouped)),
-        ("pool-that-grew-changes-nothing", pooled()),
-        ("pool-grows-with-another-change", pooled().with(|w| w.resolved = resolved(&POOL.replace("50", "80"), &[]))),
-        ("pool-grows-with-a-new-version", pooled().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        ("pool-is-computed-at-creation", with_instance_pool().with(remove_scaling_group)),
+        ("pool-that-grew-changes-nothing", with_instance_pool()),
+        (
+            "pool-grows-with-another-change",
+            with_instance_pool().with(|w| w.resolved = resolved(&POOL.replace("50", "80"), &[])),
+        ),
+        ("pool-grows-with-a-new-version", with_instance_pool().with(|w| w.resolved.fingerprint.hash = "other".into())),
         (
             "pool-in-the-order-of-the-original",
-            pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.reverse()),
+            with_instance_pool().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.reverse()),
         ),
-        ("pool-that-was-never-filled", pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.truncate(1))),
+        (
+            "pool-that-was-never-filled",
+            with_instance_pool().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.truncate(1)),
+        ),
         (
             "pool-member-that-somebody-took-out-comes-back",
-            pooled()
+            with_instance_pool()
                 .with(|w| w.status.managed.as_mut().expect("a record").pool = vec!["m5a.large".into()])
-                .group(|g| g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5a.large")),
+                .with_scaling_group(|g| {
+                    g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5a.large")
+                }),
         ),
         (
             "pool-without-a-foreign-type",
-            pooled().group(|g| g.mixed.as_mut().expect("a policy").overrides.push(of_type("c5.large"))),
+            with_instance_pool()
+                .with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.push(type_override("c5.large"))),
         ),
         (
             "spot-is-created",
-            standing(resolved(SPOT, &[])).with(|w| {
-                ungrouped(w);
+            converged_with(resolved(SPOT, &[])).with(|w| {
+                remove_scaling_group(w);
                 w.state.template = None;
             }),
         ),
-        ("spot-converged", standing(resolved(SPOT, &[]))),
-        ("spot-price-changes", standing(resolved(SPOT, &[])).wants(&SPOT.replace("0.08", "0.1"))),
-        ("spot-goes", standing(resolved(SPOT, &[])).wants("{}")),
+        ("spot-converged", converged_with(resolved(SPOT, &[]))),
+        ("spot-price-changes", converged_with(resolved(SPOT, &[])).with_spec(&SPOT.replace("0.08", "0.1"))),
+        ("spot-goes", converged_with(resolved(SPOT, &[])).with_spec("{}")),
         (
             "spot-is-recommended",
-            plain().wants(SPOT).with(|w| {
-                w.resolved.wanted.recommended = Some(SpotRecommendation {
+            converged().with_spec(SPOT).with(|w| {
+                w.resolved.desired.spot_recommendation = Some(SpotRecommendation {
                     use_spot: true,
                     spot_price: "0.08".into(),
                     given: LONG_AGO.into(),
@@ -581,49 +609,52 @@ fn scenarios() -> Vec<(&'static str, World)> {
         ),
         (
             "spot-is-ignored-in-a-mixed-group",
-            mixed()
-                .wants(&MIXED.replace("mixedInst", "spotPrice: '1', mixedInst"))
+            with_mixed_instances()
+                .with_spec(&MIXED.replace("mixedInst", "spotPrice: '1', mixedInst"))
                 .with(|w| w.resolved.fingerprint.hash = "other".into()),
         ),
         (
             "weighted-scale-in-takes-what-fits",
-            weighted().group(|g| (g.max, g.desired) = (4, 4)).wants(WEIGHTED).with(|w| w.resolved.wanted.max = 3),
+            with_weighted_types()
+                .with_scaling_group(|g| (g.max, g.desired) = (4, 4))
+                .with_spec(WEIGHTED)
+                .with(|w| w.resolved.desired.max_size = 3),
         ),
         (
             "weighted-scale-in-that-fits-no-node",
-            weighted()
-                .group(|g| {
+            with_weighted_types()
+                .with_scaling_group(|g| {
                     (g.max, g.desired) = (4, 4);
                     g.instances.truncate(2);
                     g.instances.iter_mut().for_each(|i| i.weight = 2);
                 })
-                .with(|w| w.resolved.wanted.max = 3),
+                .with(|w| w.resolved.desired.max_size = 3),
         ),
         (
             "name-collision",
-            plain().group(|g| {
+            converged().with_scaling_group(|g| {
                 g.tags = vec![Tag { key: "instancegroups.keikoproj.io/Namespace".into(), value: "other".into() }]
             }),
         ),
         (
             "launch-suspended",
-            plain()
+            converged()
                 .with(second)
-                .group(|g| {
+                .with_scaling_group(|g| {
                     g.template.as_mut().expect("a pin").version = "2".into();
-                    g.suspended = vec!["Launch".into()];
+                    g.suspended_processes = vec!["Launch".into()];
                 })
-                .wants(NEW_IMAGE),
+                .with_spec(NEW_IMAGE),
         ),
     ]
 }
 
-fn hold(name: &str, plan: &Plan) {
+fn assert_golden(name: &str, plan: &Plan) {
     let value = serde_json::to_value(plan).expect("a plan is data");
-    hold_text(name, &serde_yaml::to_string(&value).expect("a plan is YAML"));
+    assert_golden_text(name, &serde_yaml::to_string(&value).expect("a plan is YAML"));
 }
 
-fn hold_text(name: &str, text: &str) {
+fn assert_golden_text(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/plans/{name}.yaml"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("the directory is made");
@@ -634,9 +665,9 @@ fn hold_text(name: &str, text: &str) {
 }
 
 #[test]
-fn plans_are_what_the_golden_files_hold() {
+fn plans_match_golden_files() {
     for (name, world) in scenarios() {
-        hold(name, &world.plan());
+        assert_golden(name, &world.plan());
     }
 }
 
@@ -652,7 +683,7 @@ mod attributes;
 
 mod warm_pool;
 
-mod launch_configuration;
+mod launch_configurations;
 
 mod crd_strategy;
 
@@ -661,80 +692,88 @@ mod ownership;
 mod nodegroup;
 
 #[test]
-fn deletions_are_what_the_golden_files_hold() {
-    let world = plain();
+fn deletion_plans_match_golden_files() {
+    let world = converged();
     let r = &world.resolved;
     let timing = Timing::default();
-    let members: Vec<_> = (world.state.group.iter().flat_map(|g| &g.instances))
-        .map(|i| Member { instance: i.clone(), node: world.state.nodes.get(&i.id).cloned(), outdated: vec![] })
+    let members: Vec<_> = (world.state.scaling_group.iter().flat_map(|g| &g.instances))
+        .map(|i| NodeInstance { instance: i.clone(), node: world.state.nodes.get(&i.id).cloned(), reasons: vec![] })
         .collect();
     let emptied = ScalingGroup {
         min: 0,
-        suspended: vec!["Launch".into()],
+        suspended_processes: vec!["Launch".into()],
         instances: vec![],
-        ..world.state.group.clone().expect("a group")
+        ..world.state.scaling_group.clone().expect("a group")
     };
     let going = ScalingGroup { deleting: true, ..emptied.clone() };
-    let role =
-        Role { id: "AROA-1".into(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership.clone() };
-    let profile = InstanceProfile { tags: r.ownership.clone(), ..world.state.profile.clone().expect("a profile") };
+    let role = Role {
+        id: "AROA-1".into(),
+        name: r.names.role.clone(),
+        arn: r.role_arn.clone(),
+        tags: r.ownership_tags.clone(),
+    };
+    let profile =
+        InstanceProfile { tags: r.ownership_tags.clone(), ..world.state.instance_profile.clone().expect("a profile") };
     let adopted = AdoptedResources::default();
-    let configurations = [launch_configuration::FOUND.to_owned()];
-    let added: Vec<_> = r.policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
-    let rest = |group, members, attached| delete::Input {
-        id: &r.wanted.id,
-        ownership: &r.ownership,
-        group,
+    let configurations = [launch_configurations::FOUND.to_owned()];
+    let added: Vec<_> = r.managed_policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
+    let rest = |scaling_group, members, attached_policies| delete::DeleteInput {
+        id: &r.desired.id,
+        ownership_tags: &r.ownership_tags,
+        scaling_group,
         members,
         drains: &world.state.drains,
         template: world.state.template.as_ref(),
-        configurations: &configurations,
+        launch_configurations: &configurations,
         role: Some(&role),
-        attached,
-        our_policies: &r.policies,
-        inline: &[],
-        profile: Some(&profile),
+        attached_policies,
+        removable_policies: &r.managed_policies,
+        inline_policies: &[],
+        instance_profile: Some(&profile),
         adopted: &adopted,
-        auth: std::slice::from_ref(&r.auth),
-        access: &[],
-        after: None,
+        aws_auth_entries: std::slice::from_ref(&r.aws_auth_entry),
+        access_entries: &[],
+        wait_for: None,
         timing: &timing,
-        now: at(NOW),
+        now: timestamp(NOW),
     };
-    let policies = r.policies.as_slice();
-    hold("delete-drains", &delete::plan(&rest(world.state.group.as_ref(), &members, policies)));
+    let policies = r.managed_policies.as_slice();
+    assert_golden(
+        "delete-drains",
+        &delete::plan_deletion(&rest(world.state.scaling_group.as_ref(), &members, policies)),
+    );
     let launched = ScalingGroup {
         template: None,
         launch_configuration: Some("demo-team-web-20250101000001".into()),
         ..emptied.clone()
     };
-    hold("delete-records-the-configuration", &delete::plan(&rest(Some(&launched), &[], policies)));
-    hold("delete-empty-group", &delete::plan(&rest(Some(&emptied), &[], policies)));
-    hold("delete-waits-for-aws", &delete::plan(&rest(Some(&going), &[], policies)));
-    hold("delete-the-rest", &delete::plan(&rest(None, &[], policies)));
-    hold("delete-blocked-by-a-policy", &delete::plan(&rest(None, &[], &added)));
-    let plan = delete::plan(&delete::Input { after: Some("team/db"), ..rest(None, &[], policies) });
+    assert_golden("delete-records-the-configuration", &delete::plan_deletion(&rest(Some(&launched), &[], policies)));
+    assert_golden("delete-empty-group", &delete::plan_deletion(&rest(Some(&emptied), &[], policies)));
+    assert_golden("delete-waits-for-aws", &delete::plan_deletion(&rest(Some(&going), &[], policies)));
+    assert_golden("delete-the-rest", &delete::plan_deletion(&rest(None, &[], policies)));
+    assert_golden("delete-blocked-by-a-policy", &delete::plan_deletion(&rest(None, &[], &added)));
+    let plan = delete::plan_deletion(&delete::DeleteInput { wait_for: Some("team/db"), ..rest(None, &[], policies) });
     assert!(
         plan.steps.is_empty()
             && matches!(&plan.outcome, Outcome::Progressing { message, .. } if message.contains("team/db")),
         "{plan:?}"
     );
     // Its tags were damaged, or taken off: its nodes run by the role, and by the entry that lets them join.
-    let standing = || world.state.group.clone().expect("a group");
+    let standing = || world.state.scaling_group.clone().expect("a group");
     let mut tags = standing().tags;
     tags.retain(|t| !t.key.ends_with("/Namespace"));
     let damaged = ScalingGroup { tags, ..standing() };
-    hold("delete-blocked-by-damaged-tags", &delete::plan(&rest(Some(&damaged), &members, policies)));
+    assert_golden("delete-blocked-by-damaged-tags", &delete::plan_deletion(&rest(Some(&damaged), &members, policies)));
     let stripped = ScalingGroup { tags: vec![], ..standing() };
-    let plan = delete::plan(&rest(Some(&stripped), &members, policies));
+    let plan = delete::plan_deletion(&rest(Some(&stripped), &members, policies));
     let remedy = "to keep it, take the finalizer finalizer.instancegroups.keikoproj.io off";
     assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "no tag is left to take off: {plan:?}");
     let pin = TemplatePin { id: "lt-of-somebody".into(), version: "1".into() };
     let half = ScalingGroup { template: Some(pin.clone()), ..damaged.clone() };
-    let plan = delete::plan(&rest(Some(&half), &[], policies));
+    let plan = delete::plan_deletion(&rest(Some(&half), &[], policies));
     assert!(plan.steps.is_empty() && blocked(&plan).contains("else take those tags off"), "{plan:?}");
     let somebodys = ScalingGroup { template: Some(pin), ..stripped.clone() };
-    let plan = delete::plan(&rest(Some(&somebodys), &[], policies));
+    let plan = delete::plan_deletion(&rest(Some(&somebodys), &[], policies));
     assert_eq!(plan.outcome, Outcome::Deleted, "a name alone keeps no finalizer");
     // What was taken over and could not be tagged.
     let bare = (
@@ -742,21 +781,21 @@ fn deletions_are_what_the_golden_files_hold() {
         Role { tags: vec![], ..role.clone() },
         InstanceProfile { tags: vec![], ..profile.clone() },
     );
-    let of = |adopted| delete::Input {
+    let of = |adopted| delete::DeleteInput {
         template: Some(&bare.0),
         role: Some(&bare.1),
-        profile: Some(&bare.2),
+        instance_profile: Some(&bare.2),
         adopted,
         ..rest(None, &[], policies)
     };
     let id = |id: &str| Some(id.to_owned());
     let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1") };
-    hold("delete-what-lacks-its-tags", &delete::plan(&of(&recorded)));
+    assert_golden("delete-what-lacks-its-tags", &delete::plan_deletion(&of(&recorded)));
     let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0") };
-    hold("delete-nothing-of-the-same-name", &delete::plan(&of(&later)));
+    assert_golden("delete-nothing-of-the-same-name", &delete::plan_deletion(&of(&later)));
     let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
     let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };
-    let plan = delete::plan(&delete::Input { profile: Some(&claimed), ..of(&recorded) });
+    let plan = delete::plan_deletion(&delete::DeleteInput { instance_profile: Some(&claimed), ..of(&recorded) });
     assert!(
         plan.steps.iter().all(|s| !matches!(
             s.step,
@@ -766,7 +805,7 @@ fn deletions_are_what_the_golden_files_hold() {
 }
 
 /// What one pass sends as the largest size, if anything.
-fn largest(world: &World) -> Option<i32> {
+fn planned_max_size(world: &Scenario) -> Option<i32> {
     world.plan().steps.iter().find_map(|planned| match &planned.step {
         Step::Eks(EksStep::UpdateGroup { change, .. }) => change.max,
         _ => None,
@@ -774,27 +813,27 @@ fn largest(world: &World) -> Option<i32> {
 }
 
 #[test]
-fn a_smaller_maximum_never_leaves_so_much_beyond_desired_as_a_node_weighs() {
+fn lowered_max_size_keeps_less_than_one_node_weight() {
     let of = |weights: &[u32], desired: i32, max: i32, wanted: i32| {
-        weighted()
-            .group(|g| {
+        with_weighted_types()
+            .with_scaling_group(|g| {
                 let one = g.instances[0].clone();
                 g.instances = (weights.iter().enumerate())
                     .map(|(n, weight)| Instance { id: format!("i-{n}"), weight: *weight, ..one.clone() })
                     .collect();
                 (g.min, g.max, g.desired) = (1, max, desired);
             })
-            .with(|w| (w.resolved.wanted.min, w.resolved.wanted.max) = (1, wanted))
+            .with(|w| (w.resolved.desired.min_size, w.resolved.desired.max_size) = (1, wanted))
     };
-    let ends = |world: World| world.plan().steps.iter().filter(|p| p.step.disrupts()).count();
-    assert_eq!(largest(&of(&[4, 4, 4], 10, 12, 8)), Some(9), "twelve units are there, though ten are desired");
-    assert_eq!((largest(&of(&[4, 4, 4], 9, 9, 8)), ends(of(&[4, 4, 4], 9, 9, 8))), (None, 1));
-    assert_eq!(largest(&of(&[4, 4], 8, 9, 8)), Some(8));
-    assert_eq!(largest(&of(&[4, 4, 4], 10, 12, 9)), Some(9), "three units are less than any node");
-    assert_eq!(largest(&of(&[4, 4, 2], 10, 12, 8)), Some(9));
-    assert_eq!(largest(&of(&[4, 4], 10, 12, 8)), Some(10), "a third one is on its way");
-    let failing = of(&[4, 4], 10, 12, 8).with(|w| w.state.short_for = SignedDuration::from_mins(5));
-    assert_eq!(largest(&failing), Some(8), "and never came");
+    let ends = |world: Scenario| world.plan().steps.iter().filter(|p| p.step.is_disruptive()).count();
+    assert_eq!(planned_max_size(&of(&[4, 4, 4], 10, 12, 8)), Some(9), "twelve units are there, though ten are desired");
+    assert_eq!((planned_max_size(&of(&[4, 4, 4], 9, 9, 8)), ends(of(&[4, 4, 4], 9, 9, 8))), (None, 1));
+    assert_eq!(planned_max_size(&of(&[4, 4], 8, 9, 8)), Some(8));
+    assert_eq!(planned_max_size(&of(&[4, 4, 4], 10, 12, 9)), Some(9), "three units are less than any node");
+    assert_eq!(planned_max_size(&of(&[4, 4, 2], 10, 12, 8)), Some(9));
+    assert_eq!(planned_max_size(&of(&[4, 4], 10, 12, 8)), Some(10), "a third one is on its way");
+    let failing = of(&[4, 4], 10, 12, 8).with(|w| w.state.shortage_duration = SignedDuration::from_mins(5));
+    assert_eq!(planned_max_size(&failing), Some(8), "and never came");
     assert_eq!(
         ends(of(&[1, 1, 1, 1, 1], 4, 4, 4)),
         0,
@@ -803,30 +842,34 @@ fn a_smaller_maximum_never_leaves_so_much_beyond_desired_as_a_node_weighs() {
 }
 
 #[test]
-fn an_instance_that_two_nodes_say_they_are_is_neither_drained_nor_terminated() {
-    let claimed = |w: &mut World| w.state.nodes.values_mut().for_each(|n| n.rivals = vec!["node-liar".into()]);
-    let second = |w: &mut World| {
-        let wanted = Version { fingerprint: Some(w.resolved.fingerprint.clone()), data: Some(w.resolved.data.clone()) };
+fn duplicate_provider_id_blocks_drain_and_termination() {
+    let claimed = |w: &mut Scenario| w.state.nodes.values_mut().for_each(|n| n.duplicates = vec!["node-liar".into()]);
+    let second = |w: &mut Scenario| {
+        let wanted = ObservedVersion {
+            fingerprint: Some(w.resolved.fingerprint.clone()),
+            data: Some(w.resolved.template_data.clone()),
+        };
         w.state.versions.insert(2, wanted);
         w.state.template.as_mut().expect("a template").latest_version = 2;
     };
     let repinned = |g: &mut ScalingGroup| g.template.as_mut().expect("a pin").version = "2".into();
-    let outdated = || plain().wants(NEW_IMAGE).with(second).group(repinned);
-    assert!(outdated().plan().steps.iter().any(|p| p.step.disrupts()), "alone they would go");
+    let outdated = || converged().with_spec(NEW_IMAGE).with(second).with_scaling_group(repinned);
+    assert!(outdated().plan().steps.iter().any(|p| p.step.is_disruptive()), "alone they would go");
     let plan = outdated().with(claimed).plan();
-    assert!(!plan.steps.iter().any(|p| p.step.disrupts()), "{:?}", plan.steps);
-    let told = plan.notes.iter().find(|n| n.condition == "DrainBlocked" && n.status).expect("a condition");
+    assert!(!plan.steps.iter().any(|p| p.step.is_disruptive()), "{:?}", plan.steps);
+    let told =
+        plan.condition_updates.iter().find(|n| n.condition_type == "DrainBlocked" && n.status).expect("a condition");
     assert!(told.message.contains("node-i-1, node-liar"), "{}", told.message);
 }
 
 #[test]
-fn a_converged_group_has_no_step() {
-    assert_eq!(plain().plan().steps, vec![]);
-    assert_eq!(plain().plan().outcome, Outcome::Converged);
+fn converged_group_has_no_steps() {
+    assert_eq!(converged().plan().steps, vec![]);
+    assert_eq!(converged().plan().outcome, Outcome::Converged);
 }
 
 /// Any observed state of a group that was once in order.
-fn any_world() -> impl Strategy<Value = World> {
+fn any_scenario() -> impl Strategy<Value = Scenario> {
     let wish = prop::sample::select(vec!["{}", NEW_IMAGE, ATTRIBUTES, "eks: {minSize: 0, maxSize: 1}"]);
     let state = prop::sample::select(vec![
         InstanceState::InService,
@@ -839,27 +882,27 @@ fn any_world() -> impl Strategy<Value = World> {
     let seen = any::<(bool, bool, bool, bool, bool, bool)>();
     (wish, prop::collection::vec(instance, 0..6), seen, 0i32..6, any::<bool>()).prop_map(
         |(wish, instances, (record, profile, attached, floating, launch, auth), desired, locked)| {
-            let mut world = theirs(plain()).wants(wish);
+            let mut world = with_foreign_attributes(converged()).with_spec(wish);
             world.lock = locked.then_some("a test");
             if !record {
                 world.status.managed = None;
             }
             if !profile {
-                world.state.profile = None;
+                world.state.instance_profile = None;
             }
             if !attached {
-                world.state.attached.clear();
+                world.state.attached_policies.clear();
             }
             if !auth {
-                world.state.join.auth = EntryState::Absent;
+                world.state.join.auth_entry = AuthEntryState::Absent;
             }
-            let group = world.state.group.as_mut().expect("a group");
+            let group = world.state.scaling_group.as_mut().expect("a group");
             group.desired = desired;
             if floating {
                 group.template.as_mut().expect("a pin").version = "$Latest".into();
             }
             if launch {
-                group.suspended.push("Launch".into());
+                group.suspended_processes.push("Launch".into());
             }
             group.instances.clear();
             world.state.nodes.clear();
@@ -867,10 +910,10 @@ fn any_world() -> impl Strategy<Value = World> {
                 let id = format!("i-{number}");
                 let mut one = node(&id);
                 (one.ready, one.cordoned) = (ready, cordoned);
-                let mark = || Disruption {
+                let mark = || DisruptionRecord {
                     group: "uid-1".into(),
                     template_version: "1".into(),
-                    since: at(LONG_AGO),
+                    since: timestamp(LONG_AGO),
                     cordoned_before: false,
                 };
                 one.disruption = marked.then(mark);
@@ -879,14 +922,14 @@ fn any_world() -> impl Strategy<Value = World> {
                 }
                 let template = Some(TemplatePin { id: "lt-1".into(), version: version.to_string() });
                 let zone = "us-west-2a".into();
-                let in_service_since = Some(at(LONG_AGO));
+                let in_service_since = Some(timestamp(LONG_AGO));
                 group.instances.push(Instance {
                     id,
                     zone,
                     state,
                     healthy: true,
                     template,
-                    configuration: None,
+                    launch_configuration: None,
                     weight: 1,
                     in_service_since,
                 });
@@ -899,14 +942,14 @@ fn any_world() -> impl Strategy<Value = World> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn no_plan_takes_nodes_away_while_locked(mut world in any_world()) {
+    fn locked_plans_remove_no_nodes(mut world in any_scenario()) {
         world.lock = Some("a test");
         let plan = world.plan();
-        prop_assert!(!plan.steps.iter().any(|planned| planned.step.disrupts()), "{:?}", plan.steps);
+        prop_assert!(!plan.steps.iter().any(|planned| planned.step.is_disruptive()), "{:?}", plan.steps);
     }
 
     #[test]
-    fn no_plan_removes_what_is_not_recorded(world in any_world()) {
+    fn plans_remove_only_recorded_attributes(world in any_scenario()) {
         let managed = world.status.managed.clone().unwrap_or_default();
         for planned in world.plan().steps {
             match planned.step {
@@ -925,17 +968,17 @@ proptest! {
     }
 
     #[test]
-    fn planning_twice_gives_the_same(world in any_world()) {
+    fn planning_is_deterministic(world in any_scenario()) {
         prop_assert_eq!(world.plan(), world.plan());
     }
 }
 
 #[test]
-fn only_a_group_that_needs_another_version_is_looked_at_before() {
-    use instance_manager::provisioner::eks::launch_template::launch_checks::due;
-    let due = |w: &World| due(&w.resolved, &w.state, &w.status);
-    assert!(due(&fresh(resolved("{}", &[]))), "nothing has been made");
-    assert!(!due(&plain()), "its image may be gone by now, and nothing needs it");
-    assert!(!due(&plain().wants("eks: {minSize: 3}")), "sizes need no version");
-    assert!(due(&plain().wants(NEW_IMAGE)), "the image changed");
+fn launch_checks_run_only_for_new_versions() {
+    use instance_manager::provisioner::eks::launch_template::launch_checks::needs_launch_checks;
+    let due = |w: &Scenario| needs_launch_checks(&w.resolved, &w.state, &w.status);
+    assert!(due(&new_group(resolved("{}", &[]))), "nothing has been made");
+    assert!(!due(&converged()), "its image may be gone by now, and nothing needs it");
+    assert!(!due(&converged().with_spec("eks: {minSize: 3}")), "sizes need no version");
+    assert!(due(&converged().with_spec(NEW_IMAGE)), "the image changed");
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Wanted;
+use super::DesiredSpec;
 use crate::api::names::tag;
-use crate::api::spec_error::{Problem, Problems, set};
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};
 use crate::aws::{LifecycleHook, Tag, TagSpecification, WarmSizes};
 use crate::provisioner::eks::names::reserved_tag;
@@ -48,24 +48,24 @@ pub const METRICS: &[&str] = &[
     "WarmPoolWarmedCapacity",
 ];
 
-pub(super) fn tags(problems: &mut Problems, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
+pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
     let mut tags = BTreeMap::new();
     for (i, tag) in given.iter().enumerate() {
         let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
         let path = format!("{field}[{i}].key");
         if key.is_empty() || key.chars().count() > 128 {
-            problems.push(&path, &key, "is no key of a tag", "use 1 to 128 characters");
+            problems.push_invalid(&path, &key, "is no key of a tag", "use 1 to 128 characters");
         }
         if let Some(why) = reserved_tag(&key, cluster) {
-            problems.push(&path, &key, format!("is a reserved tag: {why}"), "use another key");
+            problems.push_invalid(&path, &key, format!("is a reserved tag: {why}"), "use another key");
         }
         if value.chars().count() > 256 {
-            problems.push(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
+            problems.push_invalid(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
         }
         tags.insert(key, value);
     }
     if tags.len() > 40 {
-        problems.push(
+        problems.push_invalid(
             field,
             tags.len(),
             "are more tags than a scaling group can hold beside the controller's",
@@ -75,7 +75,7 @@ pub(super) fn tags(problems: &mut Problems, cluster: &str, field: &str, given: &
     tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
 }
 
-pub(super) fn tag_specifications(problems: &mut Problems, c: &EksConfiguration) -> Vec<TagSpecification> {
+pub(super) fn tag_specifications(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<TagSpecification> {
     let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
         .map(|(i, s)| TagSpecification {
             resource_type: s.resource_type.clone().unwrap_or_default(),
@@ -92,8 +92,8 @@ pub(super) fn tag_specifications(problems: &mut Problems, c: &EksConfiguration) 
     specifications
 }
 
-pub(super) fn names(
-    problems: &mut Problems,
+pub(super) fn known_names(
+    problems: &mut SpecErrors,
     field: &str,
     given: &Option<Vec<String>>,
     known: &[&str],
@@ -106,7 +106,7 @@ pub(super) fn names(
         } else if let Some(known) = known.iter().find(|k| k.eq_ignore_ascii_case(name)) {
             found.insert((*known).to_owned());
         } else {
-            problems.push(
+            problems.push_invalid(
                 field,
                 name,
                 "is not known to Auto Scaling",
@@ -118,50 +118,55 @@ pub(super) fn names(
 }
 
 /// A `maxSize` that is not given is 0: the pool is as large as its `minSize`.
-pub(super) fn warm_pool(problems: &mut Problems, eks: &EksSpec, c: &EksConfiguration) -> Option<WarmSizes> {
+pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfiguration) -> Option<WarmSizes> {
     let pool = eks.warm_pool.as_ref()?;
     let (min, max) = (pool.min_size.unwrap_or(0), pool.max_size.unwrap_or(0));
     let mut wrong = |field: &str, value: i64, least: i64, remedy: &str| {
         if !(least..=10_000).contains(&value) {
             let path = format!("spec.eks.warmPool.{field}");
-            problems.add(Problem::invalid(&path, value, "is no size of a warm pool", remedy));
+            problems.push_error(SpecError::invalid(&path, value, "is no size of a warm pool", remedy));
         }
     };
     wrong("minSize", min, 0, "use a number from 0 to 10000");
     wrong("maxSize", max, -1, "use a number from 0 to 10000, or -1 for the group's maxSize");
-    let spot = set(&c.spot_price).is_some();
+    let spot = non_empty(&c.spot_price).is_some();
     let others = [("mixedInstancesPolicy", c.mixed_instances_policy.is_some()), ("spotPrice", spot)];
     for (other, _) in others.into_iter().filter(|(_, given)| *given) {
         let rule = format!("does not go with spec.eks.configuration.{other}: AWS keeps no warm pool for such groups");
-        problems.add(Problem::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
+        problems.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
     }
     Some(WarmSizes { min: min.clamp(0, 10_000) as i32, max: (max >= 0).then_some(max.min(10_000) as i32) })
 }
 
-pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<LifecycleHook> {
+pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<LifecycleHook> {
     let mut hooks = Vec::<LifecycleHook>::new();
     for (i, hook) in c.lifecycle_hooks.iter().flatten().enumerate() {
         let path = |field: &str| format!("lifecycleHooks[{i}].{field}");
         let name = hook.name.clone().unwrap_or_default();
         if name.is_empty() {
-            problems.push(&path("name"), "", "is required", "name the hook");
+            problems.push_invalid(&path("name"), "", "is required", "name the hook");
         }
         let lifecycle = hook.lifecycle.clone().unwrap_or_default();
         let transition = match LifecycleTransition::parse(&lifecycle) {
             Some(LifecycleTransition::Launch) => "autoscaling:EC2_INSTANCE_LAUNCHING",
             Some(LifecycleTransition::Terminate) => "autoscaling:EC2_INSTANCE_TERMINATING",
             None => {
-                problems.push(&path("lifecycle"), &lifecycle, "is no transition", "use launch or terminate");
+                problems.push_invalid(&path("lifecycle"), &lifecycle, "is no transition", "use launch or terminate");
                 ""
             }
         };
         let timeout = hook.heartbeat_timeout.filter(|t| *t != 0).unwrap_or(300);
         if !(30..=7200).contains(&timeout) {
-            problems.push(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
+            problems.push_invalid(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
         }
-        notification(problems, &path, set(&hook.notification_arn), set(&hook.role_arn));
+        check_notification(problems, &path, non_empty(&hook.notification_arn), non_empty(&hook.role_arn));
         if hooks.iter().any(|other| other.name == name) {
-            problems.push(&path("name"), &name, "is the name of another hook too", "give each hook a name of its own");
+            problems.push_invalid(
+                &path("name"),
+                &name,
+                "is the name of another hook too",
+                "give each hook a name of its own",
+            );
         }
         let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
         hooks.push(LifecycleHook {
@@ -169,17 +174,17 @@ pub(super) fn hooks(problems: &mut Problems, c: &EksConfiguration) -> Vec<Lifecy
             transition: transition.into(),
             default_result: if continues { "CONTINUE" } else { "ABANDON" }.into(),
             heartbeat_timeout: timeout.clamp(30, 7200) as i32,
-            notification_arn: set(&hook.notification_arn),
-            metadata: set(&hook.metadata),
-            role_arn: set(&hook.role_arn),
+            notification_arn: non_empty(&hook.notification_arn),
+            metadata: non_empty(&hook.metadata),
+            role_arn: non_empty(&hook.role_arn),
         });
     }
     hooks
 }
 
 /// Whom a hook tells, and as which role.
-fn notification(
-    problems: &mut Problems,
+fn check_notification(
+    problems: &mut SpecErrors,
     path: &dyn Fn(&str) -> String,
     target_arn: Option<String>,
     role_arn: Option<String>,
@@ -187,12 +192,12 @@ fn notification(
     let Some(arn) = target_arn else {
         if let Some(role) = role_arn {
             let remedy = "set notificationArn or remove roleArn";
-            problems.push(&path("roleArn"), role, "needs a notificationArn", remedy);
+            problems.push_invalid(&path("roleArn"), role, "needs a notificationArn", remedy);
         }
         return;
     };
-    match target(&arn) {
-        None => problems.push(
+    match notification_service(&arn) {
+        None => problems.push_invalid(
             &path("notificationArn"),
             arn,
             "is no SNS topic, SQS queue or Lambda function",
@@ -200,7 +205,7 @@ fn notification(
         ),
         Some("lambda") => {}
         Some(_) if role_arn.is_some() => {}
-        Some(_) => problems.push(
+        Some(_) => problems.push_invalid(
             &path("notificationArn"),
             arn,
             "needs a roleArn: Auto Scaling tells topics and queues only as a role that may write to them",
@@ -210,7 +215,7 @@ fn notification(
 }
 
 /// The service of what a hook can tell (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").
-fn target(arn: &str) -> Option<&str> {
+fn notification_service(arn: &str) -> Option<&str> {
     let parts: Vec<_> = arn.splitn(6, ':').collect();
     let ["arn", partition, service @ ("sns" | "sqs" | "lambda"), region, account, name] = parts[..] else {
         return None;
@@ -222,11 +227,15 @@ fn target(arn: &str) -> Option<&str> {
 
 /// Adds what the cluster autoscaler reads of a group without nodes, and judges all tags by the limits of AWS (Amazon EC2
 /// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
-pub(super) fn with_autoscaler_tags(problems: &mut Problems, mut wanted: Wanted, c: &EksConfiguration) -> Wanted {
-    if !wanted.autoscaled {
+pub(super) fn with_autoscaler_tags(
+    problems: &mut SpecErrors,
+    mut wanted: DesiredSpec,
+    c: &EksConfiguration,
+) -> DesiredSpec {
+    if !wanted.has_autoscaler_tags {
         return wanted;
     }
-    let windows = wanted.family == OsFamily::Windows;
+    let windows = wanted.os_family == OsFamily::Windows;
     let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
     let mut add = |field: &str, key: String, value: &str| {
         let tag = Tag { key: format!("{prefix}{key}"), value: value.into() };
@@ -235,7 +244,12 @@ pub(super) fn with_autoscaler_tags(problems: &mut Problems, mut wanted: Wanted, 
             let given = key.splitn(3, '/').last().unwrap_or_default();
             let rule =
                 format!("makes a tag for the cluster autoscaler whose key has {length} characters, and AWS takes 128");
-            problems.push(field, given, rule, "shorten it, or remove the annotation cluster-autoscaler-enabled");
+            problems.push_invalid(
+                field,
+                given,
+                rule,
+                "shorten it, or remove the annotation cluster-autoscaler-enabled",
+            );
         }
         wanted.tags.push(tag);
     };
@@ -263,7 +277,7 @@ pub(super) fn with_autoscaler_tags(problems: &mut Problems, mut wanted: Wanted, 
         let remedy = format!(
             "use at most {left} tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled"
         );
-        problems.push("tags", keys.len().saturating_sub(own), rule, remedy);
+        problems.push_invalid("tags", keys.len().saturating_sub(own), rule, remedy);
     }
     wanted
 }

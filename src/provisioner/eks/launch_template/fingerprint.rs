@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::aws::TemplateData;
 use crate::provisioner::eks::user_data::BootstrapInput;
-use crate::util::digest::sha256;
+use crate::util::digest::sha256_hex;
 
 const PREFIX: &str = "instance-manager sha256:";
 
@@ -28,17 +28,18 @@ pub struct Fingerprint {
 impl Fingerprint {
     /// Of what a version would hold: everything but the rendered text, which
     /// its inputs stand for. The image label follows the image and is left out.
-    pub fn of(family: &str, data: &TemplateData, boot: &BootstrapInput) -> Self {
-        let boot = boot_inputs(family, boot);
-        let mut all = present(fields(data));
+    pub fn compute(family: &str, data: &TemplateData, boot: &BootstrapInput) -> Self {
+        let boot = bootstrap_fields(family, boot);
+        let mut all = non_empty(template_fields(data));
         all.extend(boot.iter().map(|(k, v)| (*k, v.clone())));
-        let hash = sha256(&canonical(&all));
-        let parts = boot.iter().map(|(k, v)| ((*k).to_owned(), sha256(&canonical(v))[..6].to_owned())).collect();
+        let hash = sha256_hex(&canonical_json(&all));
+        let parts =
+            boot.iter().map(|(k, v)| ((*k).to_owned(), sha256_hex(&canonical_json(v))[..6].to_owned())).collect();
         Fingerprint { hash, parts }
     }
 
     /// Reads a description; `None` for a version that we did not make.
-    pub fn read(description: Option<&str>) -> Option<Self> {
+    pub fn parse(description: Option<&str>) -> Option<Self> {
         let mut words = description?.strip_prefix(PREFIX)?.split(' ');
         let hash = words.next()?.to_owned();
         let parts = words.filter_map(|w| w.split_once(':')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
@@ -46,29 +47,29 @@ impl Fingerprint {
     }
 
     /// The line for the description; AWS allows 255 characters.
-    pub fn line(&self) -> String {
+    pub fn to_description(&self) -> String {
         let parts: String = self.parts.iter().map(|(k, v)| format!(" {k}:{v}")).collect();
         format!("{PREFIX}{}{parts}", self.hash)
     }
 }
 
-fn canonical(value: &impl serde::Serialize) -> String {
+fn canonical_json(value: &impl serde::Serialize) -> String {
     // Keys come out sorted: every object here is a BTreeMap or was made by `json!` from one.
-    serde_json::to_value(value).map(|v| sorted(&v).to_string()).unwrap_or_default()
+    serde_json::to_value(value).map(|v| sort_keys(&v).to_string()).unwrap_or_default()
 }
 
-fn sorted(value: &Value) -> Value {
+fn sort_keys(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            map.iter().map(|(k, v)| (k.clone(), sorted(v))).collect::<BTreeMap<_, _>>().into_iter().collect()
+            map.iter().map(|(k, v)| (k.clone(), sort_keys(v))).collect::<BTreeMap<_, _>>().into_iter().collect()
         }
-        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Array(items) => items.iter().map(sort_keys).collect(),
         other => other.clone(),
     }
 }
 
 /// What a version holds, by the names of the spec, without user data.
-pub fn fields(data: &TemplateData) -> [(&'static str, Value); 11] {
+pub fn template_fields(data: &TemplateData) -> [(&'static str, Value); 11] {
     let TemplateData {
         image_id,
         instance_type,
@@ -98,7 +99,7 @@ pub fn fields(data: &TemplateData) -> [(&'static str, Value); 11] {
     ]
 }
 
-fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Value> {
+fn bootstrap_fields(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Value> {
     let BootstrapInput {
         cluster,
         endpoint,
@@ -111,14 +112,14 @@ fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Va
         bootstrap_arguments,
         mounts,
         stages,
-        waits,
+        waits_for_service,
     } = boot;
     let labels: BTreeMap<_, _> = labels.iter().filter(|(k, _)| *k != crate::api::names::label::IMAGE).collect();
     let stages: Vec<_> = stages
         .iter()
         .map(|s| json!({"name": s.name, "stage": format!("{:?}", s.kind), "data": s.data.expose()}))
         .collect();
-    present([
+    non_empty([
         ("osFamily", json!(family)),
         ("cluster", json!([cluster, endpoint, ca_base64, service_cidr])),
         ("labels", json!(labels)),
@@ -127,12 +128,12 @@ fn boot_inputs(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static str, Va
         ("containerRuntime", json!(container_runtime)),
         ("bootstrapArguments", json!(bootstrap_arguments.expose())),
         ("mounts", json!(mounts)),
-        ("warm", json!(waits.then_some(true))),
+        ("warm", json!(waits_for_service.then_some(true))),
         ("userData", json!(stages)),
     ])
 }
 
-fn present<const N: usize>(fields: [(&'static str, Value); N]) -> BTreeMap<&'static str, Value> {
+fn non_empty<const N: usize>(fields: [(&'static str, Value); N]) -> BTreeMap<&'static str, Value> {
     fields
         .into_iter()
         .filter(|(_, v)| !matches!(v, Value::Null) && v != "" && *v != json!([]) && *v != json!({}))
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_reads_back_and_fits_a_description() {
+    fn description_round_trips_and_fits_255_characters() {
         let boot = BootstrapInput {
             cluster: "c".into(),
             bootstrap_arguments: "--v=2".to_owned().into(),
@@ -157,32 +158,32 @@ mod tests {
             labels: [("a".to_owned(), "b".to_owned())].into(),
             ..BootstrapInput::default()
         };
-        let print = Fingerprint::of("amazonlinux2", &data("ami-1"), &boot);
-        assert_eq!(Fingerprint::read(Some(&print.line())), Some(print.clone()));
+        let print = Fingerprint::compute("amazonlinux2", &data("ami-1"), &boot);
+        assert_eq!(Fingerprint::parse(Some(&print.to_description())), Some(print.clone()));
         let others = " taints:000000 mounts:000000 userData:000000 warm:000000";
-        assert!(print.line().len() + others.len() <= 255, "{}", print.line());
-        assert_eq!(Fingerprint::read(Some("made by hand")), None);
+        assert!(print.to_description().len() + others.len() <= 255, "{}", print.to_description());
+        assert_eq!(Fingerprint::parse(Some("made by hand")), None);
     }
 
     #[test]
-    fn the_hash_follows_the_inputs_and_not_what_is_rendered_from_them() {
+    fn hash_depends_on_inputs_and_not_on_rendered_text() {
         let boot = BootstrapInput::default();
-        let one = Fingerprint::of("amazonlinux2", &data("ami-1"), &boot);
-        assert_ne!(one.hash, Fingerprint::of("amazonlinux2", &data("ami-2"), &boot).hash);
+        let one = Fingerprint::compute("amazonlinux2", &data("ami-1"), &boot);
+        assert_ne!(one.hash, Fingerprint::compute("amazonlinux2", &data("ami-2"), &boot).hash);
         let mut rendered_otherwise = data("ami-1");
         rendered_otherwise.user_data = crate::util::redact::Redacted::new("other".into());
-        assert_eq!(one, Fingerprint::of("amazonlinux2", &rendered_otherwise, &boot));
+        assert_eq!(one, Fingerprint::compute("amazonlinux2", &rendered_otherwise, &boot));
     }
 
     #[test]
-    fn a_released_hash_never_changes() {
+    fn released_hash_is_stable() {
         let boot = BootstrapInput {
             cluster: "demo".into(),
             labels: [("team".to_owned(), "a".to_owned())].into(),
             ..BootstrapInput::default()
         };
         insta::assert_snapshot!(
-            Fingerprint::of("amazonlinux2023", &data("ami-1"), &boot).line(),
+            Fingerprint::compute("amazonlinux2023", &data("ami-1"), &boot).to_description(),
             @"instance-manager sha256:34be3357a77d931719eedbb23173d9544f7a19a1b24ec6d3644f717e6db2967c cluster:715483 labels:a13b8d osFamily:a4ecbb"
         );
     }

@@ -6,67 +6,67 @@ use futures::future::try_join_all;
 
 use crate::api::InstanceGroupStatus;
 use crate::aws::{AwsError, AwsErrorKind, InstanceType, NetworkObject};
-use crate::provisioner::eks::desired::{Image, Wanted};
+use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
 use crate::provisioner::eks::launch_template::launch_checks;
-use crate::provisioner::eks::launch_template::launch_checks::Looked;
-use crate::provisioner::eks::observed::State;
-use crate::provisioner::eks::resolve::{Environment, Resolved};
+use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
+use crate::provisioner::eks::observed::ObservedState;
+use crate::provisioner::eks::resolve::{References, ResolvedGroup};
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::user_data::OsFamily;
-use crate::provisioner::observe::{ObserveError, Observed, Observer};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
 /// What names mean: cluster, network, image, a given role's profile.
-pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environment> {
+pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
     let aws = ObserveError::Aws;
     let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
-        return Ok(Environment {
+        return Ok(References {
             cluster: None,
-            elsewhere: vec![],
+            in_other_vpcs: vec![],
             subnets: vec![],
             security_groups: vec![],
             image: None,
             instance_type: None,
-            given_profile: None,
-            types: BTreeMap::new(),
-            catalogue: None,
+            existing_profile: None,
+            mixed_types: BTreeMap::new(),
+            catalog: None,
         });
     };
     let (subnets, security_groups) =
         tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc)).map_err(aws)?;
-    let given_profile = match &wanted.given_role {
-        Some(given) => o.inventory.profile(&given.profile, o.resync).await.map_err(aws)?,
+    let existing_profile = match &wanted.existing_role {
+        Some(given) => o.inventory.profile(&given.profile, o.shared_max_cache_age).await.map_err(aws)?,
         None => None,
     };
-    let unknown = !all_known(&wanted.subnets, &subnets) || !all_known(&wanted.security_groups, &security_groups);
+    let unknown = !all_found(&wanted.subnets, &subnets) || !all_found(&wanted.security_groups, &security_groups);
     let (subnets, security_groups) = if unknown {
         o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?
     } else {
         (subnets, security_groups)
     };
-    let elsewhere = elsewhere(o, wanted, &subnets, &security_groups).await?;
-    o.inventory.expect_types(&wanted.instance_type, || o.groups.instance_types());
+    let elsewhere = in_other_vpcs(o, wanted, &subnets, &security_groups).await?;
+    o.inventory.prefetch_types(&wanted.instance_type, || o.group_index.instance_types());
     // Before the types: it knows those of its line.
-    let catalogue = match wanted.mixed.as_ref().is_some_and(|m| m.pool) {
-        true => Some(o.inventory.catalogue(&wanted.instance_type).await.map_err(aws)?),
+    let catalog = match wanted.mixed_instances.as_ref().is_some_and(|m| m.extend_with_similar) {
+        true => Some(o.inventory.instance_type_catalog(&wanted.instance_type).await.map_err(aws)?),
         false => None,
     };
-    let mut environment = Environment {
+    let mut environment = References {
         cluster: None,
-        elsewhere,
+        in_other_vpcs: elsewhere,
         subnets: subnets.to_vec(),
         security_groups: security_groups.to_vec(),
         image: None,
         instance_type: None,
-        given_profile,
-        types: types(o, wanted).await?,
-        catalogue,
+        existing_profile,
+        mixed_types: mixed_instance_types(o, wanted).await?,
+        catalog,
     };
-    if wanted.needs_type() {
+    if wanted.needs_instance_type() {
         environment.instance_type = Some(o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?);
     }
     let architecture = environment.instance_type.as_ref().and_then(|t| t.as_ref()?.architecture());
     if let Some(parameter) = architecture.and_then(|a| image_parameter(wanted, a, &cluster.version)) {
-        let image = o.inventory.image(&parameter, o.resync).await.map_err(aws)?;
+        let image = o.inventory.ssm_image(&parameter, o.shared_max_cache_age).await.map_err(aws)?;
         environment.image = Some((parameter, image));
     }
     environment.cluster = Some(cluster);
@@ -74,15 +74,18 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
 }
 
 /// The instance types of a mixed group; AWS is asked once for each.
-async fn types(o: &Observer<'_>, wanted: &Wanted) -> Observed<BTreeMap<String, Option<InstanceType>>> {
-    let names = wanted.mixed.iter().flat_map(|m| &m.types).map(|t| t.instance_type.clone());
+async fn mixed_instance_types(
+    o: &Observer<'_>,
+    wanted: &DesiredSpec,
+) -> ObserveResult<BTreeMap<String, Option<InstanceType>>> {
+    let names = wanted.mixed_instances.iter().flat_map(|m| &m.overrides).map(|t| t.instance_type.clone());
     let ask = |name: String| async move { Ok((name.clone(), o.inventory.instance_type(&name).await?)) };
     let found = futures::future::try_join_all(names.map(ask)).await.map_err(ObserveError::Aws)?;
     Ok(found.into_iter().collect())
 }
 
 /// Whether every id or Name tag is found; what was made a minute ago is not in an older list.
-fn all_known(wanted: &[String], known: &[NetworkObject]) -> bool {
+fn all_found(wanted: &[String], known: &[NetworkObject]) -> bool {
     let found = |name: &String, o: &NetworkObject| {
         o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))
     };
@@ -90,12 +93,12 @@ fn all_known(wanted: &[String], known: &[NetworkObject]) -> bool {
 }
 
 /// What is named by an id and is not in the cluster's VPC, so that a message can tell where it is.
-async fn elsewhere(
+async fn in_other_vpcs(
     o: &Observer<'_>,
-    wanted: &Wanted,
+    wanted: &DesiredSpec,
     subnets: &[NetworkObject],
     security_groups: &[NetworkObject],
-) -> Observed<Vec<NetworkObject>> {
+) -> ObserveResult<Vec<NetworkObject>> {
     let ids = |wanted: &[String], prefix: &'static str, known: &[NetworkObject]| -> Vec<String> {
         let unknown = wanted.iter().filter(|id| id.starts_with(prefix) && known.iter().all(|o| o.id != **id));
         unknown.cloned().collect()
@@ -107,23 +110,26 @@ async fn elsewhere(
 }
 
 /// What a version that is to be made names; nothing is asked for a group that stands as it is wanted.
-pub async fn looked(
+pub async fn launch_facts(
     o: &Observer<'_>,
-    resolved: &Resolved,
-    state: &State,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
     status: &InstanceGroupStatus,
-) -> Observed<Option<Looked>> {
-    if !launch_checks::due(resolved, state, status) {
+) -> ObserveResult<Option<LaunchFacts>> {
+    if !launch_checks::needs_launch_checks(resolved, state, status) {
         return Ok(None);
     }
-    let (image, instance_type) =
-        tokio::join!(o.inventory.ami(&resolved.data.image_id), o.inventory.instance_type(&resolved.data.instance_type));
-    let launched = outdated::launched(state).is_some_and(|data| data.image_id == resolved.data.image_id);
-    Ok(Some(Looked { image: told(image)?, instance_type: told(instance_type)?, launched }))
+    let (image, instance_type) = tokio::join!(
+        o.inventory.image_by_id(&resolved.template_data.image_id),
+        o.inventory.instance_type(&resolved.template_data.instance_type)
+    );
+    let is_launched_now =
+        outdated::current_launch_data(state).is_some_and(|data| data.image_id == resolved.template_data.image_id);
+    Ok(Some(LaunchFacts { image: allow_denied(image)?, instance_type: allow_denied(instance_type)?, is_launched_now }))
 }
 
 /// Who may not look before learns it from AWS's refusal after.
-fn told<T>(answer: Result<T, AwsError>) -> Observed<Option<T>> {
+fn allow_denied<T>(answer: Result<T, AwsError>) -> ObserveResult<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
@@ -132,16 +138,16 @@ fn told<T>(answer: Result<T, AwsError>) -> Observed<Option<T>> {
 }
 
 /// Where AWS publishes an image; `None` for one that is given by its id, or that AWS does not have.
-fn image_parameter(wanted: &Wanted, architecture: &str, version: &str) -> Option<String> {
+fn image_parameter(wanted: &DesiredSpec, architecture: &str, version: &str) -> Option<String> {
     let id = |latest: &str| match &wanted.image {
-        Image::Ssm(id) => id.clone(),
-        Image::Latest | Image::Id(_) => latest.to_owned(),
+        ImageSource::Ssm(id) => id.clone(),
+        ImageSource::Latest | ImageSource::Id(_) => latest.to_owned(),
     };
-    if matches!(wanted.image, Image::Id(_)) {
+    if matches!(wanted.image, ImageSource::Id(_)) {
         return None;
     }
     let arm = architecture == "arm64";
-    Some(match wanted.family {
+    Some(match wanted.os_family {
         OsFamily::AmazonLinux2 => format!(
             "/aws/service/eks/optimized-ami/{version}/amazon-linux-2{}/{}/image_id",
             if arm { "-arm64" } else { "" },

@@ -7,13 +7,13 @@ use crate::index::spot;
 use crate::index::spot::Recommendations;
 
 /// A recommendation about spot instances takes the place of the spec's own price, once there is a scaling group.
-pub fn recommended(
+pub fn apply_spot_recommendation(
     spec: &mut InstanceGroupSpec,
     status: &InstanceGroupStatus,
     all: &Recommendations,
     now: Timestamp,
 ) -> Option<SpotRecommendation> {
-    let heard = status.active_scaling_group_name.as_ref().and_then(|name| all.newest(name));
+    let heard = status.active_scaling_group_name.as_ref().and_then(|name| all.get(name));
     let eks = spec.eks.as_mut()?;
     let pool = eks.warm_pool.is_some();
     let configuration = eks.configuration.as_mut()?;
@@ -23,7 +23,7 @@ pub fn recommended(
         return None;
     }
     let own = configuration.spot_price.clone().unwrap_or_default();
-    let found = spot::in_force(&own, status.spot_recommendation.as_ref(), heard.as_ref(), now)?;
+    let found = spot::active_recommendation(&own, status.spot_recommendation.as_ref(), heard.as_ref(), now)?;
     configuration.spot_price = found.use_spot.then(|| found.spot_price.clone());
     Some(found)
 }

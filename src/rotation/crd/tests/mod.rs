@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::template;
-use super::template_context::{Source, root};
-use crate::api::spec_error::Problem;
+use super::template_context::{TemplateSource, template_context};
+use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::plan::Reason;
 
@@ -19,9 +19,9 @@ fn group() -> GroupId {
         name: "web".into(),
         uid: "u1".into(),
         generation: 1,
-        created: Timestamp::UNIX_EPOCH,
-        deleting: false,
-        finalizer: true,
+        created_at: Timestamp::UNIX_EPOCH,
+        is_deleting: false,
+        has_finalizer: true,
         annotations: Default::default(),
         labels: Default::default(),
     }
@@ -36,7 +36,7 @@ fn status() -> InstanceGroupStatus {
     }
 }
 
-fn a_root() -> (Go, usize) {
+fn test_context() -> (Go, usize) {
     let spec = json!({"provisioner": "eks", "strategy": {"type": "crd", "crd": {"crdName": "rollingupgrades", "spec": "secret"}},
         "eks": {"minSize": 1, "maxSize": 3, "configuration": {
             "clusterName": "demo", "image": "latest", "securityGroups": ["sg-1", "sg-2"], "labels": {"team": "search"},
@@ -45,17 +45,17 @@ fn a_root() -> (Go, usize) {
             "volumes": [{"name": "/dev/xvda", "snapshotId": "snap-1"}]}}});
     let metadata = json!({"labels": {"env": "test"}, "annotations": {"a.b/c": "d"}});
     let (id, status) = (group(), status());
-    let source = Source { id: &id, metadata: &metadata, spec: &spec, image: "ami-7", status: &status };
-    root(&source)
+    let source = TemplateSource { id: &id, metadata: &metadata, spec: &spec, image: "ami-7", status: &status };
+    template_context(&source)
 }
 
-fn render(text: &str) -> Result<String, Problem> {
-    let (root, weight) = a_root();
+fn render(text: &str) -> Result<String, SpecError> {
+    let (root, weight) = test_context();
     template::render(text, root, weight)
 }
 
 #[test]
-fn templates_see_the_group_by_the_names_of_go() {
+fn templates_use_go_field_names() {
     for (text, wanted) in [
         ("{{ .InstanceGroup.GetName }}/{{ .InstanceGroup.Name }}/{{ .InstanceGroup.ObjectMeta.Name }}", "web/web/web"),
         ("{{ .InstanceGroup.GetNamespace }} {{ .InstanceGroup.NamespacedName }}", "team team/web"),
@@ -86,7 +86,7 @@ fn templates_see_the_group_by_the_names_of_go() {
 }
 
 #[test]
-fn a_template_cannot_print_user_data_which_the_admin_may_have_brought() {
+fn template_cannot_print_user_data() {
     let all = render("{{ .InstanceGroup }}").unwrap_or_default();
     assert!(all.contains("ami-7") && !all.contains("secret"), "{all}");
     let configuration = ".InstanceGroup.Spec.EKSSpec.EKSConfiguration";
@@ -98,7 +98,7 @@ fn a_template_cannot_print_user_data_which_the_admin_may_have_brought() {
 }
 
 #[test]
-fn a_template_that_cannot_be_rendered_is_told_with_its_place_and_without_its_values() {
+fn render_errors_name_the_position_and_hide_values() {
     for (text, wanted) in [
         ("a:\n  b: {{ .InstanceGroup.Nam }}", "line 2, column 9: there is no field `Nam` there"),
         ("{{ .Values.x }}", "there is no field `Values` there"),
@@ -121,7 +121,7 @@ fn a_template_that_cannot_be_rendered_is_told_with_its_place_and_without_its_val
 /// A template of a tenant must not cost the other groups their controller: each of these ended the process, or would run
 /// or grow without end, where it is not bounded. The stack is that of a worker thread.
 #[test]
-fn a_hostile_template_is_refused_within_its_bounds() {
+fn hostile_templates_are_rejected_within_limits() {
     let of = |count: usize, open: &str, close: &str| format!("{}{close}", open.repeat(count));
     let hostile = [
         ("{{ range 1000000000 }}{{ end }}".to_owned(), "iterations"),
@@ -159,7 +159,9 @@ fn a_hostile_template_is_refused_within_its_bounds() {
             match render(&text) {
                 Err(problem) => assert!(problem.rule.contains(wanted), "{shown}: {problem}"),
                 // Some are harmless, and then small.
-                Ok(out) => assert!(wanted.is_empty() && out.len() <= template::MOST_OUTPUT, "{shown}: {}", out.len()),
+                Ok(out) => {
+                    assert!(wanted.is_empty() && out.len() <= template::MAX_OUTPUT_BYTES, "{shown}: {}", out.len())
+                }
             }
         }
     });

@@ -3,28 +3,29 @@
 use serde_json::{Value, json};
 
 use super::render;
-use crate::api::spec_error::Problem;
+use crate::api::spec_error::SpecError;
 use crate::boundaries::{Boundaries, Policy};
 use crate::plan::Reason;
-use crate::rotation::crd::decide::Phase;
-use crate::rotation::crd::resource::{Purpose, Request, Served, fits, request};
-use crate::rotation::crd::{Allowed, StatusPath, Words};
+use crate::rotation::crd::decide::ResourcePhase;
+use crate::rotation::crd::resource::{DiscoveredKind, RenderTarget, RenderedResource, resolve_kind, validate_resource};
+use crate::rotation::crd::{StatusMatcher, StatusPath, SubmissionPolicy};
 
 fn policy(text: &str) -> Policy {
     let data = [("policy".to_owned(), text.to_owned())].into();
     Boundaries::parse(&data).expect("a policy").0.policy
 }
 
-fn allowed(text: &str) -> Allowed {
+fn allowed(text: &str) -> SubmissionPolicy {
     let policy = if text.is_empty() { Policy::default() } else { policy(text) };
-    Allowed { policy, config_namespace: "instance-manager".into() }
+    SubmissionPolicy { policy, config_namespace: "instance-manager".into() }
 }
 
 const PURPOSE_ID: &str = "20260101000000-3";
-const PURPOSE: Purpose<'static> = Purpose { group_namespace: "team", scaling_group: "demo-team-web", id: PURPOSE_ID };
+const PURPOSE: RenderTarget<'static> =
+    RenderTarget { group_namespace: "team", scaling_group: "demo-team-web", version_id: PURPOSE_ID };
 
-fn judged(rendered: &str, policy: &str) -> Result<Request, Problem> {
-    request(rendered, &allowed(policy), &PURPOSE)
+fn validate(rendered: &str, policy: &str) -> Result<RenderedResource, SpecError> {
+    validate_resource(rendered, &allowed(policy), &PURPOSE)
 }
 
 fn object(kind: &str, api: &str, metadata: &str) -> String {
@@ -75,8 +76,8 @@ fn only_kinds_and_namespaces_that_the_admin_allows_are_submitted() {
                             object(kind, api, &format!("{{name: up, namespace: \"{namespace}\"}}"))
                         };
                         let plural = format!("{}s", kind.to_ascii_lowercase());
-                        let served = Served { plural: plural.clone(), namespaced };
-                        let found = judged(&text, rules).and_then(|request| fits(&request, &served, &plural));
+                        let served = DiscoveredKind { plural: plural.clone(), namespaced };
+                        let found = validate(&text, rules).and_then(|request| resolve_kind(&request, &served, &plural));
                         let wanted = kind_allowed && place_allowed && namespaced;
                         let case = format!("{kind} {api} {namespace} {namespaced} {templated} {rules}: {found:?}");
                         assert_eq!(found.is_ok(), wanted, "{case}");
@@ -93,7 +94,7 @@ fn only_kinds_and_namespaces_that_the_admin_allows_are_submitted() {
 }
 
 #[test]
-fn what_a_template_may_not_say_of_a_resource_is_refused_by_name() {
+fn forbidden_resource_fields_are_rejected_by_name() {
     let with = |metadata: &str, more: &str| {
         object("Workflow", "argoproj.io/v1alpha1", &format!("{{namespace: team, {metadata}}}")) + more
     };
@@ -122,29 +123,29 @@ fn what_a_template_may_not_say_of_a_resource_is_refused_by_name() {
         ("a: &a [x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]\nd: &d [*c, *c, *c, *c]\ne: &e [*d, *d, *d, *d]\nf: &f [*e, *e, *e, *e]\ng: &g [*f, *f, *f, *f]\nh: &h [*g, *g, *g, *g]\ni: [*h, *h, *h, *h]\n".into(), "renders to no YAML"),
         (object("RollingUpgrade", "upgrademgr.keikoproj.io/v1alpha1", "{name: up, namespace: team}").replace("demo-team-web", "demo-other-db"), "`demo-other-db` is not this group's own scaling group"),
     ] {
-        let problem = judged(&text, "").expect_err(&text);
+        let problem = validate(&text, "").expect_err(&text);
         assert!(problem.to_string().contains(wanted), "{text}: {problem}");
         assert!(!problem.remedy.is_empty());
     }
     // A trailing separator is no second document.
-    assert!(judged(&(with("name: up", "") + "---\n"), "").is_ok());
+    assert!(validate(&(with("name: up", "") + "---\n"), "").is_ok());
 }
 
 #[test]
-fn a_crd_name_that_names_another_crd_is_told() {
+fn mismatched_crd_name_is_reported() {
     let text = object("Workflow", "argoproj.io/v1alpha1", "{name: up, namespace: team}");
-    let request = judged(&text, "").expect("allowed");
-    let served = Served { plural: "workflows".into(), namespaced: true };
+    let request = validate(&text, "").expect("allowed");
+    let served = DiscoveredKind { plural: "workflows".into(), namespaced: true };
     for name in ["workflows", "Workflows", "workflows.argoproj.io"] {
-        assert!(fits(&request, &served, name).is_ok(), "{name}");
+        assert!(resolve_kind(&request, &served, name).is_ok(), "{name}");
     }
-    let problem = fits(&request, &served, "rollingupgrades").expect_err("another CRD");
+    let problem = resolve_kind(&request, &served, "rollingupgrades").expect_err("another CRD");
     assert_eq!(problem.path, "spec.strategy.crd.crdName");
     assert!(problem.rule.contains("workflows.argoproj.io"), "{problem}");
 }
 
 #[test]
-fn a_resource_is_named_for_what_is_wanted_and_says_whose_it_is() {
+fn resource_name_and_owner_annotations_are_set() {
     let long = "a".repeat(50);
     for (metadata, wanted) in [
         ("name: up".to_owned(), "up-20260101000000-3".to_owned()),
@@ -158,7 +159,7 @@ fn a_resource_is_named_for_what_is_wanted_and_says_whose_it_is() {
             "argoproj.io/v1alpha1",
             &format!("{{namespace: team, annotations: {{a: b}}, {metadata}}}"),
         );
-        let found = judged(&text, "").expect(&metadata);
+        let found = validate(&text, "").expect(&metadata);
         assert_eq!(found.name, wanted, "{metadata}");
         let metadata = &found.object.expose()["metadata"];
         assert_eq!(metadata["name"], json!(wanted));
@@ -170,10 +171,10 @@ fn a_resource_is_named_for_what_is_wanted_and_says_whose_it_is() {
 }
 
 #[test]
-fn a_resource_without_a_namespace_goes_to_default_where_that_is_allowed() {
+fn missing_namespace_means_default_if_allowed() {
     let text = object("Workflow", "argoproj.io/v1alpha1", "{name: up}");
-    assert!(judged(&text, "").is_err());
-    let found = judged(&text, "{strategyNamespaces: [default]}").expect("listed");
+    assert!(validate(&text, "").is_err());
+    let found = validate(&text, "{strategyNamespaces: [default]}").expect("listed");
     assert_eq!(
         (found.namespace.as_str(), &found.object.expose()["metadata"]["namespace"]),
         ("default", &json!("default"))
@@ -181,7 +182,7 @@ fn a_resource_without_a_namespace_goes_to_default_where_that_is_allowed() {
 }
 
 #[test]
-fn a_status_is_one_text_at_the_end_of_a_path() {
+fn status_path_reads_one_scalar() {
     let resource = json!({"status": {"phase": "Running", "n": 3, "nodes": {}, "list": []}});
     for (path, wanted) in [
         (".status.phase", Ok("Running")),
@@ -206,15 +207,16 @@ fn a_status_is_one_text_at_the_end_of_a_path() {
 
 /// A resource must end by the words that it was submitted with, whatever the spec says by then.
 #[test]
-fn what_was_submitted_is_read_by_the_words_on_record() {
-    let of = |progress: &Value| Words::recorded(&serde_json::from_value(progress.clone()).expect("progress"));
+fn submitted_resource_is_read_by_recorded_status_strings() {
+    let of =
+        |progress: &Value| StatusMatcher::from_progress(&serde_json::from_value(progress.clone()).expect("progress"));
     let whole =
         json!({"statusJSONPath": ".status.phase", "statusSuccessString": "done", "statusFailureString": "broken"});
     let words = of(&whole).expect("words");
     let phase = |word: &str| words.phase(&json!({"status": {"phase": word}}));
-    assert_eq!((phase("Done"), phase("BROKEN")), (Phase::Succeeded, Phase::Failed));
-    assert_eq!(phase("at it"), Phase::Active("at it".into()));
-    assert_eq!(words.phase(&json!({"status": {"phase": {}}})), Phase::Unreadable("an object"));
+    assert_eq!((phase("Done"), phase("BROKEN")), (ResourcePhase::Succeeded, ResourcePhase::Failed));
+    assert_eq!(phase("at it"), ResourcePhase::Active("at it".into()));
+    assert_eq!(words.phase(&json!({"status": {"phase": {}}})), ResourcePhase::Unreadable("an object"));
     for field in ["statusJSONPath", "statusSuccessString", "statusFailureString"] {
         let mut part = whole.clone();
         part[field] = json!("");
@@ -224,17 +226,18 @@ fn what_was_submitted_is_read_by_the_words_on_record() {
 
 /// A condition must stay one that people can read, and that fits into a status.
 #[test]
-fn what_is_told_of_a_template_is_short() {
+fn template_errors_are_short() {
     let long = "x".repeat(3000);
     let told = [
         render(&format!("{{{{ .InstanceGroup.{long} }}}}")).map(drop),
         render(&format!("{{{{ {long} }}}}")).map(drop),
-        judged(&object(&long, "argoproj.io/v1alpha1", "{name: up}"), "").map(drop),
-        judged(&object("Workflow", &format!("{long}/v1"), "{name: up}"), "").map(drop),
-        judged(&object("Workflow", &format!("argoproj.io/{long}-"), "{name: up, namespace: team}"), "").map(drop),
-        judged(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, namespace: {long}}}")), "").map(drop),
-        judged(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, {long}: a}}")), "").map(drop),
-        judged(
+        validate(&object(&long, "argoproj.io/v1alpha1", "{name: up}"), "").map(drop),
+        validate(&object("Workflow", &format!("{long}/v1"), "{name: up}"), "").map(drop),
+        validate(&object("Workflow", &format!("argoproj.io/{long}-"), "{name: up, namespace: team}"), "").map(drop),
+        validate(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, namespace: {long}}}")), "")
+            .map(drop),
+        validate(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, {long}: a}}")), "").map(drop),
+        validate(
             &object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: {long}{PURPOSE_ID}, namespace: team}}")),
             "",
         )

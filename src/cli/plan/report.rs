@@ -4,15 +4,15 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::api::{CurrentState, InstanceGroup};
-use crate::boundaries::active::{InForce, Source};
-use crate::controller::planner::{Corridor, ObserveError, Walked};
-use crate::plan::{ObjectStep, Outcome, Phase, Plan, Planned, Step};
-use crate::provisioner::{Foreseen, Given, Leaving};
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
+use crate::controller::planner::{ObserveError, Planner, Planning};
+use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
+use crate::provisioner::{NodeReplacement, PlanContext, Projection};
 
 /// The kind of change that a group is in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Change {
+pub enum ChangeKind {
     /// Nothing is to be done.
     Unchanged,
     /// Its nodes are made for the first time.
@@ -32,13 +32,13 @@ pub enum Change {
 /// What would become of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct GroupPlan {
     /// `namespace/name`.
     pub group: String,
     /// What kind of change.
-    pub change: Change,
+    pub change: ChangeKind,
     /// Whether anything would be different afterwards; what is waited for without an act does not count.
-    pub changes: bool,
+    pub has_changes: bool,
     /// CamelCase, when it is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -46,114 +46,115 @@ pub struct Answer {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The steps of the first pass, complete.
-    pub steps: Vec<Planned>,
+    pub steps: Vec<PlannedStep>,
     /// The steps of the passes after it, up to where nodes or AWS have to be waited for.
-    pub then: Vec<Planned>,
+    pub later_steps: Vec<PlannedStep>,
     /// Nodes that would be replaced, first to last as AWS lists them.
-    pub rotate: Vec<Leaving>,
+    pub nodes_to_rotate: Vec<NodeReplacement>,
     /// How many of them may be unavailable at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub at_once: Option<usize>,
+    pub max_unavailable: Option<usize>,
     /// What holds the replacement of nodes, when something does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<String>,
+    pub blocked_by: Option<String>,
     /// Nodes that would go for good: of a deletion, or beyond maxSize.
-    pub remove: usize,
+    pub nodes_to_remove: usize,
     /// What the tenant set and does not get.
-    pub refused: Vec<String>,
+    pub overridden: Vec<String>,
 }
 
-impl Answer {
+impl GroupPlan {
     /// From what the corridor says.
     pub fn new(
         group: &InstanceGroup,
-        walked: Walked,
+        walked: Planning,
         lock: Option<String>,
-        corridor: &Corridor,
+        corridor: &Planner,
         now: Timestamp,
     ) -> Self {
         let status = group.status.clone().unwrap_or_default();
-        let refused = walked.bounds.iter().flat_map(|b| &b.refused).map(ToString::to_string).collect();
-        let mut answer = Answer { refused, ..Self::of(walked.plan.group.clone()) };
+        let overridden = walked.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
+        let mut answer = GroupPlan { overridden, ..Self::empty(walked.plan.group.clone()) };
         let mut outcome = walked.plan.outcome.clone();
-        if let Some(seen) = &walked.seen {
-            let given = Given { status: &status, lock: lock.as_deref(), settings: &corridor.settings, now };
-            let foreseen = seen.foresee(&walked.plan, &given);
+        if let Some(seen) = &walked.snapshot {
+            let given = PlanContext { status: &status, lock: lock.as_deref(), settings: &corridor.settings, now };
+            let foreseen = seen.simulate(&walked.plan, &given);
             outcome = foreseen.outcome.clone();
-            answer.nodes(lock, foreseen);
+            answer.set_nodes(lock, foreseen);
         } else if group.metadata.deletion_timestamp.is_some() {
-            answer.remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
+            answer.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }
         let was_blocked = status.current_state.as_deref() == Some(CurrentState::Error.as_str());
-        answer.judge(walked.plan, outcome, was_blocked);
+        answer.classify(walked.plan, outcome, was_blocked);
         answer
     }
 
     /// A stored object that its own schema would not allow.
-    pub fn undecodable(group: String) -> Self {
+    pub fn invalid_object(group: String) -> Self {
         let message = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
-        Answer {
-            change: Change::Blocked,
+        GroupPlan {
+            change: ChangeKind::Blocked,
             reason: Some("InvalidSpec".into()),
             message: message.into(),
-            ..Self::of(group)
+            ..Self::empty(group)
         }
     }
 
     /// Somebody did not answer.
     pub fn unknown(group: String, error: &ObserveError) -> Self {
-        Answer { change: Change::Unknown, message: error.to_string(), ..Self::of(group) }
+        GroupPlan { change: ChangeKind::Unknown, message: error.to_string(), ..Self::empty(group) }
     }
 
-    fn of(group: String) -> Self {
-        Answer {
+    fn empty(group: String) -> Self {
+        GroupPlan {
             group,
-            change: Change::Unchanged,
-            changes: false,
+            change: ChangeKind::Unchanged,
+            has_changes: false,
             reason: None,
             message: String::new(),
             steps: Vec::new(),
-            then: Vec::new(),
-            rotate: Vec::new(),
-            at_once: None,
-            held: None,
-            remove: 0,
-            refused: Vec::new(),
+            later_steps: Vec::new(),
+            nodes_to_rotate: Vec::new(),
+            max_unavailable: None,
+            blocked_by: None,
+            nodes_to_remove: 0,
+            overridden: Vec::new(),
         }
     }
 
-    fn nodes(&mut self, lock: Option<String>, foreseen: Foreseen) {
-        (self.then, self.rotate, self.remove) = (foreseen.steps, foreseen.leaving, foreseen.remove);
-        if self.rotate.is_empty() && self.remove == 0 {
+    fn set_nodes(&mut self, lock: Option<String>, foreseen: Projection) {
+        (self.later_steps, self.nodes_to_rotate, self.nodes_to_remove) =
+            (foreseen.steps, foreseen.replacements, foreseen.scale_in);
+        if self.nodes_to_rotate.is_empty() && self.nodes_to_remove == 0 {
             return;
         }
-        self.at_once = Some(foreseen.at_once).filter(|most| *most > 0);
-        self.held = lock.or(match foreseen.outcome {
+        self.max_unavailable = Some(foreseen.max_unavailable).filter(|most| *most > 0);
+        self.blocked_by = lock.or(match foreseen.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,
         });
     }
 
-    fn judge(&mut self, plan: Plan, outcome: Outcome, was_blocked: bool) {
-        let makes = |s: &Planned| s.step.makes();
-        let acts = |s: &Planned| !matches!(s.step, Step::Object(ObjectStep::Record { .. }));
+    fn classify(&mut self, plan: Plan, outcome: Outcome, was_blocked: bool) {
+        let makes = |s: &PlannedStep| s.step.creates_nodes();
+        let acts = |s: &PlannedStep| !matches!(s.step, Step::Object(ObjectStep::Record { .. }));
         self.steps = plan.steps;
-        let mut all = self.steps.iter().chain(&self.then);
+        let mut all = self.steps.iter().chain(&self.later_steps);
         let deleting = matches!(
             outcome,
             Outcome::Deleted
                 | Outcome::Progressing { phase: Phase::Deleting, .. }
-                | Outcome::Blocked { deleting: true, .. }
+                | Outcome::Blocked { is_deleting: true, .. }
         );
         let first_blocked = matches!(plan.outcome, Outcome::Blocked { .. });
         self.change = match () {
-            () if first_blocked => Change::Blocked,
-            () if deleting => Change::Delete,
-            () if !self.rotate.is_empty() => Change::Rotate,
-            () if all.clone().any(makes) => Change::Create,
-            () if all.clone().any(acts) || self.remove > 0 => Change::InPlace,
-            () if matches!(outcome, Outcome::Blocked { .. }) => Change::Blocked,
-            () => Change::Unchanged,
+            () if first_blocked => ChangeKind::Blocked,
+            () if deleting => ChangeKind::Delete,
+            () if !self.nodes_to_rotate.is_empty() => ChangeKind::Rotate,
+            () if all.clone().any(makes) => ChangeKind::Create,
+            () if all.clone().any(acts) || self.nodes_to_remove > 0 => ChangeKind::InPlace,
+            () if matches!(outcome, Outcome::Blocked { .. }) => ChangeKind::Blocked,
+            () => ChangeKind::Unchanged,
         };
         match outcome {
             Outcome::Blocked { reason, message, .. } => {
@@ -162,8 +163,8 @@ impl Answer {
             Outcome::Progressing { message, .. } | Outcome::Locked { message } => self.message = message,
             Outcome::Converged | Outcome::Deleted => {}
         }
-        let newly_blocked = self.change == Change::Blocked && !was_blocked;
-        self.changes = all.any(acts) || !self.rotate.is_empty() || newly_blocked;
+        let newly_blocked = self.change == ChangeKind::Blocked && !was_blocked;
+        self.has_changes = all.any(acts) || !self.nodes_to_rotate.is_empty() || newly_blocked;
     }
 }
 
@@ -196,48 +197,48 @@ pub struct Totals {
 /// The whole answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answers {
+pub struct PlanReport {
     /// By namespace and name.
-    pub groups: Vec<Answer>,
+    pub groups: Vec<GroupPlan>,
     /// Over all of them.
     pub totals: Totals,
     /// Revision of the boundaries that it goes by; empty without any.
     pub boundaries_revision: String,
     /// Why the stored boundaries are in force, when they are.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_good: Option<String>,
+    pub last_known_good: Option<String>,
 }
 
-impl Answers {
+impl PlanReport {
     /// Counts.
-    pub fn new(groups: Vec<Answer>, in_force: &InForce) -> Self {
+    pub fn new(groups: Vec<GroupPlan>, in_force: &ActiveBoundaries) -> Self {
         let mut totals = Totals { groups: groups.len(), ..Totals::default() };
         for answer in &groups {
             let count = match answer.change {
-                Change::Unchanged => &mut totals.unchanged,
-                Change::Create => &mut totals.create,
-                Change::InPlace => &mut totals.in_place,
-                Change::Rotate => &mut totals.rotate,
-                Change::Delete => &mut totals.delete,
-                Change::Blocked => &mut totals.blocked,
-                Change::Unknown => &mut totals.unknown,
+                ChangeKind::Unchanged => &mut totals.unchanged,
+                ChangeKind::Create => &mut totals.create,
+                ChangeKind::InPlace => &mut totals.in_place,
+                ChangeKind::Rotate => &mut totals.rotate,
+                ChangeKind::Delete => &mut totals.delete,
+                ChangeKind::Blocked => &mut totals.blocked,
+                ChangeKind::Unknown => &mut totals.unknown,
             };
             *count += 1;
-            totals.nodes_to_rotate += answer.rotate.len();
-            totals.nodes_to_remove += answer.remove;
+            totals.nodes_to_rotate += answer.nodes_to_rotate.len();
+            totals.nodes_to_remove += answer.nodes_to_remove;
         }
-        let last_good = match &in_force.source {
-            Source::LastGood(why) | Source::Unavailable(why) => Some(why.clone()),
-            Source::Unknown | Source::Live | Source::Never => None,
+        let last_known_good = match &in_force.source {
+            BoundariesSource::LastGood(why) | BoundariesSource::Unavailable(why) => Some(why.clone()),
+            BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::Never => None,
         };
-        Answers { groups, totals, boundaries_revision: in_force.revision.clone(), last_good }
+        PlanReport { groups, totals, boundaries_revision: in_force.revision.clone(), last_known_good }
     }
 
     /// 1 when somebody did not answer, 2 when something would change, else 0.
     pub fn exit_code(&self) -> u8 {
         match () {
             () if self.totals.unknown > 0 => 1,
-            () if self.groups.iter().any(|answer| answer.changes) => 2,
+            () if self.groups.iter().any(|answer| answer.has_changes) => 2,
             () => 0,
         }
     }

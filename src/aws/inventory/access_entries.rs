@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::batched_cache::Read;
+use super::batched_cache::ReadFn;
 use super::list_cache::Rows;
-use super::reads::one;
-use super::{FOR_EVER, Inventory, MaxAge};
+use super::readers::read_each;
+use super::{Inventory, MaxAge, NEVER_EXPIRES};
 use crate::aws::{AccessEntry, Aws, AwsResult};
 
 /// The key of an entry in its cache; no name of a cluster holds a slash.
@@ -17,8 +17,8 @@ fn key(cluster: &str, principal: &str) -> String {
     format!("{cluster}/{principal}")
 }
 
-pub(super) fn lists(aws: &Aws) -> Read<Rows<()>> {
-    one(aws, |aws, cluster| {
+pub(super) fn lists(aws: &Aws) -> ReadFn<Rows<()>> {
+    read_each(aws, |aws, cluster| {
         async move {
             let found = aws.eks.list_access_entries(&cluster).await?;
             let rows: HashMap<_, _> = found.into_iter().map(|principal| (principal, ())).collect();
@@ -28,8 +28,8 @@ pub(super) fn lists(aws: &Aws) -> Read<Rows<()>> {
     })
 }
 
-pub(super) fn entries(aws: &Aws) -> Read<AccessEntry> {
-    one(aws, |aws, key| {
+pub(super) fn entries(aws: &Aws) -> ReadFn<AccessEntry> {
+    read_each(aws, |aws, key| {
         async move {
             let (cluster, principal) = key.split_once('/').unwrap_or_default();
             aws.eks.describe_access_entry(cluster, principal).await
@@ -43,7 +43,7 @@ impl Inventory {
     pub async fn has_access_entry(&self, cluster: &str, principal: &str, max_age: Duration) -> AwsResult<bool> {
         let listed = self.access_lists.get(cluster, principal, max_age).await?.is_some();
         if !listed {
-            self.access_entries.forget(|known| known == key(cluster, principal));
+            self.access_entries.remove_where(|known| known == key(cluster, principal));
         }
         Ok(listed)
     }
@@ -60,28 +60,28 @@ impl Inventory {
         if !fresh && !self.has_access_entry(cluster, principal, max_age).await? {
             return Ok(None);
         }
-        let present = if fresh { Duration::ZERO } else { FOR_EVER };
+        let present = if fresh { Duration::ZERO } else { NEVER_EXPIRES };
         let age = MaxAge { present, absent: Duration::ZERO };
         self.access_entries.get(&key(cluster, principal), age).await
     }
 
     /// CreateAccessEntry answered, or an entry was read after it.
-    pub fn made_access_entry(&self, cluster: &str, entry: AccessEntry) {
-        self.access_lists.put(cluster, &entry.principal, Some(()));
+    pub fn upsert_access_entry(&self, cluster: &str, entry: AccessEntry) {
+        self.access_lists.insert(cluster, &entry.principal, Some(()));
         let key = key(cluster, &entry.principal);
-        self.access_entries.put(&key, Some(entry));
+        self.access_entries.insert(&key, Some(entry));
     }
 
     /// DeleteAccessEntry answered.
-    pub fn gone_access_entry(&self, cluster: &str, principal: &str) {
-        self.access_lists.put(cluster, principal, None);
-        self.access_entries.put(&key(cluster, principal), None);
+    pub fn remove_access_entry(&self, cluster: &str, principal: &str) {
+        self.access_lists.insert(cluster, principal, None);
+        self.access_entries.insert(&key(cluster, principal), None);
     }
 
     /// An access entry was written with an unknown outcome.
-    pub fn wrote_access_entry(&self, cluster: &str, principal: &str) {
-        self.access_lists.stale(cluster, principal);
-        self.access_entries.stale(&key(cluster, principal));
+    pub fn invalidate_access_entry(&self, cluster: &str, principal: &str) {
+        self.access_lists.invalidate(cluster, principal);
+        self.access_entries.invalidate(&key(cluster, principal));
     }
 }
 
@@ -90,25 +90,25 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::aws::inventory::stub::Stub;
+    use crate::aws::inventory::fake_aws::FakeAws;
 
-    const OLD: Duration = Duration::from_secs(3600);
+    const ANY_AGE: Duration = Duration::from_secs(3600);
 
     fn entry(principal: &str) -> AccessEntry {
         AccessEntry { principal: principal.into(), kind: "EC2_LINUX".into(), created: None, tags: vec![] }
     }
 
-    fn start(principals: &[&str]) -> (Arc<Stub>, Arc<Inventory>) {
-        let stub = Arc::new(Stub::default());
-        stub.edit(|d| d.access_entries = principals.iter().map(|p| entry(p)).collect());
+    fn start(principals: &[&str]) -> (Arc<FakeAws>, Arc<Inventory>) {
+        let stub = Arc::new(FakeAws::default());
+        stub.update(|d| d.access_entries = principals.iter().map(|p| entry(p)).collect());
         let inventory = Inventory::new(stub.aws());
         (stub, inventory)
     }
 
     #[tokio::test]
-    async fn quiet_groups_cost_one_listing_and_no_entry_is_read_twice() {
+    async fn idle_groups_share_one_listing() {
         let (stub, inventory) = start(&["shared", "own"]);
-        for age in [OLD, OLD, Duration::ZERO] {
+        for age in [ANY_AGE, ANY_AGE, Duration::ZERO] {
             let asked = ["shared", "shared", "own"].map(|p| inventory.access_entry("demo", p, age, false));
             assert!(join_all(asked).await.into_iter().all(|found| found.unwrap().is_some()));
         }
@@ -117,24 +117,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_entry_that_is_not_listed_any_more_is_read_again_when_it_comes_back() {
+    async fn unlisted_entry_is_read_again_when_listed() {
         let (stub, inventory) = start(&["a"]);
-        assert!(inventory.access_entry("demo", "a", OLD, false).await.unwrap().is_some());
-        stub.edit(|d| d.access_entries.clear());
+        assert!(inventory.access_entry("demo", "a", ANY_AGE, false).await.unwrap().is_some());
+        stub.update(|d| d.access_entries.clear());
         assert_eq!(inventory.access_entry("demo", "a", Duration::ZERO, false).await, Ok(None));
-        stub.edit(|d| d.access_entries = vec![AccessEntry { kind: "STANDARD".into(), ..entry("a") }]);
+        stub.update(|d| d.access_entries = vec![AccessEntry { kind: "STANDARD".into(), ..entry("a") }]);
         let found = inventory.access_entry("demo", "a", Duration::ZERO, false).await.unwrap();
         assert_eq!(found.map(|e| e.kind).as_deref(), Some("STANDARD"));
     }
 
     #[tokio::test]
-    async fn what_we_wrote_ourselves_is_known_without_a_read() {
+    async fn own_writes_need_no_read() {
         let (stub, inventory) = start(&["a"]);
-        assert!(!inventory.has_access_entry("demo", "b", OLD).await.unwrap());
-        inventory.made_access_entry("demo", entry("b"));
-        inventory.gone_access_entry("demo", "a");
-        assert!(inventory.access_entry("demo", "b", OLD, false).await.unwrap().is_some());
-        assert!(!inventory.has_access_entry("demo", "a", OLD).await.unwrap());
+        assert!(!inventory.has_access_entry("demo", "b", ANY_AGE).await.unwrap());
+        inventory.upsert_access_entry("demo", entry("b"));
+        inventory.remove_access_entry("demo", "a");
+        assert!(inventory.access_entry("demo", "b", ANY_AGE, false).await.unwrap().is_some());
+        assert!(!inventory.has_access_entry("demo", "a", ANY_AGE).await.unwrap());
         assert_eq!((stub.calls("access entries"), stub.calls("access entry")), (1, 0));
     }
 }

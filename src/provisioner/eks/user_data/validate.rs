@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::stages::Decoded;
-use super::{BootstrapInput, MAX_BYTES, MAX_PLAIN};
+use super::stages::DecodedStage;
+use super::{BootstrapInput, MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
 
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
@@ -11,7 +11,7 @@ const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
 
 /// Why there is no user data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UserDataProblem {
+pub enum UserDataError {
     /// More bytes than EC2 accepts.
     #[error(
         "user data has {size} bytes {how}, and {limit} are accepted: shorten {largest} ({largest_size} bytes, \
@@ -72,35 +72,35 @@ pub enum UserDataProblem {
     },
 }
 
-fn bad(field: &'static str, value: &str, rule: &'static str) -> UserDataProblem {
+fn invalid_value(field: &'static str, value: &str, rule: &'static str) -> UserDataError {
     let value = value.chars().take(128).collect();
-    UserDataProblem::BadValue { field, value, rule }
+    UserDataError::BadValue { field, value, rule }
 }
 
 /// Checks every value that is written into user data.
-pub(super) fn input(input: &BootstrapInput) -> Result<(), UserDataProblem> {
-    one_line("spec.eks.configuration.clusterName", &input.cluster)?;
-    one_line("the cluster's endpoint", &input.endpoint)?;
-    one_line("the cluster's certificate authority", &input.ca_base64)?;
+pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
+    check_no_control_characters("spec.eks.configuration.clusterName", &input.cluster)?;
+    check_no_control_characters("the cluster's endpoint", &input.endpoint)?;
+    check_no_control_characters("the cluster's certificate authority", &input.ca_base64)?;
     if let Some(runtime) = &input.container_runtime {
-        one_line("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
+        check_no_control_characters("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
     }
     if input.bootstrap_arguments.expose().contains('\0') {
-        return Err(bad(ARGUMENTS, "[redacted]", "holds a NUL character: remove it"));
+        return Err(invalid_value(ARGUMENTS, "[redacted]", "holds a NUL character: remove it"));
     }
-    service_ip(&input.service_cidr)?;
+    service_cidr_address(&input.service_cidr)?;
     for (key, value) in &input.labels {
-        label_problem(key, value).map_or(Ok(()), Err)?;
+        label_error(key, value).map_or(Ok(()), Err)?;
     }
     for taint in &input.taints {
-        taint_problem(&taint.key, &taint.value, &taint.effect).map_or(Ok(()), Err)?;
+        taint_error(&taint.key, &taint.value, &taint.effect).map_or(Ok(()), Err)?;
     }
     for mount in &input.mounts {
-        one_line("spec.eks.configuration.volumes[].name", &mount.device)?;
-        one_line("spec.eks.configuration.volumes[].mountOptions.mount", &mount.path)?;
+        check_no_control_characters("spec.eks.configuration.volumes[].name", &mount.device)?;
+        check_no_control_characters("spec.eks.configuration.volumes[].mountOptions.mount", &mount.path)?;
         if !["xfs", "ext4"].iter().any(|fs| mount.file_system.eq_ignore_ascii_case(fs)) {
             let field = "spec.eks.configuration.volumes[].mountOptions.fileSystem";
-            return Err(bad(field, &mount.file_system, "must be xfs or ext4"));
+            return Err(invalid_value(field, &mount.file_system, "must be xfs or ext4"));
         }
     }
     Ok(())
@@ -108,7 +108,7 @@ pub(super) fn input(input: &BootstrapInput) -> Result<(), UserDataProblem> {
 
 /// What EC2Launch and PowerShell could take for something else before any quote counts: EC2Launch looks for its tags in
 /// the whole text, and an old PowerShell reads a script in the machine's own code page, where other bytes are quotes.
-pub(super) fn windows(input: &BootstrapInput) -> Result<(), UserDataProblem> {
+pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError> {
     let tag = |text: &str| {
         let after = text.split('<').skip(1);
         after.filter_map(|rest| rest.chars().next()).any(|c| c == '/' || c.is_alphabetic())
@@ -122,10 +122,14 @@ pub(super) fn windows(input: &BootstrapInput) -> Result<(), UserDataProblem> {
         (ARGUMENTS, input.bootstrap_arguments.expose(), "[redacted]"),
     ] {
         if tag(value) {
-            return Err(bad(field, shown, "holds a tag such as <script>, which EC2Launch would obey: remove it"));
+            return Err(invalid_value(
+                field,
+                shown,
+                "holds a tag such as <script>, which EC2Launch would obey: remove it",
+            ));
         }
         if !value.is_ascii() {
-            return Err(bad(
+            return Err(invalid_value(
                 field,
                 shown,
                 "holds a character that is not ASCII, which PowerShell may misread: remove it",
@@ -135,19 +139,19 @@ pub(super) fn windows(input: &BootstrapInput) -> Result<(), UserDataProblem> {
     Ok(())
 }
 
-fn one_line(field: &'static str, value: &str) -> Result<(), UserDataProblem> {
+fn check_no_control_characters(field: &'static str, value: &str) -> Result<(), UserDataError> {
     if value.chars().any(char::is_control) {
-        return Err(bad(field, value, "holds a control character: remove it"));
+        return Err(invalid_value(field, value, "holds a control character: remove it"));
     }
     Ok(())
 }
 
 /// The base address of the service CIDR; none when it is not known.
-pub(super) fn service_ip(cidr: &str) -> Result<Option<IpAddr>, UserDataProblem> {
+pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDataError> {
     if cidr.is_empty() {
         return Ok(None);
     }
-    let wrong = || bad("the cluster's service CIDR", cidr, "is not a CIDR such as 172.20.0.0/16");
+    let wrong = || invalid_value("the cluster's service CIDR", cidr, "is not a CIDR such as 172.20.0.0/16");
     let (address, length) = cidr.split_once('/').ok_or_else(wrong)?;
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let length: u8 = length.parse().map_err(|_| wrong())?;
@@ -159,32 +163,32 @@ pub(super) fn service_ip(cidr: &str) -> Result<Option<IpAddr>, UserDataProblem> 
 }
 
 /// Why a kubelet would refuse a label, or `None`.
-pub fn label_problem(key: &str, value: &str) -> Option<UserDataProblem> {
-    if !is_key(key) {
-        return Some(bad(LABELS, key, KEY_RULE));
+pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
+    if !is_label_key(key) {
+        return Some(invalid_value(LABELS, key, KEY_RULE));
     }
-    if !is_value(value) {
-        return Some(bad(LABELS, value, VALUE_RULE));
+    if !is_label_value(value) {
+        return Some(invalid_value(LABELS, value, VALUE_RULE));
     }
     if !kubelet_may_set(key) {
         let rule = "is a kubernetes.io or k8s.io label that a kubelet may not set on its own node: \
                     remove it, or use the prefix node.kubernetes.io/";
-        return Some(bad(LABELS, key, rule));
+        return Some(invalid_value(LABELS, key, rule));
     }
     None
 }
 
 /// Why a kubelet would refuse a taint, or `None`.
-pub fn taint_problem(key: &str, value: &str, effect: &str) -> Option<UserDataProblem> {
-    if !is_key(key) {
-        return Some(bad(TAINTS, key, KEY_RULE));
+pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError> {
+    if !is_label_key(key) {
+        return Some(invalid_value(TAINTS, key, KEY_RULE));
     }
-    if !is_value(value) {
-        return Some(bad(TAINTS, value, VALUE_RULE));
+    if !is_label_value(value) {
+        return Some(invalid_value(TAINTS, value, VALUE_RULE));
     }
     if !EFFECTS.iter().any(|known| known.eq_ignore_ascii_case(effect)) {
         let rule = "is no effect: use NoSchedule, PreferNoSchedule or NoExecute";
-        return Some(bad(TAINTS, effect, rule));
+        return Some(invalid_value(TAINTS, effect, rule));
     }
     None
 }
@@ -192,7 +196,7 @@ pub fn taint_problem(key: &str, value: &str, effect: &str) -> Option<UserDataPro
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// The kubelet's spelling of an effect that was checked.
-pub(super) fn effect_of(text: &str) -> &str {
+pub(super) fn canonical_effect(text: &str) -> &str {
     EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
 }
 
@@ -201,18 +205,18 @@ const KEY_RULE: &str = "is no label key: use letters, digits, `-`, `_` and `.`, 
 const VALUE_RULE: &str = "is no label value: use at most 63 letters, digits, `-`, `_` and `.`, \
                           begun and ended by a letter or digit, or nothing";
 
-fn is_key(key: &str) -> bool {
+fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
-        Some((prefix, name)) => is_dns_name(prefix) && is_name(name),
-        None => is_name(key),
+        Some((prefix, name)) => is_dns_name(prefix) && is_qualified_name(name),
+        None => is_qualified_name(key),
     }
 }
 
-fn is_value(value: &str) -> bool {
-    value.is_empty() || is_name(value)
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_qualified_name(value)
 }
 
-fn is_name(name: &str) -> bool {
+fn is_qualified_name(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let bytes = name.as_bytes();
     (1..=63).contains(&bytes.len())
@@ -257,19 +261,19 @@ fn kubelet_may_set(key: &str) -> bool {
 }
 
 /// Checks what would be sent against [`MAX_BYTES`] and names the largest part that a person can shorten.
-pub(super) fn size(
+pub(super) fn check_size(
     plain: &[u8],
     compressed: Option<&[u8]>,
     input: &BootstrapInput,
-    stages: &[Decoded],
-) -> Result<(), UserDataProblem> {
+    stages: &[DecodedStage],
+) -> Result<(), UserDataError> {
     let size = compressed.unwrap_or(plain).len();
-    if size <= MAX_BYTES && (compressed.is_none() || plain.len() <= MAX_PLAIN) {
+    if size <= MAX_BYTES && (compressed.is_none() || plain.len() <= MAX_UNCOMPRESSED_BYTES) {
         return Ok(());
     }
     let labels = super::label_list(&input.labels).len();
     let taints = super::taint_list(&input.taints).join(",").len();
-    let mounts = super::mounts::script(&input.mounts).len();
+    let mounts = super::mounts::mount_script(&input.mounts).len();
     let arguments = input.bootstrap_arguments.expose().len();
     let fields = [
         (LABELS.to_owned(), labels),
@@ -281,11 +285,13 @@ pub(super) fn size(
     let (largest, largest_size) =
         fields.into_iter().chain(stages).max_by_key(|(_, length)| *length).unwrap_or_default();
     let (size, limit, how) = match compressed {
-        Some(_) if plain.len() > MAX_PLAIN => (plain.len(), MAX_PLAIN, "before they are compressed"),
+        Some(_) if plain.len() > MAX_UNCOMPRESSED_BYTES => {
+            (plain.len(), MAX_UNCOMPRESSED_BYTES, "before they are compressed")
+        }
         Some(_) => (size, MAX_BYTES, "although they are compressed"),
         None => (size, MAX_BYTES, "on this OS family"),
     };
-    Err(UserDataProblem::TooLarge { size, limit, how, largest, largest_size })
+    Err(UserDataError::TooLarge { size, limit, how, largest, largest_size })
 }
 
 #[cfg(test)]
@@ -302,7 +308,7 @@ mod tests {
             ("topology.kubernetes.io/zone", "us-west-2a"),
             ("mykubernetes.io/a", "b"),
         ] {
-            assert_eq!(label_problem(key, value), None, "{key}={value}");
+            assert_eq!(label_error(key, value), None, "{key}={value}");
         }
         for (key, value) in [
             ("", "x"),
@@ -319,26 +325,26 @@ mod tests {
             ("kubernetes.io/role", "web"),
             ("k8s.io/x", "y"),
         ] {
-            assert!(label_problem(key, value).is_some(), "{key}={value}");
+            assert!(label_error(key, value).is_some(), "{key}={value}");
         }
         let long = "a".repeat(64);
-        assert!(label_problem(&long, "").is_some() && label_problem("a", &long).is_some());
+        assert!(label_error(&long, "").is_some() && label_error("a", &long).is_some());
     }
 
     #[test]
-    fn effects_are_known_without_case() {
-        assert_eq!(taint_problem("gpu", "", "prefernoschedule"), None);
-        assert_eq!(effect_of("noexecute"), "NoExecute");
-        assert!(taint_problem("gpu", "", "Never").is_some());
+    fn effects_are_case_insensitive() {
+        assert_eq!(taint_error("gpu", "", "prefernoschedule"), None);
+        assert_eq!(canonical_effect("noexecute"), "NoExecute");
+        assert!(taint_error("gpu", "", "Never").is_some());
     }
 
     #[test]
     fn service_cidrs_are_read() {
-        assert_eq!(service_ip("").unwrap(), None);
-        assert!(service_ip("172.20.0.0/16").unwrap().unwrap().is_ipv4());
-        assert!(service_ip("fd30:1c53:5f8a::/108").unwrap().unwrap().is_ipv6());
+        assert_eq!(service_cidr_address("").unwrap(), None);
+        assert!(service_cidr_address("172.20.0.0/16").unwrap().unwrap().is_ipv4());
+        assert!(service_cidr_address("fd30:1c53:5f8a::/108").unwrap().unwrap().is_ipv6());
         for wrong in ["172.20.0.0", "x/16", "172.20.0.0/33", "172.20.0.0/x", "; rm -rf /"] {
-            assert!(service_ip(wrong).is_err(), "{wrong}");
+            assert!(service_cidr_address(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -8,8 +8,8 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 
 use super::PROFILES;
-use super::batched_cache::{Batched, Read};
-use super::cache_config::limits::{ACTIVITIES, LIST_DEFAULTS};
+use super::batched_cache::{BatchedCache, ReadFn};
+use super::cache_config::limits::{ACTIVITIES, LIST_DEFAULTS_THRESHOLD};
 use super::instances::Instances;
 use super::list_cache::Rows;
 use crate::aws::{
@@ -18,12 +18,12 @@ use crate::aws::{
 };
 
 /// A read of one key at a time.
-pub(super) fn one<V, F>(aws: &Aws, ask: F) -> Read<V>
+pub(super) fn read_each<V, F>(aws: &Aws, ask: F) -> ReadFn<V>
 where
     V: Send + 'static,
     F: Fn(Aws, String) -> BoxFuture<'static, AwsResult<Option<V>>> + Send + Sync + 'static,
 {
-    many(aws, move |aws, keys| {
+    read_many(aws, move |aws, keys| {
         let asked: Vec<_> = keys.into_iter().map(|key| (ask(aws.clone(), key.clone()), key)).collect();
         async move {
             let mut found = HashMap::new();
@@ -39,7 +39,7 @@ where
 }
 
 /// A read of many keys at once.
-pub(super) fn many<V, F>(aws: &Aws, ask: F) -> Read<V>
+pub(super) fn read_many<V, F>(aws: &Aws, ask: F) -> ReadFn<V>
 where
     F: Fn(Aws, Vec<String>) -> BoxFuture<'static, AwsResult<HashMap<String, V>>> + Send + Sync + 'static,
 {
@@ -50,10 +50,10 @@ where
 pub(super) fn groups(
     aws: &Aws,
     instances: &Arc<Mutex<Instances>>,
-    launches: &Arc<Batched<Timestamp>>,
-) -> Read<ScalingGroup> {
+    launches: &Arc<BatchedCache<Timestamp>>,
+) -> ReadFn<ScalingGroup> {
     let (instances, launches) = (instances.clone(), launches.clone());
-    many(aws, move |aws, names| {
+    read_many(aws, move |aws, names| {
         let (instances, launches) = (instances.clone(), launches.clone());
         async move {
             let found = aws.autoscaling.describe_groups(&names).await?;
@@ -64,13 +64,13 @@ pub(super) fn groups(
                 let mut instances = instances.lock().unwrap_or_else(PoisonError::into_inner);
                 for name in &names {
                     gone.extend(match found.get_mut(name) {
-                        Some(group) => instances.seen(group, now),
-                        None => instances.absent(name),
+                        Some(group) => instances.update_group(group, now),
+                        None => instances.remove_group(name),
                     });
                 }
             }
             if !gone.is_empty() {
-                launches.forget(|id| gone.iter().any(|g| g == id));
+                launches.remove_where(|id| gone.iter().any(|g| g == id));
             }
             Ok(found)
         }
@@ -78,36 +78,40 @@ pub(super) fn groups(
     })
 }
 
-pub(super) fn hooks(aws: &Aws) -> Read<Arc<Vec<LifecycleHook>>> {
-    one(aws, |aws, group| async move { Ok(Some(Arc::new(aws.autoscaling.describe_hooks(&group).await?))) }.boxed())
+pub(super) fn hooks(aws: &Aws) -> ReadFn<Arc<Vec<LifecycleHook>>> {
+    read_each(aws, |aws, group| {
+        async move { Ok(Some(Arc::new(aws.autoscaling.describe_hooks(&group).await?))) }.boxed()
+    })
 }
 
-pub(super) fn refreshes(aws: &Aws) -> Read<bool> {
-    one(aws, |aws, group| async move { Ok(Some(aws.autoscaling.refresh_active(&group).await?)) }.boxed())
+pub(super) fn refreshes(aws: &Aws) -> ReadFn<bool> {
+    read_each(aws, |aws, group| async move { Ok(Some(aws.autoscaling.has_active_refresh(&group).await?)) }.boxed())
 }
 
-pub(super) fn activities(aws: &Aws) -> Read<Arc<Vec<ScalingActivity>>> {
-    one(aws, |aws, group| {
+pub(super) fn activities(aws: &Aws) -> ReadFn<Arc<Vec<ScalingActivity>>> {
+    read_each(aws, |aws, group| {
         async move { Ok(Some(Arc::new(aws.autoscaling.scaling_activities(&group, ACTIVITIES).await?))) }.boxed()
     })
 }
 
-pub(super) fn warm_pools(aws: &Aws) -> Read<Arc<Vec<WarmInstance>>> {
-    one(aws, |aws, group| async move { Ok(Some(Arc::new(aws.autoscaling.describe_warm_pool(&group).await?))) }.boxed())
+pub(super) fn warm_pools(aws: &Aws) -> ReadFn<Arc<Vec<WarmInstance>>> {
+    read_each(aws, |aws, group| {
+        async move { Ok(Some(Arc::new(aws.autoscaling.describe_warm_pool(&group).await?))) }.boxed()
+    })
 }
 
-pub(super) fn configurations(aws: &Aws) -> Read<Arc<LaunchConfiguration>> {
-    many(aws, |aws, names| {
+pub(super) fn launch_configurations(aws: &Aws) -> ReadFn<Arc<LaunchConfiguration>> {
+    read_many(aws, |aws, names| {
         async move {
-            let found = aws.autoscaling.describe_configurations(&names).await?;
+            let found = aws.autoscaling.describe_launch_configurations(&names).await?;
             Ok(found.into_iter().map(|c| (c.name.clone(), Arc::new(c))).collect())
         }
         .boxed()
     })
 }
 
-pub(super) fn templates(aws: &Aws) -> Read<LaunchTemplate> {
-    many(aws, |aws, names| {
+pub(super) fn templates(aws: &Aws) -> ReadFn<LaunchTemplate> {
+    read_many(aws, |aws, names| {
         async move {
             let found = aws.ec2.describe_templates(&names).await?;
             Ok(found.into_iter().map(|t| (t.name.clone(), t)).collect())
@@ -123,15 +127,15 @@ pub(super) fn version_key(template_id: &str, number: i64) -> String {
 
 /// A new process asks for one version of each template, nearly always the
 /// default one: many are found with one listing, the rest one template at a time.
-pub(super) fn versions(aws: &Aws) -> Read<Arc<TemplateVersion>> {
-    many(aws, |aws, keys| {
+pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
+    read_many(aws, |aws, keys| {
         async move {
             let mut missing: BTreeMap<String, Vec<i64>> = BTreeMap::new();
             for (id, number) in keys.iter().filter_map(|key| key.split_once('/')) {
                 missing.entry(id.to_owned()).or_default().extend(number.parse::<i64>());
             }
             let mut found = HashMap::new();
-            if missing.len() >= LIST_DEFAULTS {
+            if missing.len() >= LIST_DEFAULTS_THRESHOLD {
                 for version in aws.ec2.default_versions().await? {
                     let Some(numbers) = missing.get_mut(&version.template_id) else { continue };
                     numbers.retain(|n| *n != version.number);
@@ -140,7 +144,7 @@ pub(super) fn versions(aws: &Aws) -> Read<Arc<TemplateVersion>> {
             }
             missing.retain(|_, numbers| !numbers.is_empty());
             let asked: Vec<_> =
-                missing.into_iter().map(|(id, numbers)| of_template(aws.ec2.clone(), id, numbers)).collect();
+                missing.into_iter().map(|(id, numbers)| versions_of_template(aws.ec2.clone(), id, numbers)).collect();
             let rest: Vec<_> = stream::iter(asked).buffer_unordered(8).try_collect().await?;
             for version in rest.into_iter().flatten() {
                 found.insert(version_key(&version.template_id, version.number), Arc::new(version));
@@ -152,7 +156,7 @@ pub(super) fn versions(aws: &Aws) -> Read<Arc<TemplateVersion>> {
 }
 
 /// AWS refuses the whole question when one of the numbers is not there.
-async fn of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) -> AwsResult<Vec<TemplateVersion>> {
+async fn versions_of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) -> AwsResult<Vec<TemplateVersion>> {
     match ec2.describe_versions(&id, &numbers).await {
         Err(error) if error.is_not_found() && numbers.len() > 1 => {}
         Err(error) if error.is_not_found() => return Ok(Vec::new()),
@@ -164,12 +168,12 @@ async fn of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) -> AwsRes
     }
 }
 
-pub(super) fn launches(aws: &Aws) -> Read<Timestamp> {
-    many(aws, |aws, ids| async move { Ok(aws.ec2.launch_times(&ids).await?.into_iter().collect()) }.boxed())
+pub(super) fn launch_times(aws: &Aws) -> ReadFn<Timestamp> {
+    read_many(aws, |aws, ids| async move { Ok(aws.ec2.launch_times(&ids).await?.into_iter().collect()) }.boxed())
 }
 
-pub(super) fn profiles(aws: &Aws) -> Read<Rows<InstanceProfile>> {
-    one(aws, |aws, list| {
+pub(super) fn profiles(aws: &Aws) -> ReadFn<Rows<InstanceProfile>> {
+    read_each(aws, |aws, list| {
         async move {
             debug_assert_eq!(list, PROFILES);
             let found = aws.iam.list_profiles().await?;
@@ -180,8 +184,8 @@ pub(super) fn profiles(aws: &Aws) -> Read<Rows<InstanceProfile>> {
 }
 
 /// A policy that does not exist is attached to nothing; attaching it will say so.
-pub(super) fn policies(aws: &Aws) -> Read<Rows<()>> {
-    one(aws, |aws, arn| {
+pub(super) fn policies(aws: &Aws) -> ReadFn<Rows<()>> {
+    read_each(aws, |aws, arn| {
         async move {
             match aws.iam.roles_with_policy(&arn).await {
                 Ok(roles) => Ok(Some(Arc::new(roles.into_iter().map(|role| (role, ())).collect()))),
@@ -193,25 +197,25 @@ pub(super) fn policies(aws: &Aws) -> Read<Rows<()>> {
     })
 }
 
-pub(super) fn clusters(aws: &Aws) -> Read<Cluster> {
-    one(aws, |aws, name| async move { aws.eks.describe_cluster(&name).await }.boxed())
+pub(super) fn clusters(aws: &Aws) -> ReadFn<Cluster> {
+    read_each(aws, |aws, name| async move { aws.eks.describe_cluster(&name).await }.boxed())
 }
 
-pub(super) fn subnets(aws: &Aws) -> Read<Arc<Vec<NetworkObject>>> {
-    one(aws, |aws, vpc| {
+pub(super) fn subnets(aws: &Aws) -> ReadFn<Arc<Vec<NetworkObject>>> {
+    read_each(aws, |aws, vpc| {
         async move { Ok(Some(Arc::new(aws.ec2.describe_subnets(&NetworkQuery::Vpc(vpc)).await?))) }.boxed()
     })
 }
 
-pub(super) fn security_groups(aws: &Aws) -> Read<Arc<Vec<NetworkObject>>> {
-    one(aws, |aws, vpc| {
+pub(super) fn security_groups(aws: &Aws) -> ReadFn<Arc<Vec<NetworkObject>>> {
+    read_each(aws, |aws, vpc| {
         async move { Ok(Some(Arc::new(aws.ec2.describe_security_groups(&NetworkQuery::Vpc(vpc)).await?))) }.boxed()
     })
 }
 
 /// Subnets and security groups by their ids, whichever VPC they are in.
-pub(super) fn elsewhere(aws: &Aws) -> Read<NetworkObject> {
-    many(aws, |aws, ids| {
+pub(super) fn network_objects(aws: &Aws) -> ReadFn<NetworkObject> {
+    read_many(aws, |aws, ids| {
         async move {
             let (subnets, groups): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| id.starts_with("subnet-"));
             let mut found = Vec::new();
@@ -227,12 +231,12 @@ pub(super) fn elsewhere(aws: &Aws) -> Read<NetworkObject> {
     })
 }
 
-pub(super) fn amis(aws: &Aws) -> Read<Image> {
-    many(aws, |aws, ids| {
+pub(super) fn amis(aws: &Aws) -> ReadFn<Image> {
+    read_many(aws, |aws, ids| {
         async move { Ok(aws.ec2.images(&ids).await?.into_iter().map(|i| (i.id.clone(), i)).collect()) }.boxed()
     })
 }
 
-pub(super) fn images(aws: &Aws) -> Read<String> {
-    many(aws, |aws, names| async move { Ok(aws.ssm.parameters(&names).await?.into_iter().collect()) }.boxed())
+pub(super) fn ssm_images(aws: &Aws) -> ReadFn<String> {
+    read_many(aws, |aws, names| async move { Ok(aws.ssm.parameters(&names).await?.into_iter().collect()) }.boxed())
 }

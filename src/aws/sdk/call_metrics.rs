@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
 use super::CallObserver;
-use crate::aws::error::{classify, prefix};
+use crate::aws::error::{classify, iam_prefix};
 
 /// Every operation that the controller calls, by the prefix of its IAM action.
 /// `AssumeRoleWithWebIdentity` and its like belong to the SDK's credentials and need no right.
@@ -91,23 +91,23 @@ pub const OPERATIONS: &[(&str, &str)] = &[
 ];
 
 /// The static pair of a call, so that labels are bounded whatever the SDK says.
-fn known(service: &str, operation: &str) -> (&'static str, &'static str) {
-    let service = prefix(service);
+fn metric_labels(service: &str, operation: &str) -> (&'static str, &'static str) {
+    let service = iam_prefix(service);
     OPERATIONS.iter().find(|(s, o)| *s == service && *o == operation).copied().unwrap_or((service, "Other"))
 }
 
 /// The interceptor that is put into each client.
 #[derive(Clone)]
-pub(super) struct Counting(pub Arc<dyn CallObserver>);
+pub(super) struct CallCounter(pub Arc<dyn CallObserver>);
 
-impl std::fmt::Debug for Counting {
+impl std::fmt::Debug for CallCounter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Counting")
     }
 }
 
 #[dyn_dispatch_hint]
-impl Intercept for Counting {
+impl Intercept for CallCounter {
     fn name(&self) -> &'static str {
         "CountCalls"
     }
@@ -119,13 +119,13 @@ impl Intercept for Counting {
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let Some(call) = config.load::<Metadata>() else { return Ok(()) };
-        let (service, operation) = known(call.service(), call.name());
+        let (service, operation) = metric_labels(call.service(), call.name());
         let outcome = match (context.output_or_error(), context.response()) {
             (Some(Ok(_)), _) => "ok",
             (_, Some(response)) => outcome(service, response),
             (_, None) => "unavailable",
         };
-        self.0.call(service, operation, outcome);
+        self.0.record_call(service, operation, outcome);
         Ok(())
     }
 }
@@ -139,14 +139,14 @@ fn outcome(service: &str, response: &HttpResponse) -> &'static str {
         _ => "SSM",
     };
     let body = response.body().bytes().and_then(|b| std::str::from_utf8(b).ok()).unwrap_or_default();
-    let code = response.headers().get("x-amzn-errortype").or_else(|| code_in(body)).unwrap_or_default();
+    let code = response.headers().get("x-amzn-errortype").or_else(|| error_code_in(body)).unwrap_or_default();
     let code = code.split(':').next().unwrap_or_default();
     let message = body.get(..2048).unwrap_or(body);
     classify(service, code, message, response.status().as_u16()).outcome()
 }
 
 /// The error code in an answer of the Query (XML) or the JSON protocol.
-fn code_in(body: &str) -> Option<&str> {
+fn error_code_in(body: &str) -> Option<&str> {
     if let Some((_, rest)) = body.split_once("<Code>") {
         return rest.split('<').next();
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_counted_by_what_aws_said() {
+    fn attempts_are_counted_by_outcome() {
         let throttled =
             "<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded</Message></Error></ErrorResponse>";
         assert_eq!(outcome("autoscaling", &answer(400, throttled)), "throttled");
@@ -181,9 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_operation_has_a_bounded_label() {
-        assert_eq!(known("Auto Scaling", "UpdateAutoScalingGroup"), ("autoscaling", "UpdateAutoScalingGroup"));
-        assert_eq!(known("STS", "AssumeRole"), ("aws", "Other"));
+    fn unknown_operations_share_one_label() {
+        assert_eq!(metric_labels("Auto Scaling", "UpdateAutoScalingGroup"), ("autoscaling", "UpdateAutoScalingGroup"));
+        assert_eq!(metric_labels("STS", "AssumeRole"), ("aws", "Other"));
         assert!(OPERATIONS.is_sorted());
     }
 }

@@ -11,12 +11,12 @@ use crate::aws::nodegroup::*;
 use crate::aws::*;
 
 #[derive(Default)]
-pub(crate) struct Stub {
-    pub data: Mutex<Data>,
+pub(crate) struct FakeAws {
+    pub data: Mutex<FakeState>,
 }
 
 #[derive(Default)]
-pub(crate) struct Data {
+pub(crate) struct FakeState {
     pub groups: BTreeMap<String, ScalingGroup>,
     pub templates: BTreeMap<String, LaunchTemplate>,
     pub versions: Vec<TemplateVersion>,
@@ -28,14 +28,14 @@ pub(crate) struct Data {
     pub access_entries: Vec<AccessEntry>,
     pub fargate: BTreeMap<String, fargate::FargateProfile>,
     /// A name that AWS refuses to look at.
-    pub poison: Option<String>,
-    pub fail: Option<AwsError>,
+    pub rejected_name: Option<String>,
+    pub failure: Option<AwsError>,
     /// Reads take their answer, then wait for a permit before they give it.
-    pub hold: Option<Arc<Semaphore>>,
+    pub read_permits: Option<Arc<Semaphore>>,
     pub calls: BTreeMap<&'static str, usize>,
 }
 
-impl Stub {
+impl FakeAws {
     pub fn aws(self: &Arc<Self>) -> Aws {
         let stub = self.clone();
         Aws {
@@ -53,21 +53,26 @@ impl Stub {
         self.data.lock().unwrap().calls.get(operation).copied().unwrap_or_default()
     }
 
-    pub fn edit(&self, edit: impl FnOnce(&mut Data)) {
+    pub fn update(&self, edit: impl FnOnce(&mut FakeState)) {
         edit(&mut self.data.lock().unwrap());
     }
 
-    async fn read<T>(&self, call: &'static str, asked: &[String], answer: impl FnOnce(&Data) -> T) -> AwsResult<T> {
+    async fn read<T>(
+        &self,
+        call: &'static str,
+        asked: &[String],
+        answer: impl FnOnce(&FakeState) -> T,
+    ) -> AwsResult<T> {
         let (answer, hold) = {
             let mut data = self.data.lock().unwrap();
             *data.calls.entry(call).or_default() += 1;
-            if let Some(error) = &data.fail {
+            if let Some(error) = &data.failure {
                 return Err(error.clone());
             }
-            if data.poison.as_ref().is_some_and(|poison| asked.contains(poison)) {
-                return Err(AwsError::answered("SSM", "GetParameters", "ValidationException", "bad name", 400));
+            if data.rejected_name.as_ref().is_some_and(|poison| asked.contains(poison)) {
+                return Err(AwsError::from_response("SSM", "GetParameters", "ValidationException", "bad name", 400));
             }
-            (answer(&data), data.hold.clone())
+            (answer(&data), data.read_permits.clone())
         };
         if let Some(hold) = hold {
             hold.acquire().await.unwrap().forget();
@@ -77,7 +82,7 @@ impl Stub {
 }
 
 #[async_trait]
-impl AutoScaling for Stub {
+impl AutoScaling for FakeAws {
     async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>> {
         assert!(names.len() <= 100);
         self.read("groups", names, |d| names.iter().filter_map(|n| d.groups.get(n).cloned()).collect()).await
@@ -88,7 +93,7 @@ impl AutoScaling for Stub {
     async fn scaling_activities(&self, _: &str, _: i32) -> AwsResult<Vec<ScalingActivity>> {
         self.read("activities", &[], |_| Vec::new()).await
     }
-    async fn refresh_active(&self, _: &str) -> AwsResult<bool> {
+    async fn has_active_refresh(&self, _: &str) -> AwsResult<bool> {
         self.read("refreshes", &[], |_| false).await
     }
     async fn describe_warm_pool(&self, _: &str) -> AwsResult<Vec<WarmInstance>> {
@@ -103,11 +108,11 @@ impl AutoScaling for Stub {
     async fn set_unhealthy(&self, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
+    async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
         let of = |name: &String| LaunchConfiguration { name: name.clone(), data: TemplateData::default() };
         self.read("configurations", names, |_| names.iter().map(of).collect()).await
     }
-    async fn delete_configuration(&self, _: &str) -> AwsResult<()> {
+    async fn delete_launch_configuration(&self, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
     async fn create_group(&self, _: &NewScalingGroup) -> AwsResult<()> {
@@ -152,25 +157,25 @@ impl AutoScaling for Stub {
 }
 
 #[async_trait]
-impl Ec2 for Stub {
+impl Ec2 for FakeAws {
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>> {
         assert!(names.len() <= 200);
         self.read("templates", names, |d| names.iter().filter_map(|n| d.templates.get(n).cloned()).collect()).await
     }
-    async fn template_of_id(&self, _: &str) -> AwsResult<Option<LaunchTemplate>> {
+    async fn template_by_id(&self, _: &str) -> AwsResult<Option<LaunchTemplate>> {
         unimplemented!()
     }
     async fn describe_versions(&self, id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
-        let of = |d: &Data| d.versions.iter().filter(|v| v.template_id == id).cloned().collect::<Vec<_>>();
+        let of = |d: &FakeState| d.versions.iter().filter(|v| v.template_id == id).cloned().collect::<Vec<_>>();
         let all = self.read("versions", &[], of).await?;
         if numbers.iter().any(|n| all.iter().all(|v| v.number != *n)) {
             let code = "InvalidLaunchTemplateId.VersionNotFound";
-            return Err(AwsError::answered("EC2", "DescribeLaunchTemplateVersions", code, "", 400));
+            return Err(AwsError::from_response("EC2", "DescribeLaunchTemplateVersions", code, "", 400));
         }
         Ok(all.into_iter().filter(|v| numbers.is_empty() || numbers.contains(&v.number)).collect())
     }
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
-        let of = |d: &Data| d.versions.iter().filter(|v| v.number == 1).cloned().collect();
+        let of = |d: &FakeState| d.versions.iter().filter(|v| v.number == 1).cloned().collect();
         self.read("default versions", &[], of).await
     }
     async fn create_template(&self, _: &NewTemplate) -> AwsResult<TemplateVersion> {
@@ -206,7 +211,7 @@ impl Ec2 for Stub {
         let known = known.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() }).collect();
         self.read("instance types", names, |_| known).await
     }
-    async fn instance_types_from(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
+    async fn instance_types_in_families(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
         let of = |name: &str| InstanceType {
             name: name.into(),
             architectures: vec!["x86_64".into()],
@@ -216,7 +221,7 @@ impl Ec2 for Stub {
         let known = known.filter(|name| beginnings.iter().any(|b| name.starts_with(b))).map(of).collect();
         self.read("catalogue", beginnings, |_| known).await
     }
-    async fn instance_type_offers(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
+    async fn instance_type_offerings(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
         self.read("offers", beginnings, |_| vec![("m5a.large".into(), "a".into())]).await
     }
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>> {
@@ -234,7 +239,7 @@ impl Ec2 for Stub {
 }
 
 #[async_trait]
-impl Iam for Stub {
+impl Iam for FakeAws {
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
         self.read("profiles", &[], |d| d.profiles.values().cloned().collect()).await
     }
@@ -283,16 +288,16 @@ impl Iam for Stub {
     async fn tag_profile(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn caller(&self) -> AwsResult<String> {
+    async fn caller_arn(&self) -> AwsResult<String> {
         unimplemented!()
     }
-    async fn simulate(&self, _: &str, _: &Simulation) -> AwsResult<Vec<(String, Simulated)>> {
+    async fn simulate_policy(&self, _: &str, _: &PolicySimulation) -> AwsResult<Vec<(String, PolicyDecision)>> {
         unimplemented!()
     }
 }
 
 #[async_trait]
-impl Eks for Stub {
+impl Eks for FakeAws {
     async fn describe_cluster(&self, _: &str) -> AwsResult<Option<Cluster>> {
         self.read("clusters", &[], |_| None).await
     }
@@ -300,7 +305,7 @@ impl Eks for Stub {
         self.read("access entries", &[], |d| d.access_entries.iter().map(|e| e.principal.clone()).collect()).await
     }
     async fn describe_access_entry(&self, _: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
-        let of = |d: &Data| d.access_entries.iter().find(|e| e.principal == principal).cloned();
+        let of = |d: &FakeState| d.access_entries.iter().find(|e| e.principal == principal).cloned();
         self.read("access entry", &[], of).await
     }
     async fn create_access_entry(&self, _: &NewAccessEntry, _: &str) -> AwsResult<()> {
@@ -312,7 +317,7 @@ impl Eks for Stub {
 }
 
 #[async_trait]
-impl NodeGroups for Stub {
+impl NodegroupApi for FakeAws {
     async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
         self.read("node groups", &[], |d| d.nodegroups.get(&at.to_string()).cloned()).await
     }
@@ -343,7 +348,7 @@ impl NodeGroups for Stub {
 }
 
 #[async_trait]
-impl fargate::FargateProfiles for Stub {
+impl fargate::FargateApi for FakeAws {
     async fn list_fargate_profiles(&self, _: &str) -> AwsResult<Vec<String>> {
         self.read("fargate names", &[], |d| d.fargate.keys().cloned().collect()).await
     }
@@ -365,10 +370,10 @@ impl fargate::FargateProfiles for Stub {
 }
 
 #[async_trait]
-impl Ssm for Stub {
+impl Ssm for FakeAws {
     async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>> {
         assert!(names.len() <= 10);
-        let of = |d: &Data| names.iter().filter_map(|n| Some((n.clone(), d.parameters.get(n)?.clone()))).collect();
+        let of = |d: &FakeState| names.iter().filter_map(|n| Some((n.clone(), d.parameters.get(n)?.clone()))).collect();
         self.read("parameters", names, of).await
     }
 }

@@ -20,11 +20,11 @@ pub struct GroupId {
     /// Its generation.
     pub generation: i64,
     /// When it was created; part of the launch template's name.
-    pub created: Timestamp,
+    pub created_at: Timestamp,
     /// Whether it is being deleted.
-    pub deleting: bool,
+    pub is_deleting: bool,
     /// Whether our finalizer is on it.
-    pub finalizer: bool,
+    pub has_finalizer: bool,
     /// Its own annotations, before any merge.
     pub annotations: BTreeMap<String, String>,
     /// Its labels.
@@ -39,16 +39,16 @@ impl GroupId {
 }
 
 /// The identity of a group, as far as a plan needs it.
-pub fn identity(group: &InstanceGroup) -> GroupId {
+pub fn group_id(group: &InstanceGroup) -> GroupId {
     let meta = &group.metadata;
     GroupId {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or_default(),
-        created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
-        deleting: meta.deletion_timestamp.is_some(),
-        finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
+        created_at: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+        is_deleting: meta.deletion_timestamp.is_some(),
+        has_finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
         annotations: meta.annotations.clone().unwrap_or_default(),
         labels: meta.labels.clone().unwrap_or_default(),
     }
