@@ -21,7 +21,7 @@ fn command() -> anyhow::Result<ExitCode> {
         Command::Explain(args) => cli::explain::run(args),
         Command::Crd(args) => cli::crd::run(args),
         Command::Preflight(args) => runtime()?.block_on(cli::preflight::run(args)),
-        Command::Handback(args) => runtime()?.block_on(cli::handback::run(args)),
+        Command::Handback(args) => runtime()?.block_on(cli::release::run(args)),
         Command::Plan(args) => runtime()?.block_on(cli::plan::run(args)),
     }
 }

@@ -66,7 +66,7 @@ pub fn set_condition(list: &mut Vec<Condition>, mut new: Condition, now: &str) -
 }
 
 /// RFC 3339 in whole seconds, as Kubernetes writes times.
-pub fn stamp(now: Timestamp) -> String {
+pub fn rfc3339(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transition_time_moves_with_the_status_only() {
+    fn transition_time_changes_only_with_status() {
         let mut list = vec![];
         assert!(set_condition(&mut list, Condition::new("Ready", false, "Creating", "a"), "t1"));
         assert!(!set_condition(&mut list, Condition::new("Ready", false, "Creating", "a"), "t2"));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_condition_needs_no_more_than_type_and_status() {
+    fn condition_decodes_from_type_and_status_alone() {
         let old: Condition =
             serde_json::from_value(serde_json::json!({"type": "NodesReady", "status": "True"})).unwrap();
         assert!(old.is_true());

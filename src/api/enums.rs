@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_in_any_case_and_written_canonically() {
+    fn enum_values_parse_in_any_case_and_print_canonically() {
         assert_eq!(ProvisionerKind::parse("EKS-Fargate"), Some(ProvisionerKind::EksFargate));
         assert_eq!(ProvisionerKind::parse("fargate"), Some(ProvisionerKind::EksFargate));
         assert_eq!(StrategyType::parse("ROLLINGUPDATE").map(StrategyType::as_str), Some("rollingUpdate"));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_allow_the_empty_word_that_stored_objects_hold() {
+    fn patterns_allow_the_empty_string() {
         assert_eq!(StrategyType::PATTERN, "(?i)^(|rollingUpdate|crd|managed)$");
     }
 }

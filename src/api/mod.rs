@@ -9,35 +9,37 @@
 pub mod conditions;
 pub mod enums;
 pub mod fields;
-pub mod identity;
+pub mod group_id;
+pub mod group_object;
 pub mod names;
 pub mod patch;
 pub mod redact;
 pub mod schema;
 pub mod spec;
 pub mod spec_eks;
-pub mod spec_other;
+pub mod spec_error;
+pub mod spec_managed_fargate;
 pub mod status;
 pub mod status_fargate;
-pub mod stored;
 pub mod validate;
 
-pub use conditions::{Condition, set_condition, stamp};
+pub use conditions::{Condition, rfc3339, set_condition};
 pub use enums::{
     CapacityType, ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InstancePool,
     Lifecycle, LifecycleTransition, NodegroupTaintEffect, OnDemandStrategy, OsFamily, ProvisionerKind,
     ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
 };
 pub use fields::IntOrString;
-pub use identity::{GroupId, identity};
+pub use group_id::{GroupId, group_id};
+pub use group_object::{GroupObject, InvalidObject};
 pub use patch::merge_patch;
-pub use redact::{redacted, show};
+pub use redact::{display_value, redacted};
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{
     BootstrapOptions, EksConfiguration, EksSpec, InstanceTypeSpec, LifecycleHook, MetadataOptions,
     MixedInstancesPolicy, MountOptions, Placement, Tag, TagSpecification, Taint, UserData, Volume, WarmPool,
 };
-pub use spec_other::{
+pub use spec_managed_fargate::{
     EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector, ManagedStrategy, NodeRepairConfig,
     NodegroupTaint,
 };
@@ -46,7 +48,6 @@ pub use status::{
     StrategyProgress, TemplateStatus,
 };
 pub use status_fargate::FargateStatus;
-pub use stored::{Stored, Undecodable};
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;

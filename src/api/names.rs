@@ -11,7 +11,7 @@ pub const FINALIZER: &str = "finalizer.instancegroups.keikoproj.io";
 /// Name of the ConfigMap that holds boundaries, defaults, conditionals and policy.
 pub const CONFIG_MAP: &str = "instance-manager";
 /// Name of the ConfigMap, beside [`CONFIG_MAP`], that keeps the last good revision.
-pub const LAST_GOOD_CONFIG_MAP: &str = "instance-manager-last-good";
+pub const LAST_KNOWN_GOOD_CONFIG_MAP: &str = "instance-manager-last-good";
 /// Default of `--config-namespace`.
 pub const DEFAULT_CONFIG_NAMESPACE: &str = "instance-manager";
 
@@ -100,7 +100,7 @@ pub mod condition {
     /// The group was taken over; the message lists what differs from what would be made now.
     pub const ADOPTED: &str = "Adopted";
     /// Reason of `ADOPTED` while tags that prove whose a thing is are missing, because the right to set them is.
-    pub const NOT_TAGGED: &str = "NotTagged";
+    pub const TAGGING_DENIED: &str = "TaggingDenied";
 }
 
 /// Reasons of events on the group.

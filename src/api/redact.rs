@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// How a value is shown to people: scalars shortened, containers by their size, and nothing of user data, of bootstrap
 /// arguments or of a strategy's template.
-pub fn show(path: &str, value: &Value) -> String {
+pub fn display_value(path: &str, value: &Value) -> String {
     let secret = ["userData", "bootstrapArguments"].iter().any(|word| path.split(['.', '[']).any(|part| part == *word))
         || path == "spec.strategy.crd.spec";
     match value {
@@ -20,7 +20,7 @@ pub fn show(path: &str, value: &Value) -> String {
     }
 }
 
-/// A copy without the texts that [`show`] does not show: user data, bootstrap arguments and a strategy's template.
+/// A copy without the texts that [`display_value`] does not show: user data, bootstrap arguments and a strategy's template.
 pub fn redacted(value: &Value) -> Value {
     match value {
         Value::Array(items) => Value::Array(items.iter().map(redacted).collect()),
@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn nothing_secret_is_printed_for_debugging() {
+    fn debug_output_is_redacted() {
         let value = json!({"strategy": {"crd": {"spec": "canary", "crdName": "x"}}, "eks": {"configuration": {
             "bootstrapArguments": "canary", "userData": [{"name": "a", "data": "canary"}], "image": "ami-1",
         }}});

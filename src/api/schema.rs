@@ -15,14 +15,14 @@ static ROOT: LazyLock<Value> = LazyLock::new(|| {
 /// Every dotted path that the schema names, `metadata.annotations` first; list items add no segment.
 static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut paths = vec!["metadata.annotations".to_owned()];
-    collect(spec(), "spec", &mut paths);
+    collect_paths(spec(), "spec", &mut paths);
     paths
 });
 
-fn collect(schema: &Value, path: &str, paths: &mut Vec<String>) {
+fn collect_paths(schema: &Value, path: &str, paths: &mut Vec<String>) {
     paths.push(path.to_owned());
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        collect(property, &format!("{path}.{name}"), paths);
+        collect_paths(property, &format!("{path}.{name}"), paths);
     }
 }
 
@@ -38,7 +38,7 @@ pub fn status() -> &'static Value {
 
 /// Whether a dotted path names `metadata.annotations`, an annotation whose key has no dots, or a field of the spec outside of
 /// lists; the keys of a map such as `labels` count as known.
-pub fn is_known(path: &str) -> bool {
+pub fn is_known_path(path: &str) -> bool {
     if let Some(annotation) = path.strip_prefix("metadata.annotations") {
         return annotation.is_empty()
             || annotation.rsplit_once('.').is_some_and(|(above, key)| above.is_empty() && !key.is_empty());
@@ -61,22 +61,22 @@ pub fn is_free_map(path: &str) -> bool {
 }
 
 /// The known path that looks most like an unknown one.
-pub fn nearest_path(path: &str) -> Option<&'static str> {
-    nearest(path, PATHS.iter().map(String::as_str))
+pub fn closest_path(path: &str) -> Option<&'static str> {
+    closest_match(path, PATHS.iter().map(String::as_str))
 }
 
 /// The candidate nearest to a word, unless even that one is more than half different.
-pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Distances over long words cost their product, and nobody misspells a path of this length.
     if word.len() > 200 {
         return None;
     }
-    let (distance, best) = candidates.map(|candidate| (distance(word, candidate), candidate)).min()?;
+    let (distance, best) = candidates.map(|candidate| (edit_distance(word, candidate), candidate)).min()?;
     (distance * 2 <= word.len().max(best.len())).then_some(best)
 }
 
 /// Number of insertions, deletions and replacements between two words, without regard to case.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_ascii_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.to_ascii_lowercase().chars().enumerate() {
@@ -95,19 +95,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_known_by_the_schema() {
+    fn known_paths_come_from_the_schema() {
         for path in ["metadata.annotations", "spec", "spec.strategy", "spec.eks.configuration.labels.team"] {
-            assert!(is_known(path), "{path}");
+            assert!(is_known_path(path), "{path}");
         }
         for path in ["spec.eks.strategy", "metadata", "status", "", "spec.", "spec.eks.configuration.tags.key", "x.y"] {
-            assert!(!is_known(path), "{path}");
+            assert!(!is_known_path(path), "{path}");
         }
     }
 
     #[test]
-    fn an_unknown_path_is_answered_with_the_nearest_known_one() {
-        assert_eq!(nearest_path("spec.eks.strategy"), Some("spec.strategy"));
-        assert_eq!(nearest_path("spec.eks.configuration.clustername"), Some("spec.eks.configuration.clusterName"));
-        assert_eq!(nearest_path("zzzzzzzz"), None);
+    fn unknown_path_suggests_the_closest_known_path() {
+        assert_eq!(closest_path("spec.eks.strategy"), Some("spec.strategy"));
+        assert_eq!(closest_path("spec.eks.configuration.clustername"), Some("spec.eks.configuration.clusterName"));
+        assert_eq!(closest_path("zzzzzzzz"), None);
     }
 }

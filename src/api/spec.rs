@@ -12,7 +12,7 @@ use super::{
     fields::{DURATION, IntOrString, int_or_percent},
     redact::redacted,
     spec_eks::EksSpec,
-    spec_other::{EksFargateSpec, EksManagedSpec, ManagedStrategy},
+    spec_managed_fargate::{EksFargateSpec, EksManagedSpec, ManagedStrategy},
     status::InstanceGroupStatus,
 };
 

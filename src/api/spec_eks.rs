@@ -222,7 +222,7 @@ pub struct MountOptions {
 
 impl MountOptions {
     /// Whether the mount survives a reboot, whichever way the field is spelt.
-    pub fn persists(&self) -> bool {
+    pub fn is_persistent(&self) -> bool {
         self.persistence.or(self.persistance).unwrap_or(true)
     }
 }

@@ -254,7 +254,7 @@ pub struct ManagedAttributes {
 
 impl ManagedAttributes {
     /// All of it as a merge patch over what is stored: a field that is empty now is taken out, which an absent one is not.
-    pub fn over(&self, stored: &Self) -> Value {
+    pub fn patch_from(&self, stored: &Self) -> Value {
         let plain = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
         let mut patch = plain(self);
         for (key, _) in plain(stored).as_object().into_iter().flatten() {
@@ -301,19 +301,19 @@ impl InstanceGroupStatus {
     /// What a JSON merge patch must say to turn `old` into this status, with null for what goes; `None` when nothing differs.
     pub fn patch_from(&self, old: &Self) -> Option<Value> {
         let plain = |status: &Self| serde_json::to_value(status).unwrap_or_default();
-        merge_patch(&plain(old), &plain(self))
+        diff_patch(&plain(old), &plain(self))
     }
 }
 
 /// The JSON merge patch from one value to another; `None` when they are equal.
-fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+fn diff_patch(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (old, new) else {
         return (old != new).then(|| new.clone());
     };
     let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
     let changed = after.iter().filter_map(|(key, value)| {
         let patch = match before.get(key) {
-            Some(old) => merge_patch(old, value)?,
+            Some(old) => diff_patch(old, value)?,
             None => value.clone(),
         };
         Some((key.clone(), patch))
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_names_what_changed_and_what_went() {
+    fn patch_contains_changes_and_removals() {
         let old = InstanceGroupStatus {
             current_state: Some("Ready".to_owned()),
             current_min: Some(1),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_any_shape_decodes() {
+    fn malformed_status_decodes() {
         let stored = serde_json::json!({
             "currentState": "Ready", "currentMin": "3", "latestTemplateVersion": 7, "nodes": [], "unheardOf": {},
             "conditions": [{"type": "NodesReady", "status": "True"}, {"type": "Half"}, 3], "managed": {"tags": null},
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_status_writes_nothing() {
+    fn empty_status_serializes_to_empty_object() {
         assert_eq!(serde_json::to_value(InstanceGroupStatus::default()).unwrap(), serde_json::json!({}));
     }
 }

@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 
 use super::{
     fields::{DURATION, INT_OR_PERCENT, LABEL_KEY, LABEL_VALUE},
-    redact::show,
+    redact::display_value,
     schema,
     spec::InstanceGroupSpec,
 };
-use crate::duration;
+use crate::util::duration;
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +40,16 @@ pub struct FieldError {
 
 /// Findings about an effective spec: wrong types and broken rules. Unknown fields are none, for an API server drops them.
 pub fn check_spec(spec: &Value) -> Vec<FieldError> {
-    let mut found = find_all(spec);
+    let mut found = find_errors(spec);
     found.retain(|error| error.kind != FieldErrorKind::Unknown);
     found
 }
 
 /// Every finding about a spec or a fragment of one, unknown fields included.
-pub fn find_all(spec: &Value) -> Vec<FieldError> {
+pub fn find_errors(spec: &Value) -> Vec<FieldError> {
     let mut found = vec![];
-    walk(schema::spec(), spec, "spec", &mut found);
-    timeouts(spec, &mut found);
+    validate_value(schema::spec(), spec, "spec", &mut found);
+    check_timeouts(spec, &mut found);
     found
 }
 
@@ -61,7 +61,7 @@ pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
     }
     // The walk has seen every type; what serde refuses beyond that is reported without its text, which may quote values.
     InstanceGroupSpec::deserialize_from(spec).ok_or_else(|| {
-        vec![error(FieldErrorKind::WrongType, "spec", spec, "does not decode", "compare it with the reference")]
+        vec![field_error(FieldErrorKind::WrongType, "spec", spec, "does not decode", "compare it with the reference")]
     })
 }
 
@@ -71,17 +71,23 @@ impl InstanceGroupSpec {
     }
 }
 
-fn error(
+fn field_error(
     kind: FieldErrorKind,
     path: &str,
     value: &Value,
     rule: impl Into<String>,
     remedy: impl Into<String>,
 ) -> FieldError {
-    FieldError { kind, path: path.to_owned(), value: show(path, value), rule: rule.into(), remedy: remedy.into() }
+    FieldError {
+        kind,
+        path: path.to_owned(),
+        value: display_value(path, value),
+        rule: rule.into(),
+        remedy: remedy.into(),
+    }
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) {
+fn validate_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) {
     // A field may be null, which is the same as leaving it out; an item of a list or map may not.
     if value.is_null() && (schema["nullable"] == true || path == "spec") {
         return;
@@ -101,38 +107,44 @@ fn walk(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) 
         ("array", Value::Array(items)) => {
             check_count(schema, "maxItems", items.len(), value, path, found);
             for (index, item) in items.iter().enumerate() {
-                walk(&schema["items"], item, &format!("{path}[{index}]"), found);
+                validate_value(&schema["items"], item, &format!("{path}[{index}]"), found);
             }
         }
         ("object", Value::Object(map)) => {
             check_count(schema, "maxProperties", map.len(), value, path, found);
-            walk_map(schema, map, path, found);
+            validate_map(schema, map, path, found);
         }
         (wanted, _) => found.push(wrong_type(path, value, describe_type(wanted))),
     }
 }
 
-fn walk_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
+fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
     for (key, value) in map {
         let path = format!("{path}.{key}");
         match (&schema["properties"][key], &schema["additionalProperties"]) {
             (Value::Null, Value::Null) => {
                 let known =
                     schema["properties"].as_object().into_iter().flat_map(|known| known.keys()).map(String::as_str);
-                let remedy = match schema::nearest(key, known) {
+                let remedy = match schema::closest_match(key, known) {
                     Some(near) => format!("did you mean {near:?}?"),
                     None => "remove it, or compare it with the reference".to_owned(),
                 };
-                found.push(error(FieldErrorKind::Unknown, &path, value, "is not a field of an InstanceGroup", remedy));
+                found.push(field_error(
+                    FieldErrorKind::Unknown,
+                    &path,
+                    value,
+                    "is not a field of an InstanceGroup",
+                    remedy,
+                ));
             }
-            (Value::Null, entry) => walk(entry, value, &path, found),
-            (property, _) => walk(property, value, &path, found),
+            (Value::Null, entry) => validate_value(entry, value, &path, found),
+            (property, _) => validate_value(property, value, &path, found),
         }
     }
 }
 
 fn wrong_type(path: &str, value: &Value, wanted: &str) -> FieldError {
-    error(FieldErrorKind::WrongType, path, value, format!("is not {wanted}"), format!("write {wanted}"))
+    field_error(FieldErrorKind::WrongType, path, value, format!("is not {wanted}"), format!("write {wanted}"))
 }
 
 fn describe_type(name: &str) -> &str {
@@ -148,22 +160,40 @@ fn describe_type(name: &str) -> &str {
 
 fn check_count(schema: &Value, limit: &str, count: usize, value: &Value, path: &str, found: &mut Vec<FieldError>) {
     if let Some(most) = schema[limit].as_u64().filter(|most| count as u64 > *most) {
-        found.push(error(FieldErrorKind::Rule, path, value, format!("has more than {most} entries"), "remove some"));
+        found.push(field_error(
+            FieldErrorKind::Rule,
+            path,
+            value,
+            format!("has more than {most} entries"),
+            "remove some",
+        ));
     }
 }
 
 fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut Vec<FieldError>) {
     if let Some(most) = schema["maxLength"].as_u64().filter(|most| text.chars().count() as u64 > *most) {
-        found.push(error(FieldErrorKind::Rule, path, value, format!("is longer than {most} characters"), "shorten it"));
+        found.push(field_error(
+            FieldErrorKind::Rule,
+            path,
+            value,
+            format!("is longer than {most} characters"),
+            "shorten it",
+        ));
     }
-    if let Some(pattern) = schema["pattern"].as_str().filter(|pattern| !matches(pattern, text)) {
+    if let Some(pattern) = schema["pattern"].as_str().filter(|pattern| !matches_pattern(pattern, text)) {
         let wanted = describe_pattern(pattern);
-        found.push(error(FieldErrorKind::Rule, path, value, format!("is not {wanted}"), format!("write {wanted}")));
+        found.push(field_error(
+            FieldErrorKind::Rule,
+            path,
+            value,
+            format!("is not {wanted}"),
+            format!("write {wanted}"),
+        ));
     }
 }
 
 /// The words of an enumeration's pattern.
-fn words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
+fn pattern_words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
     Some(pattern.strip_prefix("(?i)^(")?.strip_suffix(")$")?.split('|'))
 }
 
@@ -173,7 +203,7 @@ fn describe_pattern(pattern: &str) -> String {
         DURATION => "a duration such as 90s, 15m or 1h30m".to_owned(),
         LABEL_VALUE => "a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)".to_owned(),
         LABEL_KEY => "a label key ([prefix/]name)".to_owned(),
-        _ => words(pattern).map_or_else(
+        _ => pattern_words(pattern).map_or_else(
             || format!("of the form {pattern}"),
             |words| format!("one of {}", words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")),
         ),
@@ -181,7 +211,7 @@ fn describe_pattern(pattern: &str) -> String {
 }
 
 /// The schema uses few patterns, so each has its own matcher; a test sees to it that none is forgotten.
-fn matches(pattern: &str, text: &str) -> bool {
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     match pattern {
         INT_OR_PERCENT => text.is_empty() || is_count(text.strip_suffix('%').unwrap_or(text)),
         DURATION => text.is_empty() || duration::parse(text).is_some(),
@@ -190,7 +220,7 @@ fn matches(pattern: &str, text: &str) -> bool {
             None => is_label_name(text),
             Some((prefix, name)) => is_prefix(prefix) && !name.is_empty() && is_label_name(name),
         },
-        _ => words(pattern).is_none_or(|mut words| words.any(|word| word.eq_ignore_ascii_case(text))),
+        _ => pattern_words(pattern).is_none_or(|mut words| words.any(|word| word.eq_ignore_ascii_case(text))),
     }
 }
 
@@ -211,7 +241,7 @@ fn is_prefix(text: &str) -> bool {
 }
 
 /// The rules that the CRD states in CEL.
-fn timeouts(spec: &Value, found: &mut Vec<FieldError>) {
+fn check_timeouts(spec: &Value, found: &mut Vec<FieldError>) {
     for (field, most_hours) in [("drainTimeout", 168), ("joinTimeout", 24)] {
         let value = &spec["strategy"]["rollingUpdate"][field];
         let too_long = value
@@ -220,7 +250,7 @@ fn timeouts(spec: &Value, found: &mut Vec<FieldError>) {
             .is_some_and(|time| time.as_secs_f64() > f64::from(most_hours) * 3600.0);
         if too_long {
             let path = format!("spec.strategy.rollingUpdate.{field}");
-            found.push(error(
+            found.push(field_error(
                 FieldErrorKind::Rule,
                 &path,
                 value,
@@ -266,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_has_no_findings_decodes_and_what_decodes_has_no_wrong_types(spec in value_of(schema::spec())) {
+        fn validation_agrees_with_decoding(spec in value_of(schema::spec())) {
             let found = check_spec(&spec);
             let wrong: Vec<_> = found.iter().filter(|found| found.kind == FieldErrorKind::WrongType).collect();
             let decodes = spec.is_null() || serde_json::from_value::<InstanceGroupSpec>(spec.clone()).is_ok();
@@ -277,8 +307,8 @@ mod tests {
     }
 
     #[test]
-    fn findings_name_path_value_rule_and_remedy() {
-        let found = find_all(&json!({
+    fn errors_name_path_value_rule_and_remedy() {
+        let found = find_errors(&json!({
             "provisioner": "gke", "eks": {"minSize": "three", "configuration": {"clustername": "x", "volumes": [{"size": true}]}},
         }));
         let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -294,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_without_findings_decodes() {
+    fn valid_spec_decodes() {
         let spec = json!({
             "provisioner": "EKS", "strategy": {"type": "ROLLINGUPDATE", "rollingUpdate": {"maxUnavailable": "25%", "joinTimeout": "20m"}},
             "eks": {"configuration": {"labels": {"team": "search"}, "taints": [{"key": "a/b", "value": "", "effect": "noschedule"}]}},
@@ -306,7 +336,7 @@ mod tests {
 
     #[test]
     fn user_data_is_never_shown() {
-        let found = find_all(
+        let found = find_errors(
             &json!({"eks": {"configuration": {"userData": [{"data": 42, "name": "canary", "stge": "canary"}], "bootstrapArguments": true}}}),
         );
         assert_eq!(found.len(), 3);
@@ -340,7 +370,8 @@ mod tests {
         assert!(found.len() > 15);
         for pattern in found {
             assert!(
-                words(pattern).is_some() || [INT_OR_PERCENT, DURATION, LABEL_VALUE, LABEL_KEY].contains(&pattern),
+                pattern_words(pattern).is_some()
+                    || [INT_OR_PERCENT, DURATION, LABEL_VALUE, LABEL_KEY].contains(&pattern),
                 "{pattern}"
             );
         }
@@ -349,15 +380,15 @@ mod tests {
     #[test]
     fn label_values_and_keys_follow_kubernetes() {
         for good in ["", "a", "A-b_c.9"] {
-            assert!(matches(LABEL_VALUE, good), "{good}");
+            assert!(matches_pattern(LABEL_VALUE, good), "{good}");
         }
         for bad in ["-a", "a b", "a\nb", "a'", "é"] {
-            assert!(!matches(LABEL_VALUE, bad), "{bad:?}");
+            assert!(!matches_pattern(LABEL_VALUE, bad), "{bad:?}");
         }
         for (key, good) in
             [("a/b", true), ("example.com/Team", true), ("a/", false), ("/a", false), ("A/b", false), ("a/b/c", false)]
         {
-            assert_eq!(matches(LABEL_KEY, key), good, "{key}");
+            assert_eq!(matches_pattern(LABEL_KEY, key), good, "{key}");
         }
     }
 }

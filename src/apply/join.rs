@@ -1,164 +1,81 @@
-//! The one writer of kube-system/aws-auth in this process: what waits while
-//! one write is under way goes into the next one together.
+//! What lets nodes join: entries of kube-system/aws-auth, and access entries.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::{Apply, ApplyRun, AwsAuthEdit, StepError, StepOutcome, StepResult};
+use crate::aws::{AccessEntry, AccessEntryType, AwsErrorKind, NewAccessEntry};
+use crate::plan::JoinStep;
+use crate::provisioner::eks::create::idempotency_token;
 
-use tokio::sync::oneshot;
-
-use super::Stopped;
-use crate::auth::aws_auth::{self, AuthEntry, AuthProblem};
-use crate::cluster::{ClusterError, ClusterWrites};
-
-/// One change of the map.
-#[derive(Clone, Debug)]
-pub enum Edit {
-    /// This entry is to be there.
-    Put(AuthEntry),
-    /// This entry of ours is to be gone.
-    Remove(AuthEntry),
-}
-
-struct Job {
-    id: u64,
-    edit: Edit,
-    answer: oneshot::Sender<Result<(), AuthProblem>>,
-}
-
-/// Collects edits and writes them.
-#[derive(Default)]
-pub struct Joining {
-    next: AtomicU64,
-    waiting: Mutex<Vec<Job>>,
-    turn: tokio::sync::Mutex<()>,
-}
-
-impl Joining {
-    /// Returns when the edit stands in the ConfigMap, or why it does not.
-    ///
-    /// # Errors
-    /// What the API server answers to this edit's own write, or that the map cannot be edited.
-    pub async fn submit(&self, cluster: &dyn ClusterWrites, edit: Edit) -> Result<(), Stopped> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, mut receiver) = oneshot::channel();
-        self.waiting.lock().expect("nobody panics holding it").push(Job { id, edit, answer: sender });
-        let _turn = self.turn.lock().await;
-        if let Ok(answer) = receiver.try_recv() {
-            // Somebody else's turn has written it along.
-            return answer.map_err(Stopped::Auth);
+impl Apply for JoinStep {
+    async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
+        match self {
+            JoinStep::PutAwsAuthEntry(entry) => run.join(AwsAuthEdit::Put(entry.clone())).await,
+            JoinStep::RemoveAwsAuthEntry(entry) => run.join(AwsAuthEdit::Remove(entry.clone())).await,
+            JoinStep::PutAccessEntry(entry) => run.put_access_entry(entry).await,
+            JoinStep::RemoveAccessEntry { cluster, principal } => run.remove_access_entry(cluster, principal).await,
         }
-        let jobs = std::mem::take(&mut *self.waiting.lock().expect("nobody panics holding it"));
-        match write(cluster, &jobs).await {
-            Ok(outcomes) => {
-                for (job, outcome) in jobs.into_iter().zip(outcomes) {
-                    // One that has given up waiting needs no answer.
-                    let _ = job.answer.send(outcome);
+    }
+}
+
+impl ApplyRun<'_> {
+    async fn join(&self, edit: AwsAuthEdit) -> StepResult {
+        self.ctx.aws_auth.submit(self.ctx.kube, edit).await.map(|()| StepOutcome::Yes)
+    }
+
+    /// One that is there already is adopted when such nodes join by it; what it is else, the next pass tells.
+    async fn put_access_entry(&self, input: &NewAccessEntry) -> StepResult {
+        let NewAccessEntry { cluster, principal, kind, own_role, tags } = input;
+        let inventory = self.ctx.inventory;
+        // The same until the status tells what came of it: a repeated call asks for the same entry, and one for an entry
+        // that was deleted since asks for another.
+        let token = idempotency_token(&[cluster, principal, kind.as_str(), &self.id.uid, &self.resource_version]);
+        match inventory.aws().eks.create_access_entry(input, &token).await {
+            Ok(()) => {
+                self.ctx.process_state.track_role_refusal(&self.id.key(), false, self.ctx.now);
+                inventory.upsert_access_entry(
+                    cluster,
+                    AccessEntry {
+                        principal: principal.clone(),
+                        kind: kind.as_str().into(),
+                        created: Some(self.ctx.now),
+                        tags: tags.clone(),
+                    },
+                );
+                Ok(StepOutcome::Yes)
+            }
+            Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+                inventory.invalidate_access_entry(cluster, principal);
+                let found =
+                    inventory.aws().eks.describe_access_entry(cluster, principal).await.map_err(StepError::Aws)?;
+                match found.filter(|entry| kind.allows(&entry.kind)) {
+                    Some(entry) => {
+                        inventory.upsert_access_entry(cluster, entry);
+                        Ok(StepOutcome::Yes)
+                    }
+                    None => Err(StepError::Aws(error)),
                 }
-                receiver.try_recv().unwrap_or(Ok(())).map_err(Stopped::Auth)
             }
             Err(error) => {
-                // The others take their own turn, and get their own answer.
-                let others = jobs.into_iter().filter(|job| job.id != id && !job.answer.is_closed());
-                self.waiting.lock().expect("nobody panics holding it").extend(others);
-                Err(Stopped::Cluster(error))
+                inventory.invalidate_access_entry(cluster, principal);
+                let field = match kind {
+                    AccessEntryType::FargateLinux => "spec.eks-fargate.podExecutionRoleArn",
+                    AccessEntryType::Ec2Linux | AccessEntryType::Ec2Windows => "spec.eks.configuration.roleName",
+                };
+                Err(self.classify_role_error(error, *own_role, field))
             }
         }
     }
-}
 
-/// A fresh read, all edits that can be made, and one write of exactly that version.
-async fn write(cluster: &dyn ClusterWrites, jobs: &[Job]) -> Result<Vec<Result<(), AuthProblem>>, ClusterError> {
-    let map = cluster.aws_auth().await?;
-    let before = map.as_ref().and_then(|m| m.map_roles.clone());
-    let mut text = before.clone();
-    let mut outcomes = Vec::new();
-    for job in jobs {
-        let edited = match &job.edit {
-            Edit::Put(entry) => aws_auth::put(text.as_deref(), std::slice::from_ref(entry)),
-            Edit::Remove(entry) => aws_auth::remove(text.as_deref(), std::slice::from_ref(&entry.role_arn)),
-        };
-        outcomes.push(edited.map(|edited| text = edited.or(text.take())));
-    }
-    match (&map, text) {
-        (Some(map), Some(text)) if before.as_ref() != Some(&text) => {
-            cluster.put_aws_auth(&map.resource_version, &text).await?
-        }
-        (None, Some(text)) => cluster.create_aws_auth(&text).await?,
-        (_, _) => {}
-    }
-    Ok(outcomes)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::cluster::{KubeCluster, fake};
-
-    fn entry(name: &str) -> AuthEntry {
-        AuthEntry::for_nodes(&format!("arn:aws:iam::1:role/{name}"), false)
-    }
-
-    /// The map's data, the writes so far, and how many of the next ones are conflicts.
-    type Server = Arc<Mutex<(Value, usize, usize)>>;
-
-    /// An API server with one ConfigMap; the `failing` first writes are conflicts.
-    fn server(failing: usize) -> (Arc<KubeCluster>, Server) {
-        let state = Arc::new(Mutex::new((json!({"mapRoles": "# ours\n"}), 0, failing)));
-        let seen = state.clone();
-        let client = fake::client(move |call| {
-            let mut state = seen.lock().expect("nobody panics holding it");
-            if call.method != "GET" {
-                state.1 += 1;
-                if state.2 > 0 {
-                    state.2 -= 1;
-                    return (
-                        409,
-                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409, "message": "changed"}),
-                    );
-                }
-                state.0 = call.body["data"].clone();
+    async fn remove_access_entry(&self, cluster: &str, principal: &str) -> StepResult {
+        let inventory = self.ctx.inventory;
+        match inventory.aws().eks.delete_access_entry(cluster, principal).await {
+            Err(error) if !error.is_not_found() => {
+                inventory.invalidate_access_entry(cluster, principal);
+                Err(StepError::Aws(error))
             }
-            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "aws-auth", "resourceVersion": "1"}, "data": state.0});
-            (200, map)
-        });
-        (Arc::new(KubeCluster::new(client, "test")), state)
-    }
-
-    #[tokio::test]
-    async fn edits_that_wait_together_are_one_write() {
-        let (cluster, state) = server(0);
-        let joining = Joining::default();
-        let names = ["a", "b", "c", "d"];
-        let edits = names.map(|n| joining.submit(cluster.as_ref(), Edit::Put(entry(n))));
-        assert!(futures::future::join_all(edits).await.into_iter().all(|r| r.is_ok()));
-        let (data, writes, _) = state.lock().expect("nobody panics holding it").clone();
-        let text = data["mapRoles"].as_str().unwrap_or_default();
-        assert!(names.iter().all(|n| text.contains(&format!("role/{n}"))) && text.starts_with("# ours"), "{text}");
-        assert!(writes < names.len(), "{writes} writes for {} edits", names.len());
-    }
-
-    #[tokio::test]
-    async fn a_conflict_fails_one_edit_and_the_others_are_written() {
-        let (cluster, state) = server(1);
-        let joining = Joining::default();
-        let edits = ["a", "b", "c"].map(|n| joining.submit(cluster.as_ref(), Edit::Put(entry(n))));
-        let failed = futures::future::join_all(edits).await.into_iter().filter(|r| r.is_err()).count();
-        assert_eq!(failed, 1);
-        let text = state.lock().expect("nobody panics holding it").0["mapRoles"].to_string();
-        assert_eq!(text.matches("rolearn").count(), 2, "{text}");
-    }
-
-    #[tokio::test]
-    async fn what_is_there_already_is_not_written() {
-        let (cluster, state) = server(0);
-        let joining = Joining::default();
-        for _ in 0..2 {
-            joining.submit(cluster.as_ref(), Edit::Put(entry("a"))).await.expect("it is put");
+            Ok(()) | Err(_) => {
+                inventory.remove_access_entry(cluster, principal);
+                Ok(StepOutcome::Yes)
+            }
         }
-        assert_eq!(state.lock().expect("nobody panics holding it").1, 1);
     }
 }

@@ -2,76 +2,81 @@
 
 use serde_json::json;
 
-use super::{Apply, Done, Refusal, Run, Stepped, Stopped, gone, ok};
-use crate::cluster::EvictOutcome;
+use super::{Apply, ApplyRun, BlockedEviction, StepError, StepOutcome, StepResult, done, ignore_not_found};
+use crate::k8s::EvictOutcome;
 use crate::plan::{NodeStep, PodRef};
-use crate::upgrade::{Disruption, Surge};
+use crate::rotation::{DisruptionRecord, SurgeRecord};
 
 impl Apply for NodeStep {
-    async fn apply(&self, run: &mut Run<'_>) -> Stepped {
-        let (cluster, memory, inventory) = (run.a.cluster, run.a.memory, run.a.inventory);
+    async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
+        let (cluster, memory, inventory) = (run.ctx.kube, run.ctx.process_state, run.ctx.inventory);
         match self {
-            NodeStep::MarkNode { node, resource_version, template_version, cordoned, .. } => {
-                let record = Disruption {
+            NodeStep::CordonNode { node, resource_version, template_version, was_cordoned, .. } => {
+                let record = DisruptionRecord {
                     group: run.id.uid.clone(),
                     template_version: template_version.clone(),
-                    since: run.a.now,
-                    cordoned_before: *cordoned,
+                    since: run.ctx.now,
+                    cordoned_before: *was_cordoned,
                 };
-                cluster.mark_node(node, resource_version, &json!(record)).await.map_err(Stopped::Cluster)?;
+                cluster.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Cluster)?;
             }
-            NodeStep::UnmarkNode { node, why } => {
-                cluster.unmark_node(node).await.map_err(Stopped::Cluster)?;
+            NodeStep::UncordonNode { node, reason } => {
+                cluster.uncordon_node(node).await.map_err(StepError::Cluster)?;
                 memory.forget_node(node);
-                if why.contains("drainTimeout") {
-                    memory.rest(node, run.a.now + run.a.rest);
+                if reason.contains("drainTimeout") {
+                    memory.delay_drain(node, run.ctx.now + run.ctx.drain_retry_delay);
                 }
             }
-            NodeStep::SurgeNode { node, resource_version, template_version, .. } => {
+            NodeStep::RecordSurge { node, resource_version, template_version, .. } => {
                 let (group, template_version) = (run.id.uid.clone(), template_version.clone());
-                let record = json!(Surge { group, template_version, since: run.a.now });
-                cluster.record_surge(node, Some(resource_version), Some(&record)).await.map_err(Stopped::Cluster)?;
+                let record = json!(SurgeRecord { group, template_version, since: run.ctx.now });
+                cluster
+                    .set_surge_record(node, Some(resource_version), Some(&record))
+                    .await
+                    .map_err(StepError::Cluster)?;
             }
-            NodeStep::UnsurgeNode { node } => cluster.record_surge(node, None, None).await.map_err(Stopped::Cluster)?,
+            NodeStep::ClearSurge { node } => {
+                cluster.set_surge_record(node, None, None).await.map_err(StepError::Cluster)?
+            }
             NodeStep::Evict { node, pod, .. } => return run.evict(node, pod).await,
             NodeStep::ForceDelete { pod, .. } => {
-                cluster.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(Stopped::Cluster)?
+                cluster.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(StepError::Cluster)?
             }
-            NodeStep::EnterStandby { group, instance, .. } => {
-                let answer = inventory.aws().autoscaling.enter_standby(group, instance).await;
-                inventory.wrote_group(group);
-                return ok(answer);
+            NodeStep::EnterStandby { scaling_group, instance, .. } => {
+                let answer = inventory.aws().autoscaling.enter_standby(scaling_group, instance).await;
+                inventory.invalidate_group(scaling_group);
+                return done(answer);
             }
-            NodeStep::Terminate { group, instance, decrement, .. } => {
-                let answer = inventory.aws().autoscaling.terminate_instance(instance, *decrement).await;
-                inventory.wrote_group(group);
-                return gone(answer);
+            NodeStep::Terminate { scaling_group, instance, decrement_desired, .. } => {
+                let answer = inventory.aws().autoscaling.terminate_instance(instance, *decrement_desired).await;
+                inventory.invalidate_group(scaling_group);
+                return ignore_not_found(answer);
             }
         }
-        Ok(Done::Yes)
+        Ok(StepOutcome::Yes)
     }
 }
 
-impl Run<'_> {
-    async fn evict(&self, node: &str, pod: &PodRef) -> Stepped {
-        match self.a.cluster.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(Stopped::Cluster)? {
+impl ApplyRun<'_> {
+    async fn evict(&self, node: &str, pod: &PodRef) -> StepResult {
+        match self.ctx.kube.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(StepError::Cluster)? {
             EvictOutcome::Evicted | EvictOutcome::Gone => {
-                self.a.memory.evicted(node);
-                Ok(Done::Yes)
+                self.ctx.process_state.reset_blocked_evictions(node);
+                Ok(StepOutcome::Yes)
             }
             EvictOutcome::Refused { message, budgets } => {
-                self.a.memory.refused(node, self.a.now);
-                let homeless = self.homeless(node, pod).await;
-                Ok(Done::Refused(Refusal { pod: pod.clone(), budgets, message, homeless }))
+                self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
+                let unschedulable = self.homeless(node, pod).await;
+                Ok(StepOutcome::Refused(BlockedEviction { pod: pod.clone(), budgets, message, unschedulable }))
             }
         }
     }
 
     /// Pods of the same owner that the scheduler cannot place; an answer that fails tells nothing and stops nothing.
     async fn homeless(&self, node: &str, pod: &PodRef) -> Vec<String> {
-        let Ok(pods) = self.a.cluster.pods_on_node(node).await else { return Vec::new() };
+        let Ok(pods) = self.ctx.kube.pods_on_node(node).await else { return Vec::new() };
         let owners = pods.into_iter().filter(|p| p.uid == pod.uid).filter_map(|p| p.owner_uid).collect();
-        let waiting = self.a.cluster.unschedulable_pods(&pod.namespace, &owners).await.unwrap_or_default();
+        let waiting = self.ctx.kube.unschedulable_pods(&pod.namespace, &owners).await.unwrap_or_default();
         waiting.into_iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect()
     }
 }

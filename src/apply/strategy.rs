@@ -1,25 +1,25 @@
 //! Resources of the strategy `crd`.
 
-use super::{Apply, Done, Run, Stepped, Stopped};
-use crate::cluster::ClusterError;
+use super::{Apply, ApplyRun, StepError, StepOutcome, StepResult};
+use crate::k8s::KubeError;
 use crate::plan::StrategyStep;
 
 impl Apply for StrategyStep {
-    async fn apply(&self, run: &mut Run<'_>) -> Stepped {
-        let cluster = run.a.cluster;
+    async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
+        let cluster = run.ctx.kube;
         let result = match self {
-            StrategyStep::SubmitStrategy { kind, namespace, object, .. } => {
-                match cluster.submit_strategy(kind, namespace, object.expose()).await {
+            StrategyStep::CreateStrategyResource { kind, namespace, object, .. } => {
+                match cluster.create_strategy_resource(kind, namespace, object.expose()).await {
                     // One of that name is there: made by a submission whose answer was lost, or someone else's. The next
                     // look tells.
-                    Err(ClusterError::Conflict { .. }) => Ok(()),
+                    Err(KubeError::Conflict { .. }) => Ok(()),
                     other => other,
                 }
             }
-            StrategyStep::DeleteStrategy { kind, namespace, name, uid } => {
-                cluster.delete_strategy(kind, namespace, name, uid).await
+            StrategyStep::DeleteStrategyResource { kind, namespace, name, uid } => {
+                cluster.delete_strategy_resource(kind, namespace, name, uid).await
             }
         };
-        result.map(|()| Done::Yes).map_err(Stopped::Cluster)
+        result.map(|()| StepOutcome::Yes).map_err(StepError::Cluster)
     }
 }

@@ -2,9 +2,6 @@
 
 pub mod access_entries;
 pub mod aws_auth;
-mod document;
-mod edit;
-mod entry;
-pub mod statement;
+pub mod migration;
 
 pub use access_entries::JoinAuth;

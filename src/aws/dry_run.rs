@@ -61,7 +61,7 @@ impl DryRun {
     }
 
     /// Which launch template it has to name.
-    pub fn about(self) -> About {
+    pub fn target(self) -> DryRunTarget {
         match self {
             DryRun::DescribeImages
             | DryRun::DescribeInstanceTypeOfferings
@@ -71,19 +71,19 @@ impl DryRun {
             | DryRun::DescribeLaunchTemplates
             | DryRun::DescribeSecurityGroups
             | DryRun::DescribeSubnets
-            | DryRun::CreateLaunchTemplate => About::Nothing,
-            DryRun::CreateTags => About::Any,
+            | DryRun::CreateLaunchTemplate => DryRunTarget::Nothing,
+            DryRun::CreateTags => DryRunTarget::Any,
             DryRun::CreateLaunchTemplateVersion
             | DryRun::DeleteLaunchTemplate
             | DryRun::DeleteLaunchTemplateVersions
-            | DryRun::ModifyLaunchTemplate => About::Tagged,
+            | DryRun::ModifyLaunchTemplate => DryRunTarget::Tagged,
         }
     }
 }
 
 /// Which launch template a dry run is about: EC2 looks for it before it judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum DryRunTarget {
     /// None that is there.
     Nothing,
     /// Any of a group's.

@@ -9,7 +9,7 @@ use super::{AwsResult, Tag};
 
 /// The calls of Amazon EKS that concern Fargate profiles.
 #[async_trait]
-pub trait FargateProfiles: Send + Sync {
+pub trait FargateApi: Send + Sync {
     /// ListFargateProfiles, pages of 100: the names of all profiles of a cluster, whatever their status.
     async fn list_fargate_profiles(&self, cluster: &str) -> AwsResult<Vec<String>>;
     /// DescribeFargateProfile, tags included; `None` when there is no profile, or no cluster, of that name.
@@ -111,9 +111,9 @@ pub enum ProfileStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
     /// Whether the subnets without a table of their own follow it.
-    pub main: bool,
+    pub is_main: bool,
     /// The subnets that follow it.
     pub subnets: Vec<String>,
     /// Whether one of its routes leads to an internet gateway.
-    pub internet: bool,
+    pub has_internet_gateway: bool,
 }

@@ -4,13 +4,13 @@
 //! Every method is one call of the API it is named for, or one call per page.
 //! Nothing here decides; nothing here waits.
 
-pub mod access;
-pub mod catalogue;
+pub mod access_entry;
 pub mod dry_run;
 pub mod error;
 pub mod fargate;
+pub mod instance_type_catalog;
 pub mod inventory;
-pub mod mixed;
+pub mod mixed_instances;
 pub mod nodegroup;
 pub mod scaling_group;
 pub mod sdk;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use access::{AccessEntry, AccessKind, NewAccessEntry};
-pub use catalogue::Catalogue;
-pub use dry_run::{About, DryRun};
+pub use access_entry::{AccessEntry, AccessEntryType, NewAccessEntry};
+pub use dry_run::{DryRun, DryRunTarget};
 pub use error::{AwsError, AwsErrorKind};
-pub use fargate::FargateProfiles;
-pub use mixed::{Distribution, MixedPolicy, Override};
-pub use nodegroup::NodeGroups;
+pub use fargate::FargateApi;
+pub use instance_type_catalog::InstanceTypeCatalog;
+pub use mixed_instances::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
+pub use nodegroup::NodegroupApi;
 pub use scaling_group::{
     Instance, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup, ScalingGroupChange,
     WarmInstance, WarmPhase, WarmPool, WarmSizes,
@@ -46,7 +46,7 @@ pub trait AutoScaling: Send + Sync {
     /// DescribeScalingActivities, the newest `limit` of one group.
     async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>>;
     /// DescribeInstanceRefreshes: whether one is pending or in progress.
-    async fn refresh_active(&self, group: &str) -> AwsResult<bool>;
+    async fn has_active_refresh(&self, group: &str) -> AwsResult<bool>;
     /// DescribeWarmPool: the instances in a group's warm pool, pages of 50.
     async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>>;
     /// PutWarmPool; with a `state` of `None` a new pool stops its instances and a standing one keeps its way.
@@ -56,9 +56,9 @@ pub trait AutoScaling: Send + Sync {
     /// SetInstanceHealth to `Unhealthy`: Auto Scaling replaces the instance, also in a warm pool.
     async fn set_unhealthy(&self, instance: &str) -> AwsResult<()>;
     /// DescribeLaunchConfigurations for at most 50 names; absent ones are simply not in the answer.
-    async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>>;
+    async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>>;
     /// DeleteLaunchConfiguration, which AWS refuses while a scaling group refers to it.
-    async fn delete_configuration(&self, name: &str) -> AwsResult<()>;
+    async fn delete_launch_configuration(&self, name: &str) -> AwsResult<()>;
     /// CreateAutoScalingGroup, hooks included.
     async fn create_group(&self, input: &NewScalingGroup) -> AwsResult<()>;
     /// UpdateAutoScalingGroup; only what is set is sent, and a pin with the policy of `change` or without any.
@@ -93,7 +93,7 @@ pub trait Ec2: Send + Sync {
     /// DescribeLaunchTemplates filtered by at most 200 names; absent ones are not in the answer.
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>>;
     /// DescribeLaunchTemplates by id.
-    async fn template_of_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>>;
+    async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>>;
     /// DescribeLaunchTemplateVersions of one template: the given numbers, or all when empty.
     async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>>;
     /// DescribeLaunchTemplateVersions of `$Default` and no template: the default version of every template there is.
@@ -119,9 +119,9 @@ pub trait Ec2: Send + Sync {
     /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>>;
     /// DescribeInstanceTypes of all types whose names start with one of at most 200 beginnings, every page.
-    async fn instance_types_from(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>>;
+    async fn instance_types_in_families(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>>;
     /// DescribeInstanceTypeOfferings of the same by availability zone, every page: (type, zone).
-    async fn instance_type_offers(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>>;
+    async fn instance_type_offerings(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>>;
     /// DescribeImages for at most 100 ids: the available ones that this account may launch, deprecated ones included.
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>>;
     /// One action with `DryRun`, about a template and tags where it needs them: an error where AWS would refuse it.
@@ -166,9 +166,13 @@ pub trait Iam: Send + Sync {
     /// TagInstanceProfile.
     async fn tag_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
     /// GetCallerIdentity of AWS STS, which needs no right: the ARN of whoever asks.
-    async fn caller(&self) -> AwsResult<String>;
+    async fn caller_arn(&self) -> AwsResult<String>;
     /// SimulatePrincipalPolicy of a role or user; the answer by action.
-    async fn simulate(&self, principal: &str, asked: &Simulation) -> AwsResult<Vec<(String, Simulated)>>;
+    async fn simulate_policy(
+        &self,
+        principal: &str,
+        asked: &PolicySimulation,
+    ) -> AwsResult<Vec<(String, PolicyDecision)>>;
 }
 
 /// Amazon EKS.
@@ -205,9 +209,9 @@ pub struct Aws {
     /// Amazon EKS.
     pub eks: Arc<dyn Eks>,
     /// Amazon EKS: managed node groups.
-    pub nodegroups: Arc<dyn NodeGroups>,
+    pub nodegroups: Arc<dyn NodegroupApi>,
     /// Amazon EKS: Fargate profiles.
-    pub fargate: Arc<dyn FargateProfiles>,
+    pub fargate: Arc<dyn FargateApi>,
     /// AWS Systems Manager.
     pub ssm: Arc<dyn Ssm>,
 }

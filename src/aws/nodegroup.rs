@@ -10,7 +10,7 @@ use super::AwsResult;
 
 /// The node groups of Amazon EKS.
 #[async_trait]
-pub trait NodeGroups: Send + Sync {
+pub trait NodegroupApi: Send + Sync {
     /// DescribeNodegroup; `None` when there is no node group, or no cluster, of that name.
     async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>>;
     /// ListNodegroups: every name in a cluster, pages of 100; empty when there is no cluster of that name.
@@ -220,7 +220,7 @@ pub struct NewNodegroup {
     pub release_version: Option<String>,
     /// What EKS cannot change later.
     #[serde(flatten)]
-    pub shape: Shape,
+    pub immutable: ImmutableFields,
     /// Labels of the nodes.
     pub labels: BTreeMap<String, String>,
     /// Taints of the nodes.
@@ -238,7 +238,7 @@ pub struct NewNodegroup {
 /// What EKS takes when a node group is made and cannot change afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shape {
+pub struct ImmutableFields {
     /// ARN of the role that the nodes assume.
     pub node_role: String,
     /// Sorted ids.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::mixed::MixedPolicy;
+use super::mixed_instances::MixedPolicy;
 use super::types::{Tag, TemplatePin};
 
 /// A scaling group as DescribeAutoScalingGroups tells it.
@@ -28,11 +28,11 @@ pub struct ScalingGroup {
     /// All tags.
     pub tags: Vec<Tag>,
     /// Keys of the tags that do not propagate to instances.
-    pub unpropagated: Vec<String>,
+    pub unpropagated_tags: Vec<String>,
     /// Sorted names of suspended processes.
-    pub suspended: Vec<String>,
+    pub suspended_processes: Vec<String>,
     /// Sorted names of enabled group metrics.
-    pub metrics: Vec<String>,
+    pub enabled_metrics: Vec<String>,
     /// Its instances in any state, without those of the warm pool.
     pub instances: Vec<Instance>,
     /// Its warm pool, if it has one.
@@ -72,7 +72,7 @@ pub struct Instance {
     /// The template version that it was launched with.
     pub template: Option<TemplatePin>,
     /// The launch configuration that it was launched with, while that is there.
-    pub configuration: Option<String>,
+    pub launch_configuration: Option<String>,
     /// How many units of desired capacity it is: 1 in a group without weights.
     pub weight: u32,
     /// When this process first saw it `InService`; the clock of `joinTimeout`.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::redact::Redacted;
+use crate::util::redact::Redacted;
 
 /// A tag of any AWS resource; on a scaling group ours always propagate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -32,7 +32,7 @@ pub struct TemplatePin {
 
 impl TemplatePin {
     /// The pinned number, or `None` for `$Latest` and `$Default`.
-    pub fn number(&self) -> Option<i64> {
+    pub fn version_number(&self) -> Option<i64> {
         self.version.parse().ok()
     }
 }
@@ -225,11 +225,11 @@ pub struct Image {
     /// `x86_64`, `arm64`, ...
     pub architecture: String,
     /// Whether it is one of Windows.
-    pub windows: bool,
+    pub is_windows: bool,
     /// The device that it boots from, such as `/dev/xvda`.
     pub root_device: String,
     /// The devices that it has of its own.
-    pub devices: Vec<String>,
+    pub device_names: Vec<String>,
 }
 
 /// What we need to know of an instance type.
@@ -242,11 +242,11 @@ pub struct InstanceType {
     /// Virtual CPUs.
     pub vcpus: i32,
     /// Memory in MiB.
-    pub memory: i64,
+    pub memory_mib: i64,
     /// Network interfaces, at most.
-    pub interfaces: i32,
+    pub max_interfaces: i32,
     /// IPv4 addresses for each of them, its own one included.
-    pub addresses: i32,
+    pub ipv4_per_interface: i32,
 }
 
 impl InstanceType {
@@ -275,7 +275,7 @@ pub struct NewRole {
     /// The derived name.
     pub name: String,
     /// The trust policy document.
-    pub trust: String,
+    pub trust_policy: String,
     /// Ownership tags.
     pub tags: Vec<Tag>,
 }
@@ -320,7 +320,7 @@ pub struct Cluster {
 
 /// What IAM is asked to simulate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Simulation {
+pub struct PolicySimulation {
     /// `iam:PassRole` and the like.
     pub actions: Vec<String>,
     /// An ARN; none for any resource.
@@ -331,7 +331,7 @@ pub struct Simulation {
 
 /// What IAM says of one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Simulated {
+pub enum PolicyDecision {
     /// It is allowed.
     Allowed,
     /// It is not.

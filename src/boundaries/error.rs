@@ -2,8 +2,8 @@
 
 /// Something in the ConfigMap that probably is not what was meant. It stops nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}{}: {path}: {message}; {remedy}", at_line(.line))]
-pub struct Warning {
+#[error("{key}{}: {path}: {message}; {remedy}", line_suffix(.line))]
+pub struct ConfigWarning {
     /// Key of the ConfigMap.
     pub key: String,
     /// Line within that key, counted from 1.
@@ -18,7 +18,7 @@ pub struct Warning {
 
 /// A ConfigMap that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}{}: {path}{}{message}; {remedy}", at_line(.line), if .path.is_empty() { "" } else { ": " })]
+#[error("{key}{}: {path}{}{message}; {remedy}", line_suffix(.line), if .path.is_empty() { "" } else { ": " })]
 pub struct ConfigError {
     /// Key of the ConfigMap.
     pub key: &'static str,
@@ -33,7 +33,7 @@ pub struct ConfigError {
     pub(super) reason: &'static str,
 }
 
-fn at_line(line: &Option<usize>) -> String {
+fn line_suffix(line: &Option<usize>) -> String {
     line.map(|line| format!(" line {line}")).unwrap_or_default()
 }
 

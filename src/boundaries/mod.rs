@@ -3,25 +3,26 @@
 //! Pure: boundaries, defaults, conditionals and an InstanceGroup go in; an effective group comes out, with the source of each
 //! value. There is no client, no clock and no log here, and malformed input is an error that names key, line and path.
 
-mod config;
-mod effective;
+pub mod active;
 mod error;
 mod merge;
+mod merged_spec;
 mod normalize;
+mod overridden;
+mod parse;
 pub mod path;
 mod policy;
 mod provenance;
-mod refused;
 mod section;
 pub mod selector;
 #[cfg(test)]
 mod tests;
 pub mod yaml;
 
-pub use config::{Boundaries, KEYS};
-pub use effective::Effective;
-pub use error::{ConfigError, Warning};
+pub use error::{ConfigError, ConfigWarning};
 pub use merge::{MergeError, merge};
-pub use policy::{Counts, Policy, Violation, matches_glob};
+pub use merged_spec::MergedSpec;
+pub use overridden::{OverriddenValue, summary};
+pub use parse::{Boundaries, CONFIG_MAP_KEYS};
+pub use policy::{NamespaceUsage, Policy, PolicyViolation, matches_glob};
 pub use provenance::{Boundary, Origin, Provenance, Source};
-pub use refused::{Refused, summary};

@@ -8,7 +8,7 @@ pub(super) fn normalize(schema: &Value, value: &mut Value) {
     match (schema["type"].as_str().unwrap_or_default(), &mut *value) {
         ("string", Value::Bool(_) | Value::Number(_)) => *value = Value::String(value.to_string()),
         ("boolean", Value::String(text)) => {
-            if let Some(meant) = boolean(text) {
+            if let Some(meant) = parse_yaml_boolean(text) {
                 *value = Value::Bool(meant);
             }
         }
@@ -36,7 +36,7 @@ pub(super) fn normalize(schema: &Value, value: &mut Value) {
     }
 }
 
-fn boolean(text: &str) -> Option<bool> {
+fn parse_yaml_boolean(text: &str) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
     if is(&["y", "yes", "on"]) {
         Some(true)
@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn plain_meanings_are_kept() {
+    fn values_are_coerced_to_schema_types() {
         let mut value = json!({"EKS": {"MinSize": 1, "configuration": {
             "spotPrice": 0.05, "labels": {"a": true, "B": 1}, "volumes": [{"Name": "x", "encrypted": "yes"}], "unknown": 1,
         }}});

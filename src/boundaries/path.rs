@@ -26,13 +26,13 @@ impl Path {
     }
 
     /// The key by which lists at this path are merged, where there is one; other lists are united.
-    pub fn index_key(&self) -> Option<&'static str> {
-        index_key(&self.to_string())
+    pub fn merge_key(&self) -> Option<&'static str> {
+        merge_key(&self.to_string())
     }
 }
 
 /// The key by which the list at a dotted path is merged.
-pub(super) fn index_key(path: &str) -> Option<&'static str> {
+pub(super) fn merge_key(path: &str) -> Option<&'static str> {
     match path.strip_prefix("spec.eks.configuration.")? {
         "tags" => Some("key"),
         "volumes" | "lifecycleHooks" | "userData" => Some("name"),
@@ -47,7 +47,7 @@ impl fmt::Display for Path {
 }
 
 /// The name of a list's item, in lower case; `None` without one.
-pub(super) fn index_of(item: &Value, key: &str) -> Option<String> {
+pub(super) fn merge_key_value(item: &Value, key: &str) -> Option<String> {
     item.get(key)?.as_str().filter(|name| !name.is_empty()).map(str::to_lowercase)
 }
 
@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn four_lists_have_an_index_key() {
         for (text, key) in [("tags", Some("key")), ("volumes", Some("name")), ("subnets", None)] {
-            assert_eq!(Path::parse(&format!("spec.eks.configuration.{text}")).unwrap().index_key(), key);
+            assert_eq!(Path::parse(&format!("spec.eks.configuration.{text}")).unwrap().merge_key(), key);
         }
-        assert_eq!(Path::parse("spec.eks-managed.configuration.tags").unwrap().index_key(), None);
+        assert_eq!(Path::parse("spec.eks-managed.configuration.tags").unwrap().merge_key(), None);
     }
 }

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{effective::Effective, error::ConfigError, provenance::Origin, section::Section};
-use crate::api::{names::annotation, schema, show};
+use super::error::ConfigError;
+use super::merged_spec::MergedSpec;
+use super::provenance::Origin;
+use super::section::Section;
+use crate::api::{display_value, names::annotation, schema};
 
 /// Every field that names a role.
-pub const ROLES: [&str; 4] = [
+pub const ROLE_PATHS: [&str; 4] = [
     "spec.eks.configuration.roleName",
     "spec.eks.configuration.instanceProfileName",
     "spec.eks-managed.configuration.nodeRole",
@@ -17,9 +20,9 @@ pub const ROLES: [&str; 4] = [
 ];
 
 /// Which pods run on Fargate, those of other tenants' namespaces included.
-pub const SELECTORS: &str = "spec.eks-fargate.selectors";
+pub const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
 
-const KEYS: [&str; 7] = [
+const POLICY_KEYS: [&str; 7] = [
     "roles",
     "managedPolicies",
     "strategyKinds",
@@ -52,7 +55,7 @@ struct Quota {
 /// What a namespace has, up to and including the group in question, in order of creation; so an older group is never refused
 /// because of a younger one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct NamespaceUsage {
     /// Number of groups.
     pub groups: u64,
     /// Sum of their effective maximum sizes.
@@ -62,7 +65,7 @@ pub struct Counts {
 /// A choice that the policy does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{path}: {value} {rule}; {remedy}")]
-pub struct Violation {
+pub struct PolicyViolation {
     /// Where.
     pub path: String,
     /// The value, shown as people may see it.
@@ -74,12 +77,14 @@ pub struct Violation {
 }
 
 impl Policy {
-    pub(super) fn read(section: &Section) -> Result<Self, ConfigError> {
+    pub(super) fn parse(section: &Section) -> Result<Self, ConfigError> {
         let root = section.map(&section.value, "")?;
         // A mistyped list would leave a choice open that was meant to be closed.
-        if let Some(unknown) = root.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let remedy = schema::nearest(unknown, KEYS.into_iter())
-                .map_or_else(|| format!("use one of {}", KEYS.join(", ")), |near| format!("did you mean {near:?}?"));
+        if let Some(unknown) = root.keys().find(|key| !POLICY_KEYS.contains(&key.as_str())) {
+            let remedy = schema::closest_match(unknown, POLICY_KEYS.into_iter()).map_or_else(
+                || format!("use one of {}", POLICY_KEYS.join(", ")),
+                |near| format!("did you mean {near:?}?"),
+            );
             return Err(section.error(unknown, "is not a rule of the policy", &remedy));
         }
         let list = |name: &str| match root.get(name) {
@@ -88,7 +93,7 @@ impl Policy {
         };
         let mut quotas = vec![];
         for (glob, value) in section.map(root.get("quotas").unwrap_or(&Value::Null), "quotas")? {
-            quotas.push((glob.clone(), read_quota(section, value, &format!("quotas.{glob}"))?));
+            quotas.push((glob.clone(), parse_quota(section, value, &format!("quotas.{glob}"))?));
         }
         Ok(Self {
             roles: list("roles")?,
@@ -108,22 +113,22 @@ impl Policy {
 
     /// Everything in an effective group that the policy does not allow. Values that come from the ConfigMap are the admin's own
     /// and pass.
-    pub fn check(&self, effective: &Effective, namespace: &str, counts: Counts) -> Vec<Violation> {
+    pub fn check(&self, effective: &MergedSpec, namespace: &str, counts: NamespaceUsage) -> Vec<PolicyViolation> {
         let mut found = vec![];
-        for path in ROLES {
+        for path in ROLE_PATHS {
             let value = path.split('.').skip(1).fold(&effective.spec, |value, key| &value[key]);
-            check_name(effective, path, value, self.roles.as_deref(), "roles", &mut found);
+            check_allowed(effective, path, value, self.roles.as_deref(), "roles", &mut found);
         }
         let configuration = &effective.spec["eks"]["configuration"];
         for (index, value) in configuration["managedPolicies"].as_array().into_iter().flatten().enumerate() {
             let path = format!("spec.eks.configuration.managedPolicies[{index}]");
-            check_name(effective, &path, value, self.managed_policies.as_deref(), "managedPolicies", &mut found);
+            check_allowed(effective, &path, value, self.managed_policies.as_deref(), "managedPolicies", &mut found);
         }
         self.check_selectors(effective, namespace, &mut found);
         for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {
             let mut limit = |path: &str, what: &str, count: u64, most: Option<u64>| {
                 if let Some(most) = most.filter(|most| count > *most) {
-                    found.push(Violation {
+                    found.push(PolicyViolation {
                         path: path.to_owned(),
                         value: format!("{count} {what}"),
                         rule: format!("is more than the {most} that policy.quotas[{glob}] grants the namespace"),
@@ -141,17 +146,17 @@ impl Policy {
 
     /// A tenant's Fargate profile takes pods of its own namespace, and of those that the policy lists. A selector with
     /// wildcards of its own has to be listed as it is, or all are with `*`.
-    fn check_selectors(&self, effective: &Effective, own: &str, found: &mut Vec<Violation>) {
+    fn check_selectors(&self, effective: &MergedSpec, own: &str, found: &mut Vec<PolicyViolation>) {
         let Some(globs) = &self.fargate_namespaces else { return };
         let selectors = effective.spec["eks-fargate"]["selectors"].as_array();
         for (index, selector) in selectors.into_iter().flatten().enumerate() {
-            let path = format!("{SELECTORS}[{index}].namespace");
+            let path = format!("{FARGATE_SELECTORS_PATH}[{index}].namespace");
             let Some(text) = selector["namespace"].as_str() else { continue };
             let plain = !text.contains(['*', '?']);
             let listed = globs.iter().any(|glob| glob == text || glob == "*" || (plain && matches_glob(glob, text)));
-            if text != own && !listed && by_tenant(effective, &path) {
-                found.push(Violation {
-                    value: show(&path, &selector["namespace"]),
+            if text != own && !listed && is_tenant_value(effective, &path) {
+                found.push(PolicyViolation {
+                    value: display_value(&path, &selector["namespace"]),
                     path,
                     rule: "is not among policy.fargateNamespaces".to_owned(),
                     remedy: format!("select pods of {own}, or ask the cluster's admin for more"),
@@ -161,14 +166,14 @@ impl Policy {
     }
 
     /// Whether a namespace's groups skip boundaries and defaults: it asks for it, and the policy grants it.
-    pub fn excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
+    pub fn is_excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
         let asked =
             annotations.get(annotation::CONFIG_EXCLUDED).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        asked && self.excludable_namespaces.as_deref().is_none_or(|globs| any_glob(globs, namespace))
+        asked && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
     }
 
     /// Whether the crd strategy may submit a resource of this kind and API group.
-    pub fn strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
+    pub fn is_strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
         let name = format!("{kind}.{group}");
         self.strategy_kinds().iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
     }
@@ -179,14 +184,19 @@ impl Policy {
     }
 
     /// Whether the crd strategy of a group may submit to a namespace: the group's own, the ConfigMap's, or a listed one.
-    pub fn strategy_namespace_allowed(&self, namespace: &str, group_namespace: &str, config_namespace: &str) -> bool {
+    pub fn is_strategy_namespace_allowed(
+        &self,
+        namespace: &str,
+        group_namespace: &str,
+        config_namespace: &str,
+    ) -> bool {
         namespace == group_namespace
             || namespace == config_namespace
             || self.strategy_namespaces.iter().any(|allowed| allowed == namespace)
     }
 }
 
-fn read_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, ConfigError> {
+fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, ConfigError> {
     let mut quota = Quota::default();
     for (key, value) in section.map(value, path)? {
         let path = format!("{path}.{key}");
@@ -202,7 +212,7 @@ fn read_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, Con
 }
 
 /// Whether a tenant gave the value at a path, or what it is part of.
-fn by_tenant(effective: &Effective, path: &str) -> bool {
+fn is_tenant_value(effective: &MergedSpec, path: &str) -> bool {
     let mut path = path;
     loop {
         if let Some(source) = effective.provenance.get(path) {
@@ -215,24 +225,24 @@ fn by_tenant(effective: &Effective, path: &str) -> bool {
     }
 }
 
-fn check_name(
-    effective: &Effective,
+fn check_allowed(
+    effective: &MergedSpec,
     path: &str,
     value: &Value,
     globs: Option<&[String]>,
     list: &str,
-    found: &mut Vec<Violation>,
+    found: &mut Vec<PolicyViolation>,
 ) {
     let (Some(text), Some(globs)) = (value.as_str().filter(|text| !text.is_empty()), globs) else {
         return;
     };
     let by_tenant = effective.provenance.get(path).is_none_or(|source| source.origin == Origin::Tenant);
-    let name = managed_by_aws(text).or_else(|| role_of_arn(text));
-    let allowed = any_glob(globs, text) || name.is_some_and(|name| any_glob(globs, name));
+    let name = aws_managed_policy_name(text).or_else(|| role_name_from_arn(text));
+    let allowed = matches_any_glob(globs, text) || name.is_some_and(|name| matches_any_glob(globs, name));
     if by_tenant && !allowed {
-        found.push(Violation {
+        found.push(PolicyViolation {
             path: path.to_owned(),
-            value: show(path, value),
+            value: display_value(path, value),
             rule: format!("is not among policy.{list}"),
             remedy: match globs {
                 [] => "leave it out: none may be chosen".to_owned(),
@@ -244,7 +254,7 @@ fn check_name(
 
 /// The name of a policy of AWS itself, from its ARN. Policies of an account are judged by their whole ARN, because anyone may
 /// have given them any name.
-fn managed_by_aws(text: &str) -> Option<&str> {
+fn aws_managed_policy_name(text: &str) -> Option<&str> {
     let mut parts = text.splitn(6, ':');
     let (arn, _partition, service) = (parts.next()?, parts.next()?, parts.next()?);
     let (region, account, resource) = (parts.next()?, parts.next()?, parts.next()?);
@@ -253,12 +263,12 @@ fn managed_by_aws(text: &str) -> Option<&str> {
 }
 
 /// The name of a role, from its ARN: within an account a role's name is its own, whatever its path.
-fn role_of_arn(text: &str) -> Option<&str> {
+fn role_name_from_arn(text: &str) -> Option<&str> {
     let (_, resource) = text.strip_prefix("arn:")?.split_once(":iam::")?;
     resource.split_once(":role/")?.1.rsplit('/').next()
 }
 
-fn any_glob(globs: &[String], text: &str) -> bool {
+fn matches_any_glob(globs: &[String], text: &str) -> bool {
     globs.iter().any(|glob| matches_glob(glob, text))
 }
 

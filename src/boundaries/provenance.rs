@@ -79,35 +79,35 @@ pub type Provenance = BTreeMap<String, Source>;
 
 /// A value of which every part knows its source.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Tree {
+pub(super) struct SourcedValue {
     pub source: Source,
-    pub node: Node,
+    pub content: SourcedContent,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(super) enum SourcedContent {
     Scalar(Value),
-    List(Vec<Tree>),
-    Map(BTreeMap<String, Tree>),
+    List(Vec<SourcedValue>),
+    Map(BTreeMap<String, SourcedValue>),
 }
 
-impl Tree {
+impl SourcedValue {
     pub fn new(value: &Value, source: Source) -> Self {
-        let node = match value {
-            Value::Array(items) => Node::List(items.iter().map(|item| Self::new(item, source)).collect()),
+        let content = match value {
+            Value::Array(items) => SourcedContent::List(items.iter().map(|item| Self::new(item, source)).collect()),
             Value::Object(map) => {
-                Node::Map(map.iter().map(|(key, value)| (key.clone(), Self::new(value, source))).collect())
+                SourcedContent::Map(map.iter().map(|(key, value)| (key.clone(), Self::new(value, source))).collect())
             }
-            scalar => Node::Scalar(scalar.clone()),
+            scalar => SourcedContent::Scalar(scalar.clone()),
         };
-        Self { source, node }
+        Self { source, content }
     }
 
     pub fn value(&self) -> Value {
-        match &self.node {
-            Node::Scalar(value) => value.clone(),
-            Node::List(items) => Value::Array(items.iter().map(Self::value).collect()),
-            Node::Map(map) => {
+        match &self.content {
+            SourcedContent::Scalar(value) => value.clone(),
+            SourcedContent::List(items) => Value::Array(items.iter().map(Self::value).collect()),
+            SourcedContent::Map(map) => {
                 Value::Object(map.iter().map(|(key, tree)| (key.clone(), tree.value())).collect::<Map<_, _>>())
             }
         }
@@ -115,17 +115,17 @@ impl Tree {
 
     /// Null, "", zero and empty lists and maps count as unset; false does not.
     pub fn is_unset(&self) -> bool {
-        match &self.node {
-            Node::Scalar(value) => is_unset(value),
-            Node::List(items) => items.is_empty(),
-            Node::Map(map) => map.is_empty(),
+        match &self.content {
+            SourcedContent::Scalar(value) => is_unset(value),
+            SourcedContent::List(items) => items.is_empty(),
+            SourcedContent::Map(map) => map.is_empty(),
         }
     }
 
     pub fn get(&self, path: &Path) -> Option<&Self> {
-        path.segments().iter().try_fold(self, |tree, segment| match &tree.node {
-            Node::Map(map) => map.get(segment),
-            Node::Scalar(_) | Node::List(_) => None,
+        path.segments().iter().try_fold(self, |tree, segment| match &tree.content {
+            SourcedContent::Map(map) => map.get(segment),
+            SourcedContent::Scalar(_) | SourcedContent::List(_) => None,
         })
     }
 
@@ -134,15 +134,15 @@ impl Tree {
     pub fn set(&mut self, path: &Path, tree: Self) {
         let mut place = self;
         for segment in path.segments() {
-            if !matches!(place.node, Node::Map(_)) && place.is_unset() {
-                place.node = Node::Map(BTreeMap::new());
+            if !matches!(place.content, SourcedContent::Map(_)) && place.is_unset() {
+                place.content = SourcedContent::Map(BTreeMap::new());
             }
-            let Node::Map(map) = &mut place.node else {
+            let SourcedContent::Map(map) = &mut place.content else {
                 return;
             };
             place = map
                 .entry(segment.clone())
-                .or_insert_with(|| Self { source: tree.source, node: Node::Map(BTreeMap::new()) });
+                .or_insert_with(|| Self { source: tree.source, content: SourcedContent::Map(BTreeMap::new()) });
         }
         *place = tree;
     }
@@ -153,7 +153,7 @@ impl Tree {
         };
         let mut place = self;
         for segment in above {
-            let Node::Map(map) = &mut place.node else {
+            let SourcedContent::Map(map) = &mut place.content else {
                 return;
             };
             let Some(next) = map.get_mut(segment) else {
@@ -161,25 +161,25 @@ impl Tree {
             };
             place = next;
         }
-        if let Node::Map(map) = &mut place.node {
+        if let SourcedContent::Map(map) = &mut place.content {
             map.remove(last);
         }
     }
 
     /// Lists the source of every leaf under the given path.
-    pub fn sources(&self, path: &str, found: &mut Provenance) {
-        match &self.node {
-            Node::List(items) if !items.is_empty() => {
+    pub fn collect_sources(&self, path: &str, found: &mut Provenance) {
+        match &self.content {
+            SourcedContent::List(items) if !items.is_empty() => {
                 for (index, item) in items.iter().enumerate() {
-                    item.sources(&format!("{path}[{index}]"), found);
+                    item.collect_sources(&format!("{path}[{index}]"), found);
                 }
             }
-            Node::Map(map) if !map.is_empty() => {
+            SourcedContent::Map(map) if !map.is_empty() => {
                 for (key, tree) in map {
-                    tree.sources(&format!("{path}.{key}"), found);
+                    tree.collect_sources(&format!("{path}.{key}"), found);
                 }
             }
-            Node::Scalar(_) | Node::List(_) | Node::Map(_) => {
+            SourcedContent::Scalar(_) | SourcedContent::List(_) | SourcedContent::Map(_) => {
                 found.insert(path.to_owned(), self.source);
             }
         }
@@ -204,16 +204,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_tree_holds_what_it_was_made_of() {
+    fn sourced_value_round_trips() {
         let value = json!({"a": [1, {"b": null}], "c": {}, "d": "x"});
-        assert_eq!(Tree::new(&value, Source::TENANT).value(), value);
+        assert_eq!(SourcedValue::new(&value, Source::TENANT).value(), value);
     }
 
     #[test]
-    fn values_are_set_where_maps_can_be_made() {
-        let mut tree = Tree::new(&json!({"a": {"b": 1}, "list": [1], "empty": null}), Source::TENANT);
+    fn set_creates_missing_maps() {
+        let mut tree = SourcedValue::new(&json!({"a": {"b": 1}, "list": [1], "empty": null}), Source::TENANT);
         for path in ["a.c.d", "list.x", "empty.y", "a.b.z"] {
-            tree.set(&Path::parse(path).unwrap(), Tree::new(&json!(2), Source::TENANT));
+            tree.set(&Path::parse(path).unwrap(), SourcedValue::new(&json!(2), Source::TENANT));
         }
         assert_eq!(tree.value(), json!({"a": {"b": 1, "c": {"d": 2}}, "list": [1], "empty": {"y": 2}}));
         tree.remove(&Path::parse("a.c.d").unwrap());
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_told_by_leaf() {
+    fn sources_are_collected_per_leaf() {
         let mut found = Provenance::new();
-        Tree::new(&json!({"a": [{"b": 1}], "c": {}}), Source::TENANT).sources("spec", &mut found);
+        SourcedValue::new(&json!({"a": [{"b": 1}], "c": {}}), Source::TENANT).collect_sources("spec", &mut found);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["spec.a[0].b", "spec.c"]);
         let source = Source { origin: Origin::Conditional(2), boundary: Some(Boundary::Merge) };
         assert_eq!(source.to_string(), "conditional 2 (shared.merge)");

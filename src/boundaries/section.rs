@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    error::{ConfigError, Warning, suggestion},
+    error::{ConfigError, ConfigWarning, suggestion},
     normalize::normalize,
     path::Path,
     provenance::is_unset,
@@ -12,11 +12,11 @@ use super::{
 use crate::api::{
     names::fail_reason,
     schema,
-    validate::{FieldErrorKind, find_all},
+    validate::{FieldErrorKind, find_errors},
 };
 
 /// More warnings than anyone reads.
-const MOST_WARNINGS: usize = 50;
+const MAX_WARNINGS: usize = 50;
 
 /// One key of the ConfigMap: its text, for lines, and its value.
 pub(super) struct Section<'a> {
@@ -26,7 +26,11 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn read(key: &'static str, text: &'a str, warnings: &mut Vec<Warning>) -> Result<Self, ConfigError> {
+    pub(super) fn parse(
+        key: &'static str,
+        text: &'a str,
+        warnings: &mut Vec<ConfigWarning>,
+    ) -> Result<Self, ConfigError> {
         let document = yaml::read(text).map_err(|error| ConfigError {
             key,
             line: error.line,
@@ -35,7 +39,7 @@ impl<'a> Section<'a> {
             remedy: "write one YAML document".to_owned(),
             reason: fail_reason::UNMARSHAL_DEFAULTS,
         })?;
-        warnings.extend(document.duplicates.into_iter().map(|name| Warning {
+        warnings.extend(document.duplicates.into_iter().map(|name| ConfigWarning {
             key: key.to_owned(),
             line: None,
             path: name,
@@ -45,26 +49,32 @@ impl<'a> Section<'a> {
         Ok(Self { key, text, value: document.value })
     }
 
-    fn line(&self, path: &str) -> Option<usize> {
+    fn line_of(&self, path: &str) -> Option<usize> {
         yaml::locate(self.text, 0, path)
     }
 
     pub(super) fn error(&self, path: &str, message: &str, remedy: &str) -> ConfigError {
         ConfigError {
             key: self.key,
-            line: self.line(path),
-            path: shorten(path),
-            message: shorten(message),
-            remedy: shorten(remedy),
+            line: self.line_of(path),
+            path: truncate(path),
+            message: truncate(message),
+            remedy: truncate(remedy),
             reason: fail_reason::UNMARSHAL_DEFAULTS,
         }
     }
 
     /// Notes a warning, unless there are enough already.
-    fn warn(&self, path: &str, message: &str, remedy: impl FnOnce() -> String, warnings: &mut Vec<Warning>) {
-        if warnings.len() < MOST_WARNINGS {
-            let (key, line) = (self.key.to_owned(), self.line(path));
-            warnings.push(Warning { key, line, path: shorten(path), message: shorten(message), remedy: remedy() });
+    fn warn(&self, path: &str, message: &str, remedy: impl FnOnce() -> String, warnings: &mut Vec<ConfigWarning>) {
+        if warnings.len() < MAX_WARNINGS {
+            let (key, line) = (self.key.to_owned(), self.line_of(path));
+            warnings.push(ConfigWarning {
+                key,
+                line,
+                path: truncate(path),
+                message: truncate(message),
+                remedy: remedy(),
+            });
         }
     }
 
@@ -96,16 +106,21 @@ impl<'a> Section<'a> {
         texts.collect()
     }
 
-    pub(super) fn paths(&self, value: &Value, at: &str, warnings: &mut Vec<Warning>) -> Result<Vec<Path>, ConfigError> {
+    pub(super) fn paths(
+        &self,
+        value: &Value,
+        at: &str,
+        warnings: &mut Vec<ConfigWarning>,
+    ) -> Result<Vec<Path>, ConfigError> {
         let mut found = vec![];
         for (index, text) in self.strings(value, at)?.iter().enumerate() {
             let at = format!("{at}[{index}]");
             match Path::parse(text) {
                 Some(path) => {
                     let name = path.to_string();
-                    if !schema::is_known(&name) {
+                    if !schema::is_known_path(&name) {
                         let message = format!("{name:?} names no field, so it has no effect");
-                        self.warn(&at, &message, || suggestion(schema::nearest_path(&name)), warnings);
+                        self.warn(&at, &message, || suggestion(schema::closest_path(&name)), warnings);
                     }
                     found.push(path);
                 }
@@ -118,10 +133,16 @@ impl<'a> Section<'a> {
         Ok(found)
     }
 
-    pub(super) fn warn_unknown(&self, map: &Map<String, Value>, at: &str, known: &[&str], warnings: &mut Vec<Warning>) {
+    pub(super) fn warn_unknown(
+        &self,
+        map: &Map<String, Value>,
+        at: &str,
+        known: &[&str],
+        warnings: &mut Vec<ConfigWarning>,
+    ) {
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
             let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
-            let remedy = || suggestion(schema::nearest(key, known.iter().copied()));
+            let remedy = || suggestion(schema::closest_match(key, known.iter().copied()));
             self.warn(&path, "has no meaning here", remedy, warnings);
         }
     }
@@ -131,7 +152,7 @@ impl<'a> Section<'a> {
         &self,
         mut value: Value,
         prefix: &str,
-        warnings: &mut Vec<Warning>,
+        warnings: &mut Vec<ConfigWarning>,
     ) -> Result<Value, ConfigError> {
         let root_path = prefix.trim_end_matches('.');
         let root = self.map(&value, root_path)?;
@@ -149,7 +170,7 @@ impl<'a> Section<'a> {
         let mut spec = value["spec"].take();
         self.map(&spec, &format!("{prefix}spec"))?;
         normalize(schema::spec(), &mut spec);
-        for finding in find_all(&spec) {
+        for finding in find_errors(&spec) {
             let path = format!("{prefix}{}", finding.path);
             match finding.kind {
                 FieldErrorKind::WrongType => {
@@ -165,7 +186,13 @@ impl<'a> Section<'a> {
     }
 
     /// Warns about values in a fragment that no boundary lets through to any group.
-    pub(super) fn warn_unreached(&self, fragment: &Value, prefix: &str, listed: &[&Path], warnings: &mut Vec<Warning>) {
+    pub(super) fn warn_unreached(
+        &self,
+        fragment: &Value,
+        prefix: &str,
+        listed: &[&Path],
+        warnings: &mut Vec<ConfigWarning>,
+    ) {
         let mut unreached = vec![];
         collect_unreached(&fragment["metadata"]["annotations"], "metadata.annotations", listed, &mut unreached);
         collect_unreached(&fragment["spec"], "spec", listed, &mut unreached);
@@ -191,7 +218,7 @@ fn collect_unreached(value: &Value, at: &str, listed: &[&Path], found: &mut Vec<
 }
 
 /// Texts of a ConfigMap end up in conditions and events, which have limits.
-fn shorten(text: &str) -> String {
+fn truncate(text: &str) -> String {
     match text.char_indices().nth(400) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

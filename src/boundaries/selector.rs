@@ -19,13 +19,13 @@ enum Requirement {
 impl AnnotationSelector {
     /// Parses a selector. The error says what was found and what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut tokens = Tokens { all: lex(text), next: 0 };
+        let mut tokens = Tokens { all: tokenize(text), next: 0 };
         let mut requirements = vec![];
         if tokens.peek() == Token::End {
             return Ok(Self::default());
         }
         loop {
-            requirements.push(requirement(&mut tokens)?);
+            requirements.push(parse_requirement(&mut tokens)?);
             match tokens.take() {
                 Token::End => return Ok(Self(requirements)),
                 Token::Comma => {}
@@ -93,7 +93,7 @@ impl Tokens {
     }
 }
 
-fn lex(text: &str) -> Vec<Token> {
+fn tokenize(text: &str) -> Vec<Token> {
     let mut tokens = vec![];
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -122,7 +122,7 @@ fn lex(text: &str) -> Vec<Token> {
     tokens
 }
 
-fn requirement(tokens: &mut Tokens) -> Result<Requirement, String> {
+fn parse_requirement(tokens: &mut Tokens) -> Result<Requirement, String> {
     let negated = tokens.peek() == Token::Not;
     if negated {
         tokens.take();
@@ -138,19 +138,19 @@ fn requirement(tokens: &mut Tokens) -> Result<Requirement, String> {
         return Ok(Requirement::Expression(Expression::Exists(key)));
     }
     Ok(match tokens.take() {
-        Token::Equal => Requirement::Expression(Expression::Equal(key, value(tokens)?)),
-        Token::NotEqual => Requirement::Expression(Expression::NotEqual(key, value(tokens)?)),
-        Token::Greater => Requirement::Greater(key, number(tokens)?),
-        Token::Less => Requirement::Less(key, number(tokens)?),
-        Token::Word(word) if word == "in" => Requirement::Expression(Expression::In(key, values(tokens)?)),
-        Token::Word(word) if word == "notin" => Requirement::Expression(Expression::NotIn(key, values(tokens)?)),
+        Token::Equal => Requirement::Expression(Expression::Equal(key, parse_value(tokens)?)),
+        Token::NotEqual => Requirement::Expression(Expression::NotEqual(key, parse_value(tokens)?)),
+        Token::Greater => Requirement::Greater(key, parse_number(tokens)?),
+        Token::Less => Requirement::Less(key, parse_number(tokens)?),
+        Token::Word(word) if word == "in" => Requirement::Expression(Expression::In(key, parse_values(tokens)?)),
+        Token::Word(word) if word == "notin" => Requirement::Expression(Expression::NotIn(key, parse_values(tokens)?)),
         other => {
             return Err(format!("found {other} after {key:?}, expected one of = == != > < in notin"));
         }
     })
 }
 
-fn value(tokens: &mut Tokens) -> Result<String, String> {
+fn parse_value(tokens: &mut Tokens) -> Result<String, String> {
     match tokens.peek() {
         Token::End | Token::Comma => Ok(String::new()),
         Token::Word(word) => {
@@ -161,13 +161,13 @@ fn value(tokens: &mut Tokens) -> Result<String, String> {
     }
 }
 
-fn number(tokens: &mut Tokens) -> Result<i64, String> {
-    let text = value(tokens)?;
+fn parse_number(tokens: &mut Tokens) -> Result<i64, String> {
+    let text = parse_value(tokens)?;
     text.parse().map_err(|_| format!("{text:?} is not a whole number, as '>' and '<' need"))
 }
 
 /// A list in parentheses; between two commas, and beside a parenthesis, stands the empty value.
-fn values(tokens: &mut Tokens) -> Result<BTreeSet<String>, String> {
+fn parse_values(tokens: &mut Tokens) -> Result<BTreeSet<String>, String> {
     match tokens.take() {
         Token::Open => {}
         other => return Err(format!("found {other}, expected '('")),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_selector_is_refused() {
+    fn invalid_selectors_are_rejected() {
         for text in [
             ",",
             "a,",
@@ -315,7 +315,7 @@ mod tests {
         }
 
         #[test]
-        fn what_kube_prints_is_read_back(key in "[a-z]{1,8}(/[a-z]{1,4})?", values in prop::collection::btree_set("[a-z0-9]{1,5}", 1..4), pick in 0..6) {
+        fn kube_selectors_round_trip(key in "[a-z]{1,8}(/[a-z]{1,4})?", values in prop::collection::btree_set("[a-z0-9]{1,5}", 1..4), pick in 0..6) {
             let first = values.iter().next().cloned().unwrap_or_default();
             let expression = match pick {
                 0 => Expression::In(key, values),

@@ -26,7 +26,7 @@ pub struct YamlError {
 
 /// A document and what is odd about it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Document {
+pub struct YamlDocument {
     /// Its content.
     pub value: Value,
     /// Keys that stand twice in one map; the last one counts.
@@ -34,17 +34,17 @@ pub struct Document {
 }
 
 /// Reads the only document of a text; an empty text is null.
-pub fn read(text: &str) -> Result<Document, YamlError> {
+pub fn read(text: &str) -> Result<YamlDocument, YamlError> {
     let mut documents = read_all(text)?;
     match documents.len() {
-        0 => Ok(Document::default()),
+        0 => Ok(YamlDocument::default()),
         1 => Ok(documents.remove(0)),
         count => Err(YamlError { line: None, message: format!("holds {count} documents instead of one") }),
     }
 }
 
 /// Reads every document of a text.
-pub fn read_all(text: &str) -> Result<Vec<Document>, YamlError> {
+pub fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError { line: None, message: format!("is longer than {MAX_BYTES} bytes") });
     }
@@ -52,11 +52,10 @@ pub fn read_all(text: &str) -> Result<Vec<Document>, YamlError> {
     let mut budget = Budget::default();
     let mut documents = vec![];
     for document in serde_yaml::Deserializer::from_str(text) {
-        let value = Seed { budget: &mut budget, depth: 0 }.deserialize(document).map_err(|error| YamlError {
-            line: error.location().map(|at| at.line()),
-            message: without_location(&error),
+        let value = LimitedReader { budget: &mut budget, depth: 0 }.deserialize(document).map_err(|error| {
+            YamlError { line: error.location().map(|at| at.line()), message: without_location(&error) }
         })?;
-        documents.push(Document { value, duplicates: std::mem::take(&mut budget.duplicates) });
+        documents.push(YamlDocument { value, duplicates: std::mem::take(&mut budget.duplicates) });
     }
     Ok(documents)
 }
@@ -64,10 +63,10 @@ pub fn read_all(text: &str) -> Result<Vec<Document>, YamlError> {
 /// The line, counted from 1, of the value at a path of keys and list indexes in the document of the given number, or of the
 /// map that it is missing from.
 pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
-    let segments = split(path);
+    let segments = split_path(path);
     let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
-    let found = Probe { path: &segments }.deserialize(parsed).err()?;
-    found.to_string().contains(FOUND).then(|| found.location().map(|at| at.line()))?
+    let found = LineProbe { path: &segments }.deserialize(parsed).err()?;
+    found.to_string().contains(FOUND_MARKER).then(|| found.location().map(|at| at.line()))?
 }
 
 /// The parser's brackets cost their square in time, so a text that nests them senselessly never reaches it.
@@ -95,7 +94,7 @@ fn without_location(error: &serde_yaml::Error) -> String {
     }
 }
 
-fn split(path: &str) -> Vec<&str> {
+fn split_path(path: &str) -> Vec<&str> {
     path.split(['.', '[']).map(|part| part.trim_end_matches(']')).filter(|part| !part.is_empty()).collect()
 }
 
@@ -106,12 +105,12 @@ struct Budget {
     duplicates: Vec<String>,
 }
 
-struct Seed<'a> {
+struct LimitedReader<'a> {
     budget: &'a mut Budget,
     depth: usize,
 }
 
-impl Seed<'_> {
+impl LimitedReader<'_> {
     fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
         self.budget.text += text.len();
         if self.budget.text > MAX_TEXT {
@@ -122,7 +121,7 @@ impl Seed<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Seed<'_> {
+impl<'de> DeserializeSeed<'de> for LimitedReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -137,7 +136,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Seed<'_> {
+impl<'de> Visitor<'de> for LimitedReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -179,7 +178,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = vec![];
-        while let Some(item) = access.next_element_seed(Seed { budget: self.budget, depth: self.depth + 1 })? {
+        while let Some(item) = access.next_element_seed(LimitedReader { budget: self.budget, depth: self.depth + 1 })? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -190,7 +189,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut merged = vec![];
         while let Some(key) = access.next_key::<String>()? {
             self.text(&key)?;
-            let value = access.next_value_seed(Seed { budget: self.budget, depth: self.depth + 1 })?;
+            let value = access.next_value_seed(LimitedReader { budget: self.budget, depth: self.depth + 1 })?;
             if key == "<<" {
                 merged.push(value);
             } else if map.insert(key.clone(), value).is_some() && self.budget.duplicates.len() < 10 {
@@ -213,14 +212,14 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
-const FOUND: &str = "the place that was looked for";
+const FOUND_MARKER: &str = "the place that was looked for";
 
 /// Walks down a path and stops with an error there, because an error is what carries a line.
-struct Probe<'a> {
+struct LineProbe<'a> {
     path: &'a [&'a str],
 }
 
-impl<'de> DeserializeSeed<'de> for Probe<'_> {
+impl<'de> DeserializeSeed<'de> for LineProbe<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -228,16 +227,16 @@ impl<'de> DeserializeSeed<'de> for Probe<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Probe<'_> {
+impl<'de> Visitor<'de> for LineProbe<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FOUND)
+        f.write_str(FOUND_MARKER)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
         let Some((first, rest)) = self.path.split_first() else {
-            return Err(A::Error::custom(FOUND));
+            return Err(A::Error::custom(FOUND_MARKER));
         };
         let wanted = first.parse().unwrap_or(usize::MAX);
         let mut index = 0;
@@ -247,21 +246,21 @@ impl<'de> Visitor<'de> for Probe<'_> {
             }
             index += 1;
         }
-        access.next_element_seed(Probe { path: rest })?;
-        Err(A::Error::custom(FOUND))
+        access.next_element_seed(LineProbe { path: rest })?;
+        Err(A::Error::custom(FOUND_MARKER))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
         if self.path.is_empty() {
-            return Err(A::Error::custom(FOUND));
+            return Err(A::Error::custom(FOUND_MARKER));
         }
         while let Some(key) = access.next_key::<String>()? {
             // A key may itself hold dots, so it may stand for several segments of the path.
             let taken = (1..=self.path.len()).find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
             match taken {
                 Some(count) => {
-                    access.next_value_seed(Probe { path: &self.path[count..] })?;
-                    return Err(A::Error::custom(FOUND));
+                    access.next_value_seed(LineProbe { path: &self.path[count..] })?;
+                    return Err(A::Error::custom(FOUND_MARKER));
                 }
                 None => {
                     access.next_value::<IgnoredAny>()?;
@@ -279,7 +278,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn anchors_merge_keys_and_duplicates_are_read_as_people_mean_them() {
+    fn anchors_merge_keys_and_duplicates_are_resolved() {
         let text = "base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\ntwice: 1\ntwice: 2\n";
         let read = read(text).unwrap();
         assert_eq!(read.value, json!({"base": {"x": 1, "y": 2}, "use": {"x": 1, "y": 3}, "twice": 2}));
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_bomb_is_refused() {
+    fn alias_bomb_is_rejected() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..9 {
             let items = vec![format!("*a{}", level - 1); 10].join(", ");

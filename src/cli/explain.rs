@@ -7,8 +7,8 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::input::{Format, InputArgs, Merged, answer, exit_code};
-use crate::{api::show, boundaries::Source};
+use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
+use crate::{api::display_value, boundaries::Source};
 
 /// Print where each field of a merged group comes from, and which of the tenant's values were not used, without a cluster
 ///
@@ -33,18 +33,18 @@ pub fn run_with(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    answer(&args.input, stdin, out, err, write)
+    load_and_write(&args.input, stdin, out, err, write)
 }
 
-fn write(groups: &[Merged], format: Option<Format>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(groups: &[MergedGroup], format: Option<ManifestFormat>, out: &mut dyn Write) -> anyhow::Result<()> {
     let documents = || Value::Array(groups.iter().map(document).collect());
     match format {
         None => {
             let texts: Vec<_> = groups.iter().map(text).collect();
             write!(out, "{}", texts.join("\n"))?;
         }
-        Some(Format::Yaml) => write!(out, "{}", serde_yaml::to_string(&documents())?)?,
-        Some(Format::Json) => {
+        Some(ManifestFormat::Yaml) => write!(out, "{}", serde_yaml::to_string(&documents())?)?,
+        Some(ManifestFormat::Json) => {
             serde_json::to_writer_pretty(&mut *out, &documents())?;
             writeln!(out)?;
         }
@@ -52,58 +52,59 @@ fn write(groups: &[Merged], format: Option<Format>, out: &mut dyn Write) -> anyh
     Ok(())
 }
 
-struct Row {
+struct ProvenanceRow {
     field: String,
     value: String,
     source: Source,
 }
 
-fn rows(group: &Merged) -> Vec<Row> {
-    let whole = json!({"metadata": {"annotations": group.effective.annotations}, "spec": group.effective.spec});
+fn rows(group: &MergedGroup) -> Vec<ProvenanceRow> {
+    let whole = json!({"metadata": {"annotations": group.merged.annotations}, "spec": group.merged.spec});
     let mut found = vec![];
-    collect(&whole["metadata"]["annotations"], "metadata.annotations", group, &mut found);
-    collect(&whole["spec"], "spec", group, &mut found);
+    collect_rows(&whole["metadata"]["annotations"], "metadata.annotations", group, &mut found);
+    collect_rows(&whole["spec"], "spec", group, &mut found);
     found
 }
 
 /// Goes down the values, because annotations have dots in their keys and a path alone does not lead to them.
-fn collect(value: &Value, path: &str, group: &Merged, found: &mut Vec<Row>) {
+fn collect_rows(value: &Value, path: &str, group: &MergedGroup, found: &mut Vec<ProvenanceRow>) {
     match value {
         Value::Object(map) if !map.is_empty() => {
             for (key, value) in map {
-                collect(value, &format!("{path}.{key}"), group, found);
+                collect_rows(value, &format!("{path}.{key}"), group, found);
             }
         }
         Value::Array(items) if !items.is_empty() => {
             for (index, item) in items.iter().enumerate() {
-                collect(item, &format!("{path}[{index}]"), group, found);
+                collect_rows(item, &format!("{path}[{index}]"), group, found);
             }
         }
         leaf => {
-            if let Some(source) = group.effective.provenance.get(path) {
-                found.push(Row { field: path.to_owned(), value: show(path, leaf), source: *source });
+            if let Some(source) = group.merged.provenance.get(path) {
+                found.push(ProvenanceRow { field: path.to_owned(), value: display_value(path, leaf), source: *source });
             }
         }
     }
 }
 
-fn text(group: &Merged) -> String {
+fn text(group: &MergedGroup) -> String {
     let rows = rows(group);
-    let widest = |column: fn(&Row) -> usize, least: usize| rows.iter().map(column).max().unwrap_or(0).max(least);
+    let widest =
+        |column: fn(&ProvenanceRow) -> usize, least: usize| rows.iter().map(column).max().unwrap_or(0).max(least);
     let (field, source) = (widest(|row| row.field.len(), 5), widest(|row| row.source.to_string().len(), 6));
     let mut lines = vec![group.id.clone(), format!("  {:field$}  {:source$}  VALUE", "FIELD", "SOURCE")];
     lines.extend(
         rows.iter().map(|row| format!("  {:field$}  {:source$}  {}", row.field, row.source.to_string(), row.value)),
     );
-    if !group.effective.refused.is_empty() {
+    if !group.merged.overridden.is_empty() {
         lines.push("  not used:".to_owned());
-        lines.extend(group.effective.refused.iter().map(|refused| format!("    {refused}")));
+        lines.extend(group.merged.overridden.iter().map(|refused| format!("    {refused}")));
     }
     lines.join("\n") + "\n"
 }
 
-fn document(group: &Merged) -> Value {
+fn document(group: &MergedGroup) -> Value {
     let fields: Vec<Value> =
         rows(group).iter().map(|row| json!({"path": row.field, "source": row.source, "value": row.value})).collect();
-    json!({"group": group.id, "hash": group.effective.hash, "fields": fields, "refused": group.effective.refused})
+    json!({"group": group.id, "hash": group.merged.hash, "fields": fields, "refused": group.merged.overridden})
 }

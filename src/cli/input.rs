@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use crate::{
     api::{
         names::{self, DEFAULT_CONFIG_NAMESPACE},
-        validate::{FieldErrorKind, find_all},
+        validate::{FieldErrorKind, find_errors},
     },
-    boundaries::{Boundaries, ConfigError, Counts, Effective, merge, yaml},
+    boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, merge, yaml},
 };
 
 /// What `render` and `explain` read.
@@ -33,12 +33,12 @@ pub struct InputArgs {
     pub namespace_excluded: bool,
     /// Output format
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<ManifestFormat>,
 }
 
 /// How answers are written.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ManifestFormat {
     /// For people and for kubectl
     Yaml,
     /// For programs
@@ -47,97 +47,97 @@ pub enum Format {
 
 /// Something to tell about the input: `file:line: field: message`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct Diagnostic {
     /// File, with its line where one is known.
-    pub place: String,
+    pub location: String,
     /// Field and message.
     pub message: String,
     /// Whether it only is odd, and nothing is wrong.
     pub warning: bool,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.warning { "warning: " } else { "" };
-        write!(f, "{}: {kind}{}", self.place, self.message)
+        write!(f, "{}: {kind}{}", self.location, self.message)
     }
 }
 
 /// A group and what became of it.
 #[derive(Clone)]
-pub struct Merged {
+pub struct MergedGroup {
     /// The manifest as it was given.
     pub manifest: Value,
     /// Namespace and name.
     pub id: String,
     /// The group after the merge.
-    pub effective: Effective,
+    pub merged: MergedSpec,
 }
 
 /// Everything that the input says.
 #[derive(Clone, Default)]
-pub struct Outcome {
+pub struct LoadResult {
     /// Groups that could be merged, in order of appearance.
-    pub groups: Vec<Merged>,
+    pub groups: Vec<MergedGroup>,
     /// What is wrong or odd.
-    pub problems: Vec<Problem>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
-impl Outcome {
+impl LoadResult {
     /// Whether anything is wrong, beyond what is merely odd.
-    pub fn failed(&self) -> bool {
-        self.problems.iter().any(|problem| !problem.warning)
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(|problem| !problem.warning)
     }
 }
 
-struct Source {
+struct InputFile {
     name: String,
     text: String,
 }
 
 /// One object of a file: the document that holds it, and its place there (`items[3].`, or nothing).
-struct Object<'a> {
-    source: &'a Source,
-    document: usize,
-    prefix: String,
+struct ManifestObject<'a> {
+    file: &'a InputFile,
+    document_index: usize,
+    path_prefix: String,
     value: Value,
 }
 
-impl Object<'_> {
-    fn place(&self, path: &str) -> String {
-        match yaml::locate(&self.source.text, self.document, &format!("{}{path}", self.prefix)) {
-            Some(line) => format!("{}:{line}", self.source.name),
-            None => self.source.name.clone(),
+impl ManifestObject<'_> {
+    fn location(&self, path: &str) -> String {
+        match yaml::locate(&self.file.text, self.document_index, &format!("{}{path}", self.path_prefix)) {
+            Some(line) => format!("{}:{line}", self.file.name),
+            None => self.file.name.clone(),
         }
     }
 
-    fn problem(&self, path: &str, message: impl Into<String>, warning: bool) -> Problem {
-        Problem { place: self.place(path), message: message.into(), warning }
+    fn diagnostic(&self, path: &str, message: impl Into<String>, warning: bool) -> Diagnostic {
+        Diagnostic { location: self.location(path), message: message.into(), warning }
     }
 
-    fn text(&self, pointer: &str) -> &str {
+    fn str_at(&self, pointer: &str) -> &str {
         self.value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
     fn namespace(&self) -> &str {
-        Some(self.text("/metadata/namespace")).filter(|name| !name.is_empty()).unwrap_or("default")
+        Some(self.str_at("/metadata/namespace")).filter(|name| !name.is_empty()).unwrap_or("default")
     }
 }
 
 /// Merges, tells what is wrong on `err`, and writes the groups in a command's own way; true when nothing is wrong.
-pub fn answer(
+pub fn load_and_write(
     args: &InputArgs,
     stdin: &mut dyn Read,
     out: &mut dyn Write,
     err: &mut dyn Write,
-    write: fn(&[Merged], Option<Format>, &mut dyn Write) -> anyhow::Result<()>,
+    write: fn(&[MergedGroup], Option<ManifestFormat>, &mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let outcome = load(args, stdin)?;
-    for problem in &outcome.problems {
+    for problem in &outcome.diagnostics {
         writeln!(err, "{problem}")?;
     }
     write(&outcome.groups, args.output, out)?;
-    Ok(!outcome.failed())
+    Ok(!outcome.has_errors())
 }
 
 /// The exit code of a command that merges: 0, or 1 when something is wrong.
@@ -146,37 +146,38 @@ pub fn exit_code(ok: bool) -> ExitCode {
 }
 
 /// Reads and merges everything. Only a file that cannot be read is an error; whatever is wrong inside is a [`Problem`].
-pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<Outcome> {
+pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult> {
     let mut sources = vec![];
     for path in args.config.iter().chain(&args.files) {
-        sources.push(read(path, stdin)?);
+        sources.push(read_input(path, stdin)?);
     }
-    let mut outcome = Outcome::default();
-    let objects: Vec<Object> = sources.iter().flat_map(|source| objects(source, &mut outcome.problems)).collect();
-    let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.text("/kind") == kind);
-    if outcome.failed() {
+    let mut outcome = LoadResult::default();
+    let objects: Vec<ManifestObject> =
+        sources.iter().flat_map(|source| parse_objects(source, &mut outcome.diagnostics)).collect();
+    let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.str_at("/kind") == kind);
+    if outcome.has_errors() {
         return Ok(outcome);
     }
-    let Some(boundaries) = boundaries(of_kind("ConfigMap").collect(), &mut outcome.problems) else {
+    let Some(boundaries) = parse_boundaries(of_kind("ConfigMap").collect(), &mut outcome.diagnostics) else {
         return Ok(outcome);
     };
     let namespaces: BTreeMap<&str, BTreeMap<String, String>> =
-        of_kind("Namespace").map(|object| (object.text("/metadata/name"), annotations(&object.value))).collect();
-    let mut counts: BTreeMap<String, Counts> = BTreeMap::new();
+        of_kind("Namespace").map(|object| (object.str_at("/metadata/name"), annotations(&object.value))).collect();
+    let mut counts: BTreeMap<String, NamespaceUsage> = BTreeMap::new();
     for object in of_kind("InstanceGroup") {
         let asked = namespaces
             .get(object.namespace())
-            .is_some_and(|known| boundaries.policy.excluded(object.namespace(), known));
+            .is_some_and(|known| boundaries.policy.is_excluded(object.namespace(), known));
         let count = counts.entry(object.namespace().to_owned()).or_default();
         if let Some(merged) =
-            merge_one(object, &boundaries, asked || args.namespace_excluded, count, &mut outcome.problems)
+            merge_group(object, &boundaries, asked || args.namespace_excluded, count, &mut outcome.diagnostics)
         {
             outcome.groups.push(merged);
         }
     }
-    if outcome.groups.is_empty() && !outcome.failed() {
+    if outcome.groups.is_empty() && !outcome.has_errors() {
         let message = "there is no InstanceGroup in the input; name a file that holds one".to_owned();
-        outcome.problems.push(Problem { place: "input".to_owned(), message, warning: false });
+        outcome.diagnostics.push(Diagnostic { location: "input".to_owned(), message, warning: false });
     }
     Ok(outcome)
 }
@@ -189,71 +190,71 @@ pub struct ConfigFile {
     /// Its data.
     pub data: BTreeMap<String, String>,
     /// What is wrong or odd.
-    pub problems: Vec<Problem>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 impl ConfigFile {
     /// Whether anything is wrong, beyond what is merely odd.
-    pub fn failed(&self) -> bool {
-        self.problems.iter().any(|problem| !problem.warning)
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(|problem| !problem.warning)
     }
 }
 
 /// Reads the one ConfigMap of a file. Only a file that cannot be read is an error.
-pub fn config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<ConfigFile> {
-    let source = read(path, stdin)?;
-    let mut problems = vec![];
-    let objects = objects(&source, &mut problems);
-    let maps: Vec<&Object> = objects.iter().filter(|object| object.text("/kind") == "ConfigMap").collect();
-    if maps.is_empty() && problems.iter().all(|problem| problem.warning) {
+pub fn read_config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<ConfigFile> {
+    let source = read_input(path, stdin)?;
+    let mut diagnostics = vec![];
+    let objects = parse_objects(&source, &mut diagnostics);
+    let maps: Vec<&ManifestObject> = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap").collect();
+    if maps.is_empty() && diagnostics.iter().all(|problem| problem.warning) {
         let message = format!("there is no ConfigMap in the file; write one of the name {}", names::CONFIG_MAP);
-        problems.push(Problem { place: source.name.clone(), message, warning: false });
+        diagnostics.push(Diagnostic { location: source.name.clone(), message, warning: false });
     }
-    boundaries(maps, &mut problems);
-    let chosen = objects.iter().filter(|object| object.text("/kind") == "ConfigMap");
-    let object = chosen.max_by_key(|object| object.text("/metadata/name") == names::CONFIG_MAP);
+    parse_boundaries(maps, &mut diagnostics);
+    let chosen = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap");
+    let object = chosen.max_by_key(|object| object.str_at("/metadata/name") == names::CONFIG_MAP);
     let value = object.map(|object| object.value.clone()).unwrap_or_default();
     let data = serde_json::from_value(value["data"].clone()).unwrap_or_default();
-    Ok(ConfigFile { annotations: annotations(&value), data, problems })
+    Ok(ConfigFile { annotations: annotations(&value), data, diagnostics })
 }
 
-fn read(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Source> {
+fn read_input(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<InputFile> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
         stdin.read_to_string(&mut text).context("standard input cannot be read as UTF-8 text")?;
-        return Ok(Source { name: "<stdin>".to_owned(), text });
+        return Ok(InputFile { name: "<stdin>".to_owned(), text });
     }
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
-    Ok(Source { name, text })
+    Ok(InputFile { name, text })
 }
 
-fn objects<'a>(source: &'a Source, problems: &mut Vec<Problem>) -> Vec<Object<'a>> {
-    let documents = match yaml::read_all(&source.text) {
+fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec<ManifestObject<'a>> {
+    let documents = match yaml::read_all(&file.text) {
         Ok(documents) => documents,
         Err(error) => {
-            let place = error.line.map_or(source.name.clone(), |line| format!("{}:{line}", source.name));
-            problems.push(Problem { place, message: error.message, warning: false });
+            let location = error.line.map_or(file.name.clone(), |line| format!("{}:{line}", file.name));
+            problems.push(Diagnostic { location, message: error.message, warning: false });
             return vec![];
         }
     };
     let mut found = vec![];
-    for (document, yaml::Document { value, .. }) in documents.into_iter().enumerate() {
+    for (document_index, yaml::YamlDocument { value, .. }) in documents.into_iter().enumerate() {
         if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
             let items = value["items"].as_array().cloned().unwrap_or_default().into_iter().enumerate();
-            found.extend(items.map(|(index, value)| Object {
-                source,
-                document,
-                prefix: format!("items[{index}]."),
+            found.extend(items.map(|(index, value)| ManifestObject {
+                file,
+                document_index,
+                path_prefix: format!("items[{index}]."),
                 value,
             }));
         } else if !value.is_null() {
-            found.push(Object { source, document, prefix: String::new(), value });
+            found.push(ManifestObject { file, document_index, path_prefix: String::new(), value });
         }
     }
     for object in &found {
-        if !["InstanceGroup", "ConfigMap", "Namespace"].contains(&object.text("/kind")) {
-            problems.push(object.problem(
+        if !["InstanceGroup", "ConfigMap", "Namespace"].contains(&object.str_at("/kind")) {
+            problems.push(object.diagnostic(
                 "kind",
                 "kind: is not InstanceGroup, ConfigMap or Namespace, and is left out",
                 true,
@@ -269,9 +270,9 @@ fn annotations(value: &Value) -> BTreeMap<String, String> {
 }
 
 /// The boundaries of the one ConfigMap there is; none at all without one.
-fn boundaries(config_maps: Vec<&Object>, problems: &mut Vec<Problem>) -> Option<Boundaries> {
-    let named: Vec<&Object> =
-        config_maps.iter().copied().filter(|object| object.text("/metadata/name") == names::CONFIG_MAP).collect();
+fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnostic>) -> Option<Boundaries> {
+    let named: Vec<&ManifestObject> =
+        config_maps.iter().copied().filter(|object| object.str_at("/metadata/name") == names::CONFIG_MAP).collect();
     let candidates = if named.is_empty() { config_maps } else { named };
     let object = match candidates.as_slice() {
         [] => return Some(Boundaries::default()),
@@ -281,7 +282,7 @@ fn boundaries(config_maps: Vec<&Object>, problems: &mut Vec<Problem>) -> Option<
                 "there is more than one ConfigMap; leave one, named {} in {DEFAULT_CONFIG_NAMESPACE}",
                 names::CONFIG_MAP
             );
-            problems.push(second.problem("kind", message, false));
+            problems.push(second.diagnostic("kind", message, false));
             return None;
         }
     };
@@ -291,15 +292,19 @@ fn boundaries(config_maps: Vec<&Object>, problems: &mut Vec<Problem>) -> Option<
             Some(text) => _ = data.insert(key.clone(), text.to_owned()),
             None => {
                 let path = format!("data.{key}");
-                problems.push(object.problem(&path, format!("{path}: is not a string; write a text block (|)"), false));
+                problems.push(object.diagnostic(
+                    &path,
+                    format!("{path}: is not a string; write a text block (|)"),
+                    false,
+                ));
                 return None;
             }
         }
     }
     match Boundaries::parse(&data) {
         Ok((boundaries, warnings)) => {
-            problems.extend(warnings.into_iter().map(|warning| Problem {
-                place: line_in_key(object, &warning.key, warning.line),
+            problems.extend(warnings.into_iter().map(|warning| Diagnostic {
+                location: location_in_key(object, &warning.key, warning.line),
                 message: format!("{}: {}: {}; {}", warning.key, warning.path, warning.message, warning.remedy),
                 warning: true,
             }));
@@ -308,63 +313,67 @@ fn boundaries(config_maps: Vec<&Object>, problems: &mut Vec<Problem>) -> Option<
         Err(error) => {
             let ConfigError { key, line, ref path, ref message, ref remedy, .. } = error;
             let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
-            let place = line_in_key(object, key, line);
-            problems.push(Problem { place, message: format!("{key}: {path}{message}; {remedy}"), warning: false });
+            let location = location_in_key(object, key, line);
+            problems.push(Diagnostic {
+                location,
+                message: format!("{key}: {path}{message}; {remedy}"),
+                warning: false,
+            });
             None
         }
     }
 }
 
 /// The line of a file for a line of one key's text block, which begins below the line of its key.
-fn line_in_key(object: &Object, key: &str, line: Option<usize>) -> String {
-    let start = yaml::locate(&object.source.text, object.document, &format!("{}data.{key}", object.prefix));
+fn location_in_key(object: &ManifestObject, key: &str, line: Option<usize>) -> String {
+    let start = yaml::locate(&object.file.text, object.document_index, &format!("{}data.{key}", object.path_prefix));
     let is_block = |line: &usize| {
-        let text = object.source.text.lines().nth(line - 1).unwrap_or_default();
+        let text = object.file.text.lines().nth(line - 1).unwrap_or_default();
         text.trim_end().ends_with(['|', '>', '-', '+']) && text.contains(['|', '>'])
     };
     match (start.filter(is_block), line) {
-        (Some(start), Some(line)) => format!("{}:{}", object.source.name, start + line),
-        _ => object.place(&format!("data.{key}")),
+        (Some(start), Some(line)) => format!("{}:{}", object.file.name, start + line),
+        _ => object.location(&format!("data.{key}")),
     }
 }
 
-fn merge_one(
-    object: &Object,
+fn merge_group(
+    object: &ManifestObject,
     boundaries: &Boundaries,
     excluded: bool,
-    counts: &mut Counts,
-    problems: &mut Vec<Problem>,
-) -> Option<Merged> {
+    counts: &mut NamespaceUsage,
+    problems: &mut Vec<Diagnostic>,
+) -> Option<MergedGroup> {
     let spec = &object.value["spec"];
-    let findings = find_all(spec);
-    let id = format!("{}/{}", object.namespace(), object.text("/metadata/name"));
+    let findings = find_errors(spec);
+    let id = format!("{}/{}", object.namespace(), object.str_at("/metadata/name"));
     problems.extend(
         findings
             .iter()
-            .map(|found| object.problem(&found.path, found.to_string(), found.kind == FieldErrorKind::Unknown)),
+            .map(|found| object.diagnostic(&found.path, found.to_string(), found.kind == FieldErrorKind::Unknown)),
     );
     if findings.iter().any(|found| found.kind == FieldErrorKind::WrongType) {
         return None;
     }
     let group = json!({"metadata": {"annotations": object.value["metadata"]["annotations"]}, "spec": spec});
-    let effective = match merge(boundaries, &group, excluded) {
-        Ok(effective) => effective,
+    let merged = match merge(boundaries, &group, excluded) {
+        Ok(merged) => merged,
         Err(error) => {
-            problems.push(object.problem(&error.path, error.to_string(), false));
+            problems.push(object.diagnostic(&error.path, error.to_string(), false));
             return None;
         }
     };
     let told = |path: &str| findings.iter().any(|found| found.path == path);
-    for found in find_all(&effective.spec) {
+    for found in find_errors(&merged.spec) {
         if found.kind != FieldErrorKind::Unknown && !told(&found.path) {
-            problems.push(object.problem(&found.path, format!("{id}: {found}"), false));
+            problems.push(object.diagnostic(&found.path, format!("{id}: {found}"), false));
         }
     }
     counts.groups += 1;
-    counts.nodes += effective.spec["eks"]["maxSize"].as_u64().unwrap_or(0);
-    let violations = boundaries.policy.check(&effective, object.namespace(), *counts);
+    counts.nodes += merged.spec["eks"]["maxSize"].as_u64().unwrap_or(0);
+    let violations = boundaries.policy.check(&merged, object.namespace(), *counts);
     problems.extend(
-        violations.iter().map(|violation| object.problem(&violation.path, format!("{id}: {violation}"), false)),
+        violations.iter().map(|violation| object.diagnostic(&violation.path, format!("{id}: {violation}"), false)),
     );
-    Some(Merged { manifest: object.value.clone(), id, effective })
+    Some(MergedGroup { manifest: object.value.clone(), id, merged })
 }

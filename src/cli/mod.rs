@@ -3,10 +3,10 @@
 pub mod args;
 pub mod crd;
 pub mod explain;
-pub mod handback;
 pub mod input;
 pub mod plan;
 pub mod preflight;
+pub mod release;
 pub mod render;
 pub mod run;
 mod settings;

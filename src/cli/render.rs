@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::input::{Format, InputArgs, Merged, answer, exit_code};
+use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
 
 /// Print what groups become when the ConfigMap is merged into them, without a cluster
 ///
@@ -32,17 +32,17 @@ pub fn run_with(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    answer(&args.input, stdin, out, err, write)
+    load_and_write(&args.input, stdin, out, err, write)
 }
 
-fn write(groups: &[Merged], format: Option<Format>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(groups: &[MergedGroup], format: Option<ManifestFormat>, out: &mut dyn Write) -> anyhow::Result<()> {
     let items: Vec<Value> = groups.iter().map(manifest).collect();
-    match format.unwrap_or(Format::Yaml) {
-        Format::Yaml => {
+    match format.unwrap_or(ManifestFormat::Yaml) {
+        ManifestFormat::Yaml => {
             let texts: Result<Vec<_>, _> = items.iter().map(serde_yaml::to_string).collect();
             write!(out, "{}", texts?.join("---\n"))?;
         }
-        Format::Json => {
+        ManifestFormat::Json => {
             serde_json::to_writer_pretty(&mut *out, &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
             writeln!(out)?;
         }
@@ -50,14 +50,14 @@ fn write(groups: &[Merged], format: Option<Format>, out: &mut dyn Write) -> anyh
     Ok(())
 }
 
-fn manifest(group: &Merged) -> Value {
+fn manifest(group: &MergedGroup) -> Value {
     let mut manifest = group.manifest.clone();
     if let Some(object) = manifest.as_object_mut() {
         object.remove("status");
     }
-    if !group.effective.annotations.is_empty() {
-        manifest["metadata"]["annotations"] = json!(group.effective.annotations);
+    if !group.merged.annotations.is_empty() {
+        manifest["metadata"]["annotations"] = json!(group.merged.annotations);
     }
-    manifest["spec"] = group.effective.spec.clone();
+    manifest["spec"] = group.merged.spec.clone();
     manifest
 }

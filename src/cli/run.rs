@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use futures::{FutureExt, StreamExt};
 use kube::runtime::controller::{Config, applier};
 use kube::runtime::reflector;
@@ -14,115 +14,117 @@ use super::args::RunArgs;
 use super::settings::settings;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
-use crate::cluster::{self, KubeCluster};
-use crate::controller::bell::Bell;
-use crate::controller::follow::follow;
+use crate::controller::planner::Planner;
 use crate::controller::stores::Stores;
-use crate::controller::{Shared, Stored, boundaries, failed, moving, recommendations, reconcile, watches};
-use crate::corridor::Corridor;
-use crate::leader::{self, Ended, LeaderConfig, Leadership};
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::nodes::NodeIndex;
-use crate::others::Others;
-use crate::timing::Timing;
-use crate::{http, telemetry};
+use crate::controller::trigger::Trigger;
+use crate::controller::watches::{boundaries, spot_recommendations};
+use crate::controller::{Context, GroupObject, access_migration, error_policy, reconcile, watches, write_gate};
+use crate::index::nodes::NodeIndex;
+use crate::index::process_state::ProcessState;
+use crate::k8s;
+use crate::k8s::KubeClient;
+use crate::leader::election;
+use crate::leader::election::{ElectionEnd, LeaderConfig, Leadership};
+use crate::leader::other_controller::ConflictDetector;
+use crate::settings::Timing;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::{logging, server};
 
 impl CallObserver for Metrics {
-    fn call(&self, service: &'static str, operation: &'static str, outcome: &'static str) {
-        self.aws_call(service, operation, outcome);
+    fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str) {
+        self.record_aws_call(service, operation, outcome);
         if outcome == "throttled" {
-            self.aws_throttled(service, operation);
+            self.record_aws_throttle(service, operation);
         }
     }
 }
 
 /// Runs until SIGTERM, SIGINT, or the loss of the lease.
 pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(args.log_format)?;
+    logging::init(args.log_format)?;
     let metrics = Arc::new(Metrics::new()?);
-    metrics.max_workers(args.max_workers.into());
+    metrics.set_max_workers(args.max_workers.into());
     let connected = sdk::connect(metrics.clone(), args.max_api_retries).await?;
-    let client = cluster::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
+    let client = k8s::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
     tracing::info!(region = connected.region, version = env!("CARGO_PKG_VERSION"), "starting");
 
-    let identity = leader::identity();
+    let identity = election::identity();
     let (stop_electing, electing) = watch::channel(false);
-    let (leadership, election) = elect(&args, &client, &identity, electing);
+    let (leadership, election) = start_election(&args, &client, &identity, electing);
     let timing = Timing::default().scaled(args.time_scale);
-    let (groups, groups_writer) = reflector::store::<Stored>();
+    let (groups, groups_writer) = reflector::store::<GroupObject>();
     let (namespaces, namespaces_writer) = reflector::store();
-    let shared = Arc::new(Shared {
-        corridor: Corridor {
+    let shared = Arc::new(Context {
+        planner: Planner {
             inventory: Inventory::new(connected.aws),
-            cluster: Arc::new(KubeCluster::new(client.clone(), identity)),
-            nodes: Arc::new(NodeIndex::default()),
-            memory: Arc::new(Memory::default()),
+            kube: Arc::new(KubeClient::new(client.clone(), identity)),
+            node_index: Arc::new(NodeIndex::default()),
+            process_state: Arc::new(ProcessState::default()),
             settings: settings(&args.cluster, timing, args.resync_period),
         },
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),
         leadership: leadership.clone(),
-        others: Others::new(args.resync_period, timing.overlap.unsigned_abs()),
-        joining: Default::default(),
+        conflict_detector: ConflictDetector::new(args.resync_period, timing.startup_grace.unsigned_abs()),
+        aws_auth_writer: Default::default(),
         config_namespace: args.cluster.config_namespace.clone(),
-        began: tokio::time::Instant::now(),
+        started_at: tokio::time::Instant::now(),
     });
 
     let (stop, stopping) = watch::channel(false);
-    let server = serve(&args, &shared, stopping.clone()).await?;
+    let server = serve_http(&args, &shared, stopping.clone()).await?;
     let (ring, queue) = futures::channel::mpsc::unbounded();
-    let bell = Bell::new(ring, shared.clone());
+    let bell = Trigger::new(ring, shared.clone());
     tokio::spawn(watches::groups(client.clone(), groups_writer, bell.clone()));
     tokio::spawn(watches::namespaces(client.clone(), namespaces_writer, bell.clone()));
     tokio::spawn(watches::nodes(client.clone(), bell.clone(), args.node_relabel));
     tokio::spawn(watches::aws_auth(client.clone(), bell.clone()));
     let limit = args.cluster.spot_recommendation_time;
-    tokio::spawn(recommendations::recommendations(client.clone(), bell.clone(), limit));
+    tokio::spawn(spot_recommendations::watch(client.clone(), bell.clone(), limit));
     tokio::spawn(boundaries::watch(client, bell.clone()));
-    tokio::spawn(moving::follow(shared.clone()));
-    let working = tokio::spawn(work(shared.clone(), queue, args.max_workers, stopping));
-    tokio::spawn(follow(leadership, shared.clone(), bell));
+    tokio::spawn(access_migration::run(shared.clone()));
+    let working = tokio::spawn(run_workers(shared.clone(), queue, args.max_workers, stopping));
+    tokio::spawn(write_gate::run(leadership, shared.clone(), bell));
 
-    let code = wait(election).await;
+    let code = wait_for_exit(election).await;
     // The step under way ends; then others may lead at once.
     let _ = stop.send(true);
     if tokio::time::timeout(Duration::from_secs(20), working).await.is_err() {
         tracing::warn!("reconciles under way were abandoned");
     }
     let _ = stop_electing.send(true);
-    code.finish().await;
+    code.wait_for_lease_release().await;
     if let Some(server) = server {
         let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     }
-    Ok(code.exit)
+    Ok(code.exit_code)
 }
 
-type Election = Option<tokio::task::JoinHandle<Ended>>;
+type ElectionTask = Option<tokio::task::JoinHandle<ElectionEnd>>;
 
 /// Stands for election; without one this process leads.
-fn elect(
+fn start_election(
     args: &RunArgs,
     client: &kube::Client,
     identity: &str,
     electing: watch::Receiver<bool>,
-) -> (watch::Receiver<Leadership>, Election) {
+) -> (watch::Receiver<Leadership>, ElectionTask) {
     if !args.enable_leader_election {
-        return (leader::always(), None);
+        return (election::always(), None);
     }
     let config = LeaderConfig::new(&args.cluster.config_namespace, identity);
-    let (leadership, task) = leader::spawn(client.clone(), config, electing);
+    let (leadership, task) = election::spawn(client.clone(), config, electing);
     (leadership, Some(task))
 }
 
 /// Reconciles what the bell rings for, when every store has synced.
-async fn work(
-    shared: Arc<Shared>,
-    queue: futures::channel::mpsc::UnboundedReceiver<kube::runtime::reflector::ObjectRef<Stored>>,
+async fn run_workers(
+    shared: Arc<Context>,
+    queue: futures::channel::mpsc::UnboundedReceiver<kube::runtime::reflector::ObjectRef<GroupObject>>,
     workers: u16,
     mut stopping: watch::Receiver<bool>,
 ) {
-    synced(&shared).await;
+    wait_until_synced(&shared).await;
     tracing::info!("every store has synced");
     let store = shared.stores.groups.clone();
     let stop = async move {
@@ -131,51 +133,51 @@ async fn work(
     let queue = queue.map(Ok::<_, std::convert::Infallible>).take_until(stop);
     let config = Config::default().concurrency(workers);
     let turn = |stored, shared| reconcile(stored, shared).boxed();
-    applier(turn, failed, shared, store, queue, config).for_each(|_| std::future::ready(())).await;
+    applier(turn, error_policy, shared, store, queue, config).for_each(|_| std::future::ready(())).await;
 }
 
-async fn synced(shared: &Shared) {
+async fn wait_until_synced(shared: &Context) {
     let stores = &shared.stores;
-    while stores.missing().is_some() || !shared.corridor.nodes.synced() {
+    while stores.not_synced().is_some() || !shared.planner.node_index.is_synced() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-async fn serve(
+async fn serve_http(
     args: &RunArgs,
-    shared: &Arc<Shared>,
+    shared: &Arc<Context>,
     stopping: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
     let Some(address) = args.metrics_addr.0 else { return Ok(None) };
-    let listener = http::bind(address).await.with_context(|| format!("listening on {address} (--metrics-addr)"))?;
+    let listener = server::bind(address).await.with_context(|| format!("listening on {address} (--metrics-addr)"))?;
     let ready = shared.clone();
-    let readiness: http::Readiness = Arc::new(move || {
-        if let Some(missing) = ready.stores.missing() {
+    let readiness: server::Readiness = Arc::new(move || {
+        if let Some(missing) = ready.stores.not_synced() {
             return Err(missing.into());
         }
-        if !ready.corridor.nodes.synced() {
+        if !ready.planner.node_index.is_synced() {
             return Err("the nodes have not been seen".into());
         }
-        if !ready.leads() {
+        if !ready.is_leader() {
             return Err("another instance leads".into());
         }
         Ok(())
     });
     let metrics = shared.metrics.clone();
     Ok(Some(tokio::spawn(async move {
-        if let Err(error) = http::serve(listener, metrics, readiness, stopping).await {
+        if let Err(error) = server::serve(listener, metrics, readiness, stopping).await {
             tracing::error!(%error, "the HTTP server ended");
         }
     })))
 }
 
-struct Ending {
-    exit: ExitCode,
-    election: Election,
+struct Shutdown {
+    exit_code: ExitCode,
+    election: ElectionTask,
 }
 
-impl Ending {
-    async fn finish(&self) {
+impl Shutdown {
+    async fn wait_for_lease_release(&self) {
         if let Some(election) = &self.election {
             for _ in 0..50 {
                 if election.is_finished() {
@@ -188,7 +190,7 @@ impl Ending {
 }
 
 /// Until a signal, or until the lease is lost.
-async fn wait(election: Election) -> Ending {
+async fn wait_for_exit(election: ElectionTask) -> Shutdown {
     let signal = async {
         let mut term =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("signals can be handled");
@@ -199,16 +201,16 @@ async fn wait(election: Election) -> Ending {
     };
     let Some(mut election) = election else {
         tracing::info!(signal = signal.await, "stopping");
-        return Ending { exit: ExitCode::SUCCESS, election: None };
+        return Shutdown { exit_code: ExitCode::SUCCESS, election: None };
     };
     tokio::select! {
         name = signal => {
             tracing::info!(signal = name, "stopping");
-            Ending { exit: ExitCode::SUCCESS, election: Some(election) }
+            Shutdown { exit_code: ExitCode::SUCCESS, election: Some(election) }
         }
         _ = &mut election => {
             tracing::error!("the lease is lost; another instance may lead");
-            Ending { exit: ExitCode::FAILURE, election: None }
+            Shutdown { exit_code: ExitCode::FAILURE, election: None }
         }
     }
 }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::args::ClusterArgs;
 use crate::provisioner::Settings;
-use crate::timing::Timing;
+use crate::settings::Timing;
 
 /// The settings of a process; the resync period is how old the answers of a cache may be.
-pub fn settings(args: &ClusterArgs, timing: Timing, resync: Duration) -> Settings {
+pub fn settings(args: &ClusterArgs, timing: Timing, resync_period: Duration) -> Settings {
     Settings {
         timing,
-        resync,
-        retention: args.config_retention as usize,
+        resync_period,
+        config_retention: args.config_retention as usize,
         cluster_name: args.cluster_name.clone(),
-        default_kind: args.default_scaling_configuration,
-        windows_asks_for_endpoint: args.disable_windows_cluster_ca_injection,
+        default_scaling_configuration: args.default_scaling_configuration,
+        windows_discovers_endpoint: args.disable_windows_cluster_ca_injection,
         join_auth: args.join_auth,
         config_namespace: args.config_namespace.clone(),
     }

@@ -5,16 +5,14 @@
 //! them by [`Provisioner`], plans by `registry`'s steps: one more is a folder, a
 //! kind, and a line in `registry`.
 
+pub mod dispatch;
 pub mod eks;
-pub mod eks_managed;
 pub mod fargate;
-pub mod input;
 pub mod join;
-pub mod ownership;
-pub mod registry;
-pub mod rolling_update;
-pub mod rotation;
-pub mod seen;
+pub mod nodegroup;
+pub mod observe;
+pub mod plan_input;
+pub mod snapshot;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,17 +20,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-pub use crate::api::{GroupId, identity};
+use crate::api::spec_error;
+use crate::api::spec_error::{SpecError, join_messages};
+pub use crate::api::{GroupId, group_id};
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
 use crate::auth::JoinAuth;
 use crate::boundaries::Policy;
-use crate::observe::{Observed, Observer};
-use crate::plan::{Draft, ObjectStep, Outcome, Plan, Reason, Told};
-use crate::problem::{self, Problem, sentence};
-use crate::spot::Recommendations;
-use crate::timing::Timing;
-pub use input::Given;
-pub use seen::{Foreseen, Handback, Leaving, Seen};
+use crate::index::spot::Recommendations;
+use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
+use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::settings::Timing;
+pub use plan_input::PlanContext;
+pub use snapshot::{NodeReplacement, PlanSnapshot, Projection, Release};
 
 /// What this process was started with, as far as a plan depends on it.
 #[derive(Clone, Debug)]
@@ -40,15 +39,15 @@ pub struct Settings {
     /// How long things take.
     pub timing: Timing,
     /// `--resync-period`.
-    pub resync: Duration,
+    pub resync_period: Duration,
     /// `--config-retention`.
-    pub retention: usize,
+    pub config_retention: usize,
     /// `--cluster-name`.
     pub cluster_name: Option<String>,
     /// `--default-scaling-configuration`: for groups that do not say it.
-    pub default_kind: ScalingConfigurationKind,
+    pub default_scaling_configuration: ScalingConfigurationKind,
     /// `--disable-windows-cluster-ca-injection`: Windows nodes ask EKS for the cluster's endpoint and certificate.
-    pub windows_asks_for_endpoint: bool,
+    pub windows_discovers_endpoint: bool,
     /// `--join-auth`.
     pub join_auth: JoinAuth,
     /// `--config-namespace`: resources of the crd strategy may go there.
@@ -56,11 +55,11 @@ pub struct Settings {
 }
 
 /// A group that is to live, on its way to a plan.
-pub struct Order<'a> {
+pub struct PlanRequest<'a> {
     /// Which group.
     pub id: &'a GroupId,
     /// Nobody has looked at it yet: it has no status at all.
-    pub new: bool,
+    pub is_new: bool,
     /// Its annotations after the merge.
     pub annotations: &'a BTreeMap<String, String>,
     /// Its spec after the merge; what the policy forbids is refused by now.
@@ -77,21 +76,21 @@ pub struct Order<'a> {
     pub settings: &'a Settings,
 }
 
-impl<'a> Order<'a> {
+impl<'a> PlanRequest<'a> {
     /// What a plan for it depends on, beside what is wanted and what was seen.
-    pub fn given(&self, now: Timestamp) -> Given<'a> {
-        Given { status: self.status, lock: self.lock, settings: self.settings, now }
+    pub fn plan_context(&self, now: Timestamp) -> PlanContext<'a> {
+        PlanContext { status: self.status, lock: self.lock, settings: self.settings, now }
     }
 }
 
 /// A group that is to go.
-pub struct Farewell<'a> {
+pub struct DeleteRequest<'a> {
     /// Which group.
     pub id: &'a GroupId,
     /// Its spec after the merge, where there still is a valid one; a deletion also comes through without.
     pub spec: Option<InstanceGroupSpec>,
     /// What the admin's policy forbids of that spec.
-    pub forbidden: Vec<Problem>,
+    pub forbidden: Vec<SpecError>,
     /// What its status remembers.
     pub status: &'a InstanceGroupStatus,
     /// What this process was started with.
@@ -99,49 +98,50 @@ pub struct Farewell<'a> {
 }
 
 /// What comes of an order.
-pub enum Verdict {
+pub enum PlanResult {
     /// A plan, and what it was made from.
-    Planned(Box<Plan>, Box<dyn Seen>),
+    Planned(Box<Plan>, Box<dyn PlanSnapshot>),
     /// The merged spec cannot be worked with.
-    Refused(Vec<Problem>),
+    Refused(Vec<SpecError>),
 }
 
 /// One way of making nodes.
 #[async_trait]
 pub trait Provisioner: Sync {
     /// Parses, looks up, resolves, observes and plans. An error means that somebody did not answer.
-    async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict>;
+    async fn plan(&self, o: &Observer<'_>, order: PlanRequest<'_>) -> ObserveResult<PlanResult>;
     /// Plans one pass of taking a group down.
-    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan>;
+    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan>;
     /// Dotted path of the field that names the cluster.
     fn cluster_field(&self) -> &'static str;
     /// The cluster in which the status has something on record for a group, made or about to be.
-    fn cluster_on_record(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String>;
+    fn recorded_cluster(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String>;
 }
 
 /// A cluster other than the one that `--cluster-name` pins.
-pub fn elsewhere(settings: &Settings, path: &str, cluster: &str) -> Option<Problem> {
+pub fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -> Option<SpecError> {
     let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
     let rule = format!("is not this cluster ({pinned})");
-    Some(Problem::invalid(path, cluster, rule, "correct it, or remove it").because(Reason::PolicyViolation))
+    Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(Reason::PolicyViolation))
 }
 
-impl Farewell<'_> {
+impl DeleteRequest<'_> {
     /// Why the spec would not have been accepted; `path` is the field that names the cluster.
-    fn refused(&self, path: &str, cluster: &str) -> Vec<Problem> {
-        elsewhere(self.settings, path, cluster).into_iter().chain(self.forbidden.iter().cloned()).collect()
+    fn spec_errors(&self, path: &str, cluster: &str) -> Vec<SpecError> {
+        cluster_mismatch(self.settings, path, cluster).into_iter().chain(self.forbidden.iter().cloned()).collect()
     }
 }
 
 /// The deletion of a group that nothing is on record of and whose spec is refused: what that spec names was never made
 /// for it, whatever it is called and tagged.
-fn never_accepted(id: &GroupId, problems: &[Problem]) -> Plan {
-    let mut draft = Draft::default();
-    if id.finalizer {
-        draft.step(ObjectStep::RemoveFinalizer);
+fn plan_rejected_spec(id: &GroupId, problems: &[SpecError]) -> Plan {
+    let mut draft = PlanBuilder::default();
+    if id.has_finalizer {
+        draft.push(ObjectStep::RemoveFinalizer);
     }
-    let message = format!("nothing is deleted in AWS, because nothing was made for this group: {}", sentence(problems));
-    draft.events.push(Told { warning: true, reason: problem::reason(problems).to_string(), message });
-    draft.decide(Outcome::Deleted);
-    draft.finish(id, None)
+    let message =
+        format!("nothing is deleted in AWS, because nothing was made for this group: {}", join_messages(problems));
+    draft.events.push(Event { warning: true, reason: spec_error::first_reason(problems).to_string(), message });
+    draft.set_outcome_once(Outcome::Deleted);
+    draft.build(id, None)
 }

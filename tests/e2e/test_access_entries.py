@@ -335,7 +335,7 @@ def test_events_on_the_config_map_say_when_the_next_migration_step_is_safe(migra
     group.wait_ready(nodes=1)
     migration.stop()
     migration.start("access-entries")
-    eventually(lambda: any("role/admins" in note for note in notes("AwsAuthEntriesLeft")), harness.WAIT, "what is left in aws-auth")
+    eventually(lambda: any("role/admins" in note for note in notes("AwsAuthEntriesRemaining")), harness.WAIT, "what is left in aws-auth")
     assert role_of(group).rsplit("/", 1)[-1] not in cloud.map_roles() and FOREIGN in cloud.map_roles()
 
 

@@ -16,7 +16,7 @@ def write_status(group, **status):
 
 def reports_conflict(controller):
     """Whether the controller reports that another one is running."""
-    return "instance_manager_other_controller 1" in controller.metrics().splitlines()
+    return "instance_manager_conflicting_controller 1" in controller.metrics().splitlines()
 
 
 def controller_writes(cloud, group, seen, audited):
@@ -47,11 +47,11 @@ def test_while_another_controller_writes_this_one_only_reads_and_reports_it(own_
         write_status(group, strategyRetryCount=count)
     assert controller_writes(cloud, group, seen, audited) == []
     assert controller.ready(), "a Deployment that starts this one before it stops the other would wait endlessly"
-    assert len(config_map_events(cloud, "OtherControllerRuns")) == 1 and "manager" in config_map_events(cloud, "OtherControllerRuns")[0]["note"]
-    assert group.event("OtherControllerRuns", group.key)
+    assert len(config_map_events(cloud, "ConflictingController")) == 1 and "manager" in config_map_events(cloud, "ConflictingController")[0]["note"]
+    assert group.event("ConflictingController", group.key)
     group.wait(lambda g: g.asg()["MinSize"] == 2, what="the size that was asked for, once the other is quiet")
     group.wait_ready(nodes=2)
-    assert config_map_events(cloud, "OtherControllerGone") and not reports_conflict(controller)
+    assert config_map_events(cloud, "ConflictResolved") and not reports_conflict(controller)
 
 
 @pytest.mark.private

@@ -250,7 +250,7 @@ def test_a_resource_of_the_same_name_of_another_group_is_not_changed(tenant):
     body = {"apiVersion": "upgrademgr.keikoproj.io/v1alpha1", "kind": "RollingUpgrade", "metadata": {"name": f"web-{suffix}-2", "annotations": {SCOPE: "demo-other-db"}}, "spec": {"asgName": "demo-other-db"}}
     theirs = tenant.cloud.create(fake.collection, body)
     strategies.change(tenant)
-    stalled = group.wait_condition("Stalled", reason="NotOurs")
+    stalled = group.wait_condition("Stalled", reason="OwnershipConflict")
     assert f"web-{suffix}-2" in stalled["message"] and "metadata.name" in stalled["message"]
     assert [r["metadata"]["uid"] for r in fake.resources()] == [theirs["metadata"]["uid"]]
     assert fake.deleted() == []

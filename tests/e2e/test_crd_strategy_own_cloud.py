@@ -60,9 +60,9 @@ def test_a_kind_that_is_not_installed_is_reported_and_retried_slowly(stage):
     group = strategies.start(tenant, strategies.rolling_upgrade())
     fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
-    stalled = group.wait_condition("Stalled", reason="StrategyMissing")
+    stalled = group.wait_condition("Stalled", reason="StrategyKindNotFound")
     assert "RollingUpgrade of upgrademgr.keikoproj.io/v1alpha1" in stalled["message"] and "install" in stalled["message"]
-    assert group.state() == "Error" and group.event("StrategyMissing")
+    assert group.state() == "Error" and group.event("StrategyKindNotFound")
     strategies.install(stage.cloud)
     name = fake.wait_submitted()
     fake.replace_nodes()

@@ -143,12 +143,12 @@ def test_a_scaling_group_with_edited_tags_is_not_replaced_by_a_second_one(tenant
     tag = {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": OWNERSHIP + "InstanceGroup"}
     autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "edited", "PropagateAtLaunch": True}])
     group.patch_spec(eks={"maxSize": 3})
-    stalled = group.wait_condition("Stalled", reason="NotOurs")
+    stalled = group.wait_condition("Stalled", reason="OwnershipConflict")
     assert tag["Key"] + " says edited and not web" in stalled["message"] and "put its tags back" in stalled["message"]
     assert group.status()["activeScalingGroupName"] == group.scaling_group and scaling_groups(tenant) == [group.scaling_group]
     autoscaling.delete_tags(Tags=[tag])
     group.delete()
-    group.wait(lambda g: tag["Key"] + "=web is missing" in (g.has_condition("Stalled", reason="NotOurs") or {}).get("message", ""), what="why it stays")
+    group.wait(lambda g: tag["Key"] + "=web is missing" in (g.has_condition("Stalled", reason="OwnershipConflict") or {}).get("message", ""), what="why it stays")
     assert len(group.ready_nodes()) == 1 and arn in tenant.cloud.map_roles()
     assert group.scaling_group in tenant.cloud.snapshot()["roles"]
     autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "web", "PropagateAtLaunch": True}])

@@ -170,14 +170,14 @@ def test_an_existing_node_group_is_not_adopted_by_its_name(tenant):
     support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group")
     mark = cloud.log_position()
     group = managed.apply(tenant, name, size=(1, 2), role_arn=arn)
-    message = group.wait_condition("Stalled", reason="NotOurs")["message"]
+    message = group.wait_condition("Stalled", reason="OwnershipConflict")["message"]
     tags = {OWNERSHIP + "ClusterName": cloud["cluster_name"], OWNERSHIP + "InstanceGroup": name, OWNERSHIP + "Namespace": tenant.namespace}
     assert all(f"{key}={value}" in message for key, value in tags.items())
     group.delete()
     group.wait_gone()
     assert described()["status"] == "ACTIVE" and not described()["tags"]
     again = managed.apply(tenant, name, size=(1, 2), role_arn=arn)
-    again.wait_condition("Stalled", reason="NotOurs")
+    again.wait_condition("Stalled", reason="OwnershipConflict")
     cloud.boto("eks").tag_resource(resourceArn=described()["nodegroupArn"], tags=tags)
     again.wait_ready(timeout=ROTATION)
     assert again.names == [name] and again.calls("CreateNodegroup", "DeleteNodegroup", after=mark) == []

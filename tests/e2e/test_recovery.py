@@ -60,7 +60,7 @@ def test_the_last_known_good_boundaries_stay_active(own_cloud, start_controller)
     good, mark = cloud.get(CONFIG)["data"], cloud.log_position()
 
     def in_force(reason_of_event):
-        group.wait_condition("BoundariesApplied", "False", "LastGoodInForce")
+        group.wait_condition("BoundariesApplied", "False", "UsingLastKnownGood")
         eventually(lambda: config_events(cloud, reason_of_event), WAIT, f"an event {reason_of_event} on the ConfigMap")
         assert metric(controller, "instance_manager_boundaries_valid") == 0
         assert cloud.get(LAST_GOOD)["data"] == good
@@ -72,7 +72,7 @@ def test_the_last_known_good_boundaries_stay_active(own_cloud, start_controller)
         return new
 
     cloud.patch(CONFIG, {"data": {"boundaries": "restricted: {"}})
-    broken = group.wait_condition("BoundariesApplied", "False", "LastGoodInForce")
+    broken = group.wait_condition("BoundariesApplied", "False", "UsingLastKnownGood")
     assert "boundaries" in broken["message"]
     warnings = eventually(lambda: [e for e in cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"] if e["type"] == "Warning" and e["regarding"]["kind"] == "ConfigMap"], WAIT, "a warning on the ConfigMap")
     in_force(warnings[0]["reason"])

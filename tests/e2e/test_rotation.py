@@ -83,7 +83,7 @@ def test_a_revert_uncordons_the_draining_node(tenant):
     tenant.set_defaults(image=old_image)
     group.wait_ready(nodes=2)
     assert rotation.draining_nodes(group) == [] and rotation.terminated(group) == []
-    assert group.event("NodeGivenBack", node["metadata"]["name"])
+    assert group.event("NodeUncordoned", node["metadata"]["name"])
 
 
 def test_rotate_at_replaces_every_node_without_any_other_change(tenant):
@@ -142,8 +142,8 @@ def test_daemon_and_mirror_pods_stay_and_an_unmanaged_pod_is_reported(tenant):
     assert "alone" in gone and not [p for p in gone if p.startswith(("daemon", "mirror"))]
     assert [p for p in gone if p.startswith("app-")] and rotation.deleted_pods(tenant) == []
     assert group.undrained(stays=("daemon", "mirror")) == {}
-    assert rotation.event_message(group.event("BarePodEvicted")).startswith(f"evicted {tenant.namespace}/alone")
-    assert not group.event("BarePodEvicted", "app-")
+    assert rotation.event_message(group.event("UnmanagedPodEvicted")).startswith(f"evicted {tenant.namespace}/alone")
+    assert not group.event("UnmanagedPodEvicted", "app-")
 
 
 def test_a_foreign_cordon_is_never_changed(tenant):

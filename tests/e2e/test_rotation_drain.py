@@ -13,7 +13,7 @@ def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
     rotation.block_drains(tenant, 2)
     old, others = group.instances(), other.instances()
     tenant.set_defaults(image=new_image)
-    found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="BudgetRefused"), what="the blocked drain")
+    found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="EvictionBlocked"), what="the blocked drain")
     (node,) = rotation.wait_draining(group)
     pods = [p["metadata"]["name"] for p in tenant.pods() if p["spec"].get("nodeName") == node["metadata"]["name"]]
     assert len(pods) == 1 and f"{tenant.namespace}/{pods[0]}" in found["message"] and "the budget app" in found["message"]
@@ -55,7 +55,7 @@ def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant)
     found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="DrainTimeout"), what="the timeout")
     assert pod["metadata"]["name"] in found["message"] and "drainTimeout" in found["message"]
     group.wait(lambda g: not rotation.draining_nodes(g) and len(g.ready_nodes()) == 1, what="the node's return")
-    assert group.event("NodeGivenBack", "drainTimeout") and group.instances() == old
+    assert group.event("NodeUncordoned", "drainTimeout") and group.instances() == old
     assert rotation.terminated(group) == [] and rotation.evictions(tenant) == [] and rotation.deleted_pods(tenant) == []
     group.wait(lambda g: g.has_condition("Stalled", reason="DrainBlocked"), what="a state that says so")
     rotation.allow_disruptions(tenant)
@@ -71,7 +71,7 @@ def test_unschedulable_pods_are_reported_with_the_remedy(tenant):
     tenant.wait_pods_running(2)
     old = group.instances()
     tenant.set_defaults(image=new_image)
-    found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="NeedsCapacity"), what="the want of room")
+    found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="UnschedulablePods"), what="the want of room")
     (homeless,) = [p["metadata"]["name"] for p in tenant.pods() if p["status"]["phase"] == "Pending"]
     assert f"{tenant.namespace}/{homeless}" in found["message"] and "add capacity" in found["message"]
     assert rotation.terminated(group) == []
@@ -93,7 +93,7 @@ def test_a_duplicate_provider_id_is_reported_and_does_not_affect_the_real_node(t
     tenant.cloud.kubectl("apply", "-f", "-", text=json.dumps(node))
     try:
         tenant.set_defaults(image=new_image)
-        found = group.wait_condition("DrainBlocked", reason="ClaimedTwice")
+        found = group.wait_condition("DrainBlocked", reason="DuplicateProviderID")
         assert liar in found["message"] and real["metadata"]["name"] in found["message"]
         assert rotation.terminated(group) == [] and rotation.evictions(tenant) == [] and rotation.draining_nodes(group) == []
     finally:

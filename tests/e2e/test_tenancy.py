@@ -84,9 +84,9 @@ def test_an_excluded_namespace_has_no_boundaries(make_tenant, shared):
 def test_an_overridden_tenant_value_is_reported(tenant):
     """Silently ignored, a tenant would look for the fault in their image for hours."""
     group = tenant.group(size=(1, 1), image="ami-0badbadbadbadbad0", labels={"team": "a"}).wait_ready(nodes=1)
-    condition = group.has_condition("BoundariesApplied", reason="TenantValuesRefused")
+    condition = group.has_condition("BoundariesApplied", reason="TenantValuesOverridden")
     assert condition and "spec.eks.configuration.image" in condition["message"] and "ami-0badbadbadbadbad0" in condition["message"]
-    group.wait_event("TenantValuesRefused", "ami-0badbadbadbadbad0")
+    group.wait_event("TenantValuesOverridden", "ami-0badbadbadbadbad0")
     (node,) = group.nodes()
     assert node["metadata"]["labels"][PREFIX + "image"] == tenant.cloud["amis"]["amazonlinux2023"][0]
     group.patch_spec(image=None)

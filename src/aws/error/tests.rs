@@ -2,7 +2,7 @@ use super::*;
 use AwsErrorKind::*;
 
 #[test]
-fn real_codes_have_their_meaning() {
+fn error_codes_are_classified() {
     let cases: &[(&str, &str, &str, &str, u16, AwsErrorKind)] = &[
         (
             "AutoScaling",
@@ -168,8 +168,8 @@ fn real_codes_have_their_meaning() {
 }
 
 #[test]
-fn the_encoded_authorization_message_is_cut() {
-    let error = AwsError::answered(
+fn encoded_authorization_message_is_removed() {
+    let error = AwsError::from_response(
         "EC2",
         "CreateLaunchTemplate",
         "UnauthorizedOperation",
@@ -185,14 +185,15 @@ fn the_encoded_authorization_message_is_cut() {
 }
 
 #[test]
-fn a_missing_right_is_the_one_that_aws_names() {
-    let denied = |message| AwsError::answered("AutoScaling", "CreateAutoScalingGroup", "AccessDenied", message, 403);
+fn missing_permission_is_the_denied_action() {
+    let denied =
+        |message| AwsError::from_response("AutoScaling", "CreateAutoScalingGroup", "AccessDenied", message, 403);
     let passed = denied(
         "User: arn:aws:sts::1:assumed-role/x/y is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/z",
     );
     assert_eq!(passed.missing_permission().as_deref(), Some("iam:PassRole"));
     assert_eq!(denied("no").missing_permission().as_deref(), Some("autoscaling:CreateAutoScalingGroup"));
-    let lost = AwsError::unanswered("IAM", "CreateRole", "Timeout", "no answer in 90 s");
+    let lost = AwsError::no_response("IAM", "CreateRole", "Timeout", "no answer in 90 s");
     assert_eq!(lost.missing_permission(), None);
     assert_eq!(lost.disposition(), Disposition::Backoff);
 }

@@ -6,30 +6,30 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::Inventory;
-use super::ages::Ages;
-use super::batched::{Batched, Read};
-use super::reads::one;
+use super::batched_cache::{BatchedCache, ReadFn};
+use super::cache_config::CacheConfig;
+use super::readers::read_each;
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{Aws, AwsErrorKind, AwsResult};
 
 pub(super) struct FargateCaches {
-    names: Arc<Batched<Arc<Vec<String>>>>,
-    profiles: Arc<Batched<FargateProfile>>,
-    routes: Arc<Batched<Arc<Vec<RouteTable>>>>,
+    names: Arc<BatchedCache<Arc<Vec<String>>>>,
+    profiles: Arc<BatchedCache<FargateProfile>>,
+    route_tables: Arc<BatchedCache<Arc<Vec<RouteTable>>>>,
 }
 
 impl FargateCaches {
-    pub fn new(aws: &Aws, ages: Ages) -> Self {
+    pub fn new(aws: &Aws, ages: CacheConfig) -> Self {
         FargateCaches {
-            names: Batched::new(1, ages, names(aws)),
-            profiles: Batched::new(1, ages, profiles(aws)),
-            routes: Batched::new(1, ages, routes(aws)),
+            names: BatchedCache::new(1, ages, names(aws)),
+            profiles: BatchedCache::new(1, ages, profiles(aws)),
+            route_tables: BatchedCache::new(1, ages, route_tables(aws)),
         }
     }
 }
 
-fn names(aws: &Aws) -> Read<Arc<Vec<String>>> {
-    one(aws, |aws, cluster| {
+fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
+    read_each(aws, |aws, cluster| {
         async move {
             match aws.fargate.list_fargate_profiles(&cluster).await {
                 Ok(names) => Ok(Some(Arc::new(names))),
@@ -42,8 +42,8 @@ fn names(aws: &Aws) -> Read<Arc<Vec<String>>> {
     })
 }
 
-fn profiles(aws: &Aws) -> Read<FargateProfile> {
-    one(aws, |aws, key| {
+fn profiles(aws: &Aws) -> ReadFn<FargateProfile> {
+    read_each(aws, |aws, key| {
         async move {
             let (cluster, name) = key.split_once('/').unwrap_or_default();
             aws.fargate.describe_fargate_profile(cluster, name).await
@@ -52,8 +52,8 @@ fn profiles(aws: &Aws) -> Read<FargateProfile> {
     })
 }
 
-fn routes(aws: &Aws) -> Read<Arc<Vec<RouteTable>>> {
-    one(aws, |aws, vpc| async move { Ok(Some(Arc::new(aws.ec2.describe_route_tables(&vpc).await?))) }.boxed())
+fn route_tables(aws: &Aws) -> ReadFn<Arc<Vec<RouteTable>>> {
+    read_each(aws, |aws, vpc| async move { Ok(Some(Arc::new(aws.ec2.describe_route_tables(&vpc).await?))) }.boxed())
 }
 
 /// A cluster's name holds no slash.
@@ -77,29 +77,29 @@ impl Inventory {
         let key = key(cluster, name);
         let found = self.fargate.profiles.get(&key, max_age).await?;
         if found.is_none() {
-            self.fargate.profiles.forget(|known| known == key);
+            self.fargate.profiles.remove_where(|known| known == key);
         }
         Ok(found)
     }
 
     /// The route tables of a VPC; `None` when the controller may not look.
     pub async fn route_tables(&self, vpc: &str) -> AwsResult<Option<Arc<Vec<RouteTable>>>> {
-        match self.fargate.routes.get(vpc, self.ages.again).await {
+        match self.fargate.route_tables.get(vpc, self.config.negative_ttl).await {
             Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
             answer => answer,
         }
     }
 
     /// CreateFargateProfile answered.
-    pub fn made_fargate_profile(&self, cluster: &str, profile: FargateProfile) {
+    pub fn upsert_fargate_profile(&self, cluster: &str, profile: FargateProfile) {
         let key = key(cluster, &profile.name);
-        self.fargate.profiles.put(&key, Some(profile));
-        self.fargate.names.stale(cluster);
+        self.fargate.profiles.insert(&key, Some(profile));
+        self.fargate.names.invalidate(cluster);
     }
 
     /// A Fargate profile was created or deleted with an unknown outcome, or tagged.
-    pub fn wrote_fargate_profile(&self, cluster: &str, name: &str) {
-        self.fargate.profiles.stale(&key(cluster, name));
-        self.fargate.names.stale(cluster);
+    pub fn invalidate_fargate_profile(&self, cluster: &str, name: &str) {
+        self.fargate.profiles.invalidate(&key(cluster, name));
+        self.fargate.names.invalidate(cluster);
     }
 }

@@ -17,19 +17,19 @@ pub(super) struct Instances {
 impl Instances {
     /// Takes in a group that was read and tells it since when its instances
     /// are in service. Answers the ids that are gone.
-    pub fn seen(&mut self, group: &mut ScalingGroup, now: Timestamp) -> Vec<String> {
+    pub fn update_group(&mut self, group: &mut ScalingGroup, now: Timestamp) -> Vec<String> {
         for instance in &mut group.instances {
             if instance.state == InstanceState::InService {
                 self.in_service_since.entry(instance.id.clone()).or_insert(now);
             }
             instance.in_service_since = self.in_service_since.get(&instance.id).copied();
         }
-        self.replace(&group.name, group.instances.iter().map(|i| i.id.clone()).collect())
+        self.replace_members(&group.name, group.instances.iter().map(|i| i.id.clone()).collect())
     }
 
     /// Takes in that a group is not there. Answers the ids that are gone.
-    pub fn absent(&mut self, group: &str) -> Vec<String> {
-        self.replace(group, HashSet::new())
+    pub fn remove_group(&mut self, group: &str) -> Vec<String> {
+        self.replace_members(group, HashSet::new())
     }
 
     /// The group that an instance was last seen in.
@@ -37,7 +37,7 @@ impl Instances {
         self.group_of.get(instance).cloned()
     }
 
-    fn replace(&mut self, group: &str, ids: HashSet<String>) -> Vec<String> {
+    fn replace_members(&mut self, group: &str, ids: HashSet<String>) -> Vec<String> {
         for id in &ids {
             self.group_of.insert(id.clone(), group.to_owned());
         }

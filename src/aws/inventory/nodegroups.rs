@@ -6,25 +6,28 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::Inventory;
-use super::ages::Ages;
-use super::batched::{Batched, Read};
-use super::reads;
+use super::batched_cache::{BatchedCache, ReadFn};
+use super::cache_config::CacheConfig;
+use super::readers;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::aws::{Aws, AwsResult};
 
 pub(super) struct NodegroupCaches {
-    nodegroups: Arc<Batched<Arc<Nodegroup>>>,
-    names: Arc<Batched<Arc<Vec<String>>>>,
+    nodegroups: Arc<BatchedCache<Arc<Nodegroup>>>,
+    names: Arc<BatchedCache<Arc<Vec<String>>>>,
 }
 
 impl NodegroupCaches {
-    pub fn new(aws: &Aws, ages: Ages) -> Self {
-        NodegroupCaches { nodegroups: Batched::new(1, ages, nodegroups(aws)), names: Batched::new(1, ages, names(aws)) }
+    pub fn new(aws: &Aws, ages: CacheConfig) -> Self {
+        NodegroupCaches {
+            nodegroups: BatchedCache::new(1, ages, nodegroups(aws)),
+            names: BatchedCache::new(1, ages, names(aws)),
+        }
     }
 }
 
-fn nodegroups(aws: &Aws) -> Read<Arc<Nodegroup>> {
-    reads::one(aws, |aws, key| {
+fn nodegroups(aws: &Aws) -> ReadFn<Arc<Nodegroup>> {
+    readers::read_each(aws, |aws, key| {
         async move {
             let Some(name) = NodegroupName::parse(&key) else { return Ok(None) };
             Ok(aws.nodegroups.describe_nodegroup(&name).await?.map(Arc::new))
@@ -33,8 +36,8 @@ fn nodegroups(aws: &Aws) -> Read<Arc<Nodegroup>> {
     })
 }
 
-fn names(aws: &Aws) -> Read<Arc<Vec<String>>> {
-    reads::one(aws, |aws, cluster| {
+fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
+    readers::read_each(aws, |aws, cluster| {
         async move { Ok(Some(Arc::new(aws.nodegroups.list_nodegroups(&cluster).await?))) }.boxed()
     })
 }
@@ -51,47 +54,47 @@ impl Inventory {
     }
 
     /// A node group was created, updated, tagged or deleted.
-    pub fn wrote_nodegroup(&self, name: &NodegroupName) {
-        self.nodegroups.nodegroups.stale(&name.to_string());
-        self.nodegroups.names.stale(&name.cluster);
+    pub fn invalidate_nodegroup(&self, name: &NodegroupName) {
+        self.nodegroups.nodegroups.invalidate(&name.to_string());
+        self.nodegroups.names.invalidate(&name.cluster);
     }
 
     /// A node group is gone for good: nothing of it is kept.
     pub fn forget_nodegroup(&self, name: &NodegroupName) {
         let key = name.to_string();
-        self.nodegroups.nodegroups.forget(|known| known == key);
+        self.nodegroups.nodegroups.remove_where(|known| known == key);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::stub::Stub;
     use super::*;
+    use crate::aws::inventory::fake_aws::FakeAws;
 
-    const OLD: Duration = Duration::from_secs(3600);
+    const ANY_AGE: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
-    async fn a_quiet_node_group_is_read_once_and_again_after_a_write_of_ours() {
-        let stub = Arc::new(Stub::default());
-        let inventory = Inventory::with_ages(stub.aws(), Ages::default());
+    async fn nodegroup_is_read_again_only_after_a_write() {
+        let stub = Arc::new(FakeAws::default());
+        let inventory = Inventory::with_config(stub.aws(), CacheConfig::default());
         let name = NodegroupName::new("demo", "web");
         for _ in 0..3 {
-            assert!(inventory.nodegroup(&name, OLD).await.unwrap().is_none());
+            assert!(inventory.nodegroup(&name, ANY_AGE).await.unwrap().is_none());
         }
         assert_eq!(stub.calls("node groups"), 1);
-        inventory.wrote_nodegroup(&name);
-        inventory.nodegroup(&name, OLD).await.unwrap();
+        inventory.invalidate_nodegroup(&name);
+        inventory.nodegroup(&name, ANY_AGE).await.unwrap();
         assert_eq!(stub.calls("node groups"), 2);
     }
 
     #[tokio::test]
-    async fn what_eks_did_not_tell_is_not_absent() {
-        let stub = Arc::new(Stub::default());
-        let broken = crate::aws::AwsError::unanswered("EKS", "DescribeNodegroup", "Timeout", "no answer");
-        stub.edit(|data| data.fail = Some(broken));
-        let inventory = Inventory::with_ages(stub.aws(), Ages::default());
+    async fn failed_read_is_not_absence() {
+        let stub = Arc::new(FakeAws::default());
+        let broken = crate::aws::AwsError::no_response("EKS", "DescribeNodegroup", "Timeout", "no answer");
+        stub.update(|data| data.failure = Some(broken));
+        let inventory = Inventory::with_config(stub.aws(), CacheConfig::default());
         let name = NodegroupName::new("demo", "web");
-        assert!(inventory.nodegroup(&name, OLD).await.is_err());
-        assert!(inventory.nodegroup_names("demo", OLD).await.is_err());
+        assert!(inventory.nodegroup(&name, ANY_AGE).await.is_err());
+        assert!(inventory.nodegroup_names("demo", ANY_AGE).await.is_err());
     }
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_autoscaling::Client;
 use aws_sdk_autoscaling::types as sdk;
 
-use super::{configuration, failed, mixed, text, timestamp, warm};
+use super::{launch_configuration, mixed_instances, owned_text, timestamp, to_aws_error, warm_pool};
 use crate::aws::{
     AutoScaling, AwsResult, Instance, InstanceState, LaunchConfiguration, LifecycleHook, NewScalingGroup,
     ScalingActivity, ScalingGroup, ScalingGroupChange, Tag, TemplatePin, WarmInstance, WarmSizes,
@@ -24,13 +24,13 @@ impl AutoScaling for Sdk {
         }
         let request = self.0.describe_auto_scaling_groups().set_auto_scaling_group_names(Some(names.to_vec()));
         let groups = request.into_paginator().page_size(PAGE).items().send().try_collect().await;
-        let groups: Vec<_> = groups.map_err(failed(SERVICE, "DescribeAutoScalingGroups"))?;
+        let groups: Vec<_> = groups.map_err(to_aws_error(SERVICE, "DescribeAutoScalingGroups"))?;
         Ok(groups.iter().map(group).collect())
     }
 
     async fn describe_hooks(&self, group: &str) -> AwsResult<Vec<LifecycleHook>> {
         let answer = self.0.describe_lifecycle_hooks().auto_scaling_group_name(group).send().await;
-        let answer = answer.map_err(failed(SERVICE, "DescribeLifecycleHooks"))?;
+        let answer = answer.map_err(to_aws_error(SERVICE, "DescribeLifecycleHooks"))?;
         let mut hooks: Vec<_> = answer.lifecycle_hooks().iter().map(hook).collect();
         hooks.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(hooks)
@@ -39,16 +39,16 @@ impl AutoScaling for Sdk {
     async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>> {
         let request = self.0.describe_scaling_activities().auto_scaling_group_name(group);
         let answer = request.max_records(limit.clamp(1, PAGE)).send().await;
-        let answer = answer.map_err(failed(SERVICE, "DescribeScalingActivities"))?;
+        let answer = answer.map_err(to_aws_error(SERVICE, "DescribeScalingActivities"))?;
         Ok(answer.activities().iter().map(activity).collect())
     }
 
-    async fn refresh_active(&self, group: &str) -> AwsResult<bool> {
+    async fn has_active_refresh(&self, group: &str) -> AwsResult<bool> {
         use sdk::InstanceRefreshStatus::{Cancelled, Failed, RollbackFailed, RollbackSuccessful, Successful};
         let request = self.0.describe_instance_refreshes().auto_scaling_group_name(group);
         let mut pages = request.into_paginator().page_size(PAGE).send();
         while let Some(page) = pages.next().await {
-            let page = page.map_err(failed(SERVICE, "DescribeInstanceRefreshes"))?;
+            let page = page.map_err(to_aws_error(SERVICE, "DescribeInstanceRefreshes"))?;
             let over = [Successful, Failed, Cancelled, RollbackSuccessful, RollbackFailed];
             if page.instance_refreshes().iter().filter_map(|r| r.status()).any(|s| !over.contains(s)) {
                 return Ok(true);
@@ -59,9 +59,9 @@ impl AutoScaling for Sdk {
 
     async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>> {
         let request = self.0.describe_warm_pool().auto_scaling_group_name(group);
-        let found = request.into_paginator().page_size(warm::PAGE).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeWarmPool"))?;
-        Ok(found.iter().map(|i| warm::instance(instance(i), i)).collect())
+        let found = request.into_paginator().page_size(warm_pool::PAGE).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeWarmPool"))?;
+        Ok(found.iter().map(|i| warm_pool::instance(instance(i), i)).collect())
     }
 
     async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()> {
@@ -69,36 +69,36 @@ impl AutoScaling for Sdk {
         // -1 takes a value away that was set before.
         let request = request.max_group_prepared_capacity(sizes.max.unwrap_or(-1));
         let answer = request.set_pool_state(state.map(sdk::WarmPoolState::from)).send().await;
-        answer.map_err(failed(SERVICE, "PutWarmPool"))?;
+        answer.map_err(to_aws_error(SERVICE, "PutWarmPool"))?;
         Ok(())
     }
 
     async fn delete_warm_pool(&self, group: &str) -> AwsResult<()> {
         let request = self.0.delete_warm_pool().auto_scaling_group_name(group).force_delete(true);
-        request.send().await.map_err(failed(SERVICE, "DeleteWarmPool"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteWarmPool"))?;
         Ok(())
     }
 
     async fn set_unhealthy(&self, instance: &str) -> AwsResult<()> {
         let request = self.0.set_instance_health().instance_id(instance).health_status("Unhealthy");
         let answer = request.should_respect_grace_period(false).send().await;
-        answer.map_err(failed(SERVICE, "SetInstanceHealth"))?;
+        answer.map_err(to_aws_error(SERVICE, "SetInstanceHealth"))?;
         Ok(())
     }
 
-    async fn describe_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
+    async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
         let request = self.0.describe_launch_configurations().set_launch_configuration_names(Some(names.to_vec()));
         let found = request.into_paginator().page_size(PAGE).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchConfigurations"))?;
-        Ok(found.iter().map(configuration::plain).collect())
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchConfigurations"))?;
+        Ok(found.iter().map(launch_configuration::from_sdk).collect())
     }
 
-    async fn delete_configuration(&self, name: &str) -> AwsResult<()> {
+    async fn delete_launch_configuration(&self, name: &str) -> AwsResult<()> {
         let request = self.0.delete_launch_configuration().launch_configuration_name(name);
-        request.send().await.map_err(failed(SERVICE, "DeleteLaunchConfiguration"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteLaunchConfiguration"))?;
         Ok(())
     }
 
@@ -112,17 +112,19 @@ impl AutoScaling for Sdk {
             .desired_capacity(input.min)
             .vpc_zone_identifier(input.subnets.join(","))
             .set_launch_template(input.mixed.is_none().then(|| template(&input.template)))
-            .set_mixed_instances_policy(input.mixed.as_ref().map(|m| mixed::request(m, template(&input.template))))
+            .set_mixed_instances_policy(
+                input.mixed.as_ref().map(|m| mixed_instances::to_sdk(m, template(&input.template))),
+            )
             .set_tags(Some(tags(&input.name, &input.tags)))
             .set_lifecycle_hook_specification_list(
                 (!input.hooks.is_empty()).then(|| input.hooks.iter().map(hook_specification).collect()),
             );
-        request.send().await.map_err(failed(SERVICE, "CreateAutoScalingGroup"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "CreateAutoScalingGroup"))?;
         Ok(())
     }
 
     async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()> {
-        let policy = change.mixed.as_ref().zip(pin).map(|(policy, pin)| mixed::request(policy, template(pin)));
+        let policy = change.mixed.as_ref().zip(pin).map(|(policy, pin)| mixed_instances::to_sdk(policy, template(pin)));
         let request = self
             .0
             .update_auto_scaling_group()
@@ -132,54 +134,54 @@ impl AutoScaling for Sdk {
             .set_vpc_zone_identifier(change.subnets.as_ref().map(|s| s.join(",")))
             .set_launch_template(pin.filter(|_| policy.is_none()).map(template))
             .set_mixed_instances_policy(policy);
-        request.send().await.map_err(failed(SERVICE, "UpdateAutoScalingGroup"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "UpdateAutoScalingGroup"))?;
         Ok(())
     }
 
     async fn delete_group(&self, group: &str) -> AwsResult<()> {
         let request = self.0.delete_auto_scaling_group().auto_scaling_group_name(group);
-        request.send().await.map_err(failed(SERVICE, "DeleteAutoScalingGroup"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteAutoScalingGroup"))?;
         Ok(())
     }
 
     async fn put_tags(&self, group: &str, wanted: &[Tag]) -> AwsResult<()> {
         let request = self.0.create_or_update_tags().set_tags(Some(tags(group, wanted)));
-        request.send().await.map_err(failed(SERVICE, "CreateOrUpdateTags"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "CreateOrUpdateTags"))?;
         Ok(())
     }
 
     async fn delete_tags(&self, group: &str, keys: &[String]) -> AwsResult<()> {
         let of = |key: &String| sdk::Tag::builder().resource_id(group).resource_type(RESOURCE).key(key).build();
         let request = self.0.delete_tags().set_tags(Some(keys.iter().map(of).collect()));
-        request.send().await.map_err(failed(SERVICE, "DeleteTags"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteTags"))?;
         Ok(())
     }
 
     async fn suspend_processes(&self, group: &str, processes: &[String]) -> AwsResult<()> {
         let request = self.0.suspend_processes().auto_scaling_group_name(group);
         let answer = request.set_scaling_processes(Some(processes.to_vec())).send().await;
-        answer.map_err(failed(SERVICE, "SuspendProcesses"))?;
+        answer.map_err(to_aws_error(SERVICE, "SuspendProcesses"))?;
         Ok(())
     }
 
     async fn resume_processes(&self, group: &str, processes: &[String]) -> AwsResult<()> {
         let request = self.0.resume_processes().auto_scaling_group_name(group);
         let answer = request.set_scaling_processes(Some(processes.to_vec())).send().await;
-        answer.map_err(failed(SERVICE, "ResumeProcesses"))?;
+        answer.map_err(to_aws_error(SERVICE, "ResumeProcesses"))?;
         Ok(())
     }
 
     async fn enable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()> {
         let request = self.0.enable_metrics_collection().auto_scaling_group_name(group);
         let answer = request.set_metrics(Some(metrics.to_vec())).granularity("1Minute").send().await;
-        answer.map_err(failed(SERVICE, "EnableMetricsCollection"))?;
+        answer.map_err(to_aws_error(SERVICE, "EnableMetricsCollection"))?;
         Ok(())
     }
 
     async fn disable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()> {
         let request = self.0.disable_metrics_collection().auto_scaling_group_name(group);
         let answer = request.set_metrics(Some(metrics.to_vec())).send().await;
-        answer.map_err(failed(SERVICE, "DisableMetricsCollection"))?;
+        answer.map_err(to_aws_error(SERVICE, "DisableMetricsCollection"))?;
         Ok(())
     }
 
@@ -195,27 +197,27 @@ impl AutoScaling for Sdk {
             .set_notification_target_arn(hook.notification_arn.clone())
             .set_notification_metadata(hook.metadata.clone())
             .set_role_arn(hook.role_arn.clone());
-        request.send().await.map_err(failed(SERVICE, "PutLifecycleHook"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "PutLifecycleHook"))?;
         Ok(())
     }
 
     async fn delete_hook(&self, group: &str, hook: &str) -> AwsResult<()> {
         let request = self.0.delete_lifecycle_hook().auto_scaling_group_name(group).lifecycle_hook_name(hook);
-        request.send().await.map_err(failed(SERVICE, "DeleteLifecycleHook"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteLifecycleHook"))?;
         Ok(())
     }
 
     async fn enter_standby(&self, group: &str, instance: &str) -> AwsResult<()> {
         let request = self.0.enter_standby().auto_scaling_group_name(group).instance_ids(instance);
         let answer = request.should_decrement_desired_capacity(false).send().await;
-        answer.map_err(failed(SERVICE, "EnterStandby"))?;
+        answer.map_err(to_aws_error(SERVICE, "EnterStandby"))?;
         Ok(())
     }
 
     async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()> {
         let request = self.0.terminate_instance_in_auto_scaling_group().instance_id(instance);
         let answer = request.should_decrement_desired_capacity(decrement).send().await;
-        answer.map_err(failed(SERVICE, "TerminateInstanceInAutoScalingGroup"))?;
+        answer.map_err(to_aws_error(SERVICE, "TerminateInstanceInAutoScalingGroup"))?;
         Ok(())
     }
 }
@@ -241,7 +243,7 @@ fn template(pin: &TemplatePin) -> sdk::LaunchTemplateSpecification {
 
 fn pin(template: &sdk::LaunchTemplateSpecification) -> TemplatePin {
     TemplatePin {
-        id: text(template.launch_template_id()),
+        id: owned_text(template.launch_template_id()),
         version: template.version().unwrap_or("$Default").to_owned(),
     }
 }
@@ -261,9 +263,9 @@ fn hook_specification(hook: &LifecycleHook) -> sdk::LifecycleHookSpecification {
 fn hook(hook: &sdk::LifecycleHook) -> LifecycleHook {
     let some = |value: Option<&str>| value.filter(|v| !v.is_empty()).map(str::to_owned);
     LifecycleHook {
-        name: text(hook.lifecycle_hook_name()),
-        transition: text(hook.lifecycle_transition()),
-        default_result: text(hook.default_result()),
+        name: owned_text(hook.lifecycle_hook_name()),
+        transition: owned_text(hook.lifecycle_transition()),
+        default_result: owned_text(hook.default_result()),
         heartbeat_timeout: hook.heartbeat_timeout().unwrap_or(3600),
         notification_arn: some(hook.notification_target_arn()),
         metadata: some(hook.notification_metadata()),
@@ -273,9 +275,9 @@ fn hook(hook: &sdk::LifecycleHook) -> LifecycleHook {
 
 fn activity(activity: &sdk::Activity) -> ScalingActivity {
     ScalingActivity {
-        status: text(activity.status_code().map(|s| s.as_str())),
-        description: text(activity.description()),
-        message: text(activity.status_message()),
+        status: owned_text(activity.status_code().map(|s| s.as_str())),
+        description: owned_text(activity.description()),
+        message: owned_text(activity.status_message()),
         started: timestamp(activity.start_time()),
     }
 }
@@ -285,22 +287,22 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
     let mixed_template = policy.and_then(|p| p.launch_template()).and_then(|t| t.launch_template_specification());
     let subnets = group.vpc_zone_identifier().unwrap_or_default();
     ScalingGroup {
-        name: text(group.auto_scaling_group_name()),
+        name: owned_text(group.auto_scaling_group_name()),
         min: group.min_size().unwrap_or_default(),
         max: group.max_size().unwrap_or_default(),
         desired: group.desired_capacity().unwrap_or_default(),
         subnets: sorted(subnets.split(',').map(str::trim).filter(|s| !s.is_empty())),
         template: group.launch_template().or(mixed_template).map(pin),
         launch_configuration: group.launch_configuration_name().map(str::to_owned),
-        mixed: policy.map(mixed::plain),
-        tags: group.tags().iter().map(|t| Tag { key: text(t.key()), value: text(t.value()) }).collect(),
-        unpropagated: (group.tags().iter().filter(|t| t.propagate_at_launch() == Some(false)))
-            .map(|t| text(t.key()))
+        mixed: policy.map(mixed_instances::from_sdk),
+        tags: group.tags().iter().map(|t| Tag { key: owned_text(t.key()), value: owned_text(t.value()) }).collect(),
+        unpropagated_tags: (group.tags().iter().filter(|t| t.propagate_at_launch() == Some(false)))
+            .map(|t| owned_text(t.key()))
             .collect(),
-        suspended: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
-        metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
+        suspended_processes: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
+        enabled_metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
         instances: group.instances().iter().map(instance).collect(),
-        warm_pool: group.warm_pool_configuration().map(warm::pool),
+        warm_pool: group.warm_pool_configuration().map(warm_pool::pool),
         deleting: group.status().is_some_and(|s| !s.is_empty()),
     }
 }
@@ -313,13 +315,13 @@ fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 
 fn instance(instance: &sdk::Instance) -> Instance {
     Instance {
-        id: text(instance.instance_id()),
-        zone: text(instance.availability_zone()),
+        id: owned_text(instance.instance_id()),
+        zone: owned_text(instance.availability_zone()),
         state: state(instance.lifecycle_state().map(|s| s.as_str()).unwrap_or_default()),
         healthy: !instance.health_status().is_some_and(|h| h.eq_ignore_ascii_case("unhealthy")),
         template: instance.launch_template().map(pin),
-        configuration: instance.launch_configuration_name().map(str::to_owned),
-        weight: mixed::weight(instance.weighted_capacity()),
+        launch_configuration: instance.launch_configuration_name().map(str::to_owned),
+        weight: mixed_instances::parse_weight(instance.weighted_capacity()),
         in_service_since: None,
     }
 }
@@ -340,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_with_a_suffix_are_their_state() {
+    fn state_suffixes_are_ignored() {
         assert_eq!(state("Pending:Wait"), InstanceState::Pending);
         assert_eq!(state("Terminating:Proceed"), InstanceState::Terminating);
         assert_eq!(state("Warmed:Terminating:Wait"), InstanceState::Warmed);
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_group_tells_the_template_of_its_policy() {
+    fn mixed_group_uses_the_policy_template() {
         let specification = template(&TemplatePin { id: "lt-1".into(), version: "3".into() });
         let of_policy = sdk::LaunchTemplate::builder().launch_template_specification(specification).build();
         let mixed = sdk::AutoScalingGroup::builder()

@@ -4,17 +4,17 @@ use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
 use super::ec2::tag;
-use super::failed;
+use super::to_aws_error;
 use crate::aws::{AwsError, AwsResult, DryRun, LaunchTemplate, Tag};
 
 const SERVICE: &str = "EC2";
 /// What an allowed dry run answers with, which is an error.
-const ALLOWED: &str = "DryRunOperation";
+const DRY_RUN_ALLOWED: &str = "DryRunOperation";
 /// The name that a launch template would get.
-const NAME: &str = "preflight";
+const PROBE_TEMPLATE_NAME: &str = "preflight";
 
 /// Asks for one action; a launch template that would be made, and tags that would be put, are given `tags`.
-pub(super) async fn ask(
+pub(super) async fn send(
     client: &Client,
     action: DryRun,
     template: Option<&LaunchTemplate>,
@@ -25,7 +25,7 @@ pub(super) async fn ask(
     let data = || sdk::RequestLaunchTemplateData::builder().instance_type(sdk::InstanceType::M5Large).build();
     macro_rules! ask {
         ($request:expr) => {
-            $request.dry_run(true).send().await.map(drop).map_err(failed(SERVICE, action.name()))
+            $request.dry_run(true).send().await.map(drop).map_err(to_aws_error(SERVICE, action.name()))
         };
     }
     let answer = match action {
@@ -39,7 +39,8 @@ pub(super) async fn ask(
         DryRun::DescribeSubnets => ask!(client.describe_subnets()),
         DryRun::CreateLaunchTemplate => {
             let of = sdk::TagSpecification::builder().resource_type(sdk::ResourceType::LaunchTemplate);
-            let request = client.create_launch_template().launch_template_name(NAME).launch_template_data(data());
+            let request =
+                client.create_launch_template().launch_template_name(PROBE_TEMPLATE_NAME).launch_template_data(data());
             ask!(request.tag_specifications(of.set_tags(Some(tags)).build()))
         }
         DryRun::CreateTags => ask!(client.create_tags().set_resources(id.map(|id| vec![id])).set_tags(Some(tags))),
@@ -58,8 +59,10 @@ pub(super) async fn ask(
         }
     };
     match answer {
-        Err(error) if error.code == ALLOWED => Ok(()),
+        Err(error) if error.code == DRY_RUN_ALLOWED => Ok(()),
         Err(error) => Err(error),
-        Ok(()) => Err(AwsError::unanswered(SERVICE, action.name(), "BadAnswer", "a dry run was not taken for one")),
+        Ok(()) => {
+            Err(AwsError::no_response(SERVICE, action.name(), "InvalidResponse", "a dry run was not taken for one"))
+        }
     }
 }

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
-use super::template::{request_data, version};
-use super::{failed, text, timestamp};
+use super::launch_template::{request_data, version};
+use super::{owned_text, timestamp, to_aws_error};
 use crate::aws::fargate::RouteTable;
 use crate::aws::{
     AwsError, AwsResult, DryRun, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,
@@ -25,13 +25,13 @@ impl Ec2 for Sdk {
         // A filter, because one absent name fails the whole call when names are given as such.
         let request = self.0.describe_launch_templates().filters(filter("launch-template-name", names));
         let found = request.into_paginator().page_size(200).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchTemplates"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplates"))?;
         Ok(found.iter().map(template).filter(|t| names.contains(&t.name)).collect())
     }
 
-    async fn template_of_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
+    async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
         let answer = self.0.describe_launch_templates().launch_template_ids(id).send().await;
-        match answer.map_err(failed(SERVICE, "DescribeLaunchTemplates")) {
+        match answer.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplates")) {
             Ok(found) => Ok(found.launch_templates().first().map(template)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -47,14 +47,14 @@ impl Ec2 for Sdk {
             let numbers = numbers.iter().map(i64::to_string).collect();
             request.set_versions(Some(numbers)).into_paginator().items().send().try_collect().await
         };
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchTemplateVersions"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplateVersions"))?;
         Ok(found.iter().map(version).collect())
     }
 
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
         let request = self.0.describe_launch_template_versions().versions("$Default");
         let found = request.into_paginator().page_size(200).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeLaunchTemplateVersions"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplateVersions"))?;
         Ok(found.iter().map(version).collect())
     }
 
@@ -70,10 +70,10 @@ impl Ec2 for Sdk {
                 let tags = sdk::TagSpecification::builder().resource_type(sdk::ResourceType::LaunchTemplate);
                 vec![tags.set_tags(Some(input.tags.iter().map(tag).collect())).build()]
             }));
-        let answer = request.send().await.map_err(failed(SERVICE, "CreateLaunchTemplate"))?;
+        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplate"))?;
         let made = answer.launch_template();
         Ok(TemplateVersion {
-            template_id: text(made.and_then(|t| t.launch_template_id())),
+            template_id: owned_text(made.and_then(|t| t.launch_template_id())),
             number: 1,
             description: Some(input.version.description.clone()),
             data: input.version.data.clone(),
@@ -88,10 +88,15 @@ impl Ec2 for Sdk {
             .launch_template_id(template_id)
             .version_description(&input.description)
             .launch_template_data(request_data(&input.data));
-        let answer = request.send().await.map_err(failed(SERVICE, "CreateLaunchTemplateVersion"))?;
+        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplateVersion"))?;
         let made = answer.launch_template_version().and_then(|v| v.version_number());
         let number = made.ok_or_else(|| {
-            AwsError::unanswered(SERVICE, "CreateLaunchTemplateVersion", "BadAnswer", "no version number in the answer")
+            AwsError::no_response(
+                SERVICE,
+                "CreateLaunchTemplateVersion",
+                "InvalidResponse",
+                "no version number in the answer",
+            )
         })?;
         Ok(TemplateVersion {
             template_id: template_id.to_owned(),
@@ -104,14 +109,14 @@ impl Ec2 for Sdk {
     async fn set_default_version(&self, template_id: &str, number: i64) -> AwsResult<()> {
         let request = self.0.modify_launch_template().launch_template_id(template_id);
         let answer = request.default_version(number.to_string()).send().await;
-        answer.map_err(failed(SERVICE, "ModifyLaunchTemplate"))?;
+        answer.map_err(to_aws_error(SERVICE, "ModifyLaunchTemplate"))?;
         Ok(())
     }
 
     async fn delete_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<()> {
         let request = self.0.delete_launch_template_versions().launch_template_id(template_id);
         let answer = request.set_versions(Some(numbers.iter().map(i64::to_string).collect())).send().await;
-        let answer = answer.map_err(failed(SERVICE, "DeleteLaunchTemplateVersions"))?;
+        let answer = answer.map_err(to_aws_error(SERVICE, "DeleteLaunchTemplateVersions"))?;
         // AWS answers 200 and names in the body what it did not delete.
         let kept = answer.unsuccessfully_deleted_launch_template_versions().iter().find(|kept| {
             kept.response_error().and_then(|e| e.code())
@@ -120,29 +125,29 @@ impl Ec2 for Sdk {
         let Some(error) = kept.and_then(|k| k.response_error()) else { return Ok(()) };
         let code = error.code().map(|c| c.as_str()).unwrap_or_default();
         let message = error.message().unwrap_or_default();
-        Err(AwsError::answered(SERVICE, "DeleteLaunchTemplateVersions", code, message, 200))
+        Err(AwsError::from_response(SERVICE, "DeleteLaunchTemplateVersions", code, message, 200))
     }
 
     async fn delete_template(&self, template_id: &str) -> AwsResult<()> {
         let request = self.0.delete_launch_template().launch_template_id(template_id);
-        request.send().await.map_err(failed(SERVICE, "DeleteLaunchTemplate"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteLaunchTemplate"))?;
         Ok(())
     }
 
     async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()> {
         let request = self.0.create_tags().resources(resource).set_tags(Some(tags.iter().map(tag).collect()));
-        request.send().await.map_err(failed(SERVICE, "CreateTags"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "CreateTags"))?;
         Ok(())
     }
 
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
         let request = self.0.describe_subnets().filters(network_filter(query, "subnet-id"));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeSubnets"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeSubnets"))?;
         let object = |subnet: &sdk::Subnet| NetworkObject {
-            id: text(subnet.subnet_id()),
+            id: owned_text(subnet.subnet_id()),
             name: name_tag(subnet.tags()),
-            vpc: text(subnet.vpc_id()),
+            vpc: owned_text(subnet.vpc_id()),
             zone: subnet.availability_zone().map(str::to_owned),
         };
         Ok(found.iter().map(object).collect())
@@ -151,18 +156,18 @@ impl Ec2 for Sdk {
     async fn describe_route_tables(&self, vpc: &str) -> AwsResult<Vec<RouteTable>> {
         let request = self.0.describe_route_tables().filters(filter("vpc-id", &[vpc.to_owned()]));
         let found = request.into_paginator().page_size(100).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeRouteTables"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeRouteTables"))?;
         Ok(found.iter().map(route_table).collect())
     }
 
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
         let request = self.0.describe_security_groups().filters(network_filter(query, "group-id"));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeSecurityGroups"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeSecurityGroups"))?;
         let object = |group: &sdk::SecurityGroup| NetworkObject {
-            id: text(group.group_id()),
+            id: owned_text(group.group_id()),
             name: name_tag(group.tags()),
-            vpc: text(group.vpc_id()),
+            vpc: owned_text(group.vpc_id()),
             zone: None,
         };
         Ok(found.iter().map(object).collect())
@@ -172,23 +177,23 @@ impl Ec2 for Sdk {
         // A filter, because one unknown name fails the whole call when names are given as such.
         let request = self.0.describe_instance_types().filters(filter("instance-type", names));
         let found = request.into_paginator().page_size(100).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypes"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstanceTypes"))?;
         // The filter takes wildcards; a type's name has none.
         Ok(found.iter().map(instance_type).filter(|t| names.contains(&t.name)).collect())
     }
 
-    async fn instance_types_from(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
-        let request = self.0.describe_instance_types().filters(filter("instance-type", &starting(beginnings)));
+    async fn instance_types_in_families(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
+        let request = self.0.describe_instance_types().filters(filter("instance-type", &prefix_wildcards(beginnings)));
         let found = request.into_paginator().page_size(100).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypes"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstanceTypes"))?;
         Ok(found.iter().map(instance_type).collect())
     }
 
-    async fn instance_type_offers(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
+    async fn instance_type_offerings(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
         let request = self.0.describe_instance_type_offerings().location_type(sdk::LocationType::AvailabilityZone);
-        let request = request.filters(filter("instance-type", &starting(beginnings)));
+        let request = request.filters(filter("instance-type", &prefix_wildcards(beginnings)));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstanceTypeOfferings"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstanceTypeOfferings"))?;
         let offer =
             |o: &sdk::InstanceTypeOffering| Some((o.instance_type()?.as_str().to_owned(), o.location()?.to_owned()));
         Ok(found.iter().filter_map(offer).collect())
@@ -198,12 +203,12 @@ impl Ec2 for Sdk {
         // A filter, because one unknown id fails the whole call when ids are given as such.
         let request = self.0.describe_images().filters(filter("image-id", ids)).include_deprecated(true);
         let found = request.into_paginator().items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeImages"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeImages"))?;
         Ok(found.iter().filter(|i| i.state() == Some(&sdk::ImageState::Available)).map(image).collect())
     }
 
     async fn dry_run(&self, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> AwsResult<()> {
-        super::dry_run::ask(&self.0, action, template, tags).await
+        super::dry_run::send(&self.0, action, template, tags).await
     }
 
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {
@@ -212,7 +217,7 @@ impl Ec2 for Sdk {
         }
         let request = self.0.describe_instances().filters(filter("instance-id", ids));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "DescribeInstances"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstances"))?;
         let time = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), timestamp(i.launch_time())?));
         Ok(found.iter().flat_map(|reservation| reservation.instances()).filter_map(time).collect())
     }
@@ -230,7 +235,7 @@ fn filter(name: &str, values: &[String]) -> sdk::Filter {
 }
 
 /// Filter values with wildcards (Amazon EC2 User Guide, "List and filter using the CLI and API").
-fn starting(beginnings: &[String]) -> Vec<String> {
+fn prefix_wildcards(beginnings: &[String]) -> Vec<String> {
     beginnings.iter().map(|beginning| format!("{beginning}*")).collect()
 }
 
@@ -238,8 +243,8 @@ pub(super) fn tag(tag: &Tag) -> sdk::Tag {
     sdk::Tag::builder().key(&tag.key).value(&tag.value).build()
 }
 
-pub(super) fn plain_tags(tags: &[sdk::Tag]) -> Vec<Tag> {
-    tags.iter().map(|t| Tag { key: text(t.key()), value: text(t.value()) }).collect()
+pub(super) fn tags_from_sdk(tags: &[sdk::Tag]) -> Vec<Tag> {
+    tags.iter().map(|t| Tag { key: owned_text(t.key()), value: owned_text(t.value()) }).collect()
 }
 
 fn name_tag(tags: &[sdk::Tag]) -> Option<String> {
@@ -248,26 +253,26 @@ fn name_tag(tags: &[sdk::Tag]) -> Option<String> {
 
 fn image(found: &sdk::Image) -> Image {
     Image {
-        id: text(found.image_id()),
-        architecture: text(found.architecture().map(|a| a.as_str())),
-        windows: found.platform().is_some_and(|p| p.as_str().eq_ignore_ascii_case("windows")),
-        root_device: text(found.root_device_name()),
-        devices: found.block_device_mappings().iter().map(|d| text(d.device_name())).collect(),
+        id: owned_text(found.image_id()),
+        architecture: owned_text(found.architecture().map(|a| a.as_str())),
+        is_windows: found.platform().is_some_and(|p| p.as_str().eq_ignore_ascii_case("windows")),
+        root_device: owned_text(found.root_device_name()),
+        device_names: found.block_device_mappings().iter().map(|d| owned_text(d.device_name())).collect(),
     }
 }
 
 fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
     let network = found.network_info();
     InstanceType {
-        name: text(found.instance_type().map(|t| t.as_str())),
+        name: owned_text(found.instance_type().map(|t| t.as_str())),
         architectures: (found.processor_info().into_iter())
             .flat_map(|p| p.supported_architectures())
             .map(|a| a.as_str().to_owned())
             .collect(),
         vcpus: found.v_cpu_info().and_then(|v| v.default_v_cpus()).unwrap_or_default(),
-        memory: found.memory_info().and_then(|m| m.size_in_mib()).unwrap_or_default(),
-        interfaces: network.and_then(|n| n.maximum_network_interfaces()).unwrap_or_default(),
-        addresses: network.and_then(|n| n.ipv4_addresses_per_interface()).unwrap_or_default(),
+        memory_mib: found.memory_info().and_then(|m| m.size_in_mib()).unwrap_or_default(),
+        max_interfaces: network.and_then(|n| n.maximum_network_interfaces()).unwrap_or_default(),
+        ipv4_per_interface: network.and_then(|n| n.ipv4_addresses_per_interface()).unwrap_or_default(),
     }
 }
 
@@ -275,18 +280,18 @@ fn route_table(found: &sdk::RouteTable) -> RouteTable {
     let leads_out = |route: &sdk::Route| route.gateway_id().is_some_and(|id| id.starts_with("igw-"));
     let followers = found.associations().iter().filter_map(|a| a.subnet_id());
     RouteTable {
-        main: found.associations().iter().any(|a| a.main() == Some(true)),
+        is_main: found.associations().iter().any(|a| a.main() == Some(true)),
         subnets: followers.map(str::to_owned).collect(),
-        internet: found.routes().iter().any(leads_out),
+        has_internet_gateway: found.routes().iter().any(leads_out),
     }
 }
 
 fn template(template: &sdk::LaunchTemplate) -> LaunchTemplate {
     LaunchTemplate {
-        id: text(template.launch_template_id()),
-        name: text(template.launch_template_name()),
+        id: owned_text(template.launch_template_id()),
+        name: owned_text(template.launch_template_name()),
         default_version: template.default_version_number().unwrap_or_default(),
         latest_version: template.latest_version_number().unwrap_or_default(),
-        tags: plain_tags(template.tags()),
+        tags: tags_from_sdk(template.tags()),
     }
 }

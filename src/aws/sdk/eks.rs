@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{access, failed, text};
+use super::{access_entry, owned_text, to_aws_error};
 use crate::aws::{AccessEntry, AwsResult, Cluster, Eks, NewAccessEntry};
 
 pub(super) struct Sdk(pub Client);
@@ -12,7 +12,7 @@ pub(super) struct Sdk(pub Client);
 #[async_trait]
 impl Eks for Sdk {
     async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
-        match self.0.describe_cluster().name(name).send().await.map_err(failed("EKS", "DescribeCluster")) {
+        match self.0.describe_cluster().name(name).send().await.map_err(to_aws_error("EKS", "DescribeCluster")) {
             Ok(answer) => Ok(answer.cluster().map(cluster)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -20,19 +20,19 @@ impl Eks for Sdk {
     }
 
     async fn list_access_entries(&self, cluster: &str) -> AwsResult<Vec<String>> {
-        access::list(&self.0, cluster).await
+        access_entry::list(&self.0, cluster).await
     }
 
     async fn describe_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
-        access::describe(&self.0, cluster, principal).await
+        access_entry::describe(&self.0, cluster, principal).await
     }
 
     async fn create_access_entry(&self, input: &NewAccessEntry, token: &str) -> AwsResult<()> {
-        access::create(&self.0, input, token).await
+        access_entry::create(&self.0, input, token).await
     }
 
     async fn delete_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<()> {
-        access::delete(&self.0, cluster, principal).await
+        access_entry::delete(&self.0, cluster, principal).await
     }
 }
 
@@ -40,13 +40,13 @@ fn cluster(cluster: &sdk::Cluster) -> Cluster {
     let network = cluster.kubernetes_network_config();
     let mode = cluster.access_config().and_then(|a| a.authentication_mode());
     Cluster {
-        name: text(cluster.name()),
-        arn: text(cluster.arn()),
-        version: text(cluster.version()),
-        endpoint: text(cluster.endpoint()),
-        ca: text(cluster.certificate_authority().and_then(|c| c.data())),
-        service_cidr: text(network.and_then(|n| n.service_ipv4_cidr())),
-        vpc: text(cluster.resources_vpc_config().and_then(|v| v.vpc_id())),
+        name: owned_text(cluster.name()),
+        arn: owned_text(cluster.arn()),
+        version: owned_text(cluster.version()),
+        endpoint: owned_text(cluster.endpoint()),
+        ca: owned_text(cluster.certificate_authority().and_then(|c| c.data())),
+        service_cidr: owned_text(network.and_then(|n| n.service_ipv4_cidr())),
+        vpc: owned_text(cluster.resources_vpc_config().and_then(|v| v.vpc_id())),
         // Clusters from before access entries have no access configuration.
         authentication_mode: mode.map(|m| m.as_str()).unwrap_or("CONFIG_MAP").to_owned(),
     }

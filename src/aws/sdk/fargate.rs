@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{failed, text};
-use crate::aws::fargate::{FargateProfile, FargateProfiles, FargateSelector, NewFargateProfile, ProfileStatus};
+use super::{owned_text, to_aws_error};
+use crate::aws::fargate::{FargateApi, FargateProfile, FargateSelector, NewFargateProfile, ProfileStatus};
 use crate::aws::{AwsError, AwsResult, Tag};
 
 const SERVICE: &str = "EKS";
@@ -17,15 +17,15 @@ const PAGE: i32 = 100;
 pub(super) struct Sdk(pub Client);
 
 #[async_trait]
-impl FargateProfiles for Sdk {
+impl FargateApi for Sdk {
     async fn list_fargate_profiles(&self, cluster: &str) -> AwsResult<Vec<String>> {
         let request = self.0.list_fargate_profiles().cluster_name(cluster).into_paginator().page_size(PAGE);
-        request.items().send().try_collect().await.map_err(failed(SERVICE, "ListFargateProfiles"))
+        request.items().send().try_collect().await.map_err(to_aws_error(SERVICE, "ListFargateProfiles"))
     }
 
     async fn describe_fargate_profile(&self, cluster: &str, name: &str) -> AwsResult<Option<FargateProfile>> {
         let request = self.0.describe_fargate_profile().cluster_name(cluster).fargate_profile_name(name);
-        match request.send().await.map_err(failed(SERVICE, "DescribeFargateProfile")) {
+        match request.send().await.map_err(to_aws_error(SERVICE, "DescribeFargateProfile")) {
             Ok(answer) => Ok(answer.fargate_profile().map(profile)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -43,27 +43,27 @@ impl FargateProfiles for Sdk {
             .set_subnets((!input.subnets.is_empty()).then(|| input.subnets.clone()))
             .set_selectors(Some(input.selectors.iter().map(selector).collect()))
             .set_tags(Some(tags(&input.tags)));
-        let answer = request.send().await.map_err(failed(SERVICE, "CreateFargateProfile"))?;
+        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateFargateProfile"))?;
         answer.fargate_profile().map(profile).ok_or_else(|| {
-            AwsError::unanswered(SERVICE, "CreateFargateProfile", "BadAnswer", "no profile in the answer")
+            AwsError::no_response(SERVICE, "CreateFargateProfile", "InvalidResponse", "no profile in the answer")
         })
     }
 
     async fn delete_fargate_profile(&self, cluster: &str, name: &str) -> AwsResult<()> {
         let request = self.0.delete_fargate_profile().cluster_name(cluster).fargate_profile_name(name);
-        request.send().await.map_err(failed(SERVICE, "DeleteFargateProfile"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteFargateProfile"))?;
         Ok(())
     }
 
     async fn tag_fargate_profile(&self, arn: &str, wanted: &[Tag]) -> AwsResult<()> {
         let request = self.0.tag_resource().resource_arn(arn).set_tags(Some(tags(wanted)));
-        request.send().await.map_err(failed(SERVICE, "TagResource"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "TagResource"))?;
         Ok(())
     }
 
     async fn untag_fargate_profile(&self, arn: &str, keys: &[String]) -> AwsResult<()> {
         let request = self.0.untag_resource().resource_arn(arn).set_tag_keys(Some(keys.to_vec()));
-        request.send().await.map_err(failed(SERVICE, "UntagResource"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "UntagResource"))?;
         Ok(())
     }
 }
@@ -83,7 +83,7 @@ fn tags(tags: &[Tag]) -> HashMap<String, String> {
 fn profile(found: &sdk::FargateProfile) -> FargateProfile {
     let mut selectors: Vec<_> = (found.selectors().iter())
         .map(|s| FargateSelector {
-            namespace: text(s.namespace()),
+            namespace: owned_text(s.namespace()),
             labels: s.labels().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect(),
         })
         .collect();
@@ -96,13 +96,13 @@ fn profile(found: &sdk::FargateProfile) -> FargateProfile {
     tags.sort();
     let issues = found.health().map(|health| health.issues()).unwrap_or_default();
     let issue = |i: &sdk::FargateProfileIssue| match i.code() {
-        Some(code) => format!("{}: {}", code.as_str(), text(i.message())),
-        None => text(i.message()),
+        Some(code) => format!("{}: {}", code.as_str(), owned_text(i.message())),
+        None => owned_text(i.message()),
     };
     FargateProfile {
-        name: text(found.fargate_profile_name()),
-        arn: text(found.fargate_profile_arn()),
-        role_arn: text(found.pod_execution_role_arn()),
+        name: owned_text(found.fargate_profile_name()),
+        arn: owned_text(found.fargate_profile_arn()),
+        role_arn: owned_text(found.pod_execution_role_arn()),
         subnets,
         selectors,
         status: status(found.status()),

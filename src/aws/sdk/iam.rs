@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use aws_sdk_iam::Client;
 use aws_sdk_iam::types as sdk;
 
-use super::{failed, timestamp};
-use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, Role, Simulated, Simulation, Tag};
+use super::{timestamp, to_aws_error};
+use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, PolicyDecision, PolicySimulation, Role, Tag};
 
 const SERVICE: &str = "IAM";
 /// AWS's largest page.
@@ -19,7 +19,7 @@ impl Iam for Sdk {
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
         let request = self.0.list_instance_profiles().into_paginator().page_size(PAGE);
         let found = request.items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "ListInstanceProfiles"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "ListInstanceProfiles"))?;
         Ok(found.iter().map(profile).collect())
     }
 
@@ -28,34 +28,34 @@ impl Iam for Sdk {
         let mut pages = request.entity_filter(sdk::EntityType::Role).into_paginator().page_size(PAGE).send();
         let mut roles = Vec::new();
         while let Some(page) = pages.next().await {
-            let page = page.map_err(failed(SERVICE, "ListEntitiesForPolicy"))?;
+            let page = page.map_err(to_aws_error(SERVICE, "ListEntitiesForPolicy"))?;
             roles.extend(page.policy_roles().iter().filter_map(|r| r.role_name()).map(str::to_owned));
         }
         Ok(roles)
     }
 
     async fn get_role(&self, name: &str) -> AwsResult<Option<Role>> {
-        let answer = self.0.get_role().role_name(name).send().await.map_err(failed(SERVICE, "GetRole"));
-        Ok(present(answer)?.and_then(|a| a.role().map(role)))
+        let answer = self.0.get_role().role_name(name).send().await.map_err(to_aws_error(SERVICE, "GetRole"));
+        Ok(none_if_not_found(answer)?.and_then(|a| a.role().map(role)))
     }
 
     async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>> {
         let answer = self.0.get_instance_profile().instance_profile_name(name).send().await;
-        let answer = present(answer.map_err(failed(SERVICE, "GetInstanceProfile")))?;
+        let answer = none_if_not_found(answer.map_err(to_aws_error(SERVICE, "GetInstanceProfile")))?;
         Ok(answer.and_then(|a| a.instance_profile().map(profile)))
     }
 
     async fn attached_policies(&self, role: &str) -> AwsResult<Vec<String>> {
         let request = self.0.list_attached_role_policies().role_name(role).into_paginator().page_size(PAGE);
         let found = request.items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "ListAttachedRolePolicies"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "ListAttachedRolePolicies"))?;
         Ok(found.iter().filter_map(|p| p.policy_arn()).map(str::to_owned).collect())
     }
 
     async fn inline_policies(&self, role: &str) -> AwsResult<Vec<String>> {
         let request = self.0.list_role_policies().role_name(role).into_paginator().page_size(PAGE);
         let found = request.items().send().try_collect().await;
-        found.map_err(failed(SERVICE, "ListRolePolicies"))
+        found.map_err(to_aws_error(SERVICE, "ListRolePolicies"))
     }
 
     async fn create_role(&self, input: &NewRole) -> AwsResult<Role> {
@@ -63,73 +63,77 @@ impl Iam for Sdk {
             .0
             .create_role()
             .role_name(&input.name)
-            .assume_role_policy_document(&input.trust)
+            .assume_role_policy_document(&input.trust_policy)
             .set_tags(tags(&input.tags));
-        let answer = request.send().await.map_err(failed(SERVICE, "CreateRole"))?;
-        let made = answer.role().map(role).ok_or_else(|| empty("CreateRole"))?;
+        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateRole"))?;
+        let made = answer.role().map(role).ok_or_else(|| empty_response("CreateRole"))?;
         Ok(Role { tags: input.tags.clone(), ..made })
     }
 
     async fn attach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()> {
         let request = self.0.attach_role_policy().role_name(role).policy_arn(policy_arn);
-        request.send().await.map_err(failed(SERVICE, "AttachRolePolicy"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "AttachRolePolicy"))?;
         Ok(())
     }
 
     async fn detach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()> {
         let request = self.0.detach_role_policy().role_name(role).policy_arn(policy_arn);
-        request.send().await.map_err(failed(SERVICE, "DetachRolePolicy"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DetachRolePolicy"))?;
         Ok(())
     }
 
     async fn create_profile(&self, name: &str, wanted: &[Tag]) -> AwsResult<InstanceProfile> {
         let request = self.0.create_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
-        let answer = request.send().await.map_err(failed(SERVICE, "CreateInstanceProfile"))?;
-        let made = answer.instance_profile().map(profile).ok_or_else(|| empty("CreateInstanceProfile"))?;
+        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateInstanceProfile"))?;
+        let made = answer.instance_profile().map(profile).ok_or_else(|| empty_response("CreateInstanceProfile"))?;
         Ok(InstanceProfile { tags: wanted.to_vec(), ..made })
     }
 
     async fn add_role_to_profile(&self, profile: &str, role: &str) -> AwsResult<()> {
         let request = self.0.add_role_to_instance_profile().instance_profile_name(profile).role_name(role);
-        request.send().await.map_err(failed(SERVICE, "AddRoleToInstanceProfile"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "AddRoleToInstanceProfile"))?;
         Ok(())
     }
 
     async fn remove_role_from_profile(&self, profile: &str, role: &str) -> AwsResult<()> {
         let request = self.0.remove_role_from_instance_profile().instance_profile_name(profile).role_name(role);
-        request.send().await.map_err(failed(SERVICE, "RemoveRoleFromInstanceProfile"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "RemoveRoleFromInstanceProfile"))?;
         Ok(())
     }
 
     async fn delete_profile(&self, name: &str) -> AwsResult<()> {
         let request = self.0.delete_instance_profile().instance_profile_name(name);
-        request.send().await.map_err(failed(SERVICE, "DeleteInstanceProfile"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteInstanceProfile"))?;
         Ok(())
     }
 
     async fn delete_role(&self, name: &str) -> AwsResult<()> {
-        self.0.delete_role().role_name(name).send().await.map_err(failed(SERVICE, "DeleteRole"))?;
+        self.0.delete_role().role_name(name).send().await.map_err(to_aws_error(SERVICE, "DeleteRole"))?;
         Ok(())
     }
 
     async fn tag_role(&self, name: &str, wanted: &[Tag]) -> AwsResult<()> {
         let request = self.0.tag_role().role_name(name).set_tags(tags(wanted));
-        request.send().await.map_err(failed(SERVICE, "TagRole"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "TagRole"))?;
         Ok(())
     }
 
     async fn tag_profile(&self, name: &str, wanted: &[Tag]) -> AwsResult<()> {
         let request = self.0.tag_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
-        request.send().await.map_err(failed(SERVICE, "TagInstanceProfile"))?;
+        request.send().await.map_err(to_aws_error(SERVICE, "TagInstanceProfile"))?;
         Ok(())
     }
 
-    async fn caller(&self) -> AwsResult<String> {
-        let answer = self.1.get_caller_identity().send().await.map_err(failed("STS", "GetCallerIdentity"))?;
-        answer.arn().map(str::to_owned).ok_or_else(|| empty("GetCallerIdentity"))
+    async fn caller_arn(&self) -> AwsResult<String> {
+        let answer = self.1.get_caller_identity().send().await.map_err(to_aws_error("STS", "GetCallerIdentity"))?;
+        answer.arn().map(str::to_owned).ok_or_else(|| empty_response("GetCallerIdentity"))
     }
 
-    async fn simulate(&self, principal: &str, asked: &Simulation) -> AwsResult<Vec<(String, Simulated)>> {
+    async fn simulate_policy(
+        &self,
+        principal: &str,
+        asked: &PolicySimulation,
+    ) -> AwsResult<Vec<(String, PolicyDecision)>> {
         let entry = |(key, value): &(String, String)| {
             let kind = sdk::ContextKeyTypeEnum::String;
             let entry = sdk::ContextEntry::builder().context_key_name(key).context_key_values(value);
@@ -141,23 +145,23 @@ impl Iam for Sdk {
             .set_resource_arns(asked.resource.clone().map(|resource| vec![resource]))
             .set_context_entries(Some(asked.context.iter().map(entry).collect()));
         let found = request.into_paginator().items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(failed(SERVICE, "SimulatePrincipalPolicy"))?;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "SimulatePrincipalPolicy"))?;
         // With a resource given, what is missing is told beside that.
         let unclear = |result: &sdk::EvaluationResult| {
             let specific = result.resource_specific_results().iter().flat_map(|on| on.missing_context_values());
             result.missing_context_values().iter().chain(specific).next().is_some()
         };
         let answer = |result: &sdk::EvaluationResult| match result.eval_decision() {
-            sdk::PolicyEvaluationDecisionType::Allowed => Simulated::Allowed,
-            _ if unclear(result) => Simulated::Unclear,
-            _ => Simulated::Denied,
+            sdk::PolicyEvaluationDecisionType::Allowed => PolicyDecision::Allowed,
+            _ if unclear(result) => PolicyDecision::Unclear,
+            _ => PolicyDecision::Denied,
         };
         Ok(found.iter().map(|result| (result.eval_action_name().to_owned(), answer(result))).collect())
     }
 }
 
 /// `None` when AWS says that it is not there, and only then.
-fn present<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
+fn none_if_not_found<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -165,8 +169,8 @@ fn present<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
     }
 }
 
-fn empty(operation: &'static str) -> AwsError {
-    AwsError::unanswered(SERVICE, operation, "BadAnswer", "nothing in the answer")
+fn empty_response(operation: &'static str) -> AwsError {
+    AwsError::no_response(SERVICE, operation, "InvalidResponse", "nothing in the answer")
 }
 
 fn tags(tags: &[Tag]) -> Option<Vec<sdk::Tag>> {
@@ -174,7 +178,7 @@ fn tags(tags: &[Tag]) -> Option<Vec<sdk::Tag>> {
     (!tags.is_empty()).then(|| tags.iter().map(of).collect())
 }
 
-fn plain_tags(tags: &[sdk::Tag]) -> Vec<Tag> {
+fn tags_from_sdk(tags: &[sdk::Tag]) -> Vec<Tag> {
     tags.iter().map(|t| Tag { key: t.key().to_owned(), value: t.value().to_owned() }).collect()
 }
 
@@ -183,7 +187,7 @@ fn role(role: &sdk::Role) -> Role {
         id: role.role_id().to_owned(),
         name: role.role_name().to_owned(),
         arn: role.arn().to_owned(),
-        tags: plain_tags(role.tags()),
+        tags: tags_from_sdk(role.tags()),
     }
 }
 
@@ -194,6 +198,6 @@ fn profile(profile: &sdk::InstanceProfile) -> InstanceProfile {
         arn: profile.arn().to_owned(),
         created: timestamp(Some(profile.create_date())),
         role: profile.roles().first().map(role),
-        tags: plain_tags(profile.tags()),
+        tags: tags_from_sdk(profile.tags()),
     }
 }

@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{failed, text, timestamp};
+use super::{owned_text, timestamp, to_aws_error};
 use crate::aws::AwsResult;
 use crate::aws::nodegroup::*;
 
 pub(super) struct Sdk(pub Client);
 
 /// What a describe says when nothing of that name is there.
-fn optional<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
+fn none_if_not_found<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -22,21 +22,21 @@ fn optional<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
 }
 
 #[async_trait]
-impl NodeGroups for Sdk {
+impl NodegroupApi for Sdk {
     async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
         let call = self.0.describe_nodegroup().cluster_name(&at.cluster).nodegroup_name(&at.nodegroup);
-        let answer = optional(call.send().await.map_err(failed("EKS", "DescribeNodegroup")))?;
+        let answer = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeNodegroup")))?;
         Ok(answer.and_then(|a| a.nodegroup).map(|found| nodegroup(&found)))
     }
 
     async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>> {
         let pages = self.0.list_nodegroups().cluster_name(cluster).into_paginator().items().send();
         let found: Result<Vec<_>, _> = pages.collect().await;
-        Ok(optional(found.map_err(failed("EKS", "ListNodegroups")))?.unwrap_or_default())
+        Ok(none_if_not_found(found.map_err(to_aws_error("EKS", "ListNodegroups")))?.unwrap_or_default())
     }
 
     async fn create_nodegroup(&self, input: &NewNodegroup, token: &str) -> AwsResult<()> {
-        let shape = &input.shape;
+        let shape = &input.immutable;
         let remote = shape.key_pair.as_ref().map(|key| {
             let groups = Some(shape.security_groups.clone()).filter(|groups| !groups.is_empty());
             sdk::RemoteAccessConfig::builder().ec2_ssh_key(key).set_source_security_groups(groups).build()
@@ -52,9 +52,9 @@ impl NodeGroups for Sdk {
             .set_ami_type(shape.ami_type.as_deref().map(Into::into))
             .set_remote_access(remote)
             .node_role(&shape.node_role)
-            .set_labels(Some(map(&input.labels)).filter(|labels| !labels.is_empty()))
+            .set_labels(Some(to_hash_map(&input.labels)).filter(|labels| !labels.is_empty()))
             .set_taints(Some(taints(&input.taints)).filter(|taints| !taints.is_empty()))
-            .set_tags(Some(map(&input.tags)))
+            .set_tags(Some(to_hash_map(&input.tags)))
             .client_request_token(token)
             .set_update_config(input.max_unavailable.map(update_config))
             .set_node_repair_config(input.repair.map(repair))
@@ -64,7 +64,7 @@ impl NodeGroups for Sdk {
             .send()
             .await
             .map(|_| ())
-            .map_err(failed("EKS", "CreateNodegroup"))
+            .map_err(to_aws_error("EKS", "CreateNodegroup"))
     }
 
     async fn update_nodegroup_config(
@@ -75,7 +75,7 @@ impl NodeGroups for Sdk {
     ) -> AwsResult<String> {
         let labels = (!change.set_labels.is_empty() || !change.remove_labels.is_empty()).then(|| {
             sdk::UpdateLabelsPayload::builder()
-                .set_add_or_update_labels(Some(map(&change.set_labels)).filter(|labels| !labels.is_empty()))
+                .set_add_or_update_labels(Some(to_hash_map(&change.set_labels)).filter(|labels| !labels.is_empty()))
                 .set_remove_labels(Some(change.remove_labels.clone()).filter(|keys| !keys.is_empty()))
                 .build()
         });
@@ -98,8 +98,8 @@ impl NodeGroups for Sdk {
             .client_request_token(token)
             .send()
             .await
-            .map_err(failed("EKS", "UpdateNodegroupConfig"))?;
-        Ok(text(answer.update().and_then(|update| update.id())))
+            .map_err(to_aws_error("EKS", "UpdateNodegroupConfig"))?;
+        Ok(owned_text(answer.update().and_then(|update| update.id())))
     }
 
     async fn update_nodegroup_version(
@@ -118,37 +118,37 @@ impl NodeGroups for Sdk {
             .client_request_token(token)
             .send()
             .await
-            .map_err(failed("EKS", "UpdateNodegroupVersion"))?;
-        Ok(text(answer.update().and_then(|update| update.id())))
+            .map_err(to_aws_error("EKS", "UpdateNodegroupVersion"))?;
+        Ok(owned_text(answer.update().and_then(|update| update.id())))
     }
 
     async fn describe_update(&self, at: &NodegroupName, id: &str) -> AwsResult<Option<NodegroupUpdate>> {
         let call = self.0.describe_update().name(&at.cluster).nodegroup_name(&at.nodegroup).update_id(id);
-        let answer = optional(call.send().await.map_err(failed("EKS", "DescribeUpdate")))?;
+        let answer = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeUpdate")))?;
         Ok(answer.and_then(|a| a.update).map(|found| update(&found)))
     }
 
     async fn delete_nodegroup(&self, at: &NodegroupName) -> AwsResult<()> {
         let call = self.0.delete_nodegroup().cluster_name(&at.cluster).nodegroup_name(&at.nodegroup);
-        call.send().await.map(|_| ()).map_err(failed("EKS", "DeleteNodegroup"))
+        call.send().await.map(|_| ()).map_err(to_aws_error("EKS", "DeleteNodegroup"))
     }
 
     async fn tag_nodegroup(&self, arn: &str, tags: &BTreeMap<String, String>) -> AwsResult<()> {
-        let call = self.0.tag_resource().resource_arn(arn).set_tags(Some(map(tags)));
-        call.send().await.map(|_| ()).map_err(failed("EKS", "TagResource"))
+        let call = self.0.tag_resource().resource_arn(arn).set_tags(Some(to_hash_map(tags)));
+        call.send().await.map(|_| ()).map_err(to_aws_error("EKS", "TagResource"))
     }
 
     async fn untag_nodegroup(&self, arn: &str, keys: &[String]) -> AwsResult<()> {
         let call = self.0.untag_resource().resource_arn(arn).set_tag_keys(Some(keys.to_vec()));
-        call.send().await.map(|_| ()).map_err(failed("EKS", "UntagResource"))
+        call.send().await.map(|_| ()).map_err(to_aws_error("EKS", "UntagResource"))
     }
 }
 
-fn map(from: &BTreeMap<String, String>) -> HashMap<String, String> {
+fn to_hash_map(from: &BTreeMap<String, String>) -> HashMap<String, String> {
     from.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn sorted(from: Option<&HashMap<String, String>>) -> BTreeMap<String, String> {
+fn to_btree_map(from: Option<&HashMap<String, String>>) -> BTreeMap<String, String> {
     from.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
@@ -193,7 +193,7 @@ fn status(status: Option<&sdk::NodegroupStatus>) -> NodegroupStatus {
     }
 }
 
-fn list(mut items: Vec<String>) -> Vec<String> {
+fn sorted_list(mut items: Vec<String>) -> Vec<String> {
     items.sort();
     items
 }
@@ -208,32 +208,32 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
     });
     let mut taints: Vec<_> = (found.taints().iter())
         .map(|t| NodegroupTaint {
-            key: text(t.key()),
-            value: text(t.value()),
-            effect: text(t.effect().map(|effect| effect.as_str())),
+            key: owned_text(t.key()),
+            value: owned_text(t.value()),
+            effect: owned_text(t.effect().map(|effect| effect.as_str())),
         })
         .collect();
     taints.sort();
     Nodegroup {
-        name: NodegroupName::new(text(found.cluster_name()), text(found.nodegroup_name())),
-        arn: text(found.nodegroup_arn()),
+        name: NodegroupName::new(owned_text(found.cluster_name()), owned_text(found.nodegroup_name())),
+        arn: owned_text(found.nodegroup_arn()),
         created: timestamp(found.created_at()),
         status: status(found.status()),
-        version: text(found.version()),
-        release_version: text(found.release_version()),
-        capacity_type: text(found.capacity_type().map(|c| c.as_str())),
+        version: owned_text(found.version()),
+        release_version: owned_text(found.release_version()),
+        capacity_type: owned_text(found.capacity_type().map(|c| c.as_str())),
         sizes: NodegroupSizes {
             min: scaling.and_then(|s| s.min_size()).unwrap_or_default(),
             max: scaling.and_then(|s| s.max_size()).unwrap_or_default(),
             desired: scaling.and_then(|s| s.desired_size()),
         },
         instance_types: found.instance_types().to_vec(),
-        subnets: list(found.subnets().to_vec()),
+        subnets: sorted_list(found.subnets().to_vec()),
         key_pair: remote.and_then(|r| r.ec2_ssh_key()).map(str::to_owned),
-        security_groups: list(remote.map(|r| r.source_security_groups().to_vec()).unwrap_or_default()),
-        ami_type: text(found.ami_type().map(|a| a.as_str())),
-        node_role: text(found.node_role()),
-        labels: sorted(found.labels()),
+        security_groups: sorted_list(remote.map(|r| r.source_security_groups().to_vec()).unwrap_or_default()),
+        ami_type: owned_text(found.ami_type().map(|a| a.as_str())),
+        node_role: owned_text(found.node_role()),
+        labels: to_btree_map(found.labels()),
         taints,
         scaling_groups: found
             .resources()
@@ -249,20 +249,20 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
             .unwrap_or_default()
             .iter()
             .map(|issue| Issue {
-                code: text(issue.code().map(|code| code.as_str())),
-                message: text(issue.message()),
+                code: owned_text(issue.code().map(|code| code.as_str())),
+                message: owned_text(issue.message()),
                 resources: issue.resource_ids().to_vec(),
             })
             .collect(),
         max_unavailable: at_once,
         repair: found.node_repair_config().and_then(|r| r.enabled()).unwrap_or_default(),
-        tags: sorted(found.tags()),
+        tags: to_btree_map(found.tags()),
     }
 }
 
 fn update(found: &sdk::Update) -> NodegroupUpdate {
     NodegroupUpdate {
-        id: text(found.id()),
+        id: owned_text(found.id()),
         status: match found.status() {
             Some(sdk::UpdateStatus::InProgress) => UpdateStatus::InProgress,
             Some(sdk::UpdateStatus::Failed) => UpdateStatus::Failed,
@@ -270,12 +270,12 @@ fn update(found: &sdk::Update) -> NodegroupUpdate {
             Some(sdk::UpdateStatus::Successful) => UpdateStatus::Successful,
             _ => UpdateStatus::Other,
         },
-        kind: text(found.r#type().map(|kind| kind.as_str())),
+        kind: owned_text(found.r#type().map(|kind| kind.as_str())),
         created: timestamp(found.created_at()),
         errors: (found.errors().iter())
             .map(|error| Issue {
-                code: text(error.error_code().map(|code| code.as_str())),
-                message: text(error.error_message()),
+                code: owned_text(error.error_code().map(|code| code.as_str())),
+                message: owned_text(error.error_message()),
                 resources: error.resource_ids().to_vec(),
             })
             .collect(),

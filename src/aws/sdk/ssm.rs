@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use aws_sdk_ssm::Client;
 
-use super::failed;
+use super::to_aws_error;
 use crate::aws::{AwsResult, Ssm};
 
 pub(super) struct Sdk(pub Client);
@@ -15,7 +15,7 @@ impl Ssm for Sdk {
             return Ok(Vec::new());
         }
         let answer = self.0.get_parameters().set_names(Some(names.to_vec())).send().await;
-        let answer = answer.map_err(failed("SSM", "GetParameters"))?;
+        let answer = answer.map_err(to_aws_error("SSM", "GetParameters"))?;
         let pair = |p: &aws_sdk_ssm::types::Parameter| Some((p.name()?.to_owned(), p.value()?.to_owned()));
         Ok(answer.parameters().iter().filter_map(pair).collect())
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_revision_follows_the_text() {
+fn revision_changes_with_the_text() {
     let one = parse(&[("defaults", "spec: {}")]);
     assert_eq!(one.revision(), parse(&[("defaults", "spec: {}"), ("other", "x")]).revision());
     assert_ne!(one.revision(), parse(&[("defaults", "spec: {} ")]).revision());
@@ -11,7 +11,7 @@ fn the_revision_follows_the_text() {
 }
 
 #[test]
-fn broken_config_maps_name_key_line_path_and_remedy() {
+fn config_errors_name_key_line_path_and_remedy() {
     for (key, text, wanted, reason) in [
         (
             "defaults",
@@ -64,7 +64,7 @@ fn broken_config_maps_name_key_line_path_and_remedy() {
 }
 
 #[test]
-fn what_is_harmless_is_a_warning() {
+fn harmless_mistakes_are_warnings() {
     let (_, warnings) = Boundaries::parse(&data(&[
         ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\n- spec.eks-managed\n- spec.eks-fargate\n- spec.strategy\nsharde: {}\n"),
         ("defaults", "spec: {eks: {configuration: {clustrName: x, labels: {a: 'b c'}}}}"),
@@ -85,7 +85,7 @@ fn what_is_harmless_is_a_warning() {
 }
 
 #[test]
-fn defaults_that_reach_no_group_are_a_warning() {
+fn unreachable_defaults_are_warnings() {
     let (_, warnings) = Boundaries::parse(&data(&[
         ("boundaries", "{restricted: [spec.eks.minSize, spec.eks.configuration], shared: {merge: [spec.strategy.type]}}"),
         ("defaults", "metadata:\n  annotations: {a: b}\nspec:\n  strategy: {type: crd, crd: {crdName: x}}\n  eks: {minSize: 1, maxSize: 2, configuration: {image: x}}\n"),
@@ -107,7 +107,7 @@ fn defaults_that_reach_no_group_are_a_warning() {
 }
 
 #[test]
-fn a_config_map_of_nonsense_gives_few_warnings_and_short_ones() {
+fn warnings_are_few_and_short() {
     let lines: String = (0..5000).map(|n| format!("- {}{n}\n", "x".repeat(100))).collect();
     let text = format!("restricted:\n{lines}- {}\n", "y".repeat(10_000));
     let (_, warnings) = Boundaries::parse(&data(&[("boundaries", &text)])).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn open_choices_of_power_are_a_warning() {
+fn unrestricted_choices_are_warnings() {
     let told = |policy: &str, boundaries: &str| -> Vec<String> {
         let found = Boundaries::parse(&data(&[("policy", policy), ("boundaries", boundaries)])).unwrap().1;
         found.into_iter().map(|warning| warning.path).collect()
@@ -20,58 +20,75 @@ fn open_choices_of_power_are_a_warning() {
     );
 }
 
-fn choose(policy: &str, configuration: Value) -> Vec<String> {
+fn violations_for(policy: &str, configuration: Value) -> Vec<String> {
     let boundaries = parse(&[
         ("policy", policy),
         ("boundaries", "shared: {merge: [spec.eks.configuration.managedPolicies, spec.eks.configuration.roleName]}"),
         ("defaults", "spec: {eks: {configuration: {managedPolicies: [Platform], roleName: platform}}}"),
     ]);
-    let effective = merged(&boundaries, json!({"eks": {"configuration": configuration}}));
-    let found = boundaries.policy.check(&effective, "team-a", Counts { groups: 3, nodes: 30 });
+    let effective = merge_spec(&boundaries, json!({"eks": {"configuration": configuration}}));
+    let found = boundaries.policy.check(&effective, "team-a", NamespaceUsage { groups: 3, nodes: 30 });
     found.iter().map(|violation| format!("{} {}", violation.path, violation.value)).collect()
 }
 
 #[test]
-fn the_policy_judges_what_tenants_choose_and_not_what_the_admin_supplies() {
+fn policy_checks_tenant_values_only() {
     let none: Vec<String> = vec![];
-    assert_eq!(choose("", json!({"roleName": "any"})), none);
-    assert_eq!(choose("{roles: [team-*], managedPolicies: []}", json!({})), none);
-    assert_eq!(choose("roles: [team-*]", json!({"roleName": "team-a-nodes", "instanceProfileName": "team-b"})), none);
-    assert_eq!(choose("roles: [team-*]", json!({"roleName": "admin"})), ["spec.eks.configuration.roleName \"admin\""]);
+    assert_eq!(violations_for("", json!({"roleName": "any"})), none);
+    assert_eq!(violations_for("{roles: [team-*], managedPolicies: []}", json!({})), none);
+    assert_eq!(
+        violations_for("roles: [team-*]", json!({"roleName": "team-a-nodes", "instanceProfileName": "team-b"})),
+        none
+    );
+    assert_eq!(
+        violations_for("roles: [team-*]", json!({"roleName": "admin"})),
+        ["spec.eks.configuration.roleName \"admin\""]
+    );
     let policies =
         json!({"managedPolicies": ["S3Read", "arn:aws:iam::aws:policy/S3Read", "arn:aws:iam::1:policy/S3Read"]});
     assert_eq!(
-        choose("managedPolicies: [S3*]", policies),
+        violations_for("managedPolicies: [S3*]", policies),
         ["spec.eks.configuration.managedPolicies[3] \"arn:aws:iam::1:policy/S3Read\""]
     );
     let arn =
         |name: &str| json!({"eks-managed": {"configuration": {"nodeRole": format!("arn:aws:iam::1:role/p/{name}")}}});
     for (name, refused) in [("team-a", 0), ("admin", 1)] {
         let boundaries = parse(&[("policy", "roles: [team-*]")]);
-        let found = boundaries.policy.check(&merged(&boundaries, arn(name)), "team-a", Counts { groups: 1, nodes: 1 });
+        let found = boundaries.policy.check(
+            &merge_spec(&boundaries, arn(name)),
+            "team-a",
+            NamespaceUsage { groups: 1, nodes: 1 },
+        );
         let paths: Vec<_> = found.iter().map(|violation| violation.path.as_str()).collect();
         assert_eq!(paths, vec!["spec.eks-managed.configuration.nodeRole"; refused]);
         let fargate = json!({"eks-fargate": {"podExecutionRoleArn": format!("arn:aws:iam::1:role/{name}")}});
-        let found = boundaries.policy.check(&merged(&boundaries, fargate), "team-a", Counts { groups: 1, nodes: 1 });
+        let found = boundaries.policy.check(
+            &merge_spec(&boundaries, fargate),
+            "team-a",
+            NamespaceUsage { groups: 1, nodes: 1 },
+        );
         assert_eq!(found.len(), refused);
     }
-    assert_eq!(choose("quotas: {team-*: {maxGroups: 2, maxNodes: 30}, '*': {maxNodes: 29}}", json!({})).len(), 2);
-    assert_eq!(choose("quotas: {other: {maxGroups: 0}}", json!({})), none);
+    assert_eq!(
+        violations_for("quotas: {team-*: {maxGroups: 2, maxNodes: 30}, '*': {maxNodes: 29}}", json!({})).len(),
+        2
+    );
+    assert_eq!(violations_for("quotas: {other: {maxGroups: 0}}", json!({})), none);
 }
 
 #[test]
-fn a_tenants_fargate_profile_takes_its_own_pods_and_those_of_listed_namespaces() {
+fn fargate_selectors_are_limited_to_own_and_listed_namespaces() {
     let refused = |policy: &str, namespace: &str, restricted: &str| -> Vec<String> {
         let boundaries = parse(&[
             ("policy", policy),
             ("boundaries", restricted),
             ("defaults", "spec: {eks-fargate: {selectors: [{namespace: kube-system}]}}"),
         ]);
-        let effective = merged(
+        let effective = merge_spec(
             &boundaries,
             json!({"eks-fargate": {"selectors": [{"namespace": namespace, "labels": {"a": "b"}}]}}),
         );
-        let found = boundaries.policy.check(&effective, "team-a", Counts { groups: 1, nodes: 1 });
+        let found = boundaries.policy.check(&effective, "team-a", NamespaceUsage { groups: 1, nodes: 1 });
         found.into_iter().map(|violation| violation.path).collect()
     };
     let (list, none) = ("fargateNamespaces: [batch-*]", Vec::<String>::new());
@@ -96,15 +113,21 @@ fn a_tenants_fargate_profile_takes_its_own_pods_and_those_of_listed_namespaces()
 fn the_policy_limits_exclusion_and_strategies() {
     let asks = data(&[("instancemgr.keikoproj.io/config-excluded", "TRUE")]);
     let open = Policy::default();
-    assert!(open.excluded("any", &asks) && !open.excluded("any", &data(&[])));
+    assert!(open.is_excluded("any", &asks) && !open.is_excluded("any", &data(&[])));
     let strict =
         parse(&[("policy", "{excludableNamespaces: [kube-*], strategyKinds: [Job.batch], strategyNamespaces: [ops]}")])
             .policy;
-    assert!(strict.excluded("kube-system", &asks) && !strict.excluded("team-a", &asks));
-    assert!(open.strategy_kind_allowed("Workflow", "argoproj.io") && !open.strategy_kind_allowed("Pod", ""));
-    assert!(strict.strategy_kind_allowed("Job", "batch") && !strict.strategy_kind_allowed("Workflow", "argoproj.io"));
+    assert!(strict.is_excluded("kube-system", &asks) && !strict.is_excluded("team-a", &asks));
+    assert!(open.is_strategy_kind_allowed("Workflow", "argoproj.io") && !open.is_strategy_kind_allowed("Pod", ""));
+    assert!(
+        strict.is_strategy_kind_allowed("Job", "batch") && !strict.is_strategy_kind_allowed("Workflow", "argoproj.io")
+    );
     for (namespace, allowed) in [("team-a", true), ("instance-manager", true), ("ops", true), ("team-b", false)] {
-        assert_eq!(strict.strategy_namespace_allowed(namespace, "team-a", "instance-manager"), allowed, "{namespace}");
+        assert_eq!(
+            strict.is_strategy_namespace_allowed(namespace, "team-a", "instance-manager"),
+            allowed,
+            "{namespace}"
+        );
     }
 }
 

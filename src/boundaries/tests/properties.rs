@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn restricted_never_lets_a_tenants_value_through(rules in boundaries(), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T"), windows in any::<bool>()) {
+    fn restricted_paths_never_keep_tenant_values(rules in boundaries(), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T"), windows in any::<bool>()) {
         let config = config(&rules, &default, &conditional);
         let annotations = if windows { json!({"os": "windows"}) } else { json!({}) };
         let got = merge(&config, &json!({"metadata": {"annotations": annotations}, "spec": tenant}), false).unwrap();
@@ -126,12 +126,12 @@ proptest! {
     }
 
     #[test]
-    fn every_value_that_was_set_and_not_got_is_told(rules in boundaries(), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T")) {
+    fn every_overridden_value_is_reported(rules in boundaries(), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T")) {
         let got = merge(&config(&rules, &default, &conditional), &json!({"spec": tenant}), false).unwrap();
         let image = &tenant["eks"]["configuration"]["image"];
         let lost = image.as_str().is_some_and(|image| !image.is_empty()) && got.spec["eks"]["configuration"]["image"] != *image;
-        let told = got.refused.iter().any(|refused| "spec.eks.configuration.image".starts_with(&refused.path));
-        prop_assert!(told || !lost, "{:?}", got.refused);
+        let told = got.overridden.iter().any(|refused| "spec.eks.configuration.image".starts_with(&refused.path));
+        prop_assert!(told || !lost, "{:?}", got.overridden);
     }
 
     #[test]
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_config_map_panics(parts in prop::collection::btree_map(prop::sample::select(KEYS.to_vec()), any_json(), 0..4)) {
+    fn no_config_map_panics(parts in prop::collection::btree_map(prop::sample::select(CONFIG_MAP_KEYS.to_vec()), any_json(), 0..4)) {
         let data: BTreeMap<String, String> = parts.into_iter().map(|(key, value)| (key.to_owned(), value.to_string())).collect();
         if let Ok((boundaries, _)) = Boundaries::parse(&data) {
             let _ = merge(&boundaries, &json!({}), false);
@@ -166,7 +166,7 @@ proptest! {
 
     #[test]
     fn no_text_panics(text in "[-a-z:.*&\\[\\]{}' \n]{0,120}") {
-        for key in KEYS {
+        for key in CONFIG_MAP_KEYS {
             let _ = Boundaries::parse(&data(&[(key, &text)]));
         }
     }

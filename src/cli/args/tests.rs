@@ -2,9 +2,9 @@ use clap::CommandFactory;
 
 use super::*;
 
-fn normal(line: &str) -> String {
+fn normalized(line: &str) -> String {
     let args = std::iter::once("im").chain(line.split_whitespace());
-    let out = normalise(args.map(OsString::from));
+    let out = normalize_args(args.map(OsString::from));
     let out: Vec<_> = out[1..].iter().map(|arg| arg.to_string_lossy()).collect();
     out.join(" ")
 }
@@ -29,7 +29,7 @@ fn plan(line: &str) -> PlanArgs {
 }
 
 #[test]
-fn flags_are_brought_into_one_form() {
+fn flags_are_normalized() {
     for (line, expected) in [
         ("", "run"),
         ("run", "run"),
@@ -53,12 +53,12 @@ fn flags_are_brought_into_one_form() {
         ("plan -n team web -ojson", "plan -n team web -ojson"),
         ("unknown -x", "unknown -x"),
     ] {
-        assert_eq!(normal(line), expected, "{line}");
+        assert_eq!(normalized(line), expected, "{line}");
     }
 }
 
 #[test]
-fn without_flags_the_defaults_of_the_contract_hold() {
+fn defaults_without_flags() {
     let args = run("");
     assert_eq!(args.max_workers, 5);
     assert_eq!(args.max_api_retries, 12);
@@ -76,7 +76,7 @@ fn without_flags_the_defaults_of_the_contract_hold() {
 }
 
 #[test]
-fn the_arguments_of_the_originals_deployment_are_understood() {
+fn flags_of_a_keiko_deployment_are_accepted() {
     let args = run("--max-workers 7 -max-api-retries=3 --config-retention 4 --spot-recommendation-time=2.5 \
          --config-namespace kube-system --metrics-addr 127.0.0.1:9090 --node-relabel=f \
          --disable-windows-cluster-ca-injection --default-scaling-configuration launchconfiguration \
@@ -169,11 +169,11 @@ fn a_plan_is_for_one_group_or_for_all() {
     assert!(cli("plan -A team/web").is_err());
     let args = plan("plan -A --config new.yaml -o json --config-namespace im");
     assert_eq!(args.config, Some(PathBuf::from("new.yaml")));
-    assert_eq!(args.output, Output::Json);
+    assert_eq!(args.output, OutputFormat::Json);
     assert_eq!(args.cluster.config_namespace, "im");
 }
 
 #[test]
-fn the_definition_of_the_command_line_is_sound() {
+fn command_line_definition_is_valid() {
     Cli::command().debug_assert();
 }

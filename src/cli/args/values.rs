@@ -8,9 +8,9 @@ use crate::api::ScalingConfigurationKind;
 
 /// Where to listen; None: nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen(pub Option<SocketAddr>);
+pub struct ListenAddress(pub Option<SocketAddr>);
 
-impl FromStr for Listen {
+impl FromStr for ListenAddress {
     type Err = String;
 
     /// Reads `:8080` (all addresses), `HOST:PORT` with an IP address or `localhost`, and `0`.
@@ -32,12 +32,12 @@ impl FromStr for Listen {
 
 /// A group, with or without its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct GroupRef {
     pub namespace: Option<String>,
     pub name: String,
 }
 
-impl FromStr for Reference {
+impl FromStr for GroupRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -53,7 +53,7 @@ impl FromStr for Reference {
 }
 
 /// A truth value in the spellings of Go.
-pub(super) fn boolean(text: &str) -> Result<bool, String> {
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
@@ -62,20 +62,20 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 }
 
 /// A positive duration such as `5m`, `300s` or `1h30m`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = crate::duration::parse(text).and_then(|parsed| Duration::try_from(parsed).ok());
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let parsed = crate::util::duration::parse(text).and_then(|parsed| Duration::try_from(parsed).ok());
     let positive = parsed.filter(|parsed| !parsed.is_zero());
     positive.ok_or_else(|| "expected a duration such as `5m`, `300s` or `1h30m`".to_owned())
 }
 
 /// A number of minutes, with decimals if need be.
-pub(super) fn minutes(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<f64>().ok();
     let parsed = parsed.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok());
     parsed.ok_or_else(|| "expected a number of minutes, such as `10`".to_owned())
 }
 
 /// The kind of scaling configuration, in any case.
-pub(super) fn scaling_configuration(text: &str) -> Result<ScalingConfigurationKind, String> {
+pub(super) fn parse_scaling_configuration(text: &str) -> Result<ScalingConfigurationKind, String> {
     ScalingConfigurationKind::parse(text).ok_or_else(|| "expected LaunchTemplate or LaunchConfiguration".to_owned())
 }

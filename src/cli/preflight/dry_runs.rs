@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 
 use super::{Check, Finding};
 use crate::api::names::tag;
-use crate::aws::{About, Aws, AwsErrorKind, DryRun, LaunchTemplate, Tag};
+use crate::aws::{Aws, AwsErrorKind, DryRun, DryRunTarget, LaunchTemplate, Tag};
 
 /// Dry runs tell of whoever asks: an error in words when that is not the controller's role, or nobody knows.
 pub async fn check(
@@ -13,8 +13,8 @@ pub async fn check(
     role: Option<&str>,
     templates: &[LaunchTemplate],
 ) -> Result<Vec<Check>, String> {
-    let caller = aws.iam.caller().await.map_err(|error| format!("nobody could tell who asks: {error}"))?;
-    if role.is_some_and(|role| !acts_as(&caller, role)) {
+    let caller = aws.iam.caller_arn().await.map_err(|error| format!("nobody could tell who asks: {error}"))?;
+    if role.is_some_and(|role| !has_role_credentials(&caller, role)) {
         return Err(format!(
             "EC2's dry runs would tell of {caller}, who asks here; run this with the role's credentials"
         ));
@@ -24,15 +24,15 @@ pub async fn check(
     let one = |action: DryRun| {
         let tags = &tags;
         async move {
-            let template = match action.about() {
-                About::Nothing => None,
-                About::Any => Some(tagged.or(templates.first())),
-                About::Tagged => Some(tagged),
+            let template = match action.target() {
+                DryRunTarget::Nothing => None,
+                DryRunTarget::Any => Some(tagged.or(templates.first())),
+                DryRunTarget::Tagged => Some(tagged),
             };
             match template {
                 Some(None) => (action, Err("there is no launch template yet that it could be tried with".to_owned())),
-                Some(template @ Some(_)) => (action, answer(aws, action, template, tags).await),
-                None => (action, answer(aws, action, None, tags).await),
+                Some(template @ Some(_)) => (action, dry_run(aws, action, template, tags).await),
+                None => (action, dry_run(aws, action, None, tags).await),
             }
         }
     };
@@ -40,12 +40,12 @@ pub async fn check(
     let allowed = answers.iter().filter(|(_, answer)| *answer == Ok(true)).count();
     let message = format!("{caller} may do {allowed} of EC2's actions, as dry runs show");
     let first = Check::new("iam", if allowed > 0 { Finding::Fine } else { Finding::Note }, message);
-    let rest = answers.into_iter().filter_map(|(action, answer)| told(action.name(), answer, &caller));
+    let rest = answers.into_iter().filter_map(|(action, answer)| failed_check(action.name(), answer, &caller));
     Ok([first].into_iter().chain(rest).collect())
 }
 
 /// A check of an action that is not allowed, or of which nobody knows.
-fn told(name: &str, answer: Result<bool, String>, caller: &str) -> Option<Check> {
+fn failed_check(name: &str, answer: Result<bool, String>, caller: &str) -> Option<Check> {
     let (finding, message) = match answer {
         Ok(true) => return None,
         Ok(false) => (
@@ -60,7 +60,7 @@ fn told(name: &str, answer: Result<bool, String>, caller: &str) -> Option<Check>
 }
 
 /// Whether it is allowed, or why nobody knows.
-async fn answer(aws: &Aws, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> Result<bool, String> {
+async fn dry_run(aws: &Aws, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> Result<bool, String> {
     match aws.ec2.dry_run(action, template, tags).await {
         Ok(()) => Ok(true),
         Err(error) if error.kind == AwsErrorKind::Denied => Ok(false),
@@ -69,7 +69,7 @@ async fn answer(aws: &Aws, action: DryRun, template: Option<&LaunchTemplate>, ta
 }
 
 /// Whether a caller, as AWS STS tells it, has the credentials of a role: `assumed-role/NAME/SESSION`, without the path.
-fn acts_as(caller: &str, role: &str) -> bool {
+fn has_role_credentials(caller: &str, role: &str) -> bool {
     let account = |arn: &str| arn.split(':').nth(4).map(str::to_owned);
     let name = role.rsplit('/').next();
     let assumed = caller.split_once(":assumed-role/").and_then(|(_, rest)| rest.split('/').next());
@@ -81,15 +81,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_asks_with_the_roles_credentials_acts_as_the_role() {
+    fn assumed_role_session_has_role_credentials() {
         let role = "arn:aws:iam::42:role/teams/blue/controller";
-        assert!(acts_as("arn:aws:sts::42:assumed-role/controller/session", role));
+        assert!(has_role_credentials("arn:aws:sts::42:assumed-role/controller/session", role));
         for other in [
             "arn:aws:sts::42:assumed-role/another/controller",
             "arn:aws:sts::43:assumed-role/controller/session",
             "arn:aws:iam::42:user/controller",
         ] {
-            assert!(!acts_as(other, role), "{other}");
+            assert!(!has_role_credentials(other, role), "{other}");
         }
     }
 }

@@ -7,12 +7,12 @@ use super::{Check, Finding};
 use crate::api::names::condition;
 use crate::aws::{Cluster, LaunchTemplate};
 use crate::cli::args::PreflightArgs;
-use crate::cli::plan::answer::{Answer, Change};
-use crate::cli::plan::world::World;
-use crate::controller::{Stored, key};
+use crate::cli::plan::report::{ChangeKind, GroupPlan};
+use crate::cli::plan::snapshot::ClusterSnapshot;
+use crate::controller::{GroupObject, group_key};
 
 /// What looking at all groups shows.
-pub struct Judged {
+pub struct GroupChecks {
     /// A check for each group.
     pub checks: Vec<Check>,
     /// The cluster that the groups are of.
@@ -22,10 +22,10 @@ pub struct Judged {
 }
 
 /// Looks at every group.
-pub async fn judge(world: &World, args: &PreflightArgs) -> anyhow::Result<Judged> {
+pub async fn check_groups(world: &ClusterSnapshot, args: &PreflightArgs) -> anyhow::Result<GroupChecks> {
     let groups = world.select(None)?;
     let mut name = args.cluster.cluster_name.clone();
-    let answers = stream::iter(groups).map(|stored| one(world, stored)).buffered(64);
+    let answers = stream::iter(groups).map(|stored| check_group(world, stored)).buffered(64);
     let (mut checks, mut templates) = (Vec::new(), Vec::new());
     for (check, seen) in answers.collect::<Vec<_>>().await {
         checks.push(check);
@@ -37,41 +37,45 @@ pub async fn judge(world: &World, args: &PreflightArgs) -> anyhow::Result<Judged
         checks.push(Check::new("groups", Finding::Note, "there are none"));
     }
     let cluster = match name {
-        Some(name) => world.corridor.inventory.cluster(&name).await.unwrap_or_default(),
+        Some(name) => world.planner.inventory.cluster(&name).await.unwrap_or_default(),
         None => None,
     };
-    Ok(Judged { checks, cluster, templates })
+    Ok(GroupChecks { checks, cluster, templates })
 }
 
-async fn one(world: &World, stored: std::sync::Arc<Stored>) -> (Check, Option<(String, Option<LaunchTemplate>)>) {
-    let (now, id) = (Timestamp::now(), key(&stored));
+async fn check_group(
+    world: &ClusterSnapshot,
+    stored: std::sync::Arc<GroupObject>,
+) -> (Check, Option<(String, Option<LaunchTemplate>)>) {
+    let (now, id) = (Timestamp::now(), group_key(&stored));
     let check = |finding, message: String| Check::new("groups", finding, format!("{id}: {message}"));
     let Ok(group) = &stored.0 else {
-        return (check(Finding::Missing, Answer::undecodable(id.clone()).message), None);
+        return (check(Finding::Missing, GroupPlan::invalid_object(id.clone()).message), None);
     };
-    let (walked, lock) = match world.walk(group, now).await {
+    let (walked, lock) = match world.plan(group, now).await {
         Ok(found) => found,
         Err(error) => return (check(Finding::Unknown, error.to_string()), None),
     };
-    let seen = walked.seen.as_ref().map(|seen| (seen.cluster().to_owned(), seen.template().cloned()));
-    let taken = walked.plan.notes.iter().find(|note| note.condition == condition::ADOPTED && note.status);
+    let seen = walked.snapshot.as_ref().map(|seen| (seen.cluster().to_owned(), seen.launch_template().cloned()));
+    let taken =
+        walked.plan.condition_updates.iter().find(|note| note.condition_type == condition::ADOPTED && note.status);
     let taken = taken.map(|note| note.message.clone());
-    let answer = Answer::new(group, walked, lock, &world.corridor, now);
-    let nodes = answer.rotate.len();
+    let answer = GroupPlan::new(group, walked, lock, &world.planner, now);
+    let nodes = answer.nodes_to_rotate.len();
     let (finding, message) = match answer.change {
-        Change::Unchanged => (Finding::Fine, "stays as it is".to_owned()),
-        Change::InPlace => (Finding::Fine, "changes in place; no node is replaced".to_owned()),
-        Change::Create => (Finding::Note, "is made anew".to_owned()),
-        Change::Delete => (Finding::Note, "is being deleted".to_owned()),
-        Change::Rotate => (
+        ChangeKind::Unchanged => (Finding::Fine, "stays as it is".to_owned()),
+        ChangeKind::InPlace => (Finding::Fine, "changes in place; no node is replaced".to_owned()),
+        ChangeKind::Create => (Finding::Note, "is made anew".to_owned()),
+        ChangeKind::Delete => (Finding::Note, "is being deleted".to_owned()),
+        ChangeKind::Rotate => (
             Finding::Missing,
             format!("{nodes} nodes would be replaced; lock it with lock-upgrades, or let the rotation end first"),
         ),
-        Change::Blocked => {
+        ChangeKind::Blocked => {
             let reason = answer.reason.unwrap_or_default();
             (Finding::Missing, format!("waits for a person, {reason}: {}", answer.message))
         }
-        Change::Unknown => (Finding::Unknown, answer.message),
+        ChangeKind::Unknown => (Finding::Unknown, answer.message),
     };
     (check(finding, taken.filter(|_| finding == Finding::Fine).unwrap_or(message)), seen)
 }

@@ -3,26 +3,26 @@
 use serde_json::Value;
 
 use super::{Check, Finding, dry_runs};
-use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, Simulated, Simulation};
+use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, PolicyDecision, PolicySimulation};
 
-const POLICY: &str = include_str!("../../../deploy/iam-policy.json");
+const POLICY_TEMPLATE: &str = include_str!("../../../deploy/iam-policy.json");
 
 /// The policy with this cluster's words in it.
-pub struct Policy {
+pub struct IamPolicy {
     text: String,
     /// Whose words are in it.
     cluster: Option<String>,
 }
 
-impl Policy {
+impl IamPolicy {
     /// Of a region and, when it is known, a cluster.
     pub fn new(region: &str, cluster: Option<&Cluster>) -> Self {
-        let text = POLICY.replace("REGION", region);
-        let Some(cluster) = cluster else { return Policy { text, cluster: None } };
+        let text = POLICY_TEMPLATE.replace("REGION", region);
+        let Some(cluster) = cluster else { return IamPolicy { text, cluster: None } };
         let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
         let text = text.replace("ACCOUNT", part(4)).replace("CLUSTER", &cluster.name);
         let text = text.replace("arn:aws:", &format!("arn:{}:", part(1)));
-        Policy { text, cluster: Some(cluster.name.clone()) }
+        IamPolicy { text, cluster: Some(cluster.name.clone()) }
     }
 
     /// As JSON, ready for `aws iam create-policy`.
@@ -31,43 +31,43 @@ impl Policy {
     }
 
     /// One question for each statement: its actions on one of its resources, under its conditions.
-    fn asked(&self) -> Vec<Simulation> {
+    fn simulations(&self) -> Vec<PolicySimulation> {
         let policy: Value = serde_json::from_str(&self.text).expect("deploy/iam-policy.json is JSON");
         let statements = policy["Statement"].as_array().cloned().unwrap_or_default();
-        statements.iter().map(question).collect()
+        statements.iter().map(simulation).collect()
     }
 }
 
-fn texts(value: &Value) -> Vec<String> {
+fn strings(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
-        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Array(items) => items.iter().flat_map(strings).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
     }
 }
 
-fn question(statement: &Value) -> Simulation {
-    let resource = texts(&statement["Resource"]).into_iter().next().filter(|resource| resource != "*");
+fn simulation(statement: &Value) -> PolicySimulation {
+    let resource = strings(&statement["Resource"]).into_iter().next().filter(|resource| resource != "*");
     let conditions = statement["Condition"].as_object().into_iter().flatten();
     let context = conditions.flat_map(|(_, keys)| keys.as_object().cloned().unwrap_or_default());
-    Simulation {
-        actions: texts(&statement["Action"]),
+    PolicySimulation {
+        actions: strings(&statement["Action"]),
         resource: resource.map(|resource| resource.replace('*', "preflight")),
         context: context
-            .filter_map(|(key, value)| Some((key, texts(&value).into_iter().next()?.replace('*', "preflight"))))
+            .filter_map(|(key, value)| Some((key, strings(&value).into_iter().next()?.replace('*', "preflight"))))
             .collect(),
     }
 }
 
 /// Asks IAM to simulate, or else EC2 for dry runs; what neither answers is unknown.
-pub async fn check(policy: &Policy, aws: &Aws, role: Option<&str>, templates: &[LaunchTemplate]) -> Vec<Check> {
+pub async fn check(policy: &IamPolicy, aws: &Aws, role: Option<&str>, templates: &[LaunchTemplate]) -> Vec<Check> {
     let unknown = |message: String| Check::new("iam", Finding::Unknown, message);
     let Some(cluster) = &policy.cluster else {
         return vec![unknown("no cluster is known; name it with --cluster-name".into())];
     };
     let why = match role {
         None => "name the controller's AWS role with --role-arn".to_owned(),
-        Some(role) => match simulated(policy, aws, role).await {
+        Some(role) => match simulate(policy, aws, role).await {
             Ok(checks) => return checks,
             Err(error) => format!("the actions of {role} cannot be simulated ({error})"),
         },
@@ -82,19 +82,19 @@ pub async fn check(policy: &Policy, aws: &Aws, role: Option<&str>, templates: &[
     checks
 }
 
-async fn simulated(policy: &Policy, aws: &Aws, role: &str) -> AwsResult<Vec<Check>> {
+async fn simulate(policy: &IamPolicy, aws: &Aws, role: &str) -> AwsResult<Vec<Check>> {
     let mut checks = Vec::new();
     let mut allowed = 0;
-    for asked in policy.asked() {
-        for (action, answer) in aws.iam.simulate(role, &asked).await? {
+    for asked in policy.simulations() {
+        for (action, answer) in aws.iam.simulate_policy(role, &asked).await? {
             match answer {
-                Simulated::Allowed => allowed += 1,
-                Simulated::Unclear => checks.push(Check::new(
+                PolicyDecision::Allowed => allowed += 1,
+                PolicyDecision::Unclear => checks.push(Check::new(
                     "iam",
                     Finding::Unknown,
                     format!("{action}: depends on what IAM was not told"),
                 )),
-                Simulated::Denied => {
+                PolicyDecision::Denied => {
                     let on = asked.resource.as_deref().map(|on| format!(" on {on}")).unwrap_or_default();
                     let message =
                         format!("{action}{on}; add it: instance-manager preflight --policy prints the whole policy");
@@ -114,7 +114,7 @@ async fn simulated(policy: &Policy, aws: &Aws, role: &str) -> AwsResult<Vec<Chec
 mod tests {
     use super::*;
 
-    fn policy() -> Policy {
+    fn policy() -> IamPolicy {
         let cluster = Cluster {
             name: "blue".into(),
             arn: "arn:aws-cn:eks:cn-north-1:42:cluster/blue".into(),
@@ -125,7 +125,7 @@ mod tests {
             vpc: String::new(),
             authentication_mode: String::new(),
         };
-        Policy::new("cn-north-1", Some(&cluster))
+        IamPolicy::new("cn-north-1", Some(&cluster))
     }
 
     #[test]
@@ -134,14 +134,14 @@ mod tests {
         for word in ["REGION", "ACCOUNT", "CLUSTER", "arn:aws:"] {
             assert!(!policy.text().contains(word), "{word}");
         }
-        assert!(policy.cluster.is_some() && Policy::new("eu-west-1", None).cluster.is_none());
+        assert!(policy.cluster.is_some() && IamPolicy::new("eu-west-1", None).cluster.is_none());
     }
 
     #[test]
-    fn a_statement_is_asked_for_with_what_its_conditions_want() {
-        let asked = policy().asked();
-        let nodes = |a: &&Simulation| a.resource.as_deref() == Some("arn:aws-cn:iam::42:role/blue-preflight");
-        let attaches = |a: &&Simulation| a.actions.contains(&"iam:AttachRolePolicy".to_owned());
+    fn simulation_carries_the_statement_conditions() {
+        let asked = policy().simulations();
+        let nodes = |a: &&PolicySimulation| a.resource.as_deref() == Some("arn:aws-cn:iam::42:role/blue-preflight");
+        let attaches = |a: &&PolicySimulation| a.actions.contains(&"iam:AttachRolePolicy".to_owned());
         let attach = asked.iter().filter(nodes).find(attaches).unwrap();
         let told = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         assert_eq!(told("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));

@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::{Check, Finding};
 use crate::api::names::{CRD_NAME, VERSION};
 use crate::boundaries::yaml;
-use crate::cli::plan::world::World;
-use crate::cluster::FIELD_MANAGER;
+use crate::cli::plan::snapshot::ClusterSnapshot;
+use crate::k8s::FIELD_MANAGER;
 
 /// The oldest minor version of Kubernetes 1: it compares an update's rules with what was stored before.
-const OLDEST: u32 = 30;
-const RULES: &str = include_str!("../../../deploy/rbac.yaml");
+const MIN_MINOR_VERSION: u32 = 30;
+const RBAC_MANIFEST: &str = include_str!("../../../deploy/rbac.yaml");
 /// The namespace that the rules are written for.
-const WRITTEN_FOR: &str = "instance-manager";
+const RBAC_NAMESPACE: &str = "instance-manager";
 
 /// Whether the API server is new enough.
 pub async fn version(client: &Client) -> Check {
@@ -27,8 +27,8 @@ pub async fn version(client: &Client) -> Check {
         Err(error) => Check::new("kubernetes", Finding::Unknown, format!("its version cannot be read: {error}")),
         Ok(info) => {
             let minor: u32 = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
-            let new_enough = info.major != "1" || minor >= OLDEST;
-            let rule = if new_enough { String::new() } else { format!("; 1.{OLDEST} or newer is needed") };
+            let new_enough = info.major != "1" || minor >= MIN_MINOR_VERSION;
+            let rule = if new_enough { String::new() } else { format!("; 1.{MIN_MINOR_VERSION} or newer is needed") };
             let finding = if new_enough { Finding::Fine } else { Finding::Missing };
             Check::new("kubernetes", finding, format!("{}.{}{rule}", info.major, info.minor))
         }
@@ -36,7 +36,7 @@ pub async fn version(client: &Client) -> Check {
 }
 
 /// Whether the API server knows every field that the controller writes and reads.
-pub async fn definition(client: &Client) -> Check {
+pub async fn crd(client: &Client) -> Check {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = match api.get_opt(CRD_NAME).await {
         Err(error) => return Check::new("crd", Finding::Unknown, format!("{CRD_NAME} cannot be read: {error}")),
@@ -44,7 +44,7 @@ pub async fn definition(client: &Client) -> Check {
         Ok(Some(found)) => serde_json::to_value(found).unwrap_or_default(),
     };
     let ours: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap_or_default();
-    let (had, wanted) = (fields(&found), fields(&ours));
+    let (had, wanted) = (field_paths(&found), field_paths(&ours));
     let lacks: Vec<_> = wanted.iter().filter(|field| !had.contains(field)).cloned().collect();
     match lacks.as_slice() {
         [] => Check::new("crd", Finding::Fine, format!("{CRD_NAME} has every field")),
@@ -57,28 +57,28 @@ pub async fn definition(client: &Client) -> Check {
 }
 
 /// The dotted paths of the fields of our version.
-fn fields(definition: &Value) -> Vec<String> {
+fn field_paths(definition: &Value) -> Vec<String> {
     let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
     for version in versions.iter().filter(|version| version["name"] == VERSION) {
-        collect(&version["schema"]["openAPIV3Schema"], "", &mut found);
+        collect_field_paths(&version["schema"]["openAPIV3Schema"], "", &mut found);
     }
     found
 }
 
-fn collect(schema: &Value, path: &str, found: &mut Vec<String>) {
+fn collect_field_paths(schema: &Value, path: &str, found: &mut Vec<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        collect(field, &path, found);
-        collect(&field["items"], &path, found);
+        collect_field_paths(field, &path, found);
+        collect_field_paths(&field["items"], &path, found);
         found.push(path);
     }
 }
 
 /// Whether each rule of deploy/rbac.yaml is granted to whom `client` speaks for.
-pub async fn rights(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
+pub async fn permissions(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let answers = stream::iter(asked(namespace)).map(|right| {
+    let answers = stream::iter(required_permissions(namespace)).map(|right| {
         let api = &api;
         async move {
             let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(right.clone()), ..Default::default() };
@@ -89,7 +89,8 @@ pub async fn rights(client: &Client, namespace: &str, as_controller: bool) -> Ve
     });
     let answers: Vec<_> = answers.buffered(16).collect().await;
     let total = answers.len();
-    let mut checks: Vec<_> = answers.into_iter().filter_map(|(right, answer)| judge(&right, answer)).collect();
+    let mut checks: Vec<_> =
+        answers.into_iter().filter_map(|(right, answer)| permission_check(&right, answer)).collect();
     if checks.is_empty() {
         checks.push(Check::new("rights", Finding::Fine, format!("all {total} that deploy/rbac.yaml lists")));
     }
@@ -100,7 +101,7 @@ pub async fn rights(client: &Client, namespace: &str, as_controller: bool) -> Ve
     checks
 }
 
-fn judge(right: &ResourceAttributes, answer: kube::Result<bool>) -> Option<Check> {
+fn permission_check(right: &ResourceAttributes, answer: kube::Result<bool>) -> Option<Check> {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     let resource = [text(&right.resource), text(&right.subresource)].join("/");
     let mut what = format!("{} {}", text(&right.verb), resource.trim_end_matches('/'));
@@ -118,25 +119,25 @@ fn judge(right: &ResourceAttributes, answer: kube::Result<bool>) -> Option<Check
 }
 
 /// One question for each verb on each resource of each rule.
-fn asked(namespace: &str) -> Vec<ResourceAttributes> {
+fn required_permissions(namespace: &str) -> Vec<ResourceAttributes> {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
     };
-    let documents = yaml::read_all(RULES).expect("deploy/rbac.yaml is YAML");
+    let documents = yaml::read_all(RBAC_MANIFEST).expect("deploy/rbac.yaml is YAML");
     let mut all = Vec::new();
     for document in &documents {
         let object = &document.value;
         let place = object["metadata"]["namespace"].as_str().filter(|_| object["kind"] == "Role");
-        let place = place.map(|place| if place == WRITTEN_FOR { namespace } else { place }.to_owned());
+        let place = place.map(|place| if place == RBAC_NAMESPACE { namespace } else { place }.to_owned());
         for rule in object["rules"].as_array().into_iter().flatten() {
             let names = texts(&rule["resourceNames"]);
             let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
-            for (group, resource) in pairs(&texts(&rule["apiGroups"]), &texts(&rule["resources"])) {
+            for (group, resource) in cartesian_product(&texts(&rule["apiGroups"]), &texts(&rule["resources"])) {
                 let (resource, sub) = match resource.split_once('/') {
                     Some((resource, sub)) => (resource.to_owned(), Some(sub.to_owned())),
                     None => (resource, None),
                 };
-                for (verb, name) in pairs(&texts(&rule["verbs"]), &names) {
+                for (verb, name) in cartesian_product(&texts(&rule["verbs"]), &names) {
                     all.push(ResourceAttributes {
                         group: Some(group.clone()),
                         resource: Some(resource.clone()),
@@ -153,12 +154,12 @@ fn asked(namespace: &str) -> Vec<ResourceAttributes> {
     all
 }
 
-fn pairs<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> {
+fn cartesian_product<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> {
     one.iter().flat_map(|a| other.iter().map(|b| (a.clone(), b.clone()))).collect()
 }
 
 /// Who writes the status of groups, and whether this controller leads already.
-pub async fn writers(client: &Client, namespace: &str, world: &World) -> Vec<Check> {
+pub async fn status_writers(client: &Client, namespace: &str, world: &ClusterSnapshot) -> Vec<Check> {
     let mut seen: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for stored in world.select(None).unwrap_or_default() {
         let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
@@ -180,7 +181,7 @@ pub async fn writers(client: &Client, namespace: &str, world: &World) -> Vec<Che
             Check::new("writers", Finding::Note, message)
         })
         .collect();
-    checks.push(match crate::cli::handback::leader(client, namespace).await {
+    checks.push(match crate::cli::release::lease_holder(client, namespace).await {
         Ok(None) => Check::new("writers", Finding::Fine, "nobody holds the Lease"),
         Ok(Some(holder)) => {
             Check::new("writers", Finding::Note, format!("{holder} holds the Lease: this controller runs already"))
@@ -195,8 +196,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_that_is_shipped_is_asked_for_in_its_own_place() {
-        let all = asked("elsewhere");
+    fn every_rbac_rule_is_checked_in_its_namespace() {
+        let all = required_permissions("elsewhere");
         let has = |verb: &str, resource: &str, name: Option<&str>, namespace: Option<&str>| {
             all.iter().any(|right| {
                 right.verb.as_deref() == Some(verb)
@@ -211,15 +212,15 @@ mod tests {
         assert!(
             all.iter().any(|r| r.resource.as_deref() == Some("pods") && r.subresource.as_deref() == Some("eviction"))
         );
-        assert!(!all.iter().any(|right| right.namespace.as_deref() == Some(WRITTEN_FOR)));
+        assert!(!all.iter().any(|right| right.namespace.as_deref() == Some(RBAC_NAMESPACE)));
     }
 
     #[test]
-    fn a_definition_without_our_fields_is_told_from_our_own() {
+    fn crd_without_required_fields_is_detected() {
         let ours: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap();
-        let known = fields(&ours);
+        let known = field_paths(&ours);
         assert!(known.contains(&"status.template.adoptedHash".to_owned()));
         assert!(known.contains(&"spec.eks.configuration.userData.stage".to_owned()));
-        assert!(fields(&serde_json::json!({"spec": {"versions": [{"name": "v1beta1"}]}})).is_empty());
+        assert!(field_paths(&serde_json::json!({"spec": {"versions": [{"name": "v1beta1"}]}})).is_empty());
     }
 }

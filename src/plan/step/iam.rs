@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::Act;
+use super::StepInfo;
 use crate::aws::{NewRole, Tag};
-use crate::plan::Told;
+use crate::plan::Event;
 
 /// One write to IAM.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
@@ -32,7 +32,7 @@ pub enum IamStep {
     TagProfile { profile: String, tags: Vec<Tag> },
 }
 
-impl Act for IamStep {
+impl StepInfo for IamStep {
     fn name(&self) -> &'static str {
         self.into()
     }
@@ -52,13 +52,13 @@ impl Act for IamStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Told> {
+    fn event(&self, why: &str) -> Option<Event> {
         match self {
             IamStep::CreateRole(role) => {
-                Some(Told::because("RoleCreated", format!("created the IAM role {}", role.name), why))
+                Some(Event::with_reasons("RoleCreated", format!("created the IAM role {}", role.name), why))
             }
             IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !why.is_empty() => {
-                Some(Told::because("RoleUpdated", format!("changed the policies of {role}"), why))
+                Some(Event::with_reasons("RoleUpdated", format!("changed the policies of {role}"), why))
             }
             IamStep::AttachPolicy { .. }
             | IamStep::DetachPolicy { .. }

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Act;
-use crate::plan::Told;
+use super::StepInfo;
+use crate::plan::Event;
 
 /// One write to the InstanceGroup.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
@@ -21,7 +21,7 @@ pub enum ObjectStep {
     },
 }
 
-impl Act for ObjectStep {
+impl StepInfo for ObjectStep {
     fn name(&self) -> &'static str {
         self.into()
     }
@@ -33,7 +33,7 @@ impl Act for ObjectStep {
         }
     }
 
-    fn event(&self, _: &str) -> Option<Told> {
+    fn event(&self, _: &str) -> Option<Event> {
         None
     }
 }

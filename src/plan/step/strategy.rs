@@ -3,42 +3,44 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Act;
-use crate::plan::Told;
-use crate::redact::Redacted;
-use crate::upgrade::crd::ResourceKind;
+use super::StepInfo;
+use crate::plan::Event;
+use crate::rotation::crd::ResourceKind;
+use crate::util::redact::Redacted;
 
 /// One write to a resource of the crd strategy.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum StrategyStep {
     /// Create the resource of the crd strategy.
-    SubmitStrategy { kind: ResourceKind, namespace: String, name: String, object: Redacted<Value> },
+    CreateStrategyResource { kind: ResourceKind, namespace: String, name: String, object: Redacted<Value> },
     /// Delete a resource of the crd strategy that failed, or makes room.
-    DeleteStrategy { kind: ResourceKind, namespace: String, name: String, uid: String },
+    DeleteStrategyResource { kind: ResourceKind, namespace: String, name: String, uid: String },
 }
 
-impl Act for StrategyStep {
+impl StepInfo for StrategyStep {
     fn name(&self) -> &'static str {
         self.into()
     }
 
     fn subject(&self) -> String {
         match self {
-            StrategyStep::SubmitStrategy { kind, namespace, name, .. }
-            | StrategyStep::DeleteStrategy { kind, namespace, name, .. } => format!("{kind} {namespace}/{name}"),
+            StrategyStep::CreateStrategyResource { kind, namespace, name, .. }
+            | StrategyStep::DeleteStrategyResource { kind, namespace, name, .. } => {
+                format!("{kind} {namespace}/{name}")
+            }
         }
     }
 
-    fn event(&self, why: &str) -> Option<Told> {
+    fn event(&self, why: &str) -> Option<Event> {
         let (reason, did) = match self {
-            StrategyStep::SubmitStrategy { .. } => ("UpgradeSubmitted", "submitted"),
-            StrategyStep::DeleteStrategy { .. } => ("UpgradeResourceDeleted", "deleted"),
+            StrategyStep::CreateStrategyResource { .. } => ("UpgradeSubmitted", "submitted"),
+            StrategyStep::DeleteStrategyResource { .. } => ("UpgradeResourceDeleted", "deleted"),
         };
-        Some(Told::because(reason, format!("{did} {}", self.subject()), why))
+        Some(Event::with_reasons(reason, format!("{did} {}", self.subject()), why))
     }
 
-    fn disrupts(&self) -> bool {
+    fn is_disruptive(&self) -> bool {
         true
     }
 }

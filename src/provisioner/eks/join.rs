@@ -1,37 +1,40 @@
 //! How nodes of the group join. What cannot be done here is told and stops nothing else.
 
-use super::input::Input;
-use crate::auth::access_entries::{Joined, Joining};
-use crate::plan::{Draft, Note, Reason};
+use super::input::PlanInput;
+use crate::auth::access_entries::{JoinPlan, JoinPlanner};
+use crate::plan::{ConditionUpdate, PlanBuilder, Reason};
 
 /// The role with everything that its entries depend on.
-pub fn joining<'a>(input: &'a Input) -> Joining<'a> {
+pub fn role_join<'a>(input: &'a PlanInput) -> JoinPlanner<'a> {
     let r = input.resolved;
-    Joining {
-        way: r.way,
-        entry: &r.auth,
-        wanted: &r.access,
-        found: &input.state.join,
-        own_role: r.own_role,
-        settled: settled(input),
-        handover: input.timing.handover,
+    JoinPlanner {
+        method: r.join_method,
+        auth_entry: &r.aws_auth_entry,
+        access_entry: &r.access_entry,
+        observed: &input.observed.join,
+        owns_role: r.own_role,
+        role_propagated: role_propagated(input),
+        handover_delay: input.timing.auth_handover,
         now: input.now,
     }
 }
 
 /// Whether IAM knows the role everywhere: a role of our own is complete, and old enough.
-fn settled(input: &Input) -> bool {
+fn role_propagated(input: &PlanInput) -> bool {
     let r = input.resolved;
-    let profile =
-        input.state.profile.as_ref().filter(|p| p.role.as_ref().is_some_and(|role| role.name == r.names.role));
-    !r.own_role || profile.is_some_and(|profile| !input.is_young(profile.created))
+    let profile = input
+        .observed
+        .instance_profile
+        .as_ref()
+        .filter(|p| p.role.as_ref().is_some_and(|role| role.name == r.names.role));
+    !r.own_role || profile.is_some_and(|profile| !input.is_propagating(profile.created))
 }
 
 /// Puts and removes entries.
-pub fn authorise(joined: Joined, draft: &mut Draft) {
+pub fn authorize(joined: JoinPlan, draft: &mut PlanBuilder) {
     draft.steps.extend(joined.steps);
-    draft.notes.extend(joined.conflict.map(|detail| Note {
-        condition: AUTH,
+    draft.condition_updates.extend(joined.conflict.map(|detail| ConditionUpdate {
+        condition_type: AUTH_CONFLICT,
         status: false,
         reason: Reason::AuthConflict.to_string(),
         message: format!("{detail}; new nodes cannot join until it is mended by hand"),
@@ -39,4 +42,4 @@ pub fn authorise(joined: Joined, draft: &mut Draft) {
 }
 
 /// A note of this name blocks the group instead of becoming a condition.
-pub const AUTH: &str = "aws-auth";
+pub const AUTH_CONFLICT: &str = "aws-auth";

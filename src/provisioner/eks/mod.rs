@@ -2,50 +2,40 @@
 
 pub mod adopt;
 pub mod apply;
-pub mod attributes;
-pub mod check;
-pub mod configuration;
 pub mod create;
 pub mod delete;
-pub mod drift;
-pub mod foresee;
-pub mod former;
-pub mod handback;
-pub mod hash;
+pub mod desired;
 pub mod input;
 pub mod join;
+pub mod launch_configuration;
+pub mod launch_template;
 pub mod names;
 pub mod observe;
-pub mod outdated;
+pub mod observed;
+pub mod ownership;
 pub mod plan;
-pub mod purchase;
-pub mod recommended;
 pub mod record;
+pub mod release;
 pub mod resolve;
-pub mod rotate;
-pub mod scale_in;
-pub mod standing;
-pub mod state;
-pub mod step;
-pub mod strategy;
+pub mod role;
+pub mod rotation;
+pub mod scaling_group;
+pub mod simulate;
 pub mod user_data;
-pub mod versions;
-pub mod wanted;
-pub mod warm;
-pub mod whose;
+pub mod warm_pool;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere};
+use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluster_mismatch};
 use crate::api::InstanceGroupStatus;
-use crate::observe::{Observed, Observer};
-use crate::plan::{Draft, ObjectStep, Outcome, Plan};
-use crate::problem::Problem;
-use crate::upgrade::crd::Allowed;
+use crate::api::spec_error::SpecError;
+use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder};
+use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::rotation::crd::SubmissionPolicy;
 use names::GroupNames;
-use observe::{environment, remains};
-use recommended::recommended;
+use observe::{references, remaining_resources};
+use scaling_group::spot::apply_spot_recommendation;
 use user_data::OsFamily;
 
 /// The provisioner `eks`.
@@ -53,124 +43,130 @@ pub struct Eks;
 
 #[async_trait]
 impl Provisioner for Eks {
-    async fn walk(&self, o: &Observer<'_>, mut order: Order<'_>) -> Observed<Verdict> {
-        let wanted = match wanted(&mut order, o.now) {
+    async fn plan(&self, o: &Observer<'_>, mut order: PlanRequest<'_>) -> ObserveResult<PlanResult> {
+        let wanted = match desired_spec(&mut order, o.now) {
             Ok(wanted) => wanted,
-            Err(problems) => return Ok(Verdict::Refused(problems)),
+            Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
-        let Order { id, status, .. } = order;
-        if order.new {
-            expect(o, &wanted.cluster, id);
+        let PlanRequest { id, status, .. } = order;
+        if order.is_new {
+            prefetch_new_groups(o, &wanted.cluster, id);
         }
-        let environment = environment::environment(o, &wanted).await?;
-        let mut distinct = goes_by_a_hash(&wanted, status);
-        let (resolved, state) = loop {
+        let environment = references::references(o, &wanted).await?;
+        let mut distinct = uses_hashed_names(&wanted, status);
+        let (resolved, observed) = loop {
             let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
                 Ok(resolved) => resolved,
-                Err(problems) => return Ok(Verdict::Refused(problems)),
+                Err(problems) => return Ok(PlanResult::Refused(problems)),
             };
-            let state = observe::state(o, &resolved, status).await?;
+            let observed = observe::observe(o, &resolved, status).await?;
             // A scaling group that is there keeps its name, whatever else of the name was refused.
-            let collided = state.group.is_none() && o.memory.collided(&id.key());
-            if distinct || !(collided || whose::taken(&resolved, &state, status)) {
-                break (resolved, state);
+            let collided = observed.scaling_group.is_none() && o.process_state.has_name_conflict(&id.key());
+            if distinct || !(collided || ownership::name_conflict(&resolved, &observed, status)) {
+                break (resolved, observed);
             }
-            o.memory.set_collided(&id.key());
+            o.process_state.set_name_conflict(&id.key());
             distinct = true;
         };
-        if let Some(looked) = environment::looked(o, &resolved, &state, status).await? {
-            let problems = check::problems(&resolved, &looked);
+        if let Some(looked) = references::launch_facts(o, &resolved, &observed, status).await? {
+            let problems = launch_template::launch_checks::spec_errors(&resolved, &looked);
             if !problems.is_empty() {
-                return Ok(Verdict::Refused(problems));
+                return Ok(PlanResult::Refused(problems));
             }
         }
-        let world = input::World { resolved, state };
-        let plan = plan::plan(&world.input(&order.given(o.now)));
-        Ok(Verdict::Planned(Box::new(plan), Box::new(world)))
+        let world = input::Snapshot { resolved, observed };
+        let plan = plan::plan(&world.plan_input(&order.plan_context(o.now)));
+        Ok(PlanResult::Planned(Box::new(plan), Box::new(world)))
     }
 
-    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
-        let Farewell { id, status, settings, .. } = farewell;
-        let Some(remains::Traces { names, ownership, .. }) = remains::traces(id, status) else {
-            return Ok(nothing_made(id));
+    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan> {
+        let DeleteRequest { id, status, settings, .. } = farewell;
+        let Some(remaining_resources::RecordedNames { names, ownership_tags, .. }) =
+            remaining_resources::recorded_names(id, status)
+        else {
+            return Ok(plan_nothing_to_delete(id));
         };
-        let left = remains::remains(o, id, &names, &ownership, status).await?;
+        let left = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
         let managed = status.managed.clone().unwrap_or_default();
-        let our_policies: Vec<_> =
-            left.attached.iter().filter(|p| delete::standard(p) || managed.policies.contains(p)).cloned().collect();
-        Ok(delete::plan(&delete::Input {
+        let our_policies: Vec<_> = left
+            .attached_policies
+            .iter()
+            .filter(|p| delete::is_standard_policy(p) || managed.policies.contains(p))
+            .cloned()
+            .collect();
+        Ok(delete::plan_deletion(&delete::DeleteInput {
             id,
-            ownership: &ownership,
-            group: left.group.as_ref(),
+            ownership_tags: &ownership_tags,
+            scaling_group: left.scaling_group.as_ref(),
             members: &left.members,
             drains: &left.drains,
             template: left.template.as_ref(),
-            configurations: &managed.configurations,
+            launch_configurations: &managed.configurations,
             role: left.role.as_ref(),
-            attached: &left.attached,
-            our_policies: &our_policies,
-            inline: &left.inline,
-            profile: left.profile.as_ref(),
+            attached_policies: &left.attached_policies,
+            removable_policies: &our_policies,
+            inline_policies: &left.inline_policies,
+            instance_profile: left.instance_profile.as_ref(),
             adopted: &managed.adopted.clone().unwrap_or_default(),
-            auth: &left.auth,
-            access: &left.access,
-            after: left.after.as_deref(),
+            aws_auth_entries: &left.aws_auth_entries,
+            access_entries: &left.access_entries,
+            wait_for: left.wait_for.as_deref(),
             timing: &settings.timing,
             now: o.now,
         }))
     }
 
     fn cluster_field(&self) -> &'static str {
-        resolve::CLUSTER
+        resolve::CLUSTER_FIELD
     }
 
-    fn cluster_on_record(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        remains::traces(id, status).map(|traces| traces.cluster)
+    fn recorded_cluster(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
+        remaining_resources::recorded_names(id, status).map(|traces| traces.cluster)
     }
 }
 
 /// Everything that can be wrong with the merged spec itself.
-fn wanted(order: &mut Order, now: Timestamp) -> Result<wanted::Wanted, Vec<Problem>> {
+fn desired_spec(order: &mut PlanRequest, now: Timestamp) -> Result<desired::DesiredSpec, Vec<SpecError>> {
     let settings = order.settings;
     if let Some(eks) = order.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
-        eks.r#type = Some(settings.default_kind.as_str().into());
+        eks.r#type = Some(settings.default_scaling_configuration.as_str().into());
     }
-    let recommended = recommended(&mut order.spec, order.status, order.recommendations, now);
-    let mut wanted = wanted::parse(order.id, order.annotations, &order.spec)?;
-    wanted.recommended = recommended;
+    let recommended = apply_spot_recommendation(&mut order.spec, order.status, order.recommendations, now);
+    let mut wanted = desired::parse(order.id, order.annotations, &order.spec)?;
+    wanted.spot_recommendation = recommended;
     wanted.join_auth = settings.join_auth;
-    if let Some(crd) = &mut wanted.crd {
+    if let Some(crd) = &mut wanted.crd_strategy {
         let policy = order.policy.cloned().unwrap_or_default();
-        crd.allowed = Allowed { policy, config_namespace: settings.config_namespace.clone() };
+        crd.submission_policy = SubmissionPolicy { policy, config_namespace: settings.config_namespace.clone() };
     }
-    wanted.asks_for_endpoint = settings.windows_asks_for_endpoint && wanted.family == OsFamily::Windows;
-    match elsewhere(settings, resolve::CLUSTER, &wanted.cluster) {
+    wanted.discovers_endpoint = settings.windows_discovers_endpoint && wanted.os_family == OsFamily::Windows;
+    match cluster_mismatch(settings, resolve::CLUSTER_FIELD, &wanted.cluster) {
         Some(problem) => Err(vec![problem]),
         None => Ok(wanted),
     }
 }
 
 /// New groups are nearly always of one cluster: the first looks at all of them.
-fn expect(o: &Observer<'_>, cluster: &str, id: &GroupId) {
-    for id in o.groups.new_ones(&id.key()) {
+fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
+    for id in o.group_index.unreconciled(&id.key()) {
         let names = GroupNames::new(cluster, &id.namespace, &id.name);
-        o.inventory.expect(names.scaling_group(), names.launch_template(id.created));
+        o.inventory.prefetch(names.scaling_group(), names.launch_template(id.created_at));
     }
 }
 
 /// Whether the group went by names with a hash before, because someone else had the derived ones.
-fn goes_by_a_hash(wanted: &wanted::Wanted, status: &InstanceGroupStatus) -> bool {
+fn uses_hashed_names(wanted: &desired::DesiredSpec, status: &InstanceGroupStatus) -> bool {
     let derived = GroupNames::new(&wanted.cluster, &wanted.id.namespace, &wanted.id.name);
-    let taken = derived.distinct(&derived.scaling_group());
+    let taken = derived.hashed(&derived.scaling_group());
     status.active_scaling_group_name.as_ref() == Some(&taken)
 }
 
 /// The status names nothing, so there is nothing.
-fn nothing_made(id: &GroupId) -> Plan {
-    let mut draft = Draft::default();
-    if id.finalizer {
-        draft.step(ObjectStep::RemoveFinalizer);
+fn plan_nothing_to_delete(id: &GroupId) -> Plan {
+    let mut draft = PlanBuilder::default();
+    if id.has_finalizer {
+        draft.push(ObjectStep::RemoveFinalizer);
     }
-    draft.decide(Outcome::Deleted);
-    draft.finish(id, None)
+    draft.set_outcome_once(Outcome::Deleted);
+    draft.build(id, None)
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
 
-use crate::provisioner::ownership;
+use crate::ownership;
 
 /// The longest name of an IAM role or instance profile that is used as it is.
 const MAX_IAM_NAME: usize = 63;
@@ -68,14 +68,14 @@ impl<'a> GroupNames<'a> {
 
     /// The name that is used when another owner has the derived one: a hash that no other cluster,
     /// namespace and name share follows it.
-    pub fn distinct(&self, derived: &str) -> String {
+    pub fn hashed(&self, derived: &str) -> String {
         let identity = format!("{}/{}/{}", self.cluster, self.namespace, self.name);
         format!("{derived}-{}", &md5_hex(&identity)[..8])
     }
 
     /// The tags of the scaling group and of everything else that is made; all propagate.
     pub fn tags(&self) -> Vec<(String, String)> {
-        let [cluster, group, namespace] = ownership::KEYS;
+        let [cluster, group, namespace] = ownership::OWNERSHIP_TAG_KEYS;
         [
             (cluster, self.cluster.to_owned()),
             (group, self.name.to_owned()),
@@ -91,7 +91,7 @@ impl<'a> GroupNames<'a> {
     /// Whether the tags of ONE resource prove that it belongs to this group.
     pub fn owns<'t>(&self, tags: impl IntoIterator<Item = (&'t str, &'t str)>) -> bool {
         let tags: BTreeMap<&str, &str> = tags.into_iter().collect();
-        ownership::KEYS
+        ownership::OWNERSHIP_TAG_KEYS
             .iter()
             .zip([self.cluster, self.name, self.namespace])
             .all(|(key, value)| tags.get(key) == Some(&value))
@@ -213,12 +213,13 @@ fn md5_hex(text: &str) -> String {
 }
 
 /// Whether a name differs from the derived one in nothing but the time that ends both.
-pub fn is_derived(name: &str, derived: &str) -> bool {
-    let stem = |name: &str| name.rsplit_once('-').map(|(stem, time)| (stem.to_owned(), time.len(), digits(time)));
+pub fn differs_only_in_timestamp(name: &str, derived: &str) -> bool {
+    let stem =
+        |name: &str| name.rsplit_once('-').map(|(stem, time)| (stem.to_owned(), time.len(), is_all_digits(time)));
     matches!((stem(name), stem(derived)), (Some(a), Some(b)) if a == b && a.2)
 }
 
-fn digits(text: &str) -> bool {
+fn is_all_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -328,7 +329,7 @@ mod tests {
             prop_assert!(one.owns(pairs(&one.tags())));
             prop_assert_eq!(two.owns(pairs(&one.tags())), one == two);
             let shared = one.scaling_group();
-            prop_assert_eq!(one.distinct(&shared) == two.distinct(&shared), one == two);
+            prop_assert_eq!(one.hashed(&shared) == two.hashed(&shared), one == two);
         }
 
         #[test]

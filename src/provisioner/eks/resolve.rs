@@ -1,30 +1,31 @@
-//! What is wanted, in AWS's own terms: names become ids, aliases become
+//! What is desired, in AWS's own terms: names become ids, aliases become
 //! images, inputs become user data. Pure; what cannot be resolved is a problem
 //! with a path and a remedy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::hash::Fingerprint;
+use super::desired::{DesiredSpec, ExistingRole, ImageSource, MAX_INSTANCE_TYPES};
+use super::launch_template::fingerprint::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
-use super::user_data::{self, BootstrapInput, Ignored, OsFamily};
-use super::wanted::{GivenRole, Image, MOST_TYPES, Wanted};
+use super::user_data::{self, BootstrapInput, IgnoredField, OsFamily};
 use crate::api::names::label;
-use crate::auth::access_entries::Way;
+use crate::api::spec_error::SpecError;
+use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
-    AccessKind, Catalogue, Cluster, InstanceProfile, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData,
+    AccessEntryType, Cluster, InstanceProfile, InstanceType, InstanceTypeCatalog, NetworkObject, NewAccessEntry, Tag,
+    TemplateData,
 };
+use crate::ownership::ownership_tags;
 use crate::plan::Reason;
-use crate::problem::Problem;
 use crate::provisioner::GroupId;
-use crate::provisioner::join::way;
-use crate::provisioner::ownership::ownership;
-use crate::redact::Redacted;
+use crate::provisioner::join::join_method;
+use crate::util::redact::Redacted;
 
 /// What names mean: looked up before anything can be resolved.
 #[derive(Clone, Debug, Default)]
-pub struct Environment {
+pub struct References {
     /// The EKS cluster; `None` when there is none of that name.
     pub cluster: Option<Cluster>,
     /// All subnets of the cluster's VPC.
@@ -32,88 +33,88 @@ pub struct Environment {
     /// All security groups of the cluster's VPC.
     pub security_groups: Vec<NetworkObject>,
     /// Subnets and security groups that are named by their ids and lie in other VPCs.
-    pub elsewhere: Vec<NetworkObject>,
+    pub in_other_vpcs: Vec<NetworkObject>,
     /// The parameter that an image alias leads to, and what it holds.
     pub image: Option<(String, Option<String>)>,
     /// The instance type, where something is derived from it; `Some(None)` when AWS does not know it.
     pub instance_type: Option<Option<InstanceType>>,
     /// The profile of a given role; `None` when there is none of that name or no role is given.
-    pub given_profile: Option<InstanceProfile>,
+    pub existing_profile: Option<InstanceProfile>,
     /// The instance types of a mixed group by name; `None` for one that AWS does not know.
-    pub types: BTreeMap<String, Option<InstanceType>>,
+    pub mixed_types: BTreeMap<String, Option<InstanceType>>,
     /// The instance types of its line, for a group that asks for a pool of like ones.
-    pub catalogue: Option<Arc<Catalogue>>,
+    pub catalog: Option<Arc<InstanceTypeCatalog>>,
 }
 
 /// The names of everything that we make for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
+pub struct ResourceNames {
     /// The scaling group.
-    pub group: String,
+    pub scaling_group: String,
     /// The IAM role and its instance profile.
     pub role: String,
     /// The launch template.
     pub template: String,
 }
 
-impl Names {
+impl ResourceNames {
     /// Derived names; with `distinct` those for when another owner has the derived ones.
-    pub fn derive(wanted: &Wanted, distinct: bool) -> Self {
-        let GroupId { namespace, name, created, .. } = &wanted.id;
-        let group = GroupNames::new(&wanted.cluster, namespace, name);
-        let of = |derived: String| if distinct { group.distinct(&derived) } else { derived };
-        Names {
-            group: of(group.scaling_group()),
+    pub fn derive(desired: &DesiredSpec, distinct: bool) -> Self {
+        let GroupId { namespace, name, created_at, .. } = &desired.id;
+        let group = GroupNames::new(&desired.cluster, namespace, name);
+        let of = |derived: String| if distinct { group.hashed(&derived) } else { derived };
+        ResourceNames {
+            scaling_group: of(group.scaling_group()),
             role: of(group.role()),
-            template: of(group.launch_template(*created)),
+            template: of(group.launch_template(*created_at)),
         }
     }
 }
 
 /// What a cluster's ARN tells.
-struct Account<'a> {
+struct AccountInfo<'a> {
     partition: &'a str,
     region: &'a str,
-    id: &'a str,
+    account_id: &'a str,
 }
 
-impl<'a> Account<'a> {
-    fn of(arn: &'a str) -> Self {
+impl<'a> AccountInfo<'a> {
+    fn from_arn(arn: &'a str) -> Self {
         let part = |n| arn.split(':').nth(n).unwrap_or_default();
-        Account { partition: part(1), region: part(3), id: part(4) }
+        AccountInfo { partition: part(1), region: part(3), account_id: part(4) }
     }
 
-    fn iam(&self, kind: &str, name: &str) -> String {
-        format!("arn:{}:iam::{}:{kind}/{name}", self.partition, self.id)
+    fn iam_arn(&self, kind: &str, name: &str) -> String {
+        format!("arn:{}:iam::{}:{kind}/{name}", self.partition, self.account_id)
     }
 }
 
 /// Types like the primary one, without those that the spec names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pool {
+pub struct InstanceTypePool {
     /// All of them, wherever they are offered.
-    pub like: Vec<String>,
+    pub similar: Vec<String>,
     /// Those that are offered in each of the group's zones now, as many as AWS takes.
-    pub now: Vec<String>,
+    pub offered_now: Vec<String>,
 }
 
 /// A group in AWS's terms. The planner never re-checks it.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub struct ResolvedGroup {
     /// What it came from.
-    pub wanted: Wanted,
+    pub desired: DesiredSpec,
     /// The names of everything that we make.
-    pub names: Names,
+    pub names: ResourceNames,
     /// Sorted subnet ids.
     pub subnets: Vec<String>,
     /// Types that are added to a mixed group by themselves.
-    pub pool: Option<Pool>,
+    pub type_pool: Option<InstanceTypePool>,
     /// What a launch template version shall hold.
-    pub data: TemplateData,
+    pub template_data: TemplateData,
     /// What it is known by.
     pub fingerprint: Fingerprint,
     /// Fields that the OS family cannot carry.
-    pub ignored: Vec<Ignored>,
+    pub ignored_fields: Vec<IgnoredField>,
     /// The nodes' role.
     pub role_arn: String,
     /// The id of a given role.
@@ -121,116 +122,122 @@ pub struct Resolved {
     /// Whether the role is ours to make and to keep.
     pub own_role: bool,
     /// ARNs of the managed policies on our own role.
-    pub policies: Vec<String>,
+    pub managed_policies: Vec<String>,
     /// All tags of the scaling group.
     pub tags: Vec<Tag>,
     /// The tags that say whose a resource is.
-    pub ownership: Vec<Tag>,
+    pub ownership_tags: Vec<Tag>,
     /// Which kinds of entry let its nodes join.
-    pub way: Way,
+    pub join_method: JoinMethod,
     /// Its entry in aws-auth.
-    pub auth: AuthEntry,
+    pub aws_auth_entry: AuthEntry,
     /// Its access entry.
-    pub access: NewAccessEntry,
+    pub access_entry: NewAccessEntry,
     /// The trust policy of a role of our own.
-    pub trust: String,
+    pub trust_policy: String,
 }
 
 /// Resolves; all problems are told at once.
-pub fn resolve(wanted: Wanted, env: &Environment, distinct: bool) -> Result<Resolved, Vec<Problem>> {
+pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result<ResolvedGroup, Vec<SpecError>> {
     let mut problems = Vec::new();
-    let cluster = env.cluster.as_ref().ok_or_else(|| vec![unknown_cluster(&wanted)])?;
-    let way = way(wanted.join_auth, cluster, CLUSTER).unwrap_or_else(|problem| {
+    let cluster = env.cluster.as_ref().ok_or_else(|| vec![unknown_cluster(&desired)])?;
+    let way = join_method(desired.join_auth, cluster, CLUSTER_FIELD).unwrap_or_else(|problem| {
         problems.push(problem);
-        Way::AwsAuth { retire: false }
+        JoinMethod::AwsAuth { remove_other: false }
     });
-    let subnets = ids(&mut problems, "subnets", &wanted.subnets, &env.subnets, env);
-    let security_groups = ids(&mut problems, "securityGroups", &wanted.security_groups, &env.security_groups, env);
+    let subnets = resolve_ids(&mut problems, "subnets", &desired.subnets, &env.subnets, env);
+    let security_groups =
+        resolve_ids(&mut problems, "securityGroups", &desired.security_groups, &env.security_groups, env);
     if env.instance_type == Some(None) {
-        problems.push(unknown_type(&wanted));
+        problems.push(unknown_type(&desired));
     }
     let known_type = env.instance_type.as_ref().and_then(Option::as_ref);
-    let image_id = image(&mut problems, &wanted, env);
-    types(&mut problems, &wanted, env);
-    let names = Names::derive(&wanted, distinct);
-    let account = Account::of(&cluster.arn);
-    let (role_arn, profile_arn) = role(&mut problems, &wanted, &names, &account, env.given_profile.as_ref());
-    let boot = bootstrap(&wanted, cluster, &image_id, pods(&wanted, env));
-    let (user_data, ignored) = rendered(&mut problems, &wanted, &boot);
-    let data = TemplateData {
+    let image_id = resolve_image(&mut problems, &desired, env);
+    check_mixed_types(&mut problems, &desired, env);
+    let names = ResourceNames::derive(&desired, distinct);
+    let account = AccountInfo::from_arn(&cluster.arn);
+    let (role_arn, profile_arn) =
+        resolve_role(&mut problems, &desired, &names, &account, env.existing_profile.as_ref());
+    let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&desired, env));
+    let (user_data, ignored_fields) = render_user_data(&mut problems, &desired, &boot);
+    let template_data = TemplateData {
         image_id,
-        instance_type: wanted.instance_type.clone(),
-        key_name: wanted.key_pair.clone(),
+        instance_type: desired.instance_type.clone(),
+        key_name: desired.key_pair.clone(),
         profile_arn,
         security_groups,
-        devices: wanted.devices.clone(),
-        metadata: wanted.metadata.clone(),
-        placement: wanted.placement.clone(),
-        licenses: sorted(&wanted.licenses),
-        spot_price: wanted.spot_price.clone(),
-        tag_specifications: wanted.tag_specifications.clone(),
+        devices: desired.block_devices.clone(),
+        metadata: desired.metadata_options.clone(),
+        placement: desired.placement.clone(),
+        licenses: sorted(&desired.licenses),
+        spot_price: desired.spot_price.clone(),
+        tag_specifications: desired.tag_specifications.clone(),
         user_data,
     };
     if !problems.is_empty() {
         return Err(problems);
     }
-    let ownership = ownership(&wanted.cluster, &wanted.id);
-    let windows = wanted.family == OsFamily::Windows;
-    Ok(Resolved {
-        fingerprint: Fingerprint::of(wanted.family.as_str(), &data, &boot),
-        pool: pool(&wanted, env, &subnets),
+    let ownership = ownership_tags(&desired.cluster, &desired.id);
+    let windows = desired.os_family == OsFamily::Windows;
+    Ok(ResolvedGroup {
+        fingerprint: Fingerprint::compute(desired.os_family.as_str(), &template_data, &boot),
+        type_pool: resolve_pool(&desired, env, &subnets),
         subnets,
-        data,
-        ignored,
-        way,
-        auth: AuthEntry::for_nodes(&role_arn, windows),
-        access: NewAccessEntry {
+        template_data,
+        ignored_fields,
+        join_method: way,
+        aws_auth_entry: AuthEntry::for_nodes(&role_arn, windows),
+        access_entry: NewAccessEntry {
             cluster: cluster.name.clone(),
             principal: role_arn.clone(),
-            kind: if windows { AccessKind::Ec2Windows } else { AccessKind::Ec2Linux },
-            own_role: wanted.given_role.is_none(),
+            kind: if windows { AccessEntryType::Ec2Windows } else { AccessEntryType::Ec2Linux },
+            own_role: desired.existing_role.is_none(),
             tags: ownership.clone(),
         },
-        trust: trust(account.region),
+        trust_policy: trust_policy(account.region),
         role_arn,
-        role_id: env.given_profile.as_ref().and_then(|p| Some(p.role.as_ref()?.id.clone())),
-        own_role: wanted.given_role.is_none(),
-        policies: managed_policy_arns(account.region, wanted.irsa, &wanted.managed_policies),
-        tags: group_tags(&wanted, &names, &ownership, known_type),
-        ownership,
+        role_id: env.existing_profile.as_ref().and_then(|p| Some(p.role.as_ref()?.id.clone())),
+        own_role: desired.existing_role.is_none(),
+        managed_policies: managed_policy_arns(account.region, desired.irsa, &desired.managed_policies),
+        tags: group_tags(&desired, &names, &ownership, known_type),
+        ownership_tags: ownership,
         names,
-        wanted,
+        desired,
     })
 }
 
 /// The field that names the cluster.
-pub const CLUSTER: &str = "spec.eks.configuration.clusterName";
+pub const CLUSTER_FIELD: &str = "spec.eks.configuration.clusterName";
 
-fn unknown_cluster(wanted: &Wanted) -> Problem {
+fn unknown_cluster(desired: &DesiredSpec) -> SpecError {
     let (rule, remedy) = ("is no cluster in this account and region", "correct it, or check the controller's region");
-    Problem::invalid(CLUSTER, &wanted.cluster, rule, remedy).because(Reason::NotFound)
+    SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)
 }
 
 /// The user data, and the fields that the nodes are launched without.
-fn rendered(problems: &mut Vec<Problem>, wanted: &Wanted, boot: &BootstrapInput) -> (Redacted<String>, Vec<Ignored>) {
-    let (text, mut ignored) = match user_data::render(wanted.family, boot) {
+fn render_user_data(
+    problems: &mut Vec<SpecError>,
+    desired: &DesiredSpec,
+    boot: &BootstrapInput,
+) -> (Redacted<String>, Vec<IgnoredField>) {
+    let (text, mut ignored) = match user_data::render(desired.os_family, boot) {
         Ok(rendered) => (Redacted::new(rendered.base64()), rendered.ignored),
         Err(problem) => {
-            problems.push(Problem::told(problem));
+            problems.push(SpecError::from_message(problem));
             Default::default()
         }
     };
-    if wanted.spot_ignored {
-        ignored.push(Ignored::SpotPrice);
+    if desired.spot_price_ignored {
+        ignored.push(IgnoredField::SpotPrice);
     }
     (text, ignored)
 }
 
 /// An instance type that AWS does not have here.
-pub(super) fn unknown_type(wanted: &Wanted) -> Problem {
+pub(super) fn unknown_type(desired: &DesiredSpec) -> SpecError {
     let rule = "is no instance type of this region";
-    Problem::invalid("spec.eks.configuration.instanceType", &wanted.instance_type, rule, "correct it")
-        .because(Reason::NotFound)
+    SpecError::invalid("spec.eks.configuration.instanceType", &desired.instance_type, rule, "correct it")
+        .with_reason(Reason::NotFound)
 }
 
 fn sorted(names: &[String]) -> Vec<String> {
@@ -240,23 +247,23 @@ fn sorted(names: &[String]) -> Vec<String> {
     names
 }
 
-fn ids(
-    problems: &mut Vec<Problem>,
+fn resolve_ids(
+    problems: &mut Vec<SpecError>,
     field: &str,
-    wanted: &[String],
+    desired: &[String],
     known: &[NetworkObject],
-    env: &Environment,
+    env: &References,
 ) -> Vec<String> {
     let prefix = if field == "subnets" { "subnet-" } else { "sg-" };
     let mut ids = Vec::new();
-    for name in wanted {
+    for name in desired {
         let found: Vec<_> = if name.starts_with(prefix) {
             known.iter().filter(|o| o.id == *name).collect()
         } else {
             known.iter().filter(|o| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))).collect()
         };
         if found.is_empty() {
-            problems.push(not_here(field, name, env));
+            problems.push(network_object_not_found(field, name, env));
         }
         ids.extend(found.into_iter().map(|o| o.id.clone()));
     }
@@ -265,11 +272,11 @@ fn ids(
     ids
 }
 
-fn not_here(field: &str, name: &str, env: &Environment) -> Problem {
+fn network_object_not_found(field: &str, name: &str, env: &References) -> SpecError {
     let path = format!("spec.eks.configuration.{field}");
     let vpc = env.cluster.as_ref().map_or("", |cluster| cluster.vpc.as_str());
-    let problem = match env.elsewhere.iter().find(|o| o.id == name) {
-        Some(other) => Problem::invalid(
+    let problem = match env.in_other_vpcs.iter().find(|o| o.id == name) {
+        Some(other) => SpecError::invalid(
             &path,
             name,
             format!("is in {}, and the cluster's VPC is {vpc}", other.vpc),
@@ -277,15 +284,15 @@ fn not_here(field: &str, name: &str, env: &Environment) -> Problem {
         ),
         None => {
             let rule = "is neither an id nor a Name tag in the cluster's VPC";
-            Problem::invalid(&path, name, rule, "correct it, or tag the resource")
+            SpecError::invalid(&path, name, rule, "correct it, or tag the resource")
         }
     };
-    problem.because(Reason::NotFound)
+    problem.with_reason(Reason::NotFound)
 }
 
-fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> String {
+fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) -> String {
     let path = "spec.eks.configuration.image";
-    if let Image::Id(id) = &wanted.image {
+    if let ImageSource::Id(id) = &desired.image {
         return id.clone();
     }
     if env.instance_type == Some(None) {
@@ -297,72 +304,72 @@ fn image(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) -> Str
             let parameter = other.as_ref().map(|(p, _)| p.clone()).unwrap_or_default();
             let rule = "leads to no image for this OS family, architecture and cluster version";
             let remedy = "name an AMI id, or use an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
-            problems.push(Problem::invalid(path, parameter, rule, remedy).because(Reason::ImageNotFound));
+            problems.push(SpecError::invalid(path, parameter, rule, remedy).with_reason(Reason::ImageNotFound));
             String::new()
         }
     }
 }
 
-fn pool(wanted: &Wanted, env: &Environment, subnets: &[String]) -> Option<Pool> {
-    let mixed = wanted.mixed.as_ref().filter(|m| m.pool)?;
-    let catalogue = env.catalogue.as_ref()?;
+fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> Option<InstanceTypePool> {
+    let mixed = desired.mixed_instances.as_ref().filter(|m| m.extend_with_similar)?;
+    let catalogue = env.catalog.as_ref()?;
     let zones: Vec<_> =
         env.subnets.iter().filter(|s| subnets.contains(&s.id)).filter_map(|s| s.zone.as_deref()).collect();
-    let named = |name: &&str| mixed.types.iter().any(|t| t.instance_type == *name);
-    let like: Vec<_> = catalogue.like(&wanted.instance_type).into_iter().filter(|n| !named(n)).collect();
-    let room = MOST_TYPES.saturating_sub(mixed.types.len());
-    let limit = pods(wanted, env).filter(|_| wanted.max_pods.is_none());
+    let named = |name: &&str| mixed.overrides.iter().any(|t| t.instance_type == *name);
+    let like: Vec<_> = catalogue.similar_to(&desired.instance_type).into_iter().filter(|n| !named(n)).collect();
+    let room = MAX_INSTANCE_TYPES.saturating_sub(mixed.overrides.len());
+    let limit = pod_limit(desired, env).filter(|_| desired.max_pods.is_none());
     // A node that promises more pods than it has addresses is broken.
-    let enough = |name: &str| match (limit, wanted.networking) {
-        (Some(limit), Some(networking)) => catalogue.get(name).is_some_and(|t| networking.max_pods(t) >= limit),
+    let enough = |name: &str| match (limit, desired.custom_networking) {
+        (Some(limit), Some(networking)) => catalogue.get(name).is_some_and(|t| networking.pod_limit(t) >= limit),
         (None, _) | (_, None) => true,
     };
-    let fit = like.iter().filter(|name| catalogue.offered(name, &zones) && enough(name));
-    let now = fit.take(room).map(|name| (*name).to_owned()).collect();
-    Some(Pool { like: like.into_iter().map(str::to_owned).collect(), now })
+    let fit = like.iter().filter(|name| catalogue.offered_in_zones(name, &zones) && enough(name));
+    let offered_now = fit.take(room).map(|name| (*name).to_owned()).collect();
+    Some(InstanceTypePool { similar: like.into_iter().map(str::to_owned).collect(), offered_now })
 }
 
 /// All types of a mixed group launch from one image.
-fn types(problems: &mut Vec<Problem>, wanted: &Wanted, env: &Environment) {
-    let Some(mixed) = &wanted.mixed else { return };
-    let architecture = |name: &str| env.types.get(name).and_then(|t| t.as_ref()?.architecture());
-    let primary = architecture(&wanted.instance_type);
-    for (one, path) in mixed.types.iter().zip(&mixed.paths) {
+fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) {
+    let Some(mixed) = &desired.mixed_instances else { return };
+    let architecture = |name: &str| env.mixed_types.get(name).and_then(|t| t.as_ref()?.architecture());
+    let primary = architecture(&desired.instance_type);
+    for (one, path) in mixed.overrides.iter().zip(&mixed.paths) {
         let name = &one.instance_type;
         let path = format!("spec.eks.configuration.{path}");
         let told = path.ends_with(".instanceType") && env.instance_type.is_some();
-        if env.types.get(name).is_some_and(Option::is_none) && !told {
+        if env.mixed_types.get(name).is_some_and(Option::is_none) && !told {
             let rule = "is no instance type of this region";
-            problems.push(Problem::invalid(&path, name, rule, "correct it").because(Reason::NotFound));
+            problems.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(Reason::NotFound));
         } else if let (Some(own), Some(first)) = (architecture(name), primary)
             && own != first
         {
-            let rule = format!("is {own}, and {} is {first}: one image cannot start both", wanted.instance_type);
-            problems.push(Problem::invalid(&path, name, rule, "use types of one architecture"));
+            let rule = format!("is {own}, and {} is {first}: one image cannot start both", desired.instance_type);
+            problems.push(SpecError::invalid(&path, name, rule, "use types of one architecture"));
         }
     }
 }
 
-fn role(
-    problems: &mut Vec<Problem>,
-    wanted: &Wanted,
-    names: &Names,
-    account: &Account,
+fn resolve_role(
+    problems: &mut Vec<SpecError>,
+    desired: &DesiredSpec,
+    names: &ResourceNames,
+    account: &AccountInfo,
     profile: Option<&InstanceProfile>,
 ) -> (String, String) {
-    let Some(GivenRole { role, profile: profile_name }) = &wanted.given_role else {
-        return (account.iam("role", &names.role), account.iam("instance-profile", &names.role));
+    let Some(ExistingRole { role, profile: profile_name }) = &desired.existing_role else {
+        return (account.iam_arn("role", &names.role), account.iam_arn("instance-profile", &names.role));
     };
     let path = "spec.eks.configuration.instanceProfileName";
     let Some(profile) = profile else {
         problems.push(
-            Problem::invalid(
+            SpecError::invalid(
                 path,
                 profile_name,
                 "is no instance profile of this account",
                 "create it with the role, or correct the name",
             )
-            .because(Reason::NotFound),
+            .with_reason(Reason::NotFound),
         );
         return Default::default();
     };
@@ -370,7 +377,7 @@ fn role(
         Some(held) if held.name == *role => (held.arn.clone(), profile.arn.clone()),
         held => {
             let rule = format!("holds {}, not the role {role}", held.as_ref().map_or("no role", |r| r.name.as_str()));
-            problems.push(Problem::invalid(path, profile_name, rule, "name the profile that holds roleName"));
+            problems.push(SpecError::invalid(path, profile_name, rule, "name the profile that holds roleName"));
             Default::default()
         }
     }
@@ -378,38 +385,42 @@ fn role(
 
 /// How many pods a node takes. All types of a mixed group have the same user data, so the one with the fewest addresses
 /// decides; what a pool adds by itself never has fewer.
-fn pods(wanted: &Wanted, env: &Environment) -> Option<u32> {
-    if wanted.max_pods.is_some() {
-        return wanted.max_pods;
+fn pod_limit(desired: &DesiredSpec, env: &References) -> Option<u32> {
+    if desired.max_pods.is_some() {
+        return desired.max_pods;
     }
-    let networking = wanted.networking?;
+    let networking = desired.custom_networking?;
     let primary = env.instance_type.as_ref()?.as_ref()?;
-    let listed = wanted.mixed.iter().flat_map(|m| &m.types).filter_map(|t| env.types.get(&t.instance_type)?.as_ref());
-    listed.chain([primary]).map(|found| networking.max_pods(found)).min()
+    let listed = desired
+        .mixed_instances
+        .iter()
+        .flat_map(|m| &m.overrides)
+        .filter_map(|t| env.mixed_types.get(&t.instance_type)?.as_ref());
+    listed.chain([primary]).map(|found| networking.pod_limit(found)).min()
 }
 
-fn bootstrap(wanted: &Wanted, cluster: &Cluster, image_id: &str, max_pods: Option<u32>) -> BootstrapInput {
-    let mut labels = wanted.labels.clone();
+fn bootstrap_input(desired: &DesiredSpec, cluster: &Cluster, image_id: &str, max_pods: Option<u32>) -> BootstrapInput {
+    let mut labels = desired.labels.clone();
     labels.insert(label::IMAGE.into(), image_id.into());
-    let told = |text: &String| if wanted.asks_for_endpoint { String::new() } else { text.clone() };
+    let told = |text: &String| if desired.discovers_endpoint { String::new() } else { text.clone() };
     BootstrapInput {
         cluster: cluster.name.clone(),
         endpoint: told(&cluster.endpoint),
         ca_base64: told(&cluster.ca),
         service_cidr: cluster.service_cidr.clone(),
         labels,
-        taints: wanted.taints.clone(),
+        taints: desired.taints.clone(),
         max_pods,
-        container_runtime: wanted.container_runtime.clone(),
+        container_runtime: desired.container_runtime.clone(),
         // The other families ask where they are bound for in any case.
-        waits: wanted.warm_pool.is_some() && wanted.family == OsFamily::Bottlerocket,
-        bootstrap_arguments: wanted.bootstrap_arguments.clone(),
-        mounts: wanted.mounts.clone(),
-        stages: wanted.stages.clone(),
+        waits_for_service: desired.warm_pool.is_some() && desired.os_family == OsFamily::Bottlerocket,
+        bootstrap_arguments: desired.bootstrap_arguments.clone(),
+        mounts: desired.mounts.clone(),
+        stages: desired.stages.clone(),
     }
 }
 
-fn trust(region: &str) -> String {
+fn trust_policy(region: &str) -> String {
     let service = super::names::ec2_principal(region);
     serde_json::json!({
         "Version": "2012-10-17",
@@ -418,18 +429,24 @@ fn trust(region: &str) -> String {
     .to_string()
 }
 
-fn group_tags(wanted: &Wanted, names: &Names, ownership: &[Tag], instance_type: Option<&InstanceType>) -> Vec<Tag> {
+fn group_tags(
+    desired: &DesiredSpec,
+    names: &ResourceNames,
+    ownership: &[Tag],
+    instance_type: Option<&InstanceType>,
+) -> Vec<Tag> {
     use crate::api::names::tag;
     let mut tags: std::collections::BTreeMap<_, _> =
-        wanted.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+        desired.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
     // An empty group of Windows nodes must tell the autoscaler how many pods get an address of their own.
-    if let Some(found) = instance_type.filter(|_| wanted.autoscaled && wanted.family == OsFamily::Windows) {
+    if let Some(found) = instance_type.filter(|_| desired.has_autoscaler_tags && desired.os_family == OsFamily::Windows)
+    {
         let key =
             format!("{}node-template/resources/vpc.amazonaws.com/PrivateIPv4Address", tag::CLUSTER_AUTOSCALER_PREFIX);
-        tags.insert(key, (found.addresses - 1).max(0).to_string());
+        tags.insert(key, (found.ipv4_per_interface - 1).max(0).to_string());
     }
     tags.extend(ownership.iter().map(|t| (t.key.clone(), t.value.clone())));
-    tags.insert(tag::KUBERNETES_CLUSTER.into(), wanted.cluster.clone());
-    tags.insert(tag::NAME.into(), names.group.clone());
+    tags.insert(tag::KUBERNETES_CLUSTER.into(), desired.cluster.clone());
+    tags.insert(tag::NAME.into(), names.scaling_group.clone());
     tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
 }

@@ -1,54 +1,55 @@
 //! Fargate profiles.
 
-use super::step::FargateStep;
-use crate::apply::{Apply, Done, Run, Stepped, Stopped, gone, tagged};
+use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, ignore_not_found};
 use crate::aws::AwsErrorKind;
 use crate::aws::fargate::NewFargateProfile;
-use crate::provisioner::ownership::KEYS;
+use crate::ownership::OWNERSHIP_TAG_KEYS;
+use crate::plan::FargateStep;
 
 impl Apply for FargateStep {
-    async fn apply(&self, run: &mut Run<'_>) -> Stepped {
-        let inventory = run.a.inventory;
+    async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
+        let inventory = run.ctx.inventory;
         let eks = &inventory.aws().fargate;
         match self {
             FargateStep::CreateFargateProfile(input) => create(run, input).await,
             FargateStep::DeleteFargateProfile { cluster, profile, .. } => {
                 let result = eks.delete_fargate_profile(cluster, profile).await;
-                inventory.wrote_fargate_profile(cluster, profile);
-                gone(result)
+                inventory.invalidate_fargate_profile(cluster, profile);
+                ignore_not_found(result)
             }
             FargateStep::TagFargateProfile { cluster, profile, arn, tags } => {
                 let result = eks.tag_fargate_profile(arn, tags).await;
-                inventory.wrote_fargate_profile(cluster, profile);
-                tagged(result)
+                inventory.invalidate_fargate_profile(cluster, profile);
+                allow_tag_denied(result)
             }
             FargateStep::UntagFargateProfile { cluster, profile, arn, keys } => {
                 let result = eks.untag_fargate_profile(arn, keys).await;
-                inventory.wrote_fargate_profile(cluster, profile);
-                tagged(result)
+                inventory.invalidate_fargate_profile(cluster, profile);
+                allow_tag_denied(result)
             }
         }
     }
 }
 
 /// A profile that is there already is ours when it carries our tags: a create whose answer was lost.
-async fn create(run: &Run<'_>, input: &NewFargateProfile) -> Stepped {
-    let inventory = run.a.inventory;
+async fn create(run: &ApplyRun<'_>, input: &NewFargateProfile) -> StepResult {
+    let inventory = run.ctx.inventory;
     let eks = &inventory.aws().fargate;
     match eks.create_fargate_profile(input).await {
         Ok(profile) => {
-            run.a.memory.role_refused(&run.id.key(), false, run.a.now);
-            inventory.made_fargate_profile(&input.cluster, profile);
+            run.ctx.process_state.track_role_refusal(&run.id.key(), false, run.ctx.now);
+            inventory.upsert_fargate_profile(&input.cluster, profile);
         }
         Err(error) => {
-            inventory.wrote_fargate_profile(&input.cluster, &input.name);
+            inventory.invalidate_fargate_profile(&input.cluster, &input.name);
             if error.kind != AwsErrorKind::AlreadyExists {
-                return Err(run.refused_role(error, input.own_role, "spec.eks-fargate.podExecutionRoleArn"));
+                return Err(run.classify_role_error(error, input.own_role, "spec.eks-fargate.podExecutionRoleArn"));
             }
-            let found = eks.describe_fargate_profile(&input.cluster, &input.name).await.map_err(Stopped::Aws)?;
-            let ownership: Vec<_> = input.tags.iter().filter(|t| KEYS.contains(&t.key.as_str())).cloned().collect();
-            run.ours(&input.name, error, found.map(|p| p.tags), &ownership)?;
+            let found = eks.describe_fargate_profile(&input.cluster, &input.name).await.map_err(StepError::Aws)?;
+            let ownership: Vec<_> =
+                input.tags.iter().filter(|t| OWNERSHIP_TAG_KEYS.contains(&t.key.as_str())).cloned().collect();
+            run.adopt_if_owned(&input.name, error, found.map(|p| p.tags), &ownership)?;
         }
     }
-    Ok(Done::Yes)
+    Ok(StepOutcome::Yes)
 }

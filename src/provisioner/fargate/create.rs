@@ -1,53 +1,58 @@
 //! A profile is made.
 
-use super::input::Input;
-use super::making::Making;
-use super::resolve::differences;
+use super::input::PlanInput;
+use super::observed::ObservedProfiles;
+use super::plan_builder::FargatePlanBuilder;
+use super::resolve::immutable_drift;
 use super::role;
-use super::state::Found;
-use super::step::FargateStep;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
+use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
-use crate::provisioner::eks::create::token;
+use crate::provisioner::eks::create::idempotency_token;
 
 /// Everything up to the new profile, which waits until IAM knows its role, and until it is the group's turn.
-pub fn profile(input: &Input, found: &Found, conflict: Option<&str>, making: &mut Making) {
+pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&str>, making: &mut FargatePlanBuilder) {
     let r = input.resolved;
     let phase = if found.own.is_empty() { Phase::Creating } else { Phase::Modifying };
     if let Some(detail) = conflict {
         let message = format!("{detail}; the Fargate profile is not made, because its pods could not start");
-        return making.draft.decide(Outcome::Blocked { reason: Reason::AuthConflict, message, deleting: false });
+        return making.draft.set_outcome_once(Outcome::Blocked {
+            reason: Reason::AuthConflict,
+            message,
+            is_deleting: false,
+        });
     }
-    if r.own_role && !input.state.role_ready {
-        return role::make(input, phase, making);
+    if r.is_own_role && !input.observed.is_role_ready {
+        return role::create(input, phase, making);
     }
-    if let Some(profile) = found.in_status(ProfileStatus::Deleting) {
-        making.turn.hold();
+    if let Some(profile) = found.with_status(ProfileStatus::Deleting) {
+        making.slot.keep();
         let message = format!("the Fargate profile {} is being deleted; another is made when it is gone", profile.name);
-        return making.draft.decide(waiting(phase, message));
+        return making.draft.set_outcome_once(waiting(phase, message));
     }
-    if let Err(outcome) = making.turn.ask(phase) {
-        return making.draft.decide(outcome);
+    if let Err(outcome) = making.slot.acquire(phase) {
+        return making.draft.set_outcome_once(outcome);
     }
-    let name = if found.own.is_empty() { r.names.first.clone() } else { r.names.generation(&r.hash) };
+    let name = if found.own.is_empty() { r.names.first_profile.clone() } else { r.names.replacement_name(&r.hash) };
     let outdated = found.own.iter().find(|p| p.status == ProfileStatus::Active);
     let input = NewFargateProfile {
-        cluster: r.wanted.cluster.clone(),
-        token: token(&[&name, &r.wanted.id.uid, &r.hash, making.turn.since()]),
+        cluster: r.desired.cluster.clone(),
+        token: idempotency_token(&[&name, &r.desired.id.uid, &r.hash, making.slot.waiting_since()]),
         role_arn: r.role_arn.clone(),
-        own_role: r.own_role,
+        own_role: r.is_own_role,
         subnets: r.subnets.clone(),
-        selectors: r.wanted.selectors.clone(),
+        selectors: r.desired.selectors.clone(),
         tags: r.tags.clone(),
         replaces: outdated.map(|old| old.name.clone()),
         name: name.clone(),
     };
-    if !making.turn.status.profiles.contains(&name) {
-        making.turn.status.profiles.push(name.clone());
+    if !making.slot.status.profiles.contains(&name) {
+        making.slot.status.profiles.push(name.clone());
     }
-    making.next.active_scaling_group_name = Some(name.clone());
-    making
-        .draft
-        .because(FargateStep::CreateFargateProfile(input), outdated.map(|old| differences(r, old)).unwrap_or_default());
-    making.draft.decide(waiting(phase, format!("EKS makes the Fargate profile {name}")));
+    making.next_status.active_scaling_group_name = Some(name.clone());
+    making.draft.push_with_reasons(
+        FargateStep::CreateFargateProfile(input),
+        outdated.map(|old| immutable_drift(r, old)).unwrap_or_default(),
+    );
+    making.draft.set_outcome_once(waiting(phase, format!("EKS makes the Fargate profile {name}")));
 }

@@ -4,52 +4,54 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::plan::failed;
+use super::observed::PreviousRole;
+use super::ownership;
+use super::ownership::RemainingProfiles;
+use super::plan::profile_failed;
+use super::profile_slot::{ProfileSlot, Retry};
 use super::role;
-use super::state::FormerRole;
-use super::step::FargateStep;
-use super::turn::{Again, Turn};
-use super::whose::{self, Left};
 use crate::api::InstanceGroupStatus;
+use crate::api::spec_error;
+use crate::api::spec_error::{SpecError, join_messages};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Tag};
-use crate::groups::Queue;
-use crate::plan::{Draft, Drift, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, Told, waiting};
-use crate::problem::{self, Problem, sentence};
-use crate::provisioner::join::goes_after;
-use crate::provisioner::ownership::untaggable;
-use crate::provisioner::{GroupId, never_accepted};
-use crate::timing::Timing;
+use crate::index::groups::QueuePosition;
+use crate::ownership::tagging_blocked;
+use crate::plan::FargateStep;
+use crate::plan::{Drift, Event, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, waiting};
+use crate::provisioner::join::wait_for_group;
+use crate::provisioner::{GroupId, plan_rejected_spec};
+use crate::settings::Timing;
 
 /// Everything that the plan of a deletion depends on.
-pub struct Input<'a> {
+pub struct DeleteInput<'a> {
     /// Which group.
     pub id: &'a GroupId,
     /// The EKS cluster's name.
     pub cluster: &'a str,
     /// The tags that prove that something is ours.
-    pub ownership: &'a [Tag],
+    pub ownership_tags: &'a [Tag],
     /// What the admin's policy forbids of the spec.
-    pub forbidden: &'a [Problem],
+    pub forbidden: &'a [SpecError],
     /// The profiles.
-    pub profiles: &'a Left,
+    pub profiles: &'a RemainingProfiles,
     /// The role of the one that another controller made, when it was derived for this group and carries nobody's tags.
     pub untagged_role: Option<&'a str>,
     /// Our own role; looked at once the profiles are gone.
-    pub role: Option<&'a FormerRole>,
+    pub previous_role: Option<&'a PreviousRole>,
     /// Our own role's name, when another group uses it: it stays.
     pub role_in_use: Option<&'a str>,
     /// Our entries in aws-auth that nothing else uses.
-    pub auth: &'a [AuthEntry],
+    pub aws_auth_entries: &'a [AuthEntry],
     /// Our access entries that nothing else uses.
-    pub access: &'a [AccessEntry],
+    pub access_entries: &'a [AccessEntry],
     /// A group that has to be gone before an entry that both need may go.
-    pub after: Option<&'a str>,
+    pub wait_for: Option<&'a str>,
     /// AWS refused to tag the profile that another controller made, less than a resync period ago.
-    pub tagging_rests: bool,
+    pub tag_retry_pending: bool,
     /// Where it stands among the groups of the cluster that wait for EKS.
-    pub queue: Queue,
+    pub queue_position: QueuePosition,
     /// What the status remembers.
     pub status: &'a InstanceGroupStatus,
     /// How long things take.
@@ -59,120 +61,126 @@ pub struct Input<'a> {
 }
 
 /// Plans one pass of a deletion.
-pub fn plan(input: &Input) -> Plan {
-    let mut draft = Draft::default();
-    let mut turn = Turn::new(input.status.fargate.as_ref(), input.queue, input.timing, input.now);
+pub fn plan(input: &DeleteInput) -> Plan {
+    let mut draft = PlanBuilder::default();
+    let mut turn = ProfileSlot::new(input.status.fargate.as_ref(), input.queue_position, input.timing, input.now);
     let mut wake = None;
-    let Left { own, untagged, unproven } = input.profiles;
-    match (untagged, unproven, own.as_slice()) {
-        (Some(profile), ..) => claim(input, profile, &mut draft),
+    let RemainingProfiles { own, untagged, unverified } = input.profiles;
+    match (untagged, unverified, own.as_slice()) {
+        (Some(profile), ..) => tag_before_delete(input, profile, &mut draft),
         (None, Some(profile), _) => {
-            draft.decide(unbelieved(profile, input.forbidden));
-            return draft.finish(input.id, None);
+            draft.set_outcome_once(unverified_profile(profile, input.forbidden));
+            return draft.build(input.id, None);
         }
-        _ if !whose::made(input.status) && !input.forbidden.is_empty() => {
-            return never_accepted(input.id, input.forbidden);
+        _ if !ownership::has_created_resources(input.status) && !input.forbidden.is_empty() => {
+            return plan_rejected_spec(input.id, input.forbidden);
         }
-        (None, None, []) => rest(input, &mut draft),
-        (None, None, own) => wake = next(input, own, &mut turn, &mut draft),
+        (None, None, []) => delete_supporting_resources(input, &mut draft),
+        (None, None, own) => wake = delete_next_profile(input, own, &mut turn, &mut draft),
     }
     turn.status.cluster = Some(input.cluster.to_owned());
-    draft.facts.status.insert("fargate".into(), json!(turn.status));
-    draft.finish(input.id, wake)
+    draft.status_update.fields.insert("fargate".into(), json!(turn.status));
+    draft.build(input.id, wake)
 }
 
 /// A spec that is refused may name anybody's role: what it says proves nothing, and may be true.
-fn unbelieved(profile: &FargateProfile, forbidden: &[Problem]) -> Outcome {
+fn unverified_profile(profile: &FargateProfile, forbidden: &[SpecError]) -> Outcome {
     let message = format!(
         "the Fargate profile {} has the name that is derived for this group and the role that its spec names, and nothing else says whose it is while that spec is refused: {}. Mend that, or delete the profile, and the deletion goes on",
         profile.name,
-        sentence(forbidden)
+        join_messages(forbidden)
     );
-    Outcome::Blocked { reason: problem::reason(forbidden), message, deleting: true }
+    Outcome::Blocked { reason: spec_error::first_reason(forbidden), message, is_deleting: true }
 }
 
 /// What another controller made is tagged before it is deleted, so that it stays provable whose it and its role were.
-fn claim(input: &Input, profile: &FargateProfile, draft: &mut Draft) {
-    if input.tagging_rests {
-        return draft.decide(untaggable(true, false, true));
+fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, draft: &mut PlanBuilder) {
+    if input.tag_retry_pending {
+        return draft.set_outcome_once(tagging_blocked(true, false, true));
     }
     // A spec that is refused finds what is tagged by the record alone.
-    if whose::recorded(input.status).is_none() {
-        draft.step(ObjectStep::Record { status: json!({ "fargate": { "cluster": input.cluster } }) });
+    if ownership::recorded_cluster(input.status).is_none() {
+        draft.push(ObjectStep::Record { status: json!({ "fargate": { "cluster": input.cluster } }) });
     }
-    draft.step(FargateStep::TagFargateProfile {
+    draft.push(FargateStep::TagFargateProfile {
         cluster: input.cluster.to_owned(),
         profile: profile.name.clone(),
         arn: profile.arn.clone(),
-        tags: input.ownership.to_vec(),
+        tags: input.ownership_tags.to_vec(),
     });
     if let Some(role) = input.untagged_role {
-        draft.step(IamStep::TagRole { role: role.to_owned(), tags: input.ownership.to_vec() });
+        draft.push(IamStep::TagRole { role: role.to_owned(), tags: input.ownership_tags.to_vec() });
     }
     let message = format!(
         "the Fargate profile {} is deleted once it is tagged as this group's; for that the controller needs eks:TagResource",
         profile.name
     );
-    draft.decide(waiting(Phase::Deleting, message));
+    draft.set_outcome_once(waiting(Phase::Deleting, message));
 }
 
 /// The next profile; a moment to wake at when EKS failed with it.
-fn next(input: &Input, profiles: &[FargateProfile], turn: &mut Turn, draft: &mut Draft) -> Option<Timestamp> {
+fn delete_next_profile(
+    input: &DeleteInput,
+    profiles: &[FargateProfile],
+    turn: &mut ProfileSlot,
+    draft: &mut PlanBuilder,
+) -> Option<Timestamp> {
     let in_status = |status| profiles.iter().find(|p| p.status == status);
     for (status, does) in [(ProfileStatus::Creating, "makes"), (ProfileStatus::Deleting, "deletes")] {
         if let Some(profile) = in_status(status) {
-            turn.hold();
-            draft.decide(waiting(Phase::Deleting, format!("EKS {does} the Fargate profile {}", profile.name)));
+            turn.keep();
+            draft
+                .set_outcome_once(waiting(Phase::Deleting, format!("EKS {does} the Fargate profile {}", profile.name)));
             return None;
         }
     }
     let stuck = in_status(ProfileStatus::DeleteFailed);
     if let Some(profile) = stuck
-        && let Again::At(at) = turn.failed()
+        && let Retry::At(at) = turn.record_failure()
     {
-        draft.decide(failed(profile, at, true));
+        draft.set_outcome_once(profile_failed(profile, at, true));
         return Some(at);
     }
     if stuck.is_none() {
-        turn.goes_on();
+        turn.clear_retry();
     }
     let profile = stuck.or(profiles.first())?;
-    if let Err(outcome) = turn.ask(Phase::Deleting) {
-        draft.decide(outcome);
+    if let Err(outcome) = turn.acquire(Phase::Deleting) {
+        draft.set_outcome_once(outcome);
         return None;
     }
     let step = FargateStep::DeleteFargateProfile {
         cluster: input.cluster.to_owned(),
         profile: profile.name.clone(),
-        serves: profile.status != ProfileStatus::CreateFailed,
+        may_run_pods: profile.status != ProfileStatus::CreateFailed,
     };
-    draft.because(step, vec![Drift::new("InstanceGroup", "present", "deleted")]);
-    draft.decide(waiting(Phase::Deleting, format!("EKS deletes the Fargate profile {}", profile.name)));
+    draft.push_with_reasons(step, vec![Drift::new("InstanceGroup", "present", "deleted")]);
+    draft.set_outcome_once(waiting(Phase::Deleting, format!("EKS deletes the Fargate profile {}", profile.name)));
     None
 }
 
 /// The plan of a group for which nothing was made.
-pub fn nothing(id: &GroupId) -> Plan {
-    let mut draft = Draft::default();
-    if id.finalizer {
-        draft.step(ObjectStep::RemoveFinalizer);
+pub fn plan_nothing_to_delete(id: &GroupId) -> Plan {
+    let mut draft = PlanBuilder::default();
+    if id.has_finalizer {
+        draft.push(ObjectStep::RemoveFinalizer);
     }
-    draft.decide(Outcome::Deleted);
-    draft.finish(id, None)
+    draft.set_outcome_once(Outcome::Deleted);
+    draft.build(id, None)
 }
 
 /// With the profiles gone: the way to join, the role, the finalizer.
-fn rest(input: &Input, draft: &mut Draft) {
-    if let Some(other) = input.after {
-        return draft.decide(goes_after(other));
+fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
+    if let Some(other) = input.wait_for {
+        return draft.set_outcome_once(wait_for_group(other));
     }
-    for entry in input.auth {
-        draft.step(JoinStep::RemoveAuthEntry(entry.clone()));
+    for entry in input.aws_auth_entries {
+        draft.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
     }
-    for AccessEntry { principal, .. } in input.access {
-        draft.step(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
+    for AccessEntry { principal, .. } in input.access_entries {
+        draft.push(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
     }
-    if let Some(former) = input.role {
+    if let Some(former) = input.previous_role {
         let ours = input.status.managed.clone().unwrap_or_default().policies;
         role::delete(former, &ours, true, draft);
     }
@@ -183,10 +191,10 @@ fn rest(input: &Input, draft: &mut Draft) {
         let message = format!(
             "the role {role} stays, because another group names it in spec.eks-fargate.podExecutionRoleArn; remove it by hand once that has another"
         );
-        draft.events.push(Told { warning: true, reason: "RoleKept".into(), message });
+        draft.events.push(Event { warning: true, reason: "RoleRetained".into(), message });
     }
-    if input.id.finalizer {
-        draft.step(ObjectStep::RemoveFinalizer);
+    if input.id.has_finalizer {
+        draft.push(ObjectStep::RemoveFinalizer);
     }
-    draft.decide(Outcome::Deleted);
+    draft.set_outcome_once(Outcome::Deleted);
 }

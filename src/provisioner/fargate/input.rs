@@ -1,11 +1,11 @@
 //! What the planner is given.
 
-use super::resolve::Resolved;
-use super::state::State;
-use crate::provisioner::input;
+use super::observed::ObservedState;
+use super::resolve::ResolvedGroup;
+use crate::provisioner::plan_input;
 
 /// What is wanted and what there is.
-pub type World = input::World<Resolved, State>;
+pub type Snapshot = plan_input::Snapshot<ResolvedGroup, ObservedState>;
 
 /// Everything that a plan depends on.
-pub type Input<'a> = input::Input<'a, Resolved, State>;
+pub type PlanInput<'a> = plan_input::PlanInput<'a, ResolvedGroup, ObservedState>;

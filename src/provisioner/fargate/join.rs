@@ -1,19 +1,19 @@
 //! How pods of the group join.
 
-use super::input::Input;
-use crate::auth::access_entries::Joining;
+use super::input::PlanInput;
+use crate::auth::access_entries::JoinPlanner;
 
 /// The role with everything that its entries depend on.
-pub fn joining<'a>(input: &Input<'a>) -> Joining<'a> {
+pub fn joining<'a>(input: &PlanInput<'a>) -> JoinPlanner<'a> {
     let r = input.resolved;
-    Joining {
-        way: r.way,
-        entry: &r.auth,
-        wanted: &r.access,
-        found: &input.state.join,
-        own_role: r.own_role,
-        settled: !r.own_role || input.state.role_ready,
-        handover: input.timing.handover,
+    JoinPlanner {
+        method: r.join_method,
+        auth_entry: &r.aws_auth_entry,
+        access_entry: &r.access_entry,
+        observed: &input.observed.join_state,
+        owns_role: r.is_own_role,
+        role_propagated: !r.is_own_role || input.observed.is_role_ready,
+        handover_delay: input.timing.auth_handover,
         now: input.now,
     }
 }

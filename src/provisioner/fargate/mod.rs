@@ -7,109 +7,110 @@ pub mod adopt;
 pub mod apply;
 pub mod create;
 pub mod delete;
-pub mod foresee;
+pub mod desired;
 pub mod input;
 pub mod join;
-pub mod making;
 pub mod names;
 pub mod observe;
+pub mod observed;
+pub mod ownership;
 pub mod plan;
+pub mod plan_builder;
+pub mod profile_slot;
 pub mod record;
 pub mod resolve;
 pub mod role;
-pub mod state;
-pub mod step;
-pub mod turn;
-pub mod wanted;
-pub mod whose;
+pub mod simulate;
 
 use async_trait::async_trait;
 
-use super::ownership::ownership;
-use super::{Farewell, GroupId, Order, Provisioner, Verdict, elsewhere, never_accepted};
+use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluster_mismatch, plan_rejected_spec};
 use crate::api::InstanceGroupStatus;
-use crate::observe::{Observed, Observer};
+use crate::ownership::ownership_tags;
 use crate::plan::{Plan, Reason};
+use crate::provisioner::observe::{ObserveResult, Observer};
+use desired::DesiredSpec;
 use names::ProfileNames;
-use wanted::Wanted;
-use whose::Evidence;
+use ownership::OwnershipEvidence;
 
 /// The field that names the cluster.
-const CLUSTER: &str = "spec.eks-fargate.clusterName";
+const CLUSTER_FIELD: &str = "spec.eks-fargate.clusterName";
 
 /// The provisioner `eks-fargate`.
 pub struct Fargate;
 
 #[async_trait]
 impl Provisioner for Fargate {
-    async fn walk(&self, o: &Observer<'_>, order: Order<'_>) -> Observed<Verdict> {
-        let Order { id, status, settings, .. } = order;
-        let wanted = match wanted::parse(id, &order.spec) {
-            Ok(wanted) => Wanted { join_auth: settings.join_auth, ..wanted },
-            Err(problems) => return Ok(Verdict::Refused(problems)),
+    async fn plan(&self, o: &Observer<'_>, order: PlanRequest<'_>) -> ObserveResult<PlanResult> {
+        let PlanRequest { id, status, settings, .. } = order;
+        let wanted = match desired::parse(id, &order.spec) {
+            Ok(wanted) => DesiredSpec { join_auth: settings.join_auth, ..wanted },
+            Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
-        if let Some(problem) = elsewhere(settings, CLUSTER, &wanted.cluster) {
-            return Ok(Verdict::Refused(vec![problem]));
+        if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &wanted.cluster) {
+            return Ok(PlanResult::Refused(vec![problem]));
         }
-        let environment = observe::environment(o, &wanted).await?;
+        let environment = observe::references(o, &wanted).await?;
         let derived = ProfileNames::new(&wanted.cluster, &id.namespace, &id.name, true);
         let made = status.active_scaling_group_name.as_ref().is_some_and(|name| derived.covers(name));
-        let mut distinct = made || o.memory.collided(&id.key());
+        let mut distinct = made || o.process_state.has_name_conflict(&id.key());
         let (resolved, state) = loop {
             let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
                 Ok(resolved) => resolved,
-                Err(problems) => return Ok(Verdict::Refused(problems)),
+                Err(problems) => return Ok(PlanResult::Refused(problems)),
             };
-            let state = observe::state(o, &resolved, status).await?;
-            if distinct || !state::taken(&state.profiles, &resolved.names, &resolved.ownership) {
+            let state = observe::observed_state(o, &resolved, status).await?;
+            if distinct || !observed::name_conflict(&state.profiles, &resolved.names, &resolved.ownership_tags) {
                 break (resolved, state);
             }
-            o.memory.set_collided(&id.key());
+            o.process_state.set_name_conflict(&id.key());
             distinct = true;
         };
-        let problems = resolve::public(&resolved, &observe::routes(o, &resolved, &state, status).await?);
+        let problems =
+            resolve::public_subnet_errors(&resolved, &observe::route_tables(o, &resolved, &state, status).await?);
         if !problems.is_empty() {
-            return Ok(Verdict::Refused(problems));
+            return Ok(PlanResult::Refused(problems));
         }
-        let world = input::World { resolved, state };
-        let plan = plan::plan(&world.input(&order.given(o.now)));
-        Ok(Verdict::Planned(Box::new(plan), Box::new(world)))
+        let world = input::Snapshot { resolved, observed: state };
+        let plan = plan::plan(&world.plan_input(&order.plan_context(o.now)));
+        Ok(PlanResult::Planned(Box::new(plan), Box::new(world)))
     }
 
-    async fn deletion(&self, o: &Observer<'_>, farewell: Farewell<'_>) -> Observed<Plan> {
-        let Farewell { id, status, settings, .. } = farewell;
+    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan> {
+        let DeleteRequest { id, status, settings, .. } = farewell;
         let spec = farewell.spec.as_ref().and_then(|spec| spec.eks_fargate.clone()).unwrap_or_default();
-        let Some(cluster) = whose::recorded(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty())
+        let Some(cluster) =
+            ownership::recorded_cluster(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty())
         else {
-            if !whose::made(status) {
-                return Ok(delete::nothing(id));
+            if !ownership::has_created_resources(status) {
+                return Ok(delete::plan_nothing_to_delete(id));
             }
             let message = format!(
-                "{CLUSTER} does not say where the Fargate profile is; set it, or remove the finalizer when there is none"
+                "{CLUSTER_FIELD} does not say where the Fargate profile is; set it, or remove the finalizer when there is none"
             );
-            return Ok(crate::plan::blocked(id, Reason::InvalidSpec, message));
+            return Ok(crate::plan::blocked_plan(id, Reason::InvalidSpec, message));
         };
-        if !whose::made(status) && elsewhere(settings, CLUSTER, &cluster).is_some() {
-            return Ok(never_accepted(id, &farewell.refused(CLUSTER, &cluster)));
+        if !ownership::has_created_resources(status) && cluster_mismatch(settings, CLUSTER_FIELD, &cluster).is_some() {
+            return Ok(plan_rejected_spec(id, &farewell.spec_errors(CLUSTER_FIELD, &cluster)));
         }
-        let ownership = ownership(&cluster, id);
+        let ownership = ownership_tags(&cluster, id);
         let refused = !farewell.forbidden.is_empty();
-        let evidence = Evidence::of(spec.pod_execution_role_arn.as_deref(), refused, status);
-        let left = observe::remains(o, id, &cluster, &evidence, &ownership, status).await?;
-        Ok(delete::plan(&delete::Input {
+        let evidence = OwnershipEvidence::from_status(spec.pod_execution_role_arn.as_deref(), refused, status);
+        let left = observe::remaining_resources(o, id, &cluster, &evidence, &ownership, status).await?;
+        Ok(delete::plan(&delete::DeleteInput {
             id,
             cluster: &cluster,
-            ownership: &ownership,
+            ownership_tags: &ownership,
             forbidden: &farewell.forbidden,
             profiles: &left.profiles,
             untagged_role: left.untagged_role.as_deref(),
-            role: left.role.as_ref(),
+            previous_role: left.previous_role.as_ref(),
             role_in_use: left.role_in_use.as_deref(),
-            auth: &left.auth,
-            access: &left.access,
-            after: left.after.as_deref(),
-            tagging_rests: o.memory.tagging_rests(&id.key(), o.resync, o.now),
-            queue: left.queue,
+            aws_auth_entries: &left.aws_auth_entries,
+            access_entries: &left.access_entries,
+            wait_for: left.wait_for.as_deref(),
+            tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
+            queue_position: left.queue_position,
             status,
             timing: &settings.timing,
             now: o.now,
@@ -117,10 +118,10 @@ impl Provisioner for Fargate {
     }
 
     fn cluster_field(&self) -> &'static str {
-        CLUSTER
+        CLUSTER_FIELD
     }
 
-    fn cluster_on_record(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        whose::recorded(status).cloned()
+    fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
+        ownership::recorded_cluster(status).cloned()
     }
 }

@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 
+use super::desired::DesiredSpec;
 use super::names::ProfileNames;
-use super::resolve::{Environment, Resolved};
-use super::state::{FormerRole, Found, State, remembered_role};
-use super::wanted::Wanted;
-use super::whose::{Evidence, Left};
+use super::observed::{ObservedProfiles, ObservedState, PreviousRole, recorded_role_id};
+use super::ownership::{OwnershipEvidence, RemainingProfiles};
+use super::resolve::{References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
-use crate::auth::aws_auth::{self, AuthEntry, EntryState};
+use crate::auth::aws_auth::{self, AuthEntry, AuthEntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
-use crate::groups::{Fate, Queue, bequeathed, fate};
-use crate::observe::{ObserveError, Observed, Observer};
-use crate::provisioner::ownership::{foreign, owned, taken_over};
+use crate::index::groups::{EntryDisposition, QueuePosition, entries_to_remove, entry_disposition};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::{GroupId, join};
 
 /// Nothing of a profile but its tags can change: in quiet it is looked at again after this long.
-const QUIET: Duration = Duration::from_secs(3600);
+const IDLE_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// What names mean: cluster and network.
-pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environment> {
+pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
     let aws = ObserveError::Aws;
     let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
-        return Ok(Environment::default());
+        return Ok(References::default());
     };
     let mut subnets = o.inventory.subnets(&cluster.vpc).await.map_err(aws)?;
     let known = |all: &[NetworkObject], name: &String| {
@@ -37,62 +37,72 @@ pub async fn environment(o: &Observer<'_>, wanted: &Wanted) -> Observed<Environm
     }
     let strangers = wanted.subnets.iter().filter(|name| name.starts_with("subnet-") && !known(&subnets, name));
     let elsewhere = try_join_all(strangers.map(|id| o.inventory.network_object(id))).await.map_err(aws)?;
-    Ok(Environment {
+    Ok(References {
         cluster: Some(cluster),
         subnets: subnets.to_vec(),
-        elsewhere: elsewhere.into_iter().flatten().collect(),
+        in_other_vpcs: elsewhere.into_iter().flatten().collect(),
     })
 }
 
 /// What there is of one group.
-pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus) -> Observed<State> {
+pub async fn observed_state(
+    o: &Observer<'_>,
+    r: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<ObservedState> {
     let aws = ObserveError::Aws;
-    let age = if o.max_age < o.resync { o.max_age } else { QUIET };
-    let profiles = profiles(o, &r.wanted.cluster, &r.names, status, (o.max_age, age)).await?;
-    let policies = std::slice::from_ref(&r.policy);
-    let role_ready =
-        r.own_role && !o.inventory.attached(&r.names.role, policies, age.max(o.resync)).await.map_err(aws)?.is_empty();
+    let age = if o.max_cache_age < o.shared_max_cache_age { o.max_cache_age } else { IDLE_MAX_AGE };
+    let profiles = read_profiles(o, &r.desired.cluster, &r.names, status, (o.max_cache_age, age)).await?;
+    let policies = std::slice::from_ref(&r.managed_policy);
+    let is_role_ready = r.is_own_role
+        && !o
+            .inventory
+            .attached_policies(&r.names.role, policies, age.max(o.shared_max_cache_age))
+            .await
+            .map_err(aws)?
+            .is_empty();
     let recorded = status.managed.iter().flat_map(|m| &m.auth_entries);
-    let key = r.wanted.id.key();
+    let key = r.desired.id.key();
     let mut found = None;
-    if r.own_role && !role_ready {
+    if r.is_own_role && !is_role_ready {
         found = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
-    let role_id = role_id(o, r, role_ready, found.as_ref(), status).await?;
-    let asked = join::Asked {
-        key: &key,
-        way: r.way,
-        entry: &r.auth,
-        wanted: &r.access,
-        own_role: r.own_role,
+    let role_id = role_id(o, r, is_role_ready, found.as_ref(), status).await?;
+    let asked = join::JoinQuery {
+        group_key: &key,
+        join_method: r.join_method,
+        aws_auth_entry: &r.aws_auth_entry,
+        access_entry: &r.access_entry,
+        own_role: r.is_own_role,
         role_id: role_id.as_deref(),
     };
     let before = recorded.filter(|arn| **arn != r.role_arn);
-    let (going, kept_auth) = former(o, &r.wanted.id, before, |arn, key| o.groups.authorised_by(arn, key));
-    let (former_access, kept_access) = former_access(o, r, status).await?;
-    let mut state = State {
+    let (going, kept_auth_entries) =
+        classify_previous_roles(o, &r.desired.id, before, |arn, key| o.group_index.aws_auth_users(arn, key));
+    let (unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
+    let mut state = ObservedState {
         profiles,
-        role_ready,
+        is_role_ready,
         role: found,
-        join: join::look(o, asked, status).await?,
-        former_access,
-        former_auth: going.into_iter().filter_map(|arn| entry(o, arn)).collect(),
-        kept_auth,
-        kept_access,
-        former_role: None,
-        derived_role_shared: o.groups.shares_role(&r.derived_role_arn, &key)
-            || !o.groups.authorised_by(&r.derived_role_arn, &key).is_empty()
-            || !o.groups.admitted_by(&r.derived_role_arn, &key).is_empty(),
-        tagging_rests: o.memory.tagging_rests(&r.wanted.id.key(), o.resync, o.now),
-        queue: queue(o, &r.wanted.id, &r.wanted.cluster, status),
+        join_state: join::observe(o, asked, status).await?,
+        unused_access_entries,
+        unused_auth_entries: going.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect(),
+        kept_auth_entries,
+        kept_access_entries,
+        previous_role: None,
+        is_derived_role_shared: o.group_index.is_role_shared(&r.derived_role_arn, &key)
+            || !o.group_index.aws_auth_users(&r.derived_role_arn, &key).is_empty()
+            || !o.group_index.access_entry_users(&r.derived_role_arn, &key).is_empty(),
+        tag_retry_pending: o.process_state.is_tagging_in_backoff(&r.desired.id.key(), o.shared_max_cache_age, o.now),
+        queue_position: queue_position(o, &r.desired.id, &r.desired.cluster, status),
     };
-    let untagged = Found::of(r, &state, status).untagged.is_some() && !state.tagging_rests;
-    if r.own_role && role_ready && untagged {
+    let untagged = ObservedProfiles::classify(r, &state, status).untagged.is_some() && !state.tag_retry_pending;
+    if r.is_own_role && is_role_ready && untagged {
         state.role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
     let had_one = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
-    if had_one && !r.uses_derived_role() && !state.derived_role_shared {
-        state.former_role = role(o, &r.names.role, &r.ownership, status).await?;
+    if had_one && !r.uses_derived_role() && !state.is_derived_role_shared {
+        state.previous_role = read_own_role(o, &r.names.role, &r.ownership_tags, status).await?;
     }
     Ok(state)
 }
@@ -101,19 +111,23 @@ pub async fn state(o: &Observer<'_>, r: &Resolved, status: &InstanceGroupStatus)
 /// is known the status tells it, until the role is made anew.
 async fn role_id(
     o: &Observer<'_>,
-    r: &Resolved,
+    r: &ResolvedGroup,
     role_ready: bool,
     role: Option<&Role>,
     status: &InstanceGroupStatus,
-) -> Observed<Option<String>> {
-    if !r.own_role || !role_ready {
+) -> ObserveResult<Option<String>> {
+    if !r.is_own_role || !role_ready {
         return Ok(role.map(|role| role.id.clone()));
     }
-    if let Some(id) = remembered_role(status, &r.role_arn) {
+    if let Some(id) = recorded_role_id(status, &r.role_arn) {
         return Ok(Some(id.clone()));
     }
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(&r.role_arn));
-    if !r.way.looks(&aws_auth::state(o.map_roles, &r.auth), o.groups.authorised(&r.role_arn), recorded) {
+    if !r.join_method.queries_access_entry(
+        &aws_auth::entry_state(o.map_roles, &r.aws_auth_entry),
+        o.group_index.has_aws_auth_entry(&r.role_arn),
+        recorded,
+    ) {
         return Ok(None);
     }
     let role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(ObserveError::Aws)?;
@@ -121,14 +135,14 @@ async fn role_id(
 }
 
 /// The route tables of the cluster's VPC, when a profile is about to be made in subnets of the group's choice.
-pub async fn routes(
+pub async fn route_tables(
     o: &Observer<'_>,
-    r: &Resolved,
-    state: &State,
+    r: &ResolvedGroup,
+    state: &ObservedState,
     status: &InstanceGroupStatus,
-) -> Observed<Vec<RouteTable>> {
+) -> ObserveResult<Vec<RouteTable>> {
     let adopted = status.fargate.as_ref().and_then(|f| f.adopted_hash.as_ref());
-    let found = Found::of(r, state, status);
+    let found = ObservedProfiles::classify(r, state, status);
     let first_sight = found.untagged.is_some() && adopted.is_none();
     if first_sight || r.subnets.is_empty() || found.current(r, adopted).is_some() {
         return Ok(Vec::new());
@@ -138,13 +152,13 @@ pub async fn routes(
 }
 
 /// The profiles whose names the group could have given, and those that its status remembers.
-async fn profiles(
+async fn read_profiles(
     o: &Observer<'_>,
     cluster: &str,
     names: &ProfileNames,
     status: &InstanceGroupStatus,
     (list, each): (Duration, Duration),
-) -> Observed<Vec<FargateProfile>> {
+) -> ObserveResult<Vec<FargateProfile>> {
     let aws = ObserveError::Aws;
     let listed = o.inventory.fargate_profile_names(cluster, list).await.map_err(aws)?;
     let recorded = status.fargate.iter().flat_map(|f| &f.profiles);
@@ -157,7 +171,7 @@ async fn profiles(
 
 /// Of former roles those whose entry goes, and those whose entry stays, and on record: other groups that left the role as
 /// well may have pods by it still.
-fn former<'r>(
+fn classify_previous_roles<'r>(
     o: &Observer<'_>,
     id: &GroupId,
     roles: impl Iterator<Item = &'r String>,
@@ -166,131 +180,137 @@ fn former<'r>(
     let (key, mut going, mut kept) = (id.key(), Vec::new(), Vec::new());
     for arn in roles.collect::<BTreeSet<_>>() {
         let others = recorded(arn, &key);
-        let needed = o.groups.shares_role(arn, &key) || o.groups.any_leaving(&others);
-        match fate(needed, &others, &key) {
-            Fate::Goes => going.push(arn),
-            Fate::Stays => kept.push(arn.clone()),
-            Fate::Handed => {}
+        let needed = o.group_index.is_role_shared(arn, &key) || o.group_index.any_deleting(&others);
+        match entry_disposition(needed, &others, &key) {
+            EntryDisposition::Goes => going.push(arn),
+            EntryDisposition::Stays => kept.push(arn.clone()),
+            EntryDisposition::Handed => {}
         }
     }
     (going, kept)
 }
 
 /// A role's entry in aws-auth, when it says what the controller writes.
-fn entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
-    Some(AuthEntry::for_pods(role_arn)).filter(|entry| aws_auth::state(o.map_roles, entry) == EntryState::Present)
+fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
+    Some(AuthEntry::for_pods(role_arn))
+        .filter(|entry| aws_auth::entry_state(o.map_roles, entry) == AuthEntryState::Present)
 }
 
-async fn former_access(
+async fn previous_access_entries(
     o: &Observer<'_>,
-    r: &Resolved,
+    r: &ResolvedGroup,
     status: &InstanceGroupStatus,
-) -> Observed<(Vec<AccessEntry>, Vec<String>)> {
+) -> ObserveResult<(Vec<AccessEntry>, Vec<String>)> {
     let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| **arn != r.role_arn);
-    let (going, kept) = former(o, &r.wanted.id, recorded, |arn, key| o.groups.admitted_by(arn, key));
-    let key = r.wanted.id.key();
-    let left = going.into_iter().map(|principal| join::left(o, &key, &r.wanted.cluster, principal, status));
+    let (going, kept) =
+        classify_previous_roles(o, &r.desired.id, recorded, |arn, key| o.group_index.access_entry_users(arn, key));
+    let key = r.desired.id.key();
+    let left =
+        going.into_iter().map(|principal| join::remaining_access_entry(o, &key, &r.desired.cluster, principal, status));
     Ok((try_join_all(left).await?.into_iter().flatten().collect(), kept))
 }
 
-fn queue(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> Queue {
+fn queue_position(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> QueuePosition {
     let since = status.fargate.as_ref().and_then(|f| f.waiting_since.as_deref());
-    o.groups.queue(cluster, since, &id.key(), o.now)
+    o.group_index.profile_queue_position(cluster, since, &id.key(), o.now)
 }
 
 /// Our own role with what is on it; `None` when it is not there, or not provably ours.
-async fn role(
+async fn read_own_role(
     o: &Observer<'_>,
     name: &str,
     ownership: &[Tag],
     status: &InstanceGroupStatus,
-) -> Observed<Option<FormerRole>> {
+) -> ObserveResult<Option<PreviousRole>> {
     let aws = ObserveError::Aws;
     let iam = &o.inventory.aws().iam;
     let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
-    let ours = |r: &Role| owned(&r.tags, ownership) || taken_over(&r.id, &r.tags, adopted, ownership);
+    let ours = |r: &Role| has_ownership_tags(&r.tags, ownership) || is_adopted(&r.id, &r.tags, adopted, ownership);
     let Some(role) = iam.get_role(name).await.map_err(aws)?.filter(ours) else { return Ok(None) };
-    let attached = iam.attached_policies(name).await.map_err(aws)?;
-    let inline = iam.inline_policies(name).await.map_err(aws)?;
-    Ok(Some(FormerRole { role, attached, inline }))
+    let attached_policies = iam.attached_policies(name).await.map_err(aws)?;
+    let inline_policies = iam.inline_policies(name).await.map_err(aws)?;
+    Ok(Some(PreviousRole { role, attached_policies, inline_policies }))
 }
 
 /// What is left of a group that is to go.
-pub struct Remains {
+pub struct RemainingResources {
     /// Its profiles.
-    pub profiles: Left,
+    pub profiles: RemainingProfiles,
     /// The role of the one that another controller made, when it was derived for the group and carries nobody's tags.
     pub untagged_role: Option<String>,
     /// Its own role, once the profiles are gone.
-    pub role: Option<FormerRole>,
+    pub previous_role: Option<PreviousRole>,
     /// Its own role's name, when another group uses it.
     pub role_in_use: Option<String>,
     /// Its entries in aws-auth that nothing else uses.
-    pub auth: Vec<AuthEntry>,
+    pub aws_auth_entries: Vec<AuthEntry>,
     /// The same of access entries.
-    pub access: Vec<AccessEntry>,
+    pub access_entries: Vec<AccessEntry>,
     /// A group that has to be gone before.
-    pub after: Option<String>,
+    pub wait_for: Option<String>,
     /// Where it stands among the groups of the cluster that wait for EKS.
-    pub queue: Queue,
+    pub queue_position: QueuePosition,
 }
 
 /// Looks at what is left of a group, under its derived names and under those for when another group has them.
-pub async fn remains(
+pub async fn remaining_resources(
     o: &Observer<'_>,
     id: &GroupId,
     cluster: &str,
-    evidence: &Evidence<'_>,
+    evidence: &OwnershipEvidence<'_>,
     ownership: &[Tag],
     status: &InstanceGroupStatus,
-) -> Observed<Remains> {
+) -> ObserveResult<RemainingResources> {
     let aws = ObserveError::Aws;
     let of = |distinct| ProfileNames::new(cluster, &id.namespace, &id.name, distinct);
     let both = [of(false), of(true)];
     let mut found = Vec::new();
     for names in &both {
-        found.extend(profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
+        found.extend(read_profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
     }
-    let mut remains = Remains {
-        profiles: Left::of(found, &both[0], ownership, evidence),
+    let mut remains = RemainingResources {
+        profiles: RemainingProfiles::classify(found, &both[0], ownership, evidence),
         untagged_role: None,
-        role: None,
+        previous_role: None,
         role_in_use: None,
-        auth: Vec::new(),
-        access: Vec::new(),
-        after: None,
-        queue: queue(o, id, cluster, status),
+        aws_auth_entries: Vec::new(),
+        access_entries: Vec::new(),
+        wait_for: None,
+        queue_position: queue_position(o, id, cluster, status),
     };
     if let Some(profile) = &remains.profiles.untagged {
         let derived = profile.role_arn.ends_with(&format!("/{}", both[0].role));
         let role = if derived { o.inventory.aws().iam.get_role(&both[0].role).await.map_err(aws)? } else { None };
-        let unclaimed = role.filter(|r| !owned(&r.tags, ownership) && !foreign(&r.tags, ownership));
+        let unclaimed =
+            role.filter(|r| !has_ownership_tags(&r.tags, ownership) && !has_foreign_tags(&r.tags, ownership));
         remains.untagged_role = unclaimed.map(|role| role.name);
         return Ok(remains);
     }
-    if !remains.profiles.own.is_empty() || remains.profiles.unproven.is_some() {
+    if !remains.profiles.own.is_empty() || remains.profiles.unverified.is_some() {
         return Ok(remains);
     }
     for names in &both {
-        if remains.role.is_none() {
-            remains.role = role(o, &names.role, ownership, status).await?;
+        if remains.previous_role.is_none() {
+            remains.previous_role = read_own_role(o, &names.role, ownership, status).await?;
         }
     }
-    let used = |former: &mut FormerRole| o.groups.shares_role(&former.role.arn, &id.key());
-    remains.role_in_use = remains.role.take_if(used).map(|former| former.role.name);
+    let used = |former: &mut PreviousRole| o.group_index.is_role_shared(&former.role.arn, &id.key());
+    remains.role_in_use = remains.previous_role.take_if(used).map(|former| former.role.name);
     // The entry of a role that goes, goes along, whoever wrote it.
     let own = |arn: &&String| both.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
-    let (groups, key, managed) = (o.groups, id.key(), status.managed.iter());
+    let (groups, key, managed) = (o.group_index, id.key(), status.managed.iter());
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
-    let there = roles.into_iter().filter(|arn| entry(o, arn).is_some());
-    let (auth, before) = bequeathed(there, |arn| groups.legacy(arn, &groups.authorised_by(arn, &key), &key));
-    remains.auth = auth.into_iter().filter_map(|arn| entry(o, arn)).collect();
+    let there = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
+    let (auth, before) =
+        entries_to_remove(there, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
+    remains.aws_auth_entries = auth.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
     let recorded = managed.flat_map(|m| &m.access_entries);
-    let (access, after) = bequeathed(recorded, |arn| groups.legacy(arn, &groups.admitted_by(arn, &key), &key));
+    let (access, after) =
+        entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
     for arn in access {
-        remains.access.extend(join::left(o, &key, cluster, arn, status).await?);
+        remains.access_entries.extend(join::remaining_access_entry(o, &key, cluster, arn, status).await?);
     }
-    remains.after = before.or(after);
+    remains.wait_for = before.or(after);
     Ok(remains)
 }

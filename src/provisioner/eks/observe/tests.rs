@@ -7,23 +7,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::state;
-use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, identity};
+use super::observe;
+use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
-use crate::aws::inventory::stub::Stub;
-use crate::aws::inventory::{Ages, Inventory};
+use crate::aws::inventory::fake_aws::FakeAws;
+use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::aws::{AwsErrorKind, Cluster, InstanceProfile, NetworkObject, Role};
-use crate::cluster::{KubeCluster, fake};
-use crate::groups::GroupIndex;
-use crate::memory::Memory;
-use crate::nodes::NodeIndex;
-use crate::observe::{ObserveError, Observed, Observer};
-use crate::provisioner::eks::resolve::{Environment, Resolved, resolve};
-use crate::provisioner::eks::state::State;
-use crate::provisioner::eks::{wanted, whose};
+use crate::index::groups::GroupIndex;
+use crate::index::nodes::NodeIndex;
+use crate::index::process_state::ProcessState;
+use crate::k8s::{KubeClient, fake};
+use crate::provisioner::eks::observed::ObservedState;
+use crate::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
+use crate::provisioner::eks::{desired, ownership};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
 /// The group `team/web` in the cluster `demo`, with a role of its own.
-fn resolved() -> Resolved {
+fn resolved() -> ResolvedGroup {
     let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
     group.metadata.namespace = Some("team".into());
     let spec = json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": {
@@ -44,65 +44,77 @@ fn resolved() -> Resolved {
         vpc: "vpc-1".into(),
         authentication_mode: "CONFIG_MAP".into(),
     };
-    let environment = Environment {
+    let environment = References {
         cluster: Some(cluster),
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
-        ..Environment::default()
+        ..References::default()
     };
-    let wanted = wanted::parse(&identity(&group), &BTreeMap::new(), &spec).expect("a group");
+    let wanted = desired::parse(&group_id(&group), &BTreeMap::new(), &spec).expect("a group");
     resolve(wanted, &environment, false).expect("it resolves")
 }
 
-async fn look(stub: &Arc<Stub>, map_roles: &str, status: &InstanceGroupStatus) -> Observed<State> {
-    let ages = Ages { idle: Duration::from_millis(1), fill: Duration::ZERO, ..Ages::default() };
+async fn observe_with(
+    stub: &Arc<FakeAws>,
+    map_roles: &str,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<ObservedState> {
+    let ages =
+        CacheConfig { batch_idle: Duration::from_millis(1), prefetch_age: Duration::ZERO, ..CacheConfig::default() };
     let observer = Observer {
-        inventory: &Inventory::with_ages(stub.aws(), ages),
-        cluster: &KubeCluster::new(fake::client(|call| panic!("nobody asks: {call:?}")), "test"),
-        nodes: &NodeIndex::default(),
-        memory: &Memory::default(),
+        inventory: &Inventory::with_config(stub.aws(), ages),
+        kube: &KubeClient::new(fake::client(|call| panic!("nobody asks: {call:?}")), "test"),
+        node_index: &NodeIndex::default(),
+        process_state: &ProcessState::default(),
         map_roles: Some(map_roles),
-        groups: &GroupIndex::default(),
-        max_age: Duration::ZERO,
-        resync: Duration::ZERO,
+        group_index: &GroupIndex::default(),
+        max_cache_age: Duration::ZERO,
+        shared_max_cache_age: Duration::ZERO,
         now: Timestamp::UNIX_EPOCH,
     };
-    state(&observer, &resolved(), status).await
+    super::observe(&observer, &resolved(), status).await
 }
 
 /// GetInstanceProfile tells no tags of the role. Taken for a stranger's, the group would go by other names for good, and
 /// its first role and profile would be nobody's.
 #[tokio::test]
-async fn a_role_that_our_profile_holds_and_iam_does_not_tell_of_yet_is_nobodys_knowledge() {
-    let (stub, resolved) = (Arc::new(Stub::default()), resolved());
+async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
     let name = resolved.names.role.clone();
     let held = Role { id: "AROA-1".into(), name: name.clone(), arn: resolved.role_arn.clone(), tags: vec![] };
     let profile = InstanceProfile {
         id: "AIPA-1".into(),
         name: name.clone(),
-        arn: resolved.data.profile_arn.clone(),
+        arn: resolved.template_data.profile_arn.clone(),
         created: None,
         role: Some(held.clone()),
-        tags: resolved.ownership.clone(),
+        tags: resolved.ownership_tags.clone(),
     };
-    stub.edit(|d| _ = d.profiles.insert(name.clone(), profile));
+    stub.update(|d| _ = d.profiles.insert(name.clone(), profile));
     let status = InstanceGroupStatus::default();
-    let Err(ObserveError::Aws(error)) = look(&stub, "", &status).await else { panic!("nobody knows yet") };
+    let Err(ObserveError::Aws(error)) = observe_with(&stub, "", &status).await else { panic!("nobody knows yet") };
     assert!(error.kind == AwsErrorKind::Unavailable && error.message.contains(&name), "{error}");
-    stub.edit(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership.clone(), ..held }));
-    let seen = look(&stub, "", &status).await.expect("it is known");
-    assert!(!whose::taken(&resolved, &seen, &status));
+    stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership_tags.clone(), ..held }));
+    let seen = observe_with(&stub, "", &status).await.expect("it is known");
+    assert!(!ownership::name_conflict(&resolved, &seen, &status));
 }
 
 /// Else the entry of a former role would stay for ever, once somebody has deleted the scaling group.
 #[tokio::test]
-async fn entries_of_former_roles_stay_on_record_while_there_is_no_scaling_group() {
+async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
     let (old, admitted) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/admitted");
     let status = json!({"managed": {"authEntries": [resolved().role_arn, old], "accessEntries": [admitted]}});
     let status = serde_json::from_value(status).expect("a status");
-    let map_roles = aws_auth::put(None, &[AuthEntry::for_nodes(old, false)]).expect("an entry").expect("a text");
-    let seen = look(&Arc::new(Stub::default()), &map_roles, &status).await.expect("it is seen");
-    assert!(seen.group.is_none());
-    assert_eq!((seen.former.auth, seen.former.access), (vec![old.to_owned()], vec![admitted.to_owned()]));
-    assert!(seen.former.auth_gone.is_empty() && seen.former.access_gone.is_empty(), "its nodes may come back");
+    let map_roles =
+        aws_auth::add_entries(None, &[AuthEntry::for_nodes(old, false)]).expect("an entry").expect("a text");
+    let seen = observe_with(&Arc::new(FakeAws::default()), &map_roles, &status).await.expect("it is seen");
+    assert!(seen.scaling_group.is_none());
+    assert_eq!(
+        (seen.previous_roles.recorded_auth_entries, seen.previous_roles.recorded_access_entries),
+        (vec![old.to_owned()], vec![admitted.to_owned()])
+    );
+    assert!(
+        seen.previous_roles.unused_auth_entries.is_empty() && seen.previous_roles.unused_access_entries.is_empty(),
+        "its nodes may come back"
+    );
 }

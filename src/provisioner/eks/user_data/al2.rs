@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::quote::{shell, shell_single};
-use super::stages::{Decoded, StageKind, joined};
-use super::{BootstrapInput, UserDataProblem, check, kubelet_arguments, mounts};
+use super::quote::{shell_quoted, single_quoted};
+use super::stages::{DecodedStage, StageKind, concatenated};
+use super::{BootstrapInput, UserDataError, kubelet_arguments, mounts, validate};
 
 /// Leaves before the bootstrap on an instance of a warm pool, so that cloud-init runs the script
 /// again when the instance is taken into service. The variables' names are those that scripts of
@@ -25,27 +25,27 @@ fi
     )
 }
 
-pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
+pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     let mut out = before_bootstrap(input, stages, "");
-    let command = bootstrap(input)?;
+    let command = bootstrap_command(input)?;
     out.extend_from_slice(format!("set -o xtrace\n/etc/eks/bootstrap.sh {command}\nset +o xtrace\n").as_bytes());
-    out.extend(joined(stages, StageKind::Post));
+    out.extend(concatenated(stages, StageKind::Post));
     Ok(out)
 }
 
 /// The interpreter's line, the first stages, the mounts and the warm check.
-pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[Decoded], hold: &str) -> Vec<u8> {
+pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[DecodedStage], hold: &str) -> Vec<u8> {
     let mut out = b"#!/bin/bash\n".to_vec();
-    out.extend(joined(stages, StageKind::Pre));
+    out.extend(concatenated(stages, StageKind::Pre));
     out.push(b'\n');
-    out.extend_from_slice(mounts::script(&input.mounts).as_bytes());
+    out.extend_from_slice(mounts::mount_script(&input.mounts).as_bytes());
     out.extend_from_slice(warm_check(hold).as_bytes());
     out
 }
 
-fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
-    let mut words = vec![shell(&input.cluster)];
-    let mut flag = |name: &str, value: &str| words.extend([name.to_owned(), shell(value)]);
+fn bootstrap_command(input: &BootstrapInput) -> Result<String, UserDataError> {
+    let mut words = vec![shell_quoted(&input.cluster)];
+    let mut flag = |name: &str, value: &str| words.extend([name.to_owned(), shell_quoted(value)]);
     if input.max_pods.is_some() {
         flag("--use-max-pods", "false");
     }
@@ -54,7 +54,7 @@ fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
     }
     flag("--b64-cluster-ca", &input.ca_base64);
     flag("--apiserver-endpoint", &input.endpoint);
-    match check::service_ip(&input.service_cidr)? {
+    match validate::service_cidr_address(&input.service_cidr)? {
         Some(IpAddr::V4(address)) => {
             let [a, b, c, _] = address.octets();
             flag("--dns-cluster-ip", &format!("{a}.{b}.{c}.10"));
@@ -65,6 +65,6 @@ fn bootstrap(input: &BootstrapInput) -> Result<String, UserDataProblem> {
         }
         None => {}
     }
-    words.extend(["--kubelet-extra-args".to_owned(), shell_single(&kubelet_arguments(input))]);
+    words.extend(["--kubelet-extra-args".to_owned(), single_quoted(&kubelet_arguments(input))]);
     Ok(words.join(" "))
 }

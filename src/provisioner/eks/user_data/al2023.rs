@@ -1,40 +1,41 @@
 //! Amazon Linux 2023: MIME parts with shell scripts and `NodeConfig` documents for nodeadm.
 
 use super::al2::before_bootstrap;
-use super::quote::double;
-use super::stages::{Decoded, StageKind, joined, node_config};
-use super::{BootstrapInput, UserDataProblem, label_list, taint_list};
+use super::quote::double_quoted;
+use super::stages::{DecodedStage, StageKind, concatenated, node_config};
+use super::{BootstrapInput, UserDataError, label_list, taint_list};
 
 const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
 const NODE_CONFIG: &str = "application/node.eks.aws";
 /// nodeadm starts the node once cloud-init is done, however its scripts ended, and cloud-init runs the later scripts
 /// too; what is under /run, the mask and the mark for the last script, is gone with the next boot.
-const HOLD: &str = "    : > /run/instance-manager-warmed\n    systemctl mask --runtime --now nodeadm-run.service\n";
+const HOLD_NODEADM: &str =
+    "    : > /run/instance-manager-warmed\n    systemctl mask --runtime --now nodeadm-run.service\n";
 /// What follows the join waits for it.
-const AFTER: &str = "#!/bin/bash\n[ -e /run/instance-manager-warmed ] && exit 0\n";
+const POST_BOOTSTRAP_GUARD: &str = "#!/bin/bash\n[ -e /run/instance-manager-warmed ] && exit 0\n";
 
-struct Part {
+struct MimePart {
     content_type: &'static str,
     content: Vec<u8>,
 }
 
 /// nodeadm merges the documents in their order, so that ours, which follows the user's, decides
 /// which cluster the node joins.
-pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
-    let mut parts = vec![Part { content_type: SHELL, content: before_bootstrap(input, stages, HOLD) }];
+pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
+    let mut parts = vec![MimePart { content_type: SHELL, content: before_bootstrap(input, stages, HOLD_NODEADM) }];
     if let Some(stage) = node_config(stages) {
-        parts.push(Part { content_type: NODE_CONFIG, content: stage.data.clone() });
+        parts.push(MimePart { content_type: NODE_CONFIG, content: stage.data.clone() });
     }
-    parts.push(Part { content_type: NODE_CONFIG, content: own_config(input).into_bytes() });
-    let post = joined(stages, StageKind::Post);
+    parts.push(MimePart { content_type: NODE_CONFIG, content: node_config_document(input).into_bytes() });
+    let post = concatenated(stages, StageKind::Post);
     if !post.is_empty() {
-        let content = [AFTER.as_bytes(), &post].concat();
-        parts.push(Part { content_type: SHELL, content });
+        let content = [POST_BOOTSTRAP_GUARD.as_bytes(), &post].concat();
+        parts.push(MimePart { content_type: SHELL, content });
     }
     Ok(mime(&parts))
 }
 
-fn own_config(input: &BootstrapInput) -> String {
+fn node_config_document(input: &BootstrapInput) -> String {
     let mut out = format!(
         "apiVersion: node.eks.aws/v1alpha1\n\
          kind: NodeConfig\n\
@@ -43,26 +44,26 @@ fn own_config(input: &BootstrapInput) -> String {
          \x20   name: {}\n\
          \x20   apiServerEndpoint: {}\n\
          \x20   certificateAuthority: {}\n",
-        double(&input.cluster),
-        double(&input.endpoint),
-        double(&input.ca_base64),
+        double_quoted(&input.cluster),
+        double_quoted(&input.endpoint),
+        double_quoted(&input.ca_base64),
     );
     if !input.service_cidr.is_empty() {
-        out.push_str(&format!("    cidr: {}\n", double(&input.service_cidr)));
+        out.push_str(&format!("    cidr: {}\n", double_quoted(&input.service_cidr)));
     }
     out.push_str("  kubelet:\n");
     if let Some(max_pods) = input.max_pods {
         out.push_str(&format!("    config:\n      maxPods: {max_pods}\n"));
     }
     out.push_str("    flags:\n");
-    for flag in flags(input) {
-        out.push_str(&format!("    - {}\n", double(&flag)));
+    for flag in kubelet_flags(input) {
+        out.push_str(&format!("    - {}\n", double_quoted(&flag)));
     }
     out
 }
 
 /// The kubelet's unit splits its arguments at white space, so the same is done here.
-fn flags(input: &BootstrapInput) -> Vec<String> {
+fn kubelet_flags(input: &BootstrapInput) -> Vec<String> {
     let mut flags = vec![format!("--node-labels={}", label_list(&input.labels))];
     if !input.taints.is_empty() {
         flags.push(format!("--register-with-taints={}", taint_list(&input.taints).join(",")));
@@ -71,8 +72,8 @@ fn flags(input: &BootstrapInput) -> Vec<String> {
     flags
 }
 
-fn mime(parts: &[Part]) -> Vec<u8> {
-    let boundary = free_boundary(parts);
+fn mime(parts: &[MimePart]) -> Vec<u8> {
+    let boundary = unused_boundary(parts);
     let mut out = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n").into_bytes();
     for part in parts {
         out.extend_from_slice(format!("--{boundary}\nContent-Type: {}\n\n", part.content_type).as_bytes());
@@ -84,7 +85,7 @@ fn mime(parts: &[Part]) -> Vec<u8> {
 }
 
 /// A boundary that no part contains, so that no script can end its own part.
-fn free_boundary(parts: &[Part]) -> String {
+fn unused_boundary(parts: &[MimePart]) -> String {
     let taken = |boundary: &str| {
         let line = format!("--{boundary}");
         parts.iter().any(|part| part.content.windows(line.len()).any(|at| at == line.as_bytes()))

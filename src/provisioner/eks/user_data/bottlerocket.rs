@@ -2,31 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use super::quote::double;
-use super::stages::{Decoded, StageKind};
-use super::{BootstrapInput, UserDataProblem, check};
+use super::quote::double_quoted;
+use super::stages::{DecodedStage, StageKind};
+use super::{BootstrapInput, UserDataError, validate};
 
-pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
-    let pre = fragments(stages, StageKind::Pre)?;
-    let post = fragments(stages, StageKind::Post)?;
+pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
+    let pre = checked_fragments(stages, StageKind::Pre)?;
+    let post = checked_fragments(stages, StageKind::Post)?;
     let text = format!("{pre}\n{}{post}\n", settings(input));
-    if text.len() <= super::MAX_PLAIN && text.parse::<toml::Table>().is_err() {
-        return Err(UserDataProblem::TomlConflict);
+    if text.len() <= super::MAX_UNCOMPRESSED_BYTES && text.parse::<toml::Table>().is_err() {
+        return Err(UserDataError::TomlConflict);
     }
     Ok(text.into_bytes())
 }
 
 /// The stages of one kind, each checked alone so that a message can name stage and line.
-fn fragments(stages: &[Decoded], kind: StageKind) -> Result<String, UserDataProblem> {
+fn checked_fragments(stages: &[DecodedStage], kind: StageKind) -> Result<String, UserDataError> {
     let mut out = String::new();
     for stage in stages.iter().filter(|stage| stage.kind == kind) {
         let text = stage.text()?;
-        if text.len() <= super::MAX_PLAIN
+        if text.len() <= super::MAX_UNCOMPRESSED_BYTES
             && let Err(error) = text.parse::<toml::Table>()
         {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));
             let line = 1 + text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
-            return Err(UserDataProblem::NotToml { stage: stage.field.clone(), line });
+            return Err(UserDataError::NotToml { stage: stage.field.clone(), line });
         }
         out.push_str(text);
     }
@@ -34,22 +34,22 @@ fn fragments(stages: &[Decoded], kind: StageKind) -> Result<String, UserDataProb
 }
 
 fn settings(input: &BootstrapInput) -> String {
-    let wait = if input.waits { "[settings.autoscaling]\nshould-wait = true\n" } else { "" };
+    let wait = if input.waits_for_service { "[settings.autoscaling]\nshould-wait = true\n" } else { "" };
     let mut out = format!(
         "{wait}[settings.kubernetes]\n\
          api-server = {}\n\
          cluster-certificate = {}\n\
          cluster-name = {}\n",
-        double(&input.endpoint),
-        double(&input.ca_base64),
-        double(&input.cluster),
+        double_quoted(&input.endpoint),
+        double_quoted(&input.ca_base64),
+        double_quoted(&input.cluster),
     );
     if let Some(max_pods) = input.max_pods {
         out.push_str(&format!("max-pods = {max_pods}\n"));
     }
     out.push_str("[settings.kubernetes.node-labels]\n");
     for (key, value) in &input.labels {
-        out.push_str(&format!("{} = {}\n", double(key), double(value)));
+        out.push_str(&format!("{} = {}\n", double_quoted(key), double_quoted(value)));
     }
     out.push_str("[settings.kubernetes.node-taints]\n");
     for (key, values) in taints_by_key(input) {
@@ -57,7 +57,7 @@ fn settings(input: &BootstrapInput) -> String {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        out.push_str(&format!("{} = {value}\n", double(key)));
+        out.push_str(&format!("{} = {value}\n", double_quoted(key)));
     }
     out
 }
@@ -66,7 +66,7 @@ fn settings(input: &BootstrapInput) -> String {
 fn taints_by_key(input: &BootstrapInput) -> BTreeMap<&str, Vec<String>> {
     let mut by_key: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for taint in &input.taints {
-        let value = double(&format!("{}:{}", taint.value, check::effect_of(&taint.effect)));
+        let value = double_quoted(&format!("{}:{}", taint.value, validate::canonical_effect(&taint.effect)));
         by_key.entry(&taint.key).or_default().push(value);
     }
     by_key

@@ -1,15 +1,15 @@
 //! User data: typed encoders for what an instance runs at its first boot.
 //!
 //! Every value is quoted for the language that it goes into; the stages alone are written as their
-//! author gave them. What cannot be carried safely is a [`UserDataProblem`], never a guess.
+//! author gave them. What cannot be carried safely is a [`UserDataError`], never a guess.
 
 mod al2;
 mod al2023;
 mod bottlerocket;
-mod check;
 mod mounts;
 mod quote;
 mod stages;
+mod validate;
 mod windows;
 
 use std::borrow::Cow;
@@ -22,16 +22,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
 
-use crate::redact::Redacted;
+use crate::util::redact::Redacted;
 
-pub use check::{UserDataProblem, label_problem, taint_problem};
 pub use stages::{Stage, StageKind, effective_family};
+pub use validate::{UserDataError, label_error, taint_error};
 
 /// What EC2 accepts, in bytes of raw user data before base64.
 pub const MAX_BYTES: usize = 16_384;
 
 /// What is parsed and compressed at most, in bytes: more would not fit into [`MAX_BYTES`] either.
-const MAX_PLAIN: usize = 131_072;
+const MAX_UNCOMPRESSED_BYTES: usize = 131_072;
 
 /// The operating system families that a group's image can belong to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -120,7 +120,7 @@ pub struct BootstrapInput {
     /// `dockerd` or `containerd`, for Amazon Linux 2 and Windows.
     pub container_runtime: Option<String>,
     /// Bottlerocket joins only once Auto Scaling has the instance in service, which one of a warm pool has to wait for.
-    pub waits: bool,
+    pub waits_for_service: bool,
     /// More arguments for the kubelet, separated by white space; may hold anything, so not printed.
     pub bootstrap_arguments: Redacted<String>,
     /// Volumes to mount.
@@ -131,7 +131,7 @@ pub struct BootstrapInput {
 
 /// A field that the OS family cannot carry; it is left out and should be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub enum Ignored {
+pub enum IgnoredField {
     /// `bootstrapArguments` on Bottlerocket.
     BootstrapArguments,
     /// `bootstrapOptions.containerRuntime` where the runtime is always containerd.
@@ -142,7 +142,7 @@ pub enum Ignored {
     SpotPrice,
 }
 
-impl fmt::Display for Ignored {
+impl fmt::Display for IgnoredField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::BootstrapArguments => {
@@ -172,7 +172,7 @@ pub struct UserData {
     /// The family that it was rendered for, after [`effective_family`].
     pub family: OsFamily,
     /// What was left out.
-    pub ignored: Vec<Ignored>,
+    pub ignored: Vec<IgnoredField>,
     bytes: Redacted<Vec<u8>>,
     /// The same in gzip, where the plain bytes are too many.
     compressed: Option<Redacted<Vec<u8>>>,
@@ -191,15 +191,15 @@ impl UserData {
 
     /// What a launch template takes.
     pub fn base64(&self) -> String {
-        base64::engine::general_purpose::STANDARD.encode(self.sent())
+        base64::engine::general_purpose::STANDARD.encode(self.transmitted_bytes())
     }
 
     /// The size in bytes that counts against [`MAX_BYTES`].
     pub fn len(&self) -> usize {
-        self.sent().len()
+        self.transmitted_bytes().len()
     }
 
-    fn sent(&self) -> &[u8] {
+    fn transmitted_bytes(&self) -> &[u8] {
         self.compressed.as_ref().unwrap_or(&self.bytes).expose()
     }
 
@@ -214,9 +214,9 @@ impl UserData {
 /// # Errors
 /// A value that the family cannot carry safely, a stage that is no YAML or TOML where it must be,
 /// or more than [`MAX_BYTES`], also in gzip where the family takes it.
-pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, UserDataProblem> {
+pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, UserDataError> {
     let family = effective_family(family, &input.stages);
-    check::input(input)?;
+    validate::check_input(input)?;
     let stages = stages::decode(&input.stages)?;
     let bytes = match family {
         OsFamily::AmazonLinux2 => al2::encode(input, &stages)?,
@@ -224,15 +224,15 @@ pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, User
         OsFamily::Bottlerocket => bottlerocket::encode(input, &stages)?,
         OsFamily::Windows => windows::encode(input, &stages)?,
     };
-    let compressed = (bytes.len() > MAX_BYTES && unpacks(family)).then(|| gzip(&bytes));
-    check::size(&bytes, compressed.as_deref(), input, &stages)?;
+    let compressed = (bytes.len() > MAX_BYTES && supports_gzip(family)).then(|| gzip(&bytes));
+    validate::check_size(&bytes, compressed.as_deref(), input, &stages)?;
     let compressed = compressed.map(Redacted::new);
-    Ok(UserData { family, ignored: ignored(family, input), bytes: Redacted::new(bytes), compressed })
+    Ok(UserData { family, ignored: ignored_fields(family, input), bytes: Redacted::new(bytes), compressed })
 }
 
 /// Whether what reads user data at boot unpacks gzip: cloud-init and Bottlerocket's early-boot-config have always done
 /// so, nodeadm does since the middle of 2024, EC2Launch does not.
-fn unpacks(family: OsFamily) -> bool {
+fn supports_gzip(family: OsFamily) -> bool {
     match family {
         OsFamily::AmazonLinux2 | OsFamily::AmazonLinux2023 | OsFamily::Bottlerocket => true,
         OsFamily::Windows => false,
@@ -241,13 +241,13 @@ fn unpacks(family: OsFamily) -> bool {
 
 /// The bytes in gzip, without a time or a name, so that the same input gives the same output.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let some = &bytes[..bytes.len().min(MAX_PLAIN)];
+    let some = &bytes[..bytes.len().min(MAX_UNCOMPRESSED_BYTES)];
     let mut out = GzEncoder::new(Vec::new(), Compression::best());
     // Writing to memory does not fail.
     out.write_all(some).and_then(|()| out.finish()).unwrap_or_default()
 }
 
-fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
+fn ignored_fields(family: OsFamily, input: &BootstrapInput) -> Vec<IgnoredField> {
     let always_containerd = matches!(family, OsFamily::AmazonLinux2023 | OsFamily::Bottlerocket);
     let other_runtime = input
         .container_runtime
@@ -255,9 +255,9 @@ fn ignored(family: OsFamily, input: &BootstrapInput) -> Vec<Ignored> {
         .is_some_and(|runtime| !runtime.is_empty() && !runtime.eq_ignore_ascii_case("containerd"));
     let bottlerocket = family == OsFamily::Bottlerocket;
     [
-        (bottlerocket && !input.bootstrap_arguments.expose().trim().is_empty(), Ignored::BootstrapArguments),
-        (always_containerd && other_runtime, Ignored::ContainerRuntime),
-        ((bottlerocket || family == OsFamily::Windows) && !input.mounts.is_empty(), Ignored::Mounts),
+        (bottlerocket && !input.bootstrap_arguments.expose().trim().is_empty(), IgnoredField::BootstrapArguments),
+        (always_containerd && other_runtime, IgnoredField::ContainerRuntime),
+        ((bottlerocket || family == OsFamily::Windows) && !input.mounts.is_empty(), IgnoredField::Mounts),
     ]
     .into_iter()
     .filter_map(|(present, what)| present.then_some(what))
@@ -272,7 +272,10 @@ fn label_list(labels: &BTreeMap<String, String>) -> String {
 
 /// `k=v:Effect`, in the order of the spec.
 fn taint_list(taints: &[Taint]) -> Vec<String> {
-    taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, check::effect_of(&taint.effect))).collect()
+    taints
+        .iter()
+        .map(|taint| format!("{}={}:{}", taint.key, taint.value, validate::canonical_effect(&taint.effect)))
+        .collect()
 }
 
 /// The kubelet's arguments as one text; the first two flags appear even when they are empty.

@@ -1,23 +1,23 @@
 //! The shell that formats and mounts extra volumes.
 
 use super::Mount;
-use super::quote::{fstab, shell, shell_single};
+use super::quote::{fstab_escaped, shell_quoted, single_quoted};
 
 /// One paragraph for each mount; empty without mounts.
 ///
 /// A device is formatted only when `blkid` says that there is nothing on it (exit code 2): an
 /// error of another kind is not taken for an empty disk. Safe to run at every boot, and under
 /// `set -euo pipefail` of a stage before it.
-pub(super) fn script(mounts: &[Mount]) -> String {
-    mounts.iter().map(paragraph).collect()
+pub(super) fn mount_script(mounts: &[Mount]) -> String {
+    mounts.iter().map(mount_commands).collect()
 }
 
-fn paragraph(mount: &Mount) -> String {
+fn mount_commands(mount: &Mount) -> String {
     let file_system = mount.file_system.to_ascii_lowercase();
     let device_path = absolute("/dev/", &mount.device);
     let directory_path = absolute("/", &mount.path);
-    let device = shell(&device_path);
-    let directory = shell(&directory_path);
+    let device = shell_quoted(&device_path);
+    let directory = shell_quoted(&directory_path);
     let mut out = format!(
         "probe=0\n\
          blkid -p {device} >/dev/null 2>&1 || probe=$?\n\
@@ -28,10 +28,10 @@ fn paragraph(mount: &Mount) -> String {
          mountpoint -q {directory} || mount {device} {directory}\n"
     );
     if mount.persist {
-        let line = shell_single(&format!(
+        let line = single_quoted(&format!(
             "{}    {}    {file_system}    defaults    0    2",
-            fstab(&device_path),
-            fstab(&directory_path),
+            fstab_escaped(&device_path),
+            fstab_escaped(&directory_path),
         ));
         out.push_str(&format!("grep -qxF {line} /etc/fstab || echo {line} >> /etc/fstab\n"));
     }

@@ -3,18 +3,18 @@
 use std::fmt::Write;
 
 /// One word of a POSIX shell: as it is when nothing in it is special, else in single quotes.
-pub fn shell(word: &str) -> String {
+pub fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { shell_single(word) }
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { single_quoted(word) }
 }
 
 /// One word of a POSIX shell, always in single quotes.
-pub fn shell_single(word: &str) -> String {
+pub fn single_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// A verbatim string of PowerShell, which takes typographic quotes for plain ones: a quote is written twice.
-pub fn powershell(text: &str) -> String {
+pub fn powershell_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('\'');
     for c in text.chars() {
@@ -28,7 +28,7 @@ pub fn powershell(text: &str) -> String {
 }
 
 /// A double-quoted string in ASCII with escapes that YAML and TOML read alike.
-pub fn double(text: &str) -> String {
+pub fn double_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -51,7 +51,7 @@ pub fn double(text: &str) -> String {
 }
 
 /// A field of `/etc/fstab`, where white space, `#` and the backslash are octal escapes.
-pub fn fstab(field: &str) -> String {
+pub fn fstab_escaped(field: &str) -> String {
     let mut out = String::with_capacity(field.len());
     for c in field.chars() {
         match c {
@@ -72,28 +72,28 @@ mod tests {
 
     #[test]
     fn words_are_quoted_only_where_needed() {
-        assert_eq!(shell("bench"), "bench");
-        assert_eq!(shell("https://a.b/c"), "https://a.b/c");
-        assert_eq!(shell(""), "''");
-        assert_eq!(shell("~"), "'~'");
-        assert_eq!(shell("a b"), "'a b'");
-        assert_eq!(shell("it's"), r"'it'\''s'");
-        assert_eq!(fstab("/my data"), r"/my\040data");
+        assert_eq!(shell_quoted("bench"), "bench");
+        assert_eq!(shell_quoted("https://a.b/c"), "https://a.b/c");
+        assert_eq!(shell_quoted(""), "''");
+        assert_eq!(shell_quoted("~"), "'~'");
+        assert_eq!(shell_quoted("a b"), "'a b'");
+        assert_eq!(shell_quoted("it's"), r"'it'\''s'");
+        assert_eq!(fstab_escaped("/my data"), r"/my\040data");
     }
 
     #[test]
     fn powershell_takes_five_characters_for_a_quote() {
-        assert_eq!(powershell("a b"), "'a b'");
-        assert_eq!(powershell(r#"$(x) `n "y""#), r#"'$(x) `n "y"'"#);
+        assert_eq!(powershell_quoted("a b"), "'a b'");
+        assert_eq!(powershell_quoted(r#"$(x) `n "y""#), r#"'$(x) `n "y"'"#);
         for quote in ['\'', '\u{2018}', '\u{2019}', '\u{201A}', '\u{201B}'] {
-            assert_eq!(powershell(&format!("a{quote}; x")), format!("'a{quote}{quote}; x'"));
+            assert_eq!(powershell_quoted(&format!("a{quote}; x")), format!("'a{quote}{quote}; x'"));
         }
     }
 
     proptest! {
         #[test]
         fn yaml_and_toml_read_a_quoted_string_back(text in any::<String>()) {
-            let quoted = double(&text);
+            let quoted = double_quoted(&text);
             prop_assert!(quoted.is_ascii());
             let yaml: String = serde_yaml::from_str(&quoted).unwrap();
             prop_assert_eq!(&yaml, &text);

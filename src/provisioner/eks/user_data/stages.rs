@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::{OsFamily, UserDataProblem};
-use crate::redact::Redacted;
+use super::{OsFamily, UserDataError};
+use crate::util::redact::Redacted;
 
 /// Canonical padding is required, as in Go's standard encoding; its leniency about trailing bits
 /// and line breaks is kept too, so that the same texts count as base64.
@@ -54,7 +54,7 @@ impl Stage {
     }
 
     /// The words that name it in a message.
-    pub fn field(&self, index: usize) -> String {
+    pub fn field_path(&self, index: usize) -> String {
         if self.name.is_empty() {
             format!("spec.eks.configuration.userData[{index}]")
         } else {
@@ -63,7 +63,7 @@ impl Stage {
     }
 
     /// Whether it has base64's letters alone and its padding at the end, and yet is no base64: it would run as it is.
-    pub fn cut_short(&self) -> bool {
+    pub fn is_truncated_base64(&self) -> bool {
         let one_line = self.data.expose().replace(['\r', '\n'], "");
         let letters = one_line.trim_end_matches('=');
         letters.len() < one_line.len()
@@ -80,28 +80,28 @@ pub fn effective_family(family: OsFamily, stages: &[Stage]) -> OsFamily {
 
 /// A decoded stage with the words that name it in a message.
 #[derive(Clone)]
-pub(super) struct Decoded {
+pub(super) struct DecodedStage {
     pub field: String,
     pub kind: StageKind,
     pub data: Vec<u8>,
 }
 
-impl Decoded {
+impl DecodedStage {
     /// The stage as text.
-    pub fn text(&self) -> Result<&str, UserDataProblem> {
-        std::str::from_utf8(&self.data).map_err(|_| UserDataProblem::NotText { stage: self.field.clone() })
+    pub fn text(&self) -> Result<&str, UserDataError> {
+        std::str::from_utf8(&self.data).map_err(|_| UserDataError::NotText { stage: self.field.clone() })
     }
 }
 
 /// Decodes every stage and checks that the `NodeConfigYaml` that counts (the last) is YAML.
-pub(super) fn decode(stages: &[Stage]) -> Result<Vec<Decoded>, UserDataProblem> {
+pub(super) fn decode(stages: &[Stage]) -> Result<Vec<DecodedStage>, UserDataError> {
     let decoded: Vec<_> = stages
         .iter()
         .enumerate()
-        .map(|(index, stage)| Decoded {
-            field: stage.field(index),
+        .map(|(index, stage)| DecodedStage {
+            field: stage.field_path(index),
             kind: stage.kind,
-            data: plain_or_base64(stage.data.expose()),
+            data: decode_data(stage.data.expose()),
         })
         .collect();
     if let Some(config) = node_config(&decoded) {
@@ -111,26 +111,26 @@ pub(super) fn decode(stages: &[Stage]) -> Result<Vec<Decoded>, UserDataProblem> 
 }
 
 /// The stages of one kind, joined without a separator.
-pub(super) fn joined(stages: &[Decoded], kind: StageKind) -> Vec<u8> {
+pub(super) fn concatenated(stages: &[DecodedStage], kind: StageKind) -> Vec<u8> {
     stages.iter().filter(|stage| stage.kind == kind).flat_map(|stage| stage.data.clone()).collect()
 }
 
 /// The last `NodeConfigYaml`, when it has any content.
-pub(super) fn node_config(stages: &[Decoded]) -> Option<&Decoded> {
+pub(super) fn node_config(stages: &[DecodedStage]) -> Option<&DecodedStage> {
     stages.iter().rfind(|stage| stage.kind == StageKind::NodeConfig).filter(|stage| !stage.data.trim_ascii().is_empty())
 }
 
 /// Text that happens to be base64 counts as base64.
-fn plain_or_base64(data: &str) -> Vec<u8> {
+fn decode_data(data: &str) -> Vec<u8> {
     let one_line = data.replace(['\r', '\n'], "");
     BASE64.decode(one_line).unwrap_or_else(|_| data.as_bytes().to_vec())
 }
 
 /// The message gives a position and never the content, which may be secret.
-fn check_yaml(stage: &Decoded) -> Result<(), UserDataProblem> {
-    let problem = |line, detail| UserDataProblem::NotYaml { stage: stage.field.clone(), line, detail };
+fn check_yaml(stage: &DecodedStage) -> Result<(), UserDataError> {
+    let problem = |line, detail| UserDataError::NotYaml { stage: stage.field.clone(), line, detail };
     // A document that is too large in any case is not worth parsing; the check of the size names it.
-    if stage.data.len() > super::MAX_PLAIN {
+    if stage.data.len() > super::MAX_UNCOMPRESSED_BYTES {
         return Ok(());
     }
     match serde_yaml::from_str::<serde_yaml::Value>(stage.text()?) {
@@ -149,18 +149,18 @@ mod tests {
 
     #[test]
     fn base64_is_decoded_and_everything_else_is_kept() {
-        assert_eq!(plain_or_base64("ZWNobyBwb3N0"), b"echo post");
-        assert_eq!(plain_or_base64("ZWNobyBw\nb3N0\n"), b"echo post");
-        assert_eq!(plain_or_base64("echo post"), b"echo post");
-        assert_eq!(plain_or_base64("ZWNobyBwb3N0="), b"ZWNobyBwb3N0=");
-        assert_eq!(plain_or_base64("YQ"), b"YQ");
-        assert_eq!(plain_or_base64("abcdefgh"), [0x69, 0xb7, 0x1d, 0x79, 0xf8, 0x21]);
-        assert_eq!(plain_or_base64(""), b"");
+        assert_eq!(decode_data("ZWNobyBwb3N0"), b"echo post");
+        assert_eq!(decode_data("ZWNobyBw\nb3N0\n"), b"echo post");
+        assert_eq!(decode_data("echo post"), b"echo post");
+        assert_eq!(decode_data("ZWNobyBwb3N0="), b"ZWNobyBwb3N0=");
+        assert_eq!(decode_data("YQ"), b"YQ");
+        assert_eq!(decode_data("abcdefgh"), [0x69, 0xb7, 0x1d, 0x79, 0xf8, 0x21]);
+        assert_eq!(decode_data(""), b"");
     }
 
     #[test]
-    fn base64_that_was_cut_is_no_script() {
-        let cut = |data: &str| Stage::new("s", StageKind::Pre, data).cut_short();
+    fn truncated_base64_is_detected() {
+        let cut = |data: &str| Stage::new("s", StageKind::Pre, data).is_truncated_base64();
         assert!(cut("ZWNobyBwb3N0=") && cut("ZWNobyBwb3\nIHBvc3Q=="));
         for fine in
             ["ZWNobyBwb3N0", "ZWNobyBwb3N0Cg==", "echo post", "ANSWER=", "export EMPTY=", "/usr/bin/prepare", ""]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_known_without_case_and_unknown_ones_are_none() {
+    fn stage_kinds_parse_case_insensitively() {
         assert_eq!(StageKind::parse("prebootstrap"), Some(StageKind::Pre));
         assert_eq!(StageKind::parse("PostBootstrap"), Some(StageKind::Post));
         assert_eq!(StageKind::parse("NodeConfigYaml"), Some(StageKind::NodeConfig));

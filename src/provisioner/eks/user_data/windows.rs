@@ -1,12 +1,12 @@
 //! Windows: one PowerShell script around EKS's `Start-EKSBootstrap.ps1`, which EC2Launch runs.
 
-use super::quote::powershell;
-use super::stages::{Decoded, StageKind, joined};
-use super::{BootstrapInput, UserDataProblem, check, kubelet_arguments};
+use super::quote::powershell_quoted;
+use super::stages::{DecodedStage, StageKind, concatenated};
+use super::{BootstrapInput, UserDataError, kubelet_arguments, validate};
 
 /// The bootstrap script's path, and whether the instance goes into a warm pool. The first two variables' names are
 /// those of AWS's own templates, and scripts of later stages may use them.
-const BEGIN: &str = r#"$EKSBinDir = "$env:ProgramFiles\Amazon\EKS"
+const PREAMBLE: &str = r#"$EKSBinDir = "$env:ProgramFiles\Amazon\EKS"
 $EKSBootstrapScriptFile = "$EKSBinDir\Start-EKSBootstrap.ps1"
 $IMDSToken = Invoke-RestMethod -Method Put -Uri 'http://169.254.169.254/latest/api/token' -Headers @{ 'X-aws-ec2-metadata-token-ttl-seconds' = '21600' }
 $Lifecycle = Invoke-RestMethod -Uri 'http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state' -Headers @{ 'X-aws-ec2-metadata-token' = $IMDSToken }
@@ -24,21 +24,21 @@ const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
 } else {
 "#;
 
-pub(super) fn encode(input: &BootstrapInput, stages: &[Decoded]) -> Result<Vec<u8>, UserDataProblem> {
-    check::windows(input)?;
+pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
+    validate::check_windows(input)?;
     let mut out = b"<powershell>\n".to_vec();
-    out.extend(joined(stages, StageKind::Pre));
+    out.extend(concatenated(stages, StageKind::Pre));
     out.push(b'\n');
-    out.extend_from_slice(BEGIN.as_bytes());
+    out.extend_from_slice(PREAMBLE.as_bytes());
     out.extend_from_slice(WARM_CHECK.as_bytes());
-    out.extend_from_slice(format!("& $EKSBootstrapScriptFile {}\n", bootstrap(input)).as_bytes());
-    out.extend(joined(stages, StageKind::Post));
+    out.extend_from_slice(format!("& $EKSBootstrapScriptFile {}\n", bootstrap_parameters(input)).as_bytes());
+    out.extend(concatenated(stages, StageKind::Post));
     out.extend_from_slice(b"\n}\n</powershell>\n");
     Ok(out)
 }
 
 /// The parameters; what is written to the other streams is wanted in EC2Launch's log too.
-fn bootstrap(input: &BootstrapInput) -> String {
+fn bootstrap_parameters(input: &BootstrapInput) -> String {
     let runtime = input.container_runtime.as_deref().unwrap_or_default();
     let parameters = [
         ("-EKSClusterName", input.cluster.as_str()),
@@ -48,6 +48,6 @@ fn bootstrap(input: &BootstrapInput) -> String {
         ("-KubeletExtraArgs", &kubelet_arguments(input)),
     ];
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-    let words: String = given.map(|(name, value)| format!("{name} {} ", powershell(value))).collect();
+    let words: String = given.map(|(name, value)| format!("{name} {} ", powershell_quoted(value))).collect();
     format!("{words}3>&1 4>&1 5>&1 6>&1")
 }

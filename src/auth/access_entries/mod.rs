@@ -1,0 +1,391 @@
+//! Aws-auth or access entries: which kind of entry a role is to have, and what is to be done for it.
+//!
+//! A role moves from one kind to the other without a gap: the new entry is seen before the old one is taken out, and
+//! only what this controller put there is ever taken out.
+
+#[cfg(test)]
+mod tests;
+
+use clap::ValueEnum;
+use jiff::{SignedDuration, Timestamp};
+
+use super::aws_auth::{AuthEntry, AuthEntryState};
+use crate::api::JoinStatus;
+use crate::api::names::tag;
+use crate::aws::{AccessEntry, AccessEntryType, NewAccessEntry, Tag, tag_map};
+use crate::plan::{Drift, JoinStep, PlannedStep, Step};
+
+/// How nodes get the right to join the cluster: `--join-auth`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum JoinAuth {
+    /// What the cluster reads: its authenticationMode decides.
+    #[default]
+    Auto,
+    /// An entry in the ConfigMap kube-system/aws-auth.
+    AwsAuth,
+    /// An access entry of the EKS cluster.
+    AccessEntries,
+    /// Both, while moving from one to the other.
+    Both,
+}
+
+impl JoinAuth {
+    /// As the flag takes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JoinAuth::Auto => "auto",
+            JoinAuth::AwsAuth => "aws-auth",
+            JoinAuth::AccessEntries => "access-entries",
+            JoinAuth::Both => "both",
+        }
+    }
+}
+
+/// Which kinds of entry roles of one cluster are to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinMethod {
+    /// An entry in aws-auth.
+    AwsAuth {
+        /// Our access entry is taken out once the entry in aws-auth is there.
+        remove_other: bool,
+    },
+    /// An access entry.
+    AccessEntries {
+        /// Our entry in aws-auth is taken out once the access entry is there.
+        remove_other: bool,
+    },
+    /// One of each.
+    Both,
+    /// What a role has stays; a role that has neither gets an access entry.
+    Either,
+}
+
+/// A way that the cluster does not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsupportedMode {
+    /// What the cluster does not do.
+    pub rule: String,
+    /// What a person can do.
+    pub remedy: &'static str,
+}
+
+/// Which kinds of entry a cluster's authenticationMode and the flag ask for (Amazon EKS User Guide, "Grant IAM users
+/// access to Kubernetes with EKS access entries").
+///
+/// # Errors
+/// The cluster does not read what the flag asks for.
+pub fn join_method(asked: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
+    match (authentication_mode, asked) {
+        ("API", JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
+        // What is written into aws-auth would be read by nobody.
+        ("API", JoinAuth::Both) => Ok(JoinMethod::AccessEntries { remove_other: false }),
+        ("API", JoinAuth::AccessEntries) | ("API_AND_CONFIG_MAP", JoinAuth::AccessEntries) => {
+            Ok(JoinMethod::AccessEntries { remove_other: true })
+        }
+        ("API", JoinAuth::AwsAuth) => Err(UnsupportedMode {
+            rule: "takes access entries only (authenticationMode API), and --join-auth is aws-auth".into(),
+            remedy: "set --join-auth to auto or access-entries",
+        }),
+        ("API_AND_CONFIG_MAP", JoinAuth::Auto) => Ok(JoinMethod::Either),
+        ("API_AND_CONFIG_MAP", JoinAuth::AwsAuth) => Ok(JoinMethod::AwsAuth { remove_other: true }),
+        ("API_AND_CONFIG_MAP", JoinAuth::Both) => Ok(JoinMethod::Both),
+        (_, JoinAuth::Auto | JoinAuth::AwsAuth) => Ok(JoinMethod::AwsAuth { remove_other: false }),
+        (mode, JoinAuth::AccessEntries | JoinAuth::Both) => Err(UnsupportedMode {
+            rule: format!("takes no access entries (authenticationMode {mode}), and --join-auth is {}", asked.as_str()),
+            remedy: "set the cluster's authenticationMode to API_AND_CONFIG_MAP, or --join-auth to auto",
+        }),
+    }
+}
+
+/// What is known of a role's access entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AccessEntryState {
+    /// Nobody had a reason to look.
+    #[default]
+    Unasked,
+    /// The cluster has none for this role.
+    Absent,
+    /// It is there.
+    Present {
+        /// `EC2_LINUX`, `STANDARD` and so on.
+        kind: String,
+        /// Its tags prove that a group of this cluster made it; false as well where nobody had a reason to read them.
+        is_owned: bool,
+        /// When it was made, where it was read.
+        created_at: Option<Timestamp>,
+        /// The id of the role that we made it for, where its tags tell.
+        role_id: Option<String>,
+    },
+}
+
+impl AccessEntryState {
+    /// An entry that was read.
+    pub fn from_entry(entry: Option<&AccessEntry>, cluster: &str) -> Self {
+        match entry {
+            None => AccessEntryState::Absent,
+            Some(entry) => {
+                let is_owned = is_owned_by_cluster(&entry.tags, cluster);
+                let role_id = tag_map(&entry.tags).get(tag::ROLE_ID).map(|id| (*id).to_owned());
+                AccessEntryState::Present { kind: entry.kind.clone(), is_owned, created_at: entry.created, role_id }
+            }
+        }
+    }
+
+    /// The type of the entry that is there.
+    pub fn kind(&self) -> Option<&str> {
+        match self {
+            AccessEntryState::Present { kind, .. } => Some(kind),
+            AccessEntryState::Unasked | AccessEntryState::Absent => None,
+        }
+    }
+}
+
+/// Whether a group of this cluster made what carries these tags: one of those that share the role, whichever it was.
+pub fn is_owned_by_cluster(tags: &[Tag], cluster: &str) -> bool {
+    let tags = tag_map(tags);
+    tags.get(tag::CLUSTER_NAME) == Some(&cluster)
+        && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
+}
+
+/// Whether an entry of this type lets in whoever joined by the one before it, and more.
+fn supersedes(found: &str, kind: AccessEntryType) -> bool {
+    found == AccessEntryType::Ec2Linux.as_str() && kind == AccessEntryType::Ec2Windows
+}
+
+/// What was seen of a role's entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedEntries {
+    /// Its entry in aws-auth.
+    pub auth_entry: AuthEntryState,
+    /// A group of ours has recorded that it put that entry there.
+    pub owns_auth_entry: bool,
+    /// Windows nodes join by that entry too.
+    pub allows_windows: bool,
+    /// Its access entry.
+    pub access_entry: AccessEntryState,
+    /// Another group uses the role.
+    pub is_shared: bool,
+    /// Every other group that uses the role has its access entry.
+    pub peers_have_access_entry: bool,
+    /// The id that the role has now, where it is known.
+    pub role_id: Option<String>,
+}
+
+/// A role and everything that its entries depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinPlanner<'a> {
+    /// Which kinds of entry it is to have.
+    pub method: JoinMethod,
+    /// The entry that it is to have in aws-auth.
+    pub auth_entry: &'a AuthEntry,
+    /// The access entry that it is to have.
+    pub access_entry: &'a NewAccessEntry,
+    /// What there is.
+    pub observed: &'a ObservedEntries,
+    /// The role is this group's own, and its entries with it.
+    pub owns_role: bool,
+    /// IAM knows the role everywhere; before that, EKS refuses an access entry for it.
+    pub role_propagated: bool,
+    /// How long an access entry must have been there before the entry in aws-auth goes.
+    pub handover_delay: SignedDuration,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// What is to be done for a role.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JoinPlan {
+    /// In order: what is put comes first.
+    pub steps: Vec<PlannedStep>,
+    /// Why nodes with this role cannot join until a person acts, where the conflict is, and the remedy.
+    pub conflict: Option<String>,
+    /// When the old entry may go.
+    pub recheck_at: Option<Timestamp>,
+}
+
+impl JoinMethod {
+    /// Whether a role's access entry is to be looked at, given its entry in aws-auth and whether we recorded one of each
+    /// kind. Groups that join by aws-auth cost no call.
+    pub fn queries_access_entry(self, auth: &AuthEntryState, auth_is_ours: bool, access_is_ours: bool) -> bool {
+        match self {
+            JoinMethod::AwsAuth { remove_other } => remove_other && access_is_ours,
+            JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
+            JoinMethod::Either => *auth != AuthEntryState::Present && !auth_is_ours,
+        }
+    }
+
+    /// Whether something may be taken out because of what is seen, so that an old look is not good enough.
+    pub fn needs_fresh_read(self, auth: &AuthEntryState, auth_is_ours: bool) -> bool {
+        match self {
+            JoinMethod::AwsAuth { remove_other } => remove_other,
+            JoinMethod::AccessEntries { remove_other } => {
+                remove_other && *auth == AuthEntryState::Present && auth_is_ours
+            }
+            JoinMethod::Both | JoinMethod::Either => false,
+        }
+    }
+}
+
+impl JoinPlanner<'_> {
+    /// Which entries the role is to have: in aws-auth, and as an access entry.
+    fn required_entries(&self) -> (bool, bool) {
+        match self.method {
+            JoinMethod::AwsAuth { .. } => (true, false),
+            JoinMethod::AccessEntries { .. } => (false, true),
+            JoinMethod::Both => (true, true),
+            JoinMethod::Either => {
+                let ObservedEntries { auth_entry, owns_auth_entry, access_entry, .. } = self.observed;
+                let admitted = access_entry.kind().is_some_and(|kind| self.access_entry.kind.allows(kind));
+                let aws_auth = (*auth_entry != AuthEntryState::Absent || *owns_auth_entry) && !admitted;
+                (aws_auth, !aws_auth)
+            }
+        }
+    }
+
+    /// Decides.
+    pub fn plan(&self) -> JoinPlan {
+        let (aws_auth, access_entry) = self.required_entries();
+        let mut joined = JoinPlan::default();
+        if aws_auth {
+            self.put_auth_entry(&mut joined);
+        }
+        if access_entry {
+            self.put_access_entry(&mut joined);
+        }
+        if joined.steps.is_empty() && joined.conflict.is_none() {
+            self.remove_superseded(&mut joined);
+        }
+        joined
+    }
+
+    fn put_auth_entry(&self, joined: &mut JoinPlan) {
+        match &self.observed.auth_entry {
+            AuthEntryState::Present => {}
+            AuthEntryState::Absent => joined.steps.push(PlannedStep::new(
+                JoinStep::PutAwsAuthEntry(self.auth_entry.clone()),
+                vec![Drift::new("aws-auth", "", &self.auth_entry.role_arn)],
+            )),
+            AuthEntryState::Conflict { detail } | AuthEntryState::Unparsable { detail } => {
+                joined.conflict = Some(format!("kube-system/aws-auth: {detail}"));
+            }
+        }
+    }
+
+    /// The type that lets in all nodes of the role: an access entry counts at once, and more than the entry in aws-auth.
+    fn access_kind(&self) -> AccessEntryType {
+        match self.access_entry.kind {
+            AccessEntryType::Ec2Linux if self.observed.allows_windows => AccessEntryType::Ec2Windows,
+            kind => kind,
+        }
+    }
+
+    fn put_access_entry(&self, joined: &mut JoinPlan) {
+        let (NewAccessEntry { cluster, principal, kind: needed, .. }, kind) = (self.access_entry, self.access_kind());
+        let to = format!("{} {principal}", kind.as_str());
+        let put = |from: &str| {
+            let mut entry = NewAccessEntry { kind, ..self.access_entry.clone() };
+            let id = self.observed.role_id.iter().map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() });
+            entry.tags.extend(id);
+            PlannedStep::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
+        };
+        match &self.observed.access_entry {
+            AccessEntryState::Unasked => {}
+            AccessEntryState::Absent => joined.steps.extend(self.role_propagated.then(|| put(""))),
+            // It lets in a role that is gone, and nobody else.
+            AccessEntryState::Present { is_owned: true, role_id: Some(id), .. }
+                if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|now| now != id) =>
+            {
+                joined.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
+            }
+            // Its type cannot be changed. Where others' nodes join by it as well, the next one lets them in too.
+            AccessEntryState::Present { kind: found, is_owned: true, .. }
+                if self.role_propagated
+                    && !kind.allows(found)
+                    && (!self.observed.is_shared || supersedes(found, kind)) =>
+            {
+                joined.steps.extend([self.remove_access_entry().into(), put(found)]);
+            }
+            AccessEntryState::Present { kind: found, .. } if needed.allows(found) => {}
+            AccessEntryState::Present { kind: found, .. } => {
+                joined.conflict = Some(format!(
+                    "the access entry of {principal} in the cluster {cluster} has the type {found}, and these nodes need {}; delete \
+                     it, and one of the right type is made, or give the group another role",
+                    needed.as_str()
+                ));
+            }
+        }
+    }
+
+    /// What is ours and not wanted any more goes while the role's other entry is there.
+    fn remove_superseded(&self, joined: &mut JoinPlan) {
+        let ObservedEntries { auth_entry, owns_auth_entry, access_entry, peers_have_access_entry, .. } = self.observed;
+        let moved = |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]);
+        match (self.method, auth_entry, access_entry) {
+            (
+                JoinMethod::AwsAuth { remove_other: true },
+                AuthEntryState::Present,
+                AccessEntryState::Present { is_owned: true, .. },
+            ) => {
+                joined.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
+            }
+            (
+                JoinMethod::AccessEntries { remove_other: true },
+                AuthEntryState::Present,
+                AccessEntryState::Present { created_at, .. },
+            ) if *peers_have_access_entry && (*owns_auth_entry || self.owns_role) => {
+                let due = created_at.map(|made| made + self.handover_delay).filter(|due| *due > self.now);
+                joined.recheck_at = due;
+                let step = JoinStep::RemoveAwsAuthEntry(self.auth_entry.clone());
+                joined.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
+            }
+            _ => {}
+        }
+    }
+
+    fn remove_access_entry(&self) -> JoinStep {
+        let NewAccessEntry { cluster, principal, .. } = self.access_entry;
+        JoinStep::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
+    }
+
+    /// Roles whose entry in aws-auth is ours once the steps are done, for `status.managed.authEntries`.
+    pub fn owned_auth_entries(&self, joined: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
+        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
+        match (puts, &self.observed.auth_entry) {
+            (true, _) => vec![role_arn.to_owned()],
+            (false, AuthEntryState::Absent) => Vec::new(),
+            (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],
+            (false, AuthEntryState::Present | AuthEntryState::Conflict { .. } | AuthEntryState::Unparsable { .. }) => {
+                old.to_vec()
+            }
+        }
+    }
+
+    /// Roles whose access entry is ours once the steps are done, for `status.managed.accessEntries`.
+    pub fn owned_access_entries(&self, joined: &JoinPlan, old: &[String]) -> Vec<String> {
+        let role = || vec![self.access_entry.principal.clone()];
+        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
+        match (puts, &self.observed.access_entry) {
+            (true, _) | (false, AccessEntryState::Present { is_owned: true, .. }) => role(),
+            (false, AccessEntryState::Absent) => Vec::new(),
+            (false, AccessEntryState::Unasked | AccessEntryState::Present { is_owned: false, .. }) => old.to_vec(),
+        }
+    }
+
+    /// How the role joins now, for `status.join`; nothing where nobody ever looked at access entries.
+    pub fn join_status(&self, remembered: Option<&JoinStatus>) -> Option<JoinStatus> {
+        let access_entry = match (&self.observed.access_entry, remembered) {
+            (AccessEntryState::Unasked, None) => return None,
+            (AccessEntryState::Unasked, Some(old)) => old.access_entry.clone(),
+            (AccessEntryState::Absent, _) => None,
+            // By one of another type its nodes do not join.
+            (AccessEntryState::Present { kind, .. }, _) => {
+                Some(kind.clone()).filter(|kind| self.access_entry.kind.allows(kind))
+            }
+        };
+        // A later look must not take an entry of the role before this one for an entry of this one.
+        let replaced = matches!(&self.observed.access_entry, AccessEntryState::Present { role_id: Some(id), .. }
+            if self.observed.role_id.as_ref() != Some(id));
+        let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !replaced);
+        Some(JoinStatus { aws_auth: self.observed.auth_entry == AuthEntryState::Present, access_entry, role_id })
+    }
+}

@@ -1,0 +1,183 @@
+//! `mapRoles` as text with positions: where each entry stands, so that an edit touches nothing else.
+
+use std::ops::Range;
+
+use granit_parser::{Event, Parser, Span, StructureStyle};
+use serde_yaml::Value;
+
+/// How the list is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ListStyle {
+    /// Nothing is there: the text is empty or holds comments only, or `null` stands at the place.
+    Nothing(Option<Range<usize>>),
+    /// `- ` at this column.
+    Block { indent: usize },
+    /// `[...]`: the range from bracket to bracket.
+    Flow(Range<usize>),
+}
+
+/// A `mapRoles` that was understood.
+#[derive(Clone, Debug)]
+pub(super) struct AwsAuthDocument<'a> {
+    pub text: &'a str,
+    pub style: ListStyle,
+    /// Where the content of each entry stands, without dash, white space and comments around it.
+    pub items: Vec<Range<usize>>,
+    /// The same entries as values.
+    pub values: Vec<Value>,
+    /// Where the list may grow: the end of the text, or the `...` that ends the document.
+    pub end: usize,
+}
+
+impl<'a> AwsAuthDocument<'a> {
+    /// Reads the text; the error says where and why it is not understood.
+    pub fn parse(text: &'a str) -> Result<Self, String> {
+        let (style, items, end) = positions(text)?;
+        let values = match serde_yaml::from_str(text).map_err(|error| error.to_string())? {
+            Value::Null => Vec::new(),
+            Value::Sequence(values) => values,
+            _ => return Err("it is not a list".to_owned()),
+        };
+        if values.len() != items.len() {
+            return Err("two YAML readers do not agree about its entries".to_owned());
+        }
+        if let Some(at) = values.iter().position(|value| !value.is_mapping() && !value.is_null()) {
+            let line = text[..items[at].start].matches('\n').count() + 1;
+            return Err(format!("line {line}: it is no mapping, and with it in the list no entry counts: remove it"));
+        }
+        Ok(Self { text, style, items, values, end })
+    }
+
+    /// The line break that the text uses.
+    pub fn line_break(&self) -> &'static str {
+        if self.text.contains("\r\n") { "\r\n" } else { "\n" }
+    }
+
+    /// The whole lines of a block entry, from the one with its dash.
+    pub fn lines_of(&self, item: usize, indent: usize) -> Option<Range<usize>> {
+        let content = self.items.get(item)?;
+        let mut start = line_start(self.text, content.start);
+        while self.text.as_bytes().get(start + indent) != Some(&b'-')
+            || !self.text[start..start + indent].trim().is_empty()
+        {
+            start = line_start(self.text, start.checked_sub(1)?);
+        }
+        Some(start..line_end(self.text, content.end))
+    }
+}
+
+/// The start of the line that holds the byte at `at`.
+pub(super) fn line_start(text: &str, at: usize) -> usize {
+    text[..at].rfind('\n').map_or(0, |found| found + 1)
+}
+
+/// The end, with its line break, of the line that holds the byte before `at`.
+pub(super) fn line_end(text: &str, at: usize) -> usize {
+    if text[..at].ends_with('\n') {
+        return at;
+    }
+    text[at..].find('\n').map_or(text.len(), |found| at + found + 1)
+}
+
+type Positions = (ListStyle, Vec<Range<usize>>, usize);
+
+fn positions(text: &str) -> Result<Positions, String> {
+    let mut reader = Reader { text, depth: 0, documents: 0, style: None, items: Vec::new(), end: text.len() };
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| error.to_string())?;
+        reader.handle_event(&event, span)?;
+    }
+    Ok((reader.style.unwrap_or(ListStyle::Nothing(None)), reader.items, reader.end))
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    depth: usize,
+    documents: usize,
+    style: Option<ListStyle>,
+    items: Vec<Range<usize>>,
+    end: usize,
+}
+
+impl Reader<'_> {
+    fn handle_event(&mut self, event: &Event<'_>, span: Span) -> Result<(), String> {
+        let at = span.byte_range().ok_or("it has no positions")?;
+        if event.anchor_id().is_some() || event.is_alias() {
+            return Err(format!(
+                "line {}: it uses an anchor or alias, which cannot be edited safely: write the entry out",
+                span.start.line()
+            ));
+        }
+        match event {
+            Event::DocumentStart(..) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    return Err(format!("line {}: it holds a second document", span.start.line()));
+                }
+            }
+            Event::DocumentEnd if self.text[at.clone()].starts_with("...") => self.end = at.start,
+            Event::Scalar(value, ..) => self.scalar(value, at)?,
+            Event::SequenceStart(style, ..) => {
+                if self.depth == 0 {
+                    self.style = Some(match style {
+                        StructureStyle::Block => ListStyle::Block { indent: span.start.col() },
+                        StructureStyle::Flow => ListStyle::Flow(at),
+                    });
+                } else {
+                    self.open(at);
+                }
+                self.depth += 1;
+            }
+            Event::MappingStart(..) => {
+                if self.depth == 0 {
+                    return Err("it is not a list".to_owned());
+                }
+                self.open(at);
+                self.depth += 1;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                self.depth -= 1;
+                self.close(at);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, value: &str, at: Range<usize>) -> Result<(), String> {
+        if self.depth == 0 {
+            if !matches!(value, "" | "~" | "null" | "Null" | "NULL") {
+                return Err("it is not a list".to_owned());
+            }
+            self.style = Some(ListStyle::Nothing((!at.is_empty()).then_some(at)));
+            return Ok(());
+        }
+        self.open(at.clone());
+        self.extend(at.end);
+        Ok(())
+    }
+
+    /// A node begins; at the first level it is an entry.
+    fn open(&mut self, at: Range<usize>) {
+        if self.depth == 1 {
+            self.items.push(at);
+        }
+    }
+
+    /// A collection ends. Those in block style end where the next token begins, which is no content.
+    fn close(&mut self, at: Range<usize>) {
+        let bracket = !at.is_empty() && self.text[at.clone()].ends_with([']', '}']);
+        match (&mut self.style, self.depth) {
+            (Some(ListStyle::Flow(range)), 0) => range.end = at.end,
+            (_, 0) => {}
+            _ if bracket => self.extend(at.end),
+            _ => {}
+        }
+    }
+
+    fn extend(&mut self, end: usize) {
+        if let Some(item) = self.items.last_mut() {
+            item.end = item.end.max(end);
+        }
+    }
+}

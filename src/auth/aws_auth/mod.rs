@@ -1,0 +1,237 @@
+//! Edits of the `mapRoles` of `kube-system/aws-auth`, from text to text.
+//!
+//! Other people's entries, comments, keys, order and indentation stay byte for byte: an edit adds
+//! or takes out whole entries at positions that a YAML parser gave, and its result is parsed again
+//! and compared before it is handed out. What is not understood is never overwritten.
+
+pub mod document;
+pub mod edit;
+pub mod entry;
+
+use std::collections::BTreeSet;
+
+use serde_yaml::Value;
+
+use document::AwsAuthDocument;
+pub use entry::{AuthEntry, NODE_GROUPS, NODE_USERNAME, POD_USERNAME, PROXIER_GROUP, WINDOWS_GROUP, without_path};
+
+/// The API server's limit for the data of a ConfigMap, in bytes.
+pub const CONFIG_MAP_LIMIT: usize = 1_048_576;
+
+/// What `mapRoles` says about a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthEntryState {
+    /// The wanted entry is there.
+    Present,
+    /// No entry has this role.
+    Absent,
+    /// An entry has this role and other content; it is left alone.
+    Conflict {
+        /// What it says, and the remedy.
+        detail: String,
+    },
+    /// The text is not understood; it is left alone.
+    Unparsable {
+        /// Where and why, and the remedy.
+        detail: String,
+    },
+}
+
+/// Why there is no edited text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AwsAuthError {
+    /// The text is not understood.
+    #[error("{detail}")]
+    Unparsable {
+        /// Where and why, and the remedy.
+        detail: String,
+    },
+    /// The edited text does not read back as it should.
+    #[error(
+        "mapRoles in the ConfigMap kube-system/aws-auth cannot be edited without touching what \
+         others wrote: rewrite it as a plain list, one `- rolearn:` after the other"
+    )]
+    Unsafe,
+}
+
+/// Whether the sizes of a ConfigMap's values, in bytes, add up to 80 % of its limit.
+pub fn is_near_size_limit(sizes: impl IntoIterator<Item = usize>) -> bool {
+    sizes.into_iter().sum::<usize>() >= CONFIG_MAP_LIMIT / 100 * 80
+}
+
+/// Looks a wanted entry up. `None` is a ConfigMap without the key `mapRoles`.
+pub fn entry_state(map_roles: Option<&str>, want: &AuthEntry) -> AuthEntryState {
+    match AwsAuthDocument::parse(map_roles.unwrap_or_default()) {
+        Ok(document) => entry_state_in(&document, want),
+        Err(detail) => AuthEntryState::Unparsable { detail: unparsable_message(&detail) },
+    }
+}
+
+/// Whether Windows nodes join by a role's entry.
+pub fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
+    let (document, key) = (parse(map_roles.unwrap_or_default()), arn_key(role_arn));
+    let of_role = |value: &&Value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
+    let mut values = document.iter().flat_map(|document| &document.values).filter(of_role);
+    values.any(|value| groups_of(value).is_some_and(|groups| groups.contains(WINDOWS_GROUP)))
+}
+
+/// The roles of all entries, in their order; none where the text is not understood.
+pub fn role_arns(map_roles: Option<&str>) -> Vec<String> {
+    let document = parse(map_roles.unwrap_or_default());
+    let values = document.iter().flat_map(|document| &document.values);
+    values.filter_map(|value| str_field(value, "rolearn").map(str::to_owned)).collect()
+}
+
+/// The roles whose entries differ between two texts, as [`contains_role`] compares them. `None` when one of the texts is not
+/// understood, so that any role may be concerned.
+pub fn changed_roles(old: Option<&str>, new: Option<&str>) -> Option<BTreeSet<String>> {
+    let (old, new) = (parse(old.unwrap_or_default()).ok()?, parse(new.unwrap_or_default()).ok()?);
+    let differ = |one: &AwsAuthDocument<'_>, other: &AwsAuthDocument<'_>| -> Vec<String> {
+        let gone = one.values.iter().filter(|value| !other.values.contains(value));
+        gone.filter_map(|value| str_field(value, "rolearn").map(arn_key)).collect()
+    };
+    Some(differ(&old, &new).into_iter().chain(differ(&new, &old)).collect())
+}
+
+/// Whether a role is one of those that [`changed_roles`] found.
+pub fn contains_role(changed: &BTreeSet<String>, role_arn: &str) -> bool {
+    changed.contains(&arn_key(role_arn))
+}
+
+/// Adds the wanted entries that are absent, in their order. Entries in conflict are left out: ask
+/// [`entry_state`]. `None` when nothing is to be added.
+///
+/// # Errors
+/// The text is not understood, or cannot be edited safely.
+pub fn add_entries(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option<String>, AwsAuthError> {
+    let before = parse(map_roles.unwrap_or_default())?;
+    let mut seen = BTreeSet::new();
+    let missing: Vec<&AuthEntry> = want
+        .iter()
+        .filter(|entry| entry_state_in(&before, entry) == AuthEntryState::Absent)
+        .filter(|entry| seen.insert(arn_key(&entry.role_arn)))
+        .collect();
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    let after = edit::insert_entries(&before, &missing);
+    let mut values = before.values.clone();
+    values.extend(missing.into_iter().map(entry_value));
+    verify(after, &values).map(Some)
+}
+
+/// Takes out the entries of these roles that are exactly what [`AuthEntry::for_nodes`] or [`AuthEntry::for_pods`] makes.
+/// An entry with other content or further keys stays. Whole-line comments stay; a comment at the
+/// end of a line of such an entry goes with it. `None` when nothing is to be removed.
+///
+/// # Errors
+/// The text is not understood, or cannot be edited safely.
+pub fn remove_entries<S: AsRef<str>>(map_roles: Option<&str>, role_arns: &[S]) -> Result<Option<String>, AwsAuthError> {
+    let before = parse(map_roles.unwrap_or_default())?;
+    let roles: BTreeSet<String> = role_arns.iter().map(|arn| arn_key(arn.as_ref())).collect();
+    let (gone, kept): (Vec<_>, Vec<_>) =
+        before.values.iter().enumerate().partition(|(_, value)| is_unmodified_entry(value, &roles));
+    if gone.is_empty() {
+        return Ok(None);
+    }
+    let gone: Vec<usize> = gone.into_iter().map(|(index, _)| index).collect();
+    let kept: Vec<Value> = kept.into_iter().map(|(_, value)| value.clone()).collect();
+    let after = edit::remove_entries(&before, &gone).ok_or(AwsAuthError::Unsafe)?;
+    verify(after, &kept).map(Some)
+}
+
+fn unparsable_message(detail: &str) -> String {
+    format!(
+        "mapRoles in the ConfigMap kube-system/aws-auth is not understood and is left alone: \
+         {detail}; correct it by hand"
+    )
+}
+
+fn parse(text: &str) -> Result<AwsAuthDocument<'_>, AwsAuthError> {
+    AwsAuthDocument::parse(text).map_err(|detail| AwsAuthError::Unparsable { detail: unparsable_message(&detail) })
+}
+
+fn verify(after: String, values: &[Value]) -> Result<String, AwsAuthError> {
+    match AwsAuthDocument::parse(&after) {
+        Ok(document) if document.values == values => Ok(after),
+        _ => Err(AwsAuthError::Unsafe),
+    }
+}
+
+/// aws-iam-authenticator compares ARNs without case.
+fn arn_key(role_arn: &str) -> String {
+    without_path(role_arn).to_lowercase()
+}
+
+fn entry_state_in(document: &AwsAuthDocument<'_>, want: &AuthEntry) -> AuthEntryState {
+    let key = arn_key(&want.role_arn);
+    let found: Vec<&Value> = document
+        .values
+        .iter()
+        .filter(|value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key))
+        .collect();
+    let groups: BTreeSet<_> = want.groups.iter().map(String::as_str).collect();
+    // A role that Linux and Windows groups share has the entry of the Windows ones, and all of them join by it.
+    let windows: BTreeSet<_> = groups.iter().copied().chain([WINDOWS_GROUP]).collect();
+    let fits = |value: &Value| groups_of(value).is_some_and(|found| found == groups || found == windows);
+    let other = found.iter().find(|value| str_field(value, "username") != Some(&want.username) || !fits(value));
+    match (found.is_empty(), other) {
+        (true, _) => AuthEntryState::Absent,
+        (false, None) => AuthEntryState::Present,
+        (false, Some(value)) => AuthEntryState::Conflict {
+            detail: format!(
+                "mapRoles in the ConfigMap kube-system/aws-auth has an entry for {} with username \
+                 {} and groups {}, and nodes need username {} and groups {}: correct the entry or \
+                 remove it",
+                without_path(&want.role_arn),
+                str_field(value, "username").unwrap_or("(none)"),
+                groups_of(value).map_or("(none)".to_owned(), |groups| comma_separated(&groups)),
+                want.username,
+                comma_separated(&groups),
+            ),
+        },
+    }
+}
+
+fn comma_separated(groups: &BTreeSet<&str>) -> String {
+    groups.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+/// A field of an entry. Go, which reads the map in the cluster, takes keys of any case.
+fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+    let is_key = |found: &Value| found.as_str().is_some_and(|text| text.eq_ignore_ascii_case(key));
+    value.as_mapping()?.iter().find_map(|(found, value)| is_key(found).then_some(value))
+}
+
+fn str_field<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    field(value, key)?.as_str()
+}
+
+/// The groups, whose order means nothing.
+fn groups_of(value: &Value) -> Option<BTreeSet<&str>> {
+    field(value, "groups")?.as_sequence()?.iter().map(Value::as_str).collect()
+}
+
+fn is_unmodified_entry(value: &Value, roles: &BTreeSet<String>) -> bool {
+    let ours = [AuthEntry::for_nodes("", false), AuthEntry::for_nodes("", true), AuthEntry::for_pods("")];
+    let written = |entry: &AuthEntry| {
+        str_field(value, "username") == Some(&entry.username)
+            && groups_of(value) == Some(entry.groups.iter().map(String::as_str).collect())
+    };
+    value.as_mapping().is_some_and(|mapping| mapping.len() == 3)
+        && str_field(value, "rolearn").is_some_and(|arn| roles.contains(&arn.to_lowercase()))
+        && ours.iter().any(written)
+}
+
+fn entry_value(entry: &AuthEntry) -> Value {
+    let groups = entry.groups.iter().cloned().map(Value::from).collect();
+    [
+        ("rolearn", Value::from(without_path(&entry.role_arn))),
+        ("username", Value::from(entry.username.clone())),
+        ("groups", Value::Sequence(groups)),
+    ]
+    .into_iter()
+    .map(|(key, value)| (Value::from(key), value))
+    .collect::<serde_yaml::Mapping>()
+    .into()
+}

@@ -1,0 +1,379 @@
+//! AWS as tests of looking need it: it counts reads, holds them back and fails them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::aws::nodegroup::*;
+use crate::aws::*;
+
+#[derive(Default)]
+pub(crate) struct FakeAws {
+    pub data: Mutex<FakeState>,
+}
+
+#[derive(Default)]
+pub(crate) struct FakeState {
+    pub groups: BTreeMap<String, ScalingGroup>,
+    pub templates: BTreeMap<String, LaunchTemplate>,
+    pub versions: Vec<TemplateVersion>,
+    pub profiles: BTreeMap<String, InstanceProfile>,
+    pub roles: BTreeMap<String, Role>,
+    pub policies: HashMap<String, Vec<String>>,
+    pub parameters: HashMap<String, String>,
+    pub nodegroups: HashMap<String, Nodegroup>,
+    pub access_entries: Vec<AccessEntry>,
+    pub fargate: BTreeMap<String, fargate::FargateProfile>,
+    /// A name that AWS refuses to look at.
+    pub rejected_name: Option<String>,
+    pub failure: Option<AwsError>,
+    /// Reads take their answer, then wait for a permit before they give it.
+    pub read_permits: Option<Arc<Semaphore>>,
+    pub calls: BTreeMap<&'static str, usize>,
+}
+
+impl FakeAws {
+    pub fn aws(self: &Arc<Self>) -> Aws {
+        let stub = self.clone();
+        Aws {
+            autoscaling: stub.clone(),
+            ec2: stub.clone(),
+            iam: stub.clone(),
+            eks: stub.clone(),
+            fargate: stub.clone(),
+            nodegroups: stub.clone(),
+            ssm: stub,
+        }
+    }
+
+    pub fn calls(&self, operation: &str) -> usize {
+        self.data.lock().unwrap().calls.get(operation).copied().unwrap_or_default()
+    }
+
+    pub fn update(&self, edit: impl FnOnce(&mut FakeState)) {
+        edit(&mut self.data.lock().unwrap());
+    }
+
+    async fn read<T>(
+        &self,
+        call: &'static str,
+        asked: &[String],
+        answer: impl FnOnce(&FakeState) -> T,
+    ) -> AwsResult<T> {
+        let (answer, hold) = {
+            let mut data = self.data.lock().unwrap();
+            *data.calls.entry(call).or_default() += 1;
+            if let Some(error) = &data.failure {
+                return Err(error.clone());
+            }
+            if data.rejected_name.as_ref().is_some_and(|poison| asked.contains(poison)) {
+                return Err(AwsError::from_response("SSM", "GetParameters", "ValidationException", "bad name", 400));
+            }
+            (answer(&data), data.read_permits.clone())
+        };
+        if let Some(hold) = hold {
+            hold.acquire().await.unwrap().forget();
+        }
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl AutoScaling for FakeAws {
+    async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>> {
+        assert!(names.len() <= 100);
+        self.read("groups", names, |d| names.iter().filter_map(|n| d.groups.get(n).cloned()).collect()).await
+    }
+    async fn describe_hooks(&self, _: &str) -> AwsResult<Vec<LifecycleHook>> {
+        self.read("hooks", &[], |_| Vec::new()).await
+    }
+    async fn scaling_activities(&self, _: &str, _: i32) -> AwsResult<Vec<ScalingActivity>> {
+        self.read("activities", &[], |_| Vec::new()).await
+    }
+    async fn has_active_refresh(&self, _: &str) -> AwsResult<bool> {
+        self.read("refreshes", &[], |_| false).await
+    }
+    async fn describe_warm_pool(&self, _: &str) -> AwsResult<Vec<WarmInstance>> {
+        self.read("warm pools", &[], |_| Vec::new()).await
+    }
+    async fn put_warm_pool(&self, _: &str, _: &WarmSizes, _: Option<&str>) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_warm_pool(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn set_unhealthy(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
+        let of = |name: &String| LaunchConfiguration { name: name.clone(), data: TemplateData::default() };
+        self.read("configurations", names, |_| names.iter().map(of).collect()).await
+    }
+    async fn delete_launch_configuration(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn create_group(&self, _: &NewScalingGroup) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn update_group(&self, _: &str, _: &ScalingGroupChange, _: Option<&TemplatePin>) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_group(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn put_tags(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_tags(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn suspend_processes(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn resume_processes(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn enable_metrics(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn disable_metrics(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn put_hook(&self, _: &str, _: &LifecycleHook) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_hook(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn enter_standby(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn terminate_instance(&self, _: &str, _: bool) -> AwsResult<()> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl Ec2 for FakeAws {
+    async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>> {
+        assert!(names.len() <= 200);
+        self.read("templates", names, |d| names.iter().filter_map(|n| d.templates.get(n).cloned()).collect()).await
+    }
+    async fn template_by_id(&self, _: &str) -> AwsResult<Option<LaunchTemplate>> {
+        unimplemented!()
+    }
+    async fn describe_versions(&self, id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
+        let of = |d: &FakeState| d.versions.iter().filter(|v| v.template_id == id).cloned().collect::<Vec<_>>();
+        let all = self.read("versions", &[], of).await?;
+        if numbers.iter().any(|n| all.iter().all(|v| v.number != *n)) {
+            let code = "InvalidLaunchTemplateId.VersionNotFound";
+            return Err(AwsError::from_response("EC2", "DescribeLaunchTemplateVersions", code, "", 400));
+        }
+        Ok(all.into_iter().filter(|v| numbers.is_empty() || numbers.contains(&v.number)).collect())
+    }
+    async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
+        let of = |d: &FakeState| d.versions.iter().filter(|v| v.number == 1).cloned().collect();
+        self.read("default versions", &[], of).await
+    }
+    async fn create_template(&self, _: &NewTemplate) -> AwsResult<TemplateVersion> {
+        unimplemented!()
+    }
+    async fn create_version(&self, _: &str, _: &NewVersion) -> AwsResult<TemplateVersion> {
+        unimplemented!()
+    }
+    async fn set_default_version(&self, _: &str, _: i64) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_versions(&self, _: &str, _: &[i64]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_template(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn create_tags(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn describe_subnets(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        self.read("subnets", &[], |_| Vec::new()).await
+    }
+    async fn describe_route_tables(&self, _: &str) -> AwsResult<Vec<fargate::RouteTable>> {
+        self.read("route tables", &[], |_| Vec::new()).await
+    }
+    async fn describe_security_groups(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        self.read("security groups", &[], |_| Vec::new()).await
+    }
+    async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
+        assert!(names.len() <= 100);
+        let known = names.iter().filter(|n| n.starts_with("m5."));
+        let known = known.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() }).collect();
+        self.read("instance types", names, |_| known).await
+    }
+    async fn instance_types_in_families(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
+        let of = |name: &str| InstanceType {
+            name: name.into(),
+            architectures: vec!["x86_64".into()],
+            ..InstanceType::default()
+        };
+        let known = ["c6.large", "c6a.large", "m5.large", "m5a.large"].into_iter();
+        let known = known.filter(|name| beginnings.iter().any(|b| name.starts_with(b))).map(of).collect();
+        self.read("catalogue", beginnings, |_| known).await
+    }
+    async fn instance_type_offerings(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
+        self.read("offers", beginnings, |_| vec![("m5a.large".into(), "a".into())]).await
+    }
+    async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>> {
+        assert!(ids.len() <= 100);
+        let known = ids.iter().filter(|id| !id.ends_with("gone"));
+        let known = known.map(|id| Image { id: id.clone(), ..Image::default() }).collect();
+        self.read("images", ids, |_| known).await
+    }
+    async fn dry_run(&self, _: DryRun, _: Option<&LaunchTemplate>, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
+        self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await
+    }
+}
+
+#[async_trait]
+impl Iam for FakeAws {
+    async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
+        self.read("profiles", &[], |d| d.profiles.values().cloned().collect()).await
+    }
+    async fn roles_with_policy(&self, arn: &str) -> AwsResult<Vec<String>> {
+        self.read("policies", &[], |d| d.policies.get(arn).cloned().unwrap_or_default()).await
+    }
+    async fn get_role(&self, name: &str) -> AwsResult<Option<Role>> {
+        self.read("role", &[], |d| d.roles.get(name).cloned()).await
+    }
+    async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>> {
+        self.read("profile", &[], |d| d.profiles.get(name).cloned()).await
+    }
+    async fn attached_policies(&self, _: &str) -> AwsResult<Vec<String>> {
+        unimplemented!()
+    }
+    async fn inline_policies(&self, _: &str) -> AwsResult<Vec<String>> {
+        unimplemented!()
+    }
+    async fn create_role(&self, _: &NewRole) -> AwsResult<Role> {
+        unimplemented!()
+    }
+    async fn attach_policy(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn detach_policy(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn create_profile(&self, _: &str, _: &[Tag]) -> AwsResult<InstanceProfile> {
+        unimplemented!()
+    }
+    async fn add_role_to_profile(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn remove_role_from_profile(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_profile(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_role(&self, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_role(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_profile(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn caller_arn(&self) -> AwsResult<String> {
+        unimplemented!()
+    }
+    async fn simulate_policy(&self, _: &str, _: &PolicySimulation) -> AwsResult<Vec<(String, PolicyDecision)>> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl Eks for FakeAws {
+    async fn describe_cluster(&self, _: &str) -> AwsResult<Option<Cluster>> {
+        self.read("clusters", &[], |_| None).await
+    }
+    async fn list_access_entries(&self, _: &str) -> AwsResult<Vec<String>> {
+        self.read("access entries", &[], |d| d.access_entries.iter().map(|e| e.principal.clone()).collect()).await
+    }
+    async fn describe_access_entry(&self, _: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
+        let of = |d: &FakeState| d.access_entries.iter().find(|e| e.principal == principal).cloned();
+        self.read("access entry", &[], of).await
+    }
+    async fn create_access_entry(&self, _: &NewAccessEntry, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn delete_access_entry(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl NodegroupApi for FakeAws {
+    async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
+        self.read("node groups", &[], |d| d.nodegroups.get(&at.to_string()).cloned()).await
+    }
+    async fn list_nodegroups(&self, _: &str) -> AwsResult<Vec<String>> {
+        self.read("names of node groups", &[], |_| Vec::new()).await
+    }
+    async fn create_nodegroup(&self, _: &NewNodegroup, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn update_nodegroup_config(&self, _: &NodegroupName, _: &NodegroupChange, _: &str) -> AwsResult<String> {
+        unimplemented!()
+    }
+    async fn update_nodegroup_version(&self, _: &NodegroupName, _: &NodegroupVersion, _: &str) -> AwsResult<String> {
+        unimplemented!()
+    }
+    async fn describe_update(&self, _: &NodegroupName, _: &str) -> AwsResult<Option<NodegroupUpdate>> {
+        unimplemented!()
+    }
+    async fn delete_nodegroup(&self, _: &NodegroupName) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_nodegroup(&self, _: &str, _: &BTreeMap<String, String>) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn untag_nodegroup(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl fargate::FargateApi for FakeAws {
+    async fn list_fargate_profiles(&self, _: &str) -> AwsResult<Vec<String>> {
+        self.read("fargate names", &[], |d| d.fargate.keys().cloned().collect()).await
+    }
+    async fn describe_fargate_profile(&self, _: &str, name: &str) -> AwsResult<Option<fargate::FargateProfile>> {
+        self.read("fargate profiles", &[], |d| d.fargate.get(name).cloned()).await
+    }
+    async fn create_fargate_profile(&self, _: &fargate::NewFargateProfile) -> AwsResult<fargate::FargateProfile> {
+        unimplemented!()
+    }
+    async fn delete_fargate_profile(&self, _: &str, _: &str) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn tag_fargate_profile(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
+        unimplemented!()
+    }
+    async fn untag_fargate_profile(&self, _: &str, _: &[String]) -> AwsResult<()> {
+        unimplemented!()
+    }
+}
+
+#[async_trait]
+impl Ssm for FakeAws {
+    async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>> {
+        assert!(names.len() <= 10);
+        let of = |d: &FakeState| names.iter().filter_map(|n| Some((n.clone(), d.parameters.get(n)?.clone()))).collect();
+        self.read("parameters", names, of).await
+    }
+}

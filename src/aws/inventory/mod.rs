@@ -1,0 +1,254 @@
+//! What AWS has, read for all groups together and remembered.
+//!
+//! Two promises: a resync of N unchanged groups costs about N/100 + N/200
+//! calls, and nobody who asks after a write of ours is told what was before it.
+//! Call `wrote_*`, `made_*` or `gone_*` after EVERY write, also after one that
+//! failed: its outcome is then unknown, and `wrote_*` is the right one.
+
+mod access_entries;
+mod batched_cache;
+mod cache_config;
+#[cfg(test)]
+pub(crate) mod fake_aws;
+mod fargate;
+mod instance_types;
+mod instances;
+mod list_cache;
+mod nodegroups;
+mod readers;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::{try_join, try_join_all};
+use jiff::Timestamp;
+
+use super::{
+    AccessEntry, Aws, AwsResult, Cluster, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
+    NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+};
+use batched_cache::{BatchedCache, MaxAge};
+use instances::Instances;
+use list_cache::ListCache;
+
+pub use cache_config::CacheConfig;
+
+/// The shared, batched and cached reads of AWS.
+pub struct Inventory {
+    aws: Aws,
+    config: CacheConfig,
+    instances: Arc<Mutex<Instances>>,
+    groups: Arc<BatchedCache<ScalingGroup>>,
+    hooks: Arc<BatchedCache<Arc<Vec<LifecycleHook>>>>,
+    refreshes: Arc<BatchedCache<bool>>,
+    activities: Arc<BatchedCache<Arc<Vec<ScalingActivity>>>>,
+    launch_configurations: Arc<BatchedCache<Arc<LaunchConfiguration>>>,
+    warm_pools: Arc<BatchedCache<Arc<Vec<WarmInstance>>>>,
+    templates: Arc<BatchedCache<LaunchTemplate>>,
+    versions: Arc<BatchedCache<Arc<TemplateVersion>>>,
+    launch_times: Arc<BatchedCache<Timestamp>>,
+    profiles: ListCache<InstanceProfile>,
+    policies: ListCache<()>,
+    clusters: Arc<BatchedCache<Cluster>>,
+    nodegroups: nodegroups::NodegroupCaches,
+    access_lists: ListCache<()>,
+    access_entries: Arc<BatchedCache<AccessEntry>>,
+    subnets: Arc<BatchedCache<Arc<Vec<NetworkObject>>>>,
+    security_groups: Arc<BatchedCache<Arc<Vec<NetworkObject>>>>,
+    network_objects: Arc<BatchedCache<NetworkObject>>,
+    instance_types: instance_types::InstanceTypeCaches,
+    amis: Arc<BatchedCache<Image>>,
+    ssm_images: Arc<BatchedCache<String>>,
+    fargate: fargate::FargateCaches,
+}
+
+/// There is one list of instance profiles.
+const PROFILES: &str = "profiles";
+/// What never changes is kept for the life of the process.
+const NEVER_EXPIRES: Duration = Duration::MAX;
+
+impl Inventory {
+    /// An empty inventory; nothing is read until something is asked for.
+    pub fn new(aws: Aws) -> Arc<Self> {
+        Self::with_config(aws, CacheConfig::default())
+    }
+
+    /// The same with other windows and ages.
+    pub fn with_config(aws: Aws, config: CacheConfig) -> Arc<Self> {
+        use cache_config::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, VERSIONS};
+        let instances = Arc::new(Mutex::default());
+        let launch_times = BatchedCache::new(INSTANCES, config, readers::launch_times(&aws));
+        Arc::new(Inventory {
+            groups: BatchedCache::new(GROUPS, config, readers::groups(&aws, &instances, &launch_times)),
+            hooks: BatchedCache::new(1, config, readers::hooks(&aws)),
+            refreshes: BatchedCache::new(1, config, readers::refreshes(&aws)),
+            activities: BatchedCache::new(1, config, readers::activities(&aws)),
+            warm_pools: BatchedCache::new(1, config, readers::warm_pools(&aws)),
+            launch_configurations: BatchedCache::new(CONFIGURATIONS, config, readers::launch_configurations(&aws)),
+            templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
+            versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
+            launch_times,
+            profiles: ListCache::new(config, readers::profiles(&aws)),
+            policies: ListCache::new(config, readers::policies(&aws)),
+            clusters: BatchedCache::new(1, config, readers::clusters(&aws)),
+            fargate: fargate::FargateCaches::new(&aws, config),
+            nodegroups: nodegroups::NodegroupCaches::new(&aws, config),
+            access_lists: ListCache::new(config, access_entries::lists(&aws)),
+            access_entries: BatchedCache::new(1, config, access_entries::entries(&aws)),
+            subnets: BatchedCache::new(1, config, readers::subnets(&aws)),
+            security_groups: BatchedCache::new(1, config, readers::security_groups(&aws)),
+            network_objects: BatchedCache::new(IDS, config, readers::network_objects(&aws)),
+            amis: BatchedCache::new(IDS, config, readers::amis(&aws)),
+            instance_types: instance_types::InstanceTypeCaches::new(&aws, config),
+            ssm_images: BatchedCache::new(PARAMETERS, config, readers::ssm_images(&aws)),
+            instances,
+            config,
+            aws,
+        })
+    }
+
+    /// The services, for writes and for the rare reads that nothing else shares.
+    pub fn aws(&self) -> &Aws {
+        &self.aws
+    }
+
+    /// A scaling group by name. `None` only when AWS answered without it.
+    pub async fn group(&self, name: &str, max_age: Duration) -> AwsResult<Option<ScalingGroup>> {
+        self.groups.get(name, max_age).await
+    }
+
+    /// A group and its template will be asked for soon: others' questions take them along.
+    pub fn prefetch(&self, group: String, template: String) {
+        self.groups.prefetch(group);
+        self.templates.prefetch(template);
+    }
+
+    /// The group that an instance was last seen in.
+    pub fn group_of_instance(&self, instance: &str) -> Option<String> {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).group_of(instance)
+    }
+
+    /// The lifecycle hooks of a group, sorted by name.
+    pub async fn hooks(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<LifecycleHook>>> {
+        Ok(self.hooks.get(group, max_age).await?.unwrap_or_default())
+    }
+
+    /// Whether an instance refresh is pending or in progress.
+    pub async fn has_active_refresh(&self, group: &str) -> AwsResult<bool> {
+        Ok(self.refreshes.get(group, self.config.instance_refresh_ttl).await?.unwrap_or_default())
+    }
+
+    /// The newest scaling activities of a group, newest first.
+    pub async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
+        Ok(self.activities.get(group, self.config.activities_ttl).await?.unwrap_or_default())
+    }
+
+    /// The instances in a group's warm pool.
+    pub async fn warm_pool(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<WarmInstance>>> {
+        Ok(self.warm_pools.get(group, max_age).await?.unwrap_or_default())
+    }
+
+    /// A launch configuration by name, which never changes.
+    pub async fn launch_configuration(&self, name: &str) -> AwsResult<Option<Arc<LaunchConfiguration>>> {
+        self.launch_configurations.get(name, MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO }).await
+    }
+
+    /// A launch template by name. `None` only when AWS answered without it.
+    pub async fn template(&self, name: &str, max_age: Duration) -> AwsResult<Option<LaunchTemplate>> {
+        self.templates.get(name, max_age).await
+    }
+
+    /// One version of a launch template, which never changes.
+    pub async fn version(&self, template_id: &str, number: i64) -> AwsResult<Option<Arc<TemplateVersion>>> {
+        let age = MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO };
+        self.versions.get(&readers::version_key(template_id, number), age).await
+    }
+
+    /// Some versions of a launch template, sorted; those that are not there are left out.
+    pub async fn versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<Arc<TemplateVersion>>> {
+        let found = try_join_all(numbers.iter().map(|n| self.version(template_id, *n))).await?;
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
+        found.sort_by_key(|v| v.number);
+        found.dedup_by_key(|v| v.number);
+        Ok(found)
+    }
+
+    /// Every version of a launch template, sorted, always read.
+    pub async fn all_versions(&self, template_id: &str) -> AwsResult<Vec<Arc<TemplateVersion>>> {
+        let found = self.aws.ec2.describe_versions(template_id, &[]).await?;
+        let mut found: Vec<_> = found.into_iter().map(Arc::new).collect();
+        found.sort_by_key(|v| v.number);
+        for version in &found {
+            let key = readers::version_key(template_id, version.number);
+            if self.versions.peek(&key).is_none() {
+                self.versions.insert(&key, Some(version.clone()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// When instances were launched, by id; one that AWS does not show is left out.
+    pub async fn launch_times(&self, ids: &[String]) -> AwsResult<HashMap<String, Timestamp>> {
+        let age = MaxAge { present: NEVER_EXPIRES, absent: self.config.negative_ttl };
+        let one = |id: &String| {
+            let id = id.clone();
+            async move { Ok((id.clone(), self.launch_times.get(&id, age).await?)) }
+        };
+        let found = try_join_all(ids.iter().map(one)).await?;
+        Ok(found.into_iter().filter_map(|(id, time)| Some((id, time?))).collect())
+    }
+
+    /// An instance profile by name, without its tags and its role's.
+    pub async fn profile(&self, name: &str, max_age: Duration) -> AwsResult<Option<InstanceProfile>> {
+        self.profiles.get(PROFILES, name, max_age).await
+    }
+
+    /// Which of the wanted managed policies are attached to a role, in the order they were asked.
+    pub async fn attached_policies(&self, role: &str, wanted: &[String], max_age: Duration) -> AwsResult<Vec<String>> {
+        let found = try_join_all(wanted.iter().map(|arn| self.policies.get(arn, role, max_age))).await?;
+        Ok(wanted.iter().zip(found).filter_map(|(arn, row)| row.map(|()| arn.clone())).collect())
+    }
+
+    /// An EKS cluster by name.
+    pub async fn cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
+        self.clusters.get(name, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
+    }
+
+    /// The subnets of a VPC.
+    pub async fn subnets(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
+        Ok(self.subnets.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
+    }
+
+    /// The security groups of a VPC.
+    pub async fn security_groups(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
+        Ok(self.security_groups.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
+    }
+
+    /// Both again, because a name did not resolve: at most once a minute.
+    pub async fn refresh_network(&self, vpc: &str) -> AwsResult<(Arc<Vec<NetworkObject>>, Arc<Vec<NetworkObject>>)> {
+        let again = self.config.negative_ttl;
+        let (subnets, groups) = try_join(self.subnets.get(vpc, again), self.security_groups.get(vpc, again)).await?;
+        Ok((subnets.unwrap_or_default(), groups.unwrap_or_default()))
+    }
+
+    /// A subnet or a security group by its id, which may be of any VPC.
+    pub async fn network_object(&self, id: &str) -> AwsResult<Option<NetworkObject>> {
+        self.network_objects
+            .get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl })
+            .await
+    }
+
+    /// An AMI by its id: what it is never changes, whether it is still there may.
+    pub async fn image_by_id(&self, id: &str) -> AwsResult<Option<Image>> {
+        self.amis.get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
+    }
+
+    /// The AMI that a public parameter names, read once for all groups that share it.
+    pub async fn ssm_image(&self, parameter: &str, max_age: Duration) -> AwsResult<Option<String>> {
+        self.ssm_images.get(parameter, max_age).await
+    }
+}

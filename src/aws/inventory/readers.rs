@@ -1,0 +1,242 @@
+//! How each cache asks AWS: one function for each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::{FutureExt, future::BoxFuture};
+use jiff::Timestamp;
+
+use super::PROFILES;
+use super::batched_cache::{BatchedCache, ReadFn};
+use super::cache_config::limits::{ACTIVITIES, LIST_DEFAULTS_THRESHOLD};
+use super::instances::Instances;
+use super::list_cache::Rows;
+use crate::aws::{
+    Aws, AwsResult, Cluster, Ec2, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
+    NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+};
+
+/// A read of one key at a time.
+pub(super) fn read_each<V, F>(aws: &Aws, ask: F) -> ReadFn<V>
+where
+    V: Send + 'static,
+    F: Fn(Aws, String) -> BoxFuture<'static, AwsResult<Option<V>>> + Send + Sync + 'static,
+{
+    read_many(aws, move |aws, keys| {
+        let asked: Vec<_> = keys.into_iter().map(|key| (ask(aws.clone(), key.clone()), key)).collect();
+        async move {
+            let mut found = HashMap::new();
+            for (answer, key) in asked {
+                if let Some(value) = answer.await? {
+                    found.insert(key, value);
+                }
+            }
+            Ok(found)
+        }
+        .boxed()
+    })
+}
+
+/// A read of many keys at once.
+pub(super) fn read_many<V, F>(aws: &Aws, ask: F) -> ReadFn<V>
+where
+    F: Fn(Aws, Vec<String>) -> BoxFuture<'static, AwsResult<HashMap<String, V>>> + Send + Sync + 'static,
+{
+    let aws = aws.clone();
+    Box::new(move |keys| ask(aws.clone(), keys))
+}
+
+pub(super) fn groups(
+    aws: &Aws,
+    instances: &Arc<Mutex<Instances>>,
+    launches: &Arc<BatchedCache<Timestamp>>,
+) -> ReadFn<ScalingGroup> {
+    let (instances, launches) = (instances.clone(), launches.clone());
+    read_many(aws, move |aws, names| {
+        let (instances, launches) = (instances.clone(), launches.clone());
+        async move {
+            let found = aws.autoscaling.describe_groups(&names).await?;
+            let mut found: HashMap<_, _> = found.into_iter().map(|group| (group.name.clone(), group)).collect();
+            let mut gone = Vec::new();
+            {
+                let now = Timestamp::now();
+                let mut instances = instances.lock().unwrap_or_else(PoisonError::into_inner);
+                for name in &names {
+                    gone.extend(match found.get_mut(name) {
+                        Some(group) => instances.update_group(group, now),
+                        None => instances.remove_group(name),
+                    });
+                }
+            }
+            if !gone.is_empty() {
+                launches.remove_where(|id| gone.iter().any(|g| g == id));
+            }
+            Ok(found)
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn hooks(aws: &Aws) -> ReadFn<Arc<Vec<LifecycleHook>>> {
+    read_each(aws, |aws, group| {
+        async move { Ok(Some(Arc::new(aws.autoscaling.describe_hooks(&group).await?))) }.boxed()
+    })
+}
+
+pub(super) fn refreshes(aws: &Aws) -> ReadFn<bool> {
+    read_each(aws, |aws, group| async move { Ok(Some(aws.autoscaling.has_active_refresh(&group).await?)) }.boxed())
+}
+
+pub(super) fn activities(aws: &Aws) -> ReadFn<Arc<Vec<ScalingActivity>>> {
+    read_each(aws, |aws, group| {
+        async move { Ok(Some(Arc::new(aws.autoscaling.scaling_activities(&group, ACTIVITIES).await?))) }.boxed()
+    })
+}
+
+pub(super) fn warm_pools(aws: &Aws) -> ReadFn<Arc<Vec<WarmInstance>>> {
+    read_each(aws, |aws, group| {
+        async move { Ok(Some(Arc::new(aws.autoscaling.describe_warm_pool(&group).await?))) }.boxed()
+    })
+}
+
+pub(super) fn launch_configurations(aws: &Aws) -> ReadFn<Arc<LaunchConfiguration>> {
+    read_many(aws, |aws, names| {
+        async move {
+            let found = aws.autoscaling.describe_launch_configurations(&names).await?;
+            Ok(found.into_iter().map(|c| (c.name.clone(), Arc::new(c))).collect())
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn templates(aws: &Aws) -> ReadFn<LaunchTemplate> {
+    read_many(aws, |aws, names| {
+        async move {
+            let found = aws.ec2.describe_templates(&names).await?;
+            Ok(found.into_iter().map(|t| (t.name.clone(), t)).collect())
+        }
+        .boxed()
+    })
+}
+
+/// The key of a version in its cache.
+pub(super) fn version_key(template_id: &str, number: i64) -> String {
+    format!("{template_id}/{number}")
+}
+
+/// A new process asks for one version of each template, nearly always the
+/// default one: many are found with one listing, the rest one template at a time.
+pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
+    read_many(aws, |aws, keys| {
+        async move {
+            let mut missing: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+            for (id, number) in keys.iter().filter_map(|key| key.split_once('/')) {
+                missing.entry(id.to_owned()).or_default().extend(number.parse::<i64>());
+            }
+            let mut found = HashMap::new();
+            if missing.len() >= LIST_DEFAULTS_THRESHOLD {
+                for version in aws.ec2.default_versions().await? {
+                    let Some(numbers) = missing.get_mut(&version.template_id) else { continue };
+                    numbers.retain(|n| *n != version.number);
+                    found.insert(version_key(&version.template_id, version.number), Arc::new(version));
+                }
+            }
+            missing.retain(|_, numbers| !numbers.is_empty());
+            let asked: Vec<_> =
+                missing.into_iter().map(|(id, numbers)| versions_of_template(aws.ec2.clone(), id, numbers)).collect();
+            let rest: Vec<_> = stream::iter(asked).buffer_unordered(8).try_collect().await?;
+            for version in rest.into_iter().flatten() {
+                found.insert(version_key(&version.template_id, version.number), Arc::new(version));
+            }
+            Ok(found)
+        }
+        .boxed()
+    })
+}
+
+/// AWS refuses the whole question when one of the numbers is not there.
+async fn versions_of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) -> AwsResult<Vec<TemplateVersion>> {
+    match ec2.describe_versions(&id, &numbers).await {
+        Err(error) if error.is_not_found() && numbers.len() > 1 => {}
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        answer => return answer,
+    }
+    match ec2.describe_versions(&id, &[]).await {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+pub(super) fn launch_times(aws: &Aws) -> ReadFn<Timestamp> {
+    read_many(aws, |aws, ids| async move { Ok(aws.ec2.launch_times(&ids).await?.into_iter().collect()) }.boxed())
+}
+
+pub(super) fn profiles(aws: &Aws) -> ReadFn<Rows<InstanceProfile>> {
+    read_each(aws, |aws, list| {
+        async move {
+            debug_assert_eq!(list, PROFILES);
+            let found = aws.iam.list_profiles().await?;
+            Ok(Some(Arc::new(found.into_iter().map(|p| (p.name.clone(), p)).collect())))
+        }
+        .boxed()
+    })
+}
+
+/// A policy that does not exist is attached to nothing; attaching it will say so.
+pub(super) fn policies(aws: &Aws) -> ReadFn<Rows<()>> {
+    read_each(aws, |aws, arn| {
+        async move {
+            match aws.iam.roles_with_policy(&arn).await {
+                Ok(roles) => Ok(Some(Arc::new(roles.into_iter().map(|role| (role, ())).collect()))),
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn clusters(aws: &Aws) -> ReadFn<Cluster> {
+    read_each(aws, |aws, name| async move { aws.eks.describe_cluster(&name).await }.boxed())
+}
+
+pub(super) fn subnets(aws: &Aws) -> ReadFn<Arc<Vec<NetworkObject>>> {
+    read_each(aws, |aws, vpc| {
+        async move { Ok(Some(Arc::new(aws.ec2.describe_subnets(&NetworkQuery::Vpc(vpc)).await?))) }.boxed()
+    })
+}
+
+pub(super) fn security_groups(aws: &Aws) -> ReadFn<Arc<Vec<NetworkObject>>> {
+    read_each(aws, |aws, vpc| {
+        async move { Ok(Some(Arc::new(aws.ec2.describe_security_groups(&NetworkQuery::Vpc(vpc)).await?))) }.boxed()
+    })
+}
+
+/// Subnets and security groups by their ids, whichever VPC they are in.
+pub(super) fn network_objects(aws: &Aws) -> ReadFn<NetworkObject> {
+    read_many(aws, |aws, ids| {
+        async move {
+            let (subnets, groups): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| id.starts_with("subnet-"));
+            let mut found = Vec::new();
+            if !subnets.is_empty() {
+                found.extend(aws.ec2.describe_subnets(&NetworkQuery::Ids(subnets)).await?);
+            }
+            if !groups.is_empty() {
+                found.extend(aws.ec2.describe_security_groups(&NetworkQuery::Ids(groups)).await?);
+            }
+            Ok(found.into_iter().map(|o| (o.id.clone(), o)).collect())
+        }
+        .boxed()
+    })
+}
+
+pub(super) fn amis(aws: &Aws) -> ReadFn<Image> {
+    read_many(aws, |aws, ids| {
+        async move { Ok(aws.ec2.images(&ids).await?.into_iter().map(|i| (i.id.clone(), i)).collect()) }.boxed()
+    })
+}
+
+pub(super) fn ssm_images(aws: &Aws) -> ReadFn<String> {
+    read_many(aws, |aws, names| async move { Ok(aws.ssm.parameters(&names).await?.into_iter().collect()) }.boxed())
+}

@@ -1,0 +1,189 @@
+//! Counts HTTP attempts by service, operation and outcome.
+
+use std::sync::Arc;
+
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::FinalizerInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
+
+use super::CallObserver;
+use crate::aws::error::{classify, iam_prefix};
+
+/// Every operation that the controller calls, by the prefix of its IAM action.
+/// `AssumeRoleWithWebIdentity` and its like belong to the SDK's credentials and need no right.
+pub const OPERATIONS: &[(&str, &str)] = &[
+    ("autoscaling", "CreateAutoScalingGroup"),
+    ("autoscaling", "CreateOrUpdateTags"),
+    ("autoscaling", "DeleteAutoScalingGroup"),
+    ("autoscaling", "DeleteLaunchConfiguration"),
+    ("autoscaling", "DeleteLifecycleHook"),
+    ("autoscaling", "DeleteTags"),
+    ("autoscaling", "DeleteWarmPool"),
+    ("autoscaling", "DescribeAutoScalingGroups"),
+    ("autoscaling", "DescribeInstanceRefreshes"),
+    ("autoscaling", "DescribeLaunchConfigurations"),
+    ("autoscaling", "DescribeLifecycleHooks"),
+    ("autoscaling", "DescribeScalingActivities"),
+    ("autoscaling", "DescribeWarmPool"),
+    ("autoscaling", "DisableMetricsCollection"),
+    ("autoscaling", "EnableMetricsCollection"),
+    ("autoscaling", "EnterStandby"),
+    ("autoscaling", "PutLifecycleHook"),
+    ("autoscaling", "PutWarmPool"),
+    ("autoscaling", "ResumeProcesses"),
+    ("autoscaling", "SetInstanceHealth"),
+    ("autoscaling", "SuspendProcesses"),
+    ("autoscaling", "TerminateInstanceInAutoScalingGroup"),
+    ("autoscaling", "UpdateAutoScalingGroup"),
+    ("ec2", "CreateLaunchTemplate"),
+    ("ec2", "CreateLaunchTemplateVersion"),
+    ("ec2", "CreateTags"),
+    ("ec2", "DeleteLaunchTemplate"),
+    ("ec2", "DeleteLaunchTemplateVersions"),
+    ("ec2", "DescribeImages"),
+    ("ec2", "DescribeInstanceTypeOfferings"),
+    ("ec2", "DescribeInstanceTypes"),
+    ("ec2", "DescribeInstances"),
+    ("ec2", "DescribeLaunchTemplateVersions"),
+    ("ec2", "DescribeLaunchTemplates"),
+    ("ec2", "DescribeRouteTables"),
+    ("ec2", "DescribeSecurityGroups"),
+    ("ec2", "DescribeSubnets"),
+    ("ec2", "ModifyLaunchTemplate"),
+    ("eks", "CreateAccessEntry"),
+    ("eks", "CreateFargateProfile"),
+    ("eks", "CreateNodegroup"),
+    ("eks", "DeleteAccessEntry"),
+    ("eks", "DeleteFargateProfile"),
+    ("eks", "DeleteNodegroup"),
+    ("eks", "DescribeAccessEntry"),
+    ("eks", "DescribeCluster"),
+    ("eks", "DescribeFargateProfile"),
+    ("eks", "DescribeNodegroup"),
+    ("eks", "DescribeUpdate"),
+    ("eks", "ListAccessEntries"),
+    ("eks", "ListFargateProfiles"),
+    ("eks", "ListNodegroups"),
+    ("eks", "TagResource"),
+    ("eks", "UntagResource"),
+    ("eks", "UpdateNodegroupConfig"),
+    ("eks", "UpdateNodegroupVersion"),
+    ("iam", "AddRoleToInstanceProfile"),
+    ("iam", "AttachRolePolicy"),
+    ("iam", "CreateInstanceProfile"),
+    ("iam", "CreateRole"),
+    ("iam", "DeleteInstanceProfile"),
+    ("iam", "DeleteRole"),
+    ("iam", "DetachRolePolicy"),
+    ("iam", "GetInstanceProfile"),
+    ("iam", "GetRole"),
+    ("iam", "ListAttachedRolePolicies"),
+    ("iam", "ListEntitiesForPolicy"),
+    ("iam", "ListInstanceProfiles"),
+    ("iam", "ListRolePolicies"),
+    ("iam", "RemoveRoleFromInstanceProfile"),
+    ("iam", "TagInstanceProfile"),
+    ("iam", "TagRole"),
+    ("ssm", "GetParameters"),
+];
+
+/// The static pair of a call, so that labels are bounded whatever the SDK says.
+fn metric_labels(service: &str, operation: &str) -> (&'static str, &'static str) {
+    let service = iam_prefix(service);
+    OPERATIONS.iter().find(|(s, o)| *s == service && *o == operation).copied().unwrap_or((service, "Other"))
+}
+
+/// The interceptor that is put into each client.
+#[derive(Clone)]
+pub(super) struct CallCounter(pub Arc<dyn CallObserver>);
+
+impl std::fmt::Debug for CallCounter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Counting")
+    }
+}
+
+#[dyn_dispatch_hint]
+impl Intercept for CallCounter {
+    fn name(&self) -> &'static str {
+        "CountCalls"
+    }
+
+    fn read_after_attempt(
+        &self,
+        context: &FinalizerInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let Some(call) = config.load::<Metadata>() else { return Ok(()) };
+        let (service, operation) = metric_labels(call.service(), call.name());
+        let outcome = match (context.output_or_error(), context.response()) {
+            (Some(Ok(_)), _) => "ok",
+            (_, Some(response)) => outcome(service, response),
+            (_, None) => "unavailable",
+        };
+        self.0.record_call(service, operation, outcome);
+        Ok(())
+    }
+}
+
+fn outcome(service: &str, response: &HttpResponse) -> &'static str {
+    let service = match service {
+        "autoscaling" => "AutoScaling",
+        "ec2" => "EC2",
+        "iam" => "IAM",
+        "eks" => "EKS",
+        _ => "SSM",
+    };
+    let body = response.body().bytes().and_then(|b| std::str::from_utf8(b).ok()).unwrap_or_default();
+    let code = response.headers().get("x-amzn-errortype").or_else(|| error_code_in(body)).unwrap_or_default();
+    let code = code.split(':').next().unwrap_or_default();
+    let message = body.get(..2048).unwrap_or(body);
+    classify(service, code, message, response.status().as_u16()).outcome()
+}
+
+/// The error code in an answer of the Query (XML) or the JSON protocol.
+fn error_code_in(body: &str) -> Option<&str> {
+    if let Some((_, rest)) = body.split_once("<Code>") {
+        return rest.split('<').next();
+    }
+    let (_, rest) = body.split_once("\"__type\"")?;
+    let quoted = rest.split('"').nth(1)?;
+    quoted.rsplit('#').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_smithy_types::body::SdkBody;
+
+    fn answer(status: u16, body: &'static str) -> HttpResponse {
+        HttpResponse::new(status.try_into().expect("a status"), SdkBody::from(body))
+    }
+
+    #[test]
+    fn attempts_are_counted_by_outcome() {
+        let throttled =
+            "<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded</Message></Error></ErrorResponse>";
+        assert_eq!(outcome("autoscaling", &answer(400, throttled)), "throttled");
+        let ec2 = "<Response><Errors><Error><Code>RequestLimitExceeded</Code></Error></Errors></Response>";
+        assert_eq!(outcome("ec2", &answer(503, ec2)), "throttled");
+        assert_eq!(outcome("iam", &answer(404, "<Error><Code>NoSuchEntity</Code></Error>")), "not_found");
+        let json = r#"{"__type":"com.amazonaws.ssm#AccessDeniedException","message":"no"}"#;
+        assert_eq!(outcome("ssm", &answer(400, json)), "denied");
+        let mut eks = answer(404, "{}");
+        eks.headers_mut().insert("x-amzn-errortype", "ResourceNotFoundException:http://x");
+        assert_eq!(outcome("eks", &eks), "not_found");
+        assert_eq!(outcome("eks", &answer(502, "<html>")), "unavailable");
+    }
+
+    #[test]
+    fn unknown_operations_share_one_label() {
+        assert_eq!(metric_labels("Auto Scaling", "UpdateAutoScalingGroup"), ("autoscaling", "UpdateAutoScalingGroup"));
+        assert_eq!(metric_labels("STS", "AssumeRole"), ("aws", "Other"));
+        assert!(OPERATIONS.is_sorted());
+    }
+}

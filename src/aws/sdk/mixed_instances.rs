@@ -1,0 +1,90 @@
+//! Mixed instances policies, to AWS and back.
+
+use aws_sdk_autoscaling::types as sdk;
+
+use super::owned_text;
+use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
+
+/// What CreateAutoScalingGroup and UpdateAutoScalingGroup take: always the whole policy.
+pub(super) fn to_sdk(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecification) -> sdk::MixedInstancesPolicy {
+    let of = |o: &InstanceTypeOverride| {
+        let weight = o.weight.to_string();
+        sdk::LaunchTemplateOverrides::builder().instance_type(&o.instance_type).weighted_capacity(weight).build()
+    };
+    let templates = sdk::LaunchTemplate::builder()
+        .launch_template_specification(template)
+        .set_overrides(Some(policy.overrides.iter().map(of).collect()));
+    let d = &policy.distribution;
+    let distribution = sdk::InstancesDistribution::builder()
+        .on_demand_allocation_strategy(&d.on_demand_strategy)
+        .on_demand_base_capacity(d.on_demand_base)
+        .on_demand_percentage_above_base_capacity(d.on_demand_percent)
+        .spot_allocation_strategy(&d.spot_strategy)
+        .set_spot_instance_pools(d.spot_pools)
+        .set_spot_max_price(d.spot_max_price.clone());
+    sdk::MixedInstancesPolicy::builder()
+        .launch_template(templates.build())
+        .instances_distribution(distribution.build())
+        .build()
+}
+
+/// A policy as AWS tells it, with AWS's defaults where it says nothing.
+pub(super) fn from_sdk(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
+    let d = policy.instances_distribution();
+    let word = |value: Option<&str>, default: &str| value.filter(|v| !v.is_empty()).unwrap_or(default).to_owned();
+    let spot_strategy = word(d.and_then(|d| d.spot_allocation_strategy()), LOWEST_PRICE);
+    // A number of pools that is not used says nothing.
+    let pools = d.and_then(|d| d.spot_instance_pools()).unwrap_or(InstancesDistribution::POOLS);
+    let overrides = policy.launch_template().map(|t| t.overrides()).unwrap_or_default();
+    MixedPolicy {
+        distribution: InstancesDistribution {
+            on_demand_strategy: word(d.and_then(|d| d.on_demand_allocation_strategy()), "prioritized"),
+            on_demand_base: d.and_then(|d| d.on_demand_base_capacity()).unwrap_or_default(),
+            on_demand_percent: d.and_then(|d| d.on_demand_percentage_above_base_capacity()).unwrap_or(100),
+            spot_pools: (spot_strategy == LOWEST_PRICE).then_some(pools),
+            spot_strategy,
+            spot_max_price: d.and_then(|d| d.spot_max_price()).filter(|p| !p.is_empty()).map(str::to_owned),
+        },
+        overrides: overrides
+            .iter()
+            .map(|o| InstanceTypeOverride {
+                instance_type: owned_text(o.instance_type()),
+                weight: parse_weight(o.weighted_capacity()),
+            })
+            .collect(),
+    }
+}
+
+const LOWEST_PRICE: &str = "lowest-price";
+
+/// Units of capacity; one where nobody gave weights.
+pub(super) fn parse_weight(text: Option<&str>) -> u32 {
+    text.and_then(|w| w.parse().ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policy_round_trips() {
+        let weighted = |name: &str, weight| InstanceTypeOverride { instance_type: name.into(), weight };
+        let distribution = InstancesDistribution {
+            on_demand_strategy: "prioritized".into(),
+            on_demand_base: 1,
+            on_demand_percent: 40,
+            spot_strategy: LOWEST_PRICE.into(),
+            spot_pools: Some(3),
+            spot_max_price: None,
+        };
+        let policy = MixedPolicy { distribution, overrides: vec![weighted("m5.large", 1), weighted("m5.xlarge", 2)] };
+        let template = sdk::LaunchTemplateSpecification::builder().launch_template_id("lt-1").version("3").build();
+        assert_eq!(from_sdk(&to_sdk(&policy, template)), policy);
+    }
+
+    #[test]
+    fn missing_values_are_aws_defaults() {
+        let found = from_sdk(&sdk::MixedInstancesPolicy::builder().build()).distribution;
+        assert_eq!((found.on_demand_percent, found.spot_strategy.as_str()), (100, LOWEST_PRICE));
+    }
+}

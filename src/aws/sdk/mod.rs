@@ -1,0 +1,173 @@
+//! The AWS SDK, and nothing of it outside: clients, errors, counting of calls.
+
+mod access_entry;
+mod autoscaling;
+mod call_metrics;
+mod dry_run;
+mod ec2;
+mod eks;
+mod fargate;
+mod iam;
+mod launch_configuration;
+mod launch_template;
+mod mixed_instances;
+mod nodegroup;
+mod ssm;
+mod warm_pool;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::environment::EnvironmentVariableRegionProvider;
+use aws_config::imds::region::ImdsRegionProvider;
+use aws_config::meta::region::{ProvideRegion, RegionProviderChain};
+use aws_config::profile::ProfileFileRegionProvider;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{AppName, BehaviorVersion, SdkConfig};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+
+use super::{Aws, AwsError};
+
+pub use call_metrics::OPERATIONS;
+
+/// Told of every HTTP attempt at AWS, so that retries are counted as the calls they are.
+pub trait CallObserver: Send + Sync + 'static {
+    /// One attempt. `service` is the prefix of its IAM actions (`autoscaling`),
+    /// `operation` is one of [`OPERATIONS`] or `Other`, `outcome` is `ok`,
+    /// `throttled`, `denied`, `not_found`, `unavailable` or `error`.
+    fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str);
+}
+
+/// The five services and where they are.
+#[derive(Clone)]
+pub struct AwsConnection {
+    /// The services.
+    pub aws: Aws,
+    /// For example `us-west-2`; it decides ARNs' partition.
+    pub region: String,
+}
+
+/// Why there are no AWS clients.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nothing says which region.
+    #[error(
+        "no AWS region: set AWS_REGION, or a region in the profile that AWS_PROFILE names, \
+         or run where the instance metadata service answers"
+    )]
+    NoRegion,
+}
+
+/// Clients from the SDK's own chain: AWS_REGION, AWS_ENDPOINT_URL, profiles,
+/// web identity, container and pod identity, the instance's role.
+///
+/// No call is made to the services; `max_attempts` is of each call, the first included.
+pub async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Result<AwsConnection, ConnectError> {
+    let region = region_chain().region().await.ok_or(ConnectError::NoRegion)?;
+    let config = aws_config::defaults(BehaviorVersion::latest())
+        .region(region.clone())
+        .app_name(AppName::new("instance-manager").expect("a valid application name"))
+        .retry_config(RetryConfig::adaptive().with_max_attempts(max_attempts.max(1)))
+        .timeout_config(timeouts())
+        .load()
+        .await;
+    Ok(AwsConnection { aws: clients(&config, observer), region: region.to_string() })
+}
+
+/// The SDK's own order; only the metadata service is asked with less patience,
+/// because it does not answer outside of AWS.
+fn region_chain() -> impl ProvideRegion {
+    let metadata = aws_config::imds::Client::builder()
+        .max_attempts(2)
+        .connect_timeout(Duration::from_secs(1))
+        .read_timeout(Duration::from_secs(1))
+        .build();
+    RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
+        .or_else(ProfileFileRegionProvider::new())
+        .or_else(ImdsRegionProvider::builder().imds_client(metadata).build())
+}
+
+/// An attempt is as long as AWS's slowest describe; an operation ends before
+/// anything else in the controller gives up on it.
+fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(Duration::from_secs(3))
+        .operation_attempt_timeout(Duration::from_secs(30))
+        .operation_timeout(Duration::from_secs(90))
+        .build()
+}
+
+/// A retry partition for each service: adaptive retry slows down a throttled service and no other.
+fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
+    let counting = call_metrics::CallCounter(observer);
+    macro_rules! client {
+        ($sdk:ident, $name:literal) => {
+            $sdk::Client::from_conf(
+                $sdk::config::Builder::from(config)
+                    .retry_partition($sdk::config::retry::RetryPartition::new($name))
+                    .interceptor(counting.clone())
+                    .build(),
+            )
+        };
+    }
+    let eks = client!(aws_sdk_eks, "eks");
+    Aws {
+        autoscaling: Arc::new(autoscaling::Sdk(client!(aws_sdk_autoscaling, "autoscaling"))),
+        ec2: Arc::new(ec2::Sdk(client!(aws_sdk_ec2, "ec2"))),
+        iam: Arc::new(iam::Sdk(client!(aws_sdk_iam, "iam"), client!(aws_sdk_sts, "sts"))),
+        fargate: Arc::new(fargate::Sdk(eks.clone())),
+        nodegroups: Arc::new(nodegroup::Sdk(eks.clone())),
+        eks: Arc::new(eks::Sdk(eks)),
+        ssm: Arc::new(ssm::Sdk(client!(aws_sdk_ssm, "ssm"))),
+    }
+}
+
+/// Turns an SDK error of one operation into ours.
+fn to_aws_error<E>(service: &'static str, operation: &'static str) -> impl Fn(SdkError<E, HttpResponse>) -> AwsError
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    move |error| match &error {
+        SdkError::ServiceError(answer) => {
+            let meta = answer.err();
+            AwsError::from_response(
+                service,
+                operation,
+                meta.code().unwrap_or_default(),
+                meta.message().unwrap_or("AWS gave no message"),
+                answer.raw().status().as_u16(),
+            )
+        }
+        SdkError::TimeoutError(_) => AwsError::no_response(service, operation, "Timeout", &error_chain(&error)),
+        SdkError::ResponseError(answer) => match answer.raw().status().as_u16() {
+            status @ 400..500 => AwsError::from_response(service, operation, "", &error_chain(&error), status),
+            _ => AwsError::no_response(service, operation, "InvalidResponse", &error_chain(&error)),
+        },
+        _ => AwsError::no_response(service, operation, "NoResponse", &error_chain(&error)),
+    }
+}
+
+/// The error and its causes, without the debugging text of answers.
+fn error_chain<E: std::error::Error>(error: &E) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A time as AWS tells it; one that does not fit is none.
+fn timestamp(time: Option<&aws_smithy_types::DateTime>) -> Option<jiff::Timestamp> {
+    let time = time?;
+    jiff::Timestamp::new(time.secs(), i32::try_from(time.subsec_nanos()).ok()?).ok()
+}
+
+/// An owned text, empty where AWS said nothing.
+fn owned_text(value: Option<&str>) -> String {
+    value.unwrap_or_default().to_owned()
+}

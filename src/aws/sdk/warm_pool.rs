@@ -1,0 +1,56 @@
+//! Warm pools.
+
+use aws_sdk_autoscaling::types as sdk;
+
+use crate::aws::{Instance, WarmInstance, WarmPhase, WarmPool, WarmSizes};
+
+/// The largest page of DescribeWarmPool.
+pub(super) const PAGE: i32 = 50;
+
+/// The pool of a group.
+pub(super) fn pool(found: &sdk::WarmPoolConfiguration) -> WarmPool {
+    WarmPool {
+        sizes: WarmSizes {
+            min: found.min_size().unwrap_or_default(),
+            max: found.max_group_prepared_capacity().filter(|max| *max >= 0),
+        },
+        state: found.pool_state().map_or("Stopped", |s| s.as_str()).to_owned(),
+        deleting: found.status().is_some(),
+    }
+}
+
+/// An instance in it.
+pub(super) fn instance(instance: Instance, found: &sdk::Instance) -> WarmInstance {
+    let state = found.lifecycle_state().map(|s| s.as_str()).unwrap_or_default();
+    WarmInstance { instance, phase: phase(state) }
+}
+
+/// One that has left the pool for the group, or for good, is not of use here any more.
+fn phase(state: &str) -> WarmPhase {
+    match state.strip_prefix("Warmed:").and_then(|rest| rest.split(':').next()) {
+        Some("Pending") => WarmPhase::Coming,
+        Some("Stopped" | "Running" | "Hibernated") => WarmPhase::Ready,
+        _ => WarmPhase::Leaving,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifecycle_states_map_to_phases() {
+        assert_eq!(phase("Warmed:Pending:Wait"), WarmPhase::Coming);
+        assert_eq!(phase("Warmed:Hibernated"), WarmPhase::Ready);
+        assert_eq!(phase("Warmed:Terminating:Proceed"), WarmPhase::Leaving);
+        assert_eq!(phase("Pending"), WarmPhase::Leaving);
+    }
+
+    #[test]
+    fn removed_max_size_is_none() {
+        let found = sdk::WarmPoolConfiguration::builder().min_size(1).max_group_prepared_capacity(-1).build();
+        assert_eq!(pool(&found).sizes, WarmSizes { min: 1, max: None });
+        let going = sdk::WarmPoolConfiguration::builder().status(sdk::WarmPoolStatus::PendingDelete).build();
+        assert!(pool(&going).deleting);
+    }
+}

@@ -1,0 +1,103 @@
+//! What a tenant set and did not get.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    path::{merge_key, merge_key_value},
+    provenance::{Boundary, Source, SourcedContent, SourcedValue, is_unset},
+};
+use crate::api::display_value;
+
+/// A value that a tenant set and did not get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OverriddenValue {
+    /// Where the tenant set it.
+    pub path: String,
+    /// The tenant's value as people may see it: shortened, and redacted where it may be secret.
+    pub tenant_value: String,
+    /// The value that stands there instead, shown in the same way; `None` when none does.
+    pub effective_value: Option<String>,
+    /// Where that value came from; `None` when the tenant's was dropped and nothing stands there.
+    pub winner: Option<Source>,
+}
+
+impl std::fmt::Display for OverriddenValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} was not used", self.path, self.tenant_value)?;
+        match (&self.winner, &self.effective_value) {
+            (Some(winner), Some(value)) => write!(f, ", {winner} is {value}"),
+            _ => write!(f, ", the field is {}", Boundary::Restricted.as_str()),
+        }
+    }
+}
+
+/// One text for a condition: the first values by name, and how many more there are. `None` when nothing was refused.
+pub fn summary(refused: &[OverriddenValue]) -> Option<String> {
+    const MAX_LISTED: usize = 20;
+    let named = refused.iter().take(MAX_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    match refused.len() {
+        0 => None,
+        count if count > MAX_LISTED => Some(format!("{named}; and {} more", count - MAX_LISTED)),
+        _ => Some(named),
+    }
+}
+
+/// Compares what a tenant wrote with what became of it.
+pub(super) fn find_overridden(tenant: &Value, effective: &SourcedValue) -> Vec<OverriddenValue> {
+    let mut found = vec![];
+    if let SourcedContent::Map(roots) = &effective.content {
+        for root in ["metadata", "spec"] {
+            compare(root, &tenant[root], roots.get(root), &mut found);
+        }
+    }
+    found
+}
+
+fn compare(path: &str, tenant: &Value, effective: Option<&SourcedValue>, found: &mut Vec<OverriddenValue>) {
+    match (tenant, effective.map(|tree| &tree.content)) {
+        (own, _) if is_all_unset(own) => {}
+        (Value::Object(own), Some(SourcedContent::Map(map))) => {
+            for (key, value) in own {
+                compare(&format!("{path}.{key}"), value, map.get(key), found);
+            }
+        }
+        (Value::Array(own), Some(SourcedContent::List(items))) => compare_lists(path, own, items, effective, found),
+        (own, _) if effective.is_some_and(|tree| tree.value() == *own) => {}
+        (own, _) => found.push(overridden_value(path.to_owned(), path, own, effective)),
+    }
+}
+
+/// Whether everything in a value is unset.
+fn is_all_unset(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.values().all(is_all_unset),
+        other => is_unset(other),
+    }
+}
+
+fn compare_lists(
+    path: &str,
+    own: &[Value],
+    items: &[SourcedValue],
+    list: Option<&SourcedValue>,
+    found: &mut Vec<OverriddenValue>,
+) {
+    let name_of = |item: &Value| merge_key_value(item, merge_key(path)?);
+    for (index, value) in own.iter().enumerate().filter(|(_, value)| !items.iter().any(|item| item.value() == **value))
+    {
+        let name = name_of(value);
+        let namesake = items.iter().find(|item| name.is_some() && name_of(&item.value()) == name);
+        let label = name.unwrap_or_else(|| index.to_string());
+        found.push(overridden_value(format!("{path}[{label}]"), path, value, namesake.or(list)));
+    }
+}
+
+fn overridden_value(path: String, show_as: &str, own: &Value, winner: Option<&SourcedValue>) -> OverriddenValue {
+    OverriddenValue {
+        path,
+        tenant_value: display_value(show_as, own),
+        effective_value: winner.map(|tree| display_value(show_as, &tree.value())),
+        winner: winner.map(|tree| tree.source),
+    }
+}

@@ -1,0 +1,201 @@
+//! The ConfigMap's text becomes [`Boundaries`], or an error that names key, line and path.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    error::{ConfigError, ConfigWarning, suggestion},
+    path::Path,
+    policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_PATHS},
+    section::Section,
+    selector::AnnotationSelector,
+};
+use crate::api::{names::fail_reason, schema};
+use crate::util::digest::sha256_hex;
+
+/// The keys of the ConfigMap that have a meaning.
+pub const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
+
+/// What an admin's ConfigMap says.
+#[derive(Clone, Default, PartialEq)]
+pub struct Boundaries {
+    pub(super) restricted: Vec<Path>,
+    pub(super) replace: Vec<Path>,
+    pub(super) merge: Vec<Path>,
+    pub(super) merge_override: Vec<Path>,
+    pub(super) defaults: Value,
+    pub(super) conditionals: Vec<ConditionalDefaults>,
+    /// What tenants may choose.
+    pub policy: Policy,
+    revision: String,
+}
+
+impl std::fmt::Debug for Boundaries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Boundaries")
+            .field("revision", &self.revision)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Defaults for the groups whose annotations match.
+#[derive(Clone, PartialEq)]
+pub(super) struct ConditionalDefaults {
+    pub selector: AnnotationSelector,
+    pub defaults: Value,
+}
+
+impl Boundaries {
+    /// Reads the ConfigMap's data. Keys that are missing or empty say nothing.
+    pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
+        let mut warnings = unknown_keys(data);
+        let mut read = |key: &'static str| Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
+        let (boundaries, defaults, conditionals, policy) =
+            (read("boundaries")?, read("defaults")?, read("conditionals")?, read("policy")?);
+        let root = boundaries.map(&boundaries.value, "")?;
+        boundaries.warn_unknown(root, "", &["restricted", "shared"], &mut warnings);
+        let empty = Map::new();
+        let shared = root.get("shared").map_or(Ok(&empty), |shared| boundaries.map(shared, "shared"))?;
+        boundaries.warn_unknown(shared, "shared", &["merge", "mergeOverride", "replace"], &mut warnings);
+        let mut paths = |from: &Map<String, Value>, at: &str, name: &str| {
+            let list = from.get(name).unwrap_or(&Value::Null);
+            boundaries.paths(list, &format!("{at}{name}"), &mut warnings)
+        };
+        let mut parsed = Self {
+            restricted: paths(root, "", "restricted")?,
+            replace: paths(shared, "shared.", "replace")?,
+            merge: paths(shared, "shared.", "merge")?,
+            merge_override: paths(shared, "shared.", "mergeOverride")?,
+            defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
+            conditionals: parse_conditionals(&conditionals, &mut warnings)?,
+            policy: Policy::parse(&policy)?,
+            revision: revision(data),
+        };
+        parsed.warn_unrestricted(&mut warnings);
+        let listed: Vec<&Path> = parsed.all_paths().collect();
+        defaults.warn_unreached(&parsed.defaults, "", &listed, &mut warnings);
+        for (index, conditional) in parsed.conditionals.iter().enumerate() {
+            let prefix = format!("[{index}].defaults.");
+            conditionals.warn_unreached(&conditional.defaults, &prefix, &listed, &mut warnings);
+        }
+        parsed.revision.truncate(16);
+        Ok((parsed, warnings))
+    }
+
+    /// The text's revision: it changes when any of the four keys does. Empty without a ConfigMap.
+    pub fn revision(&self) -> String {
+        self.revision.clone()
+    }
+
+    /// Every path that some boundary lists.
+    fn all_paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.restricted, &self.replace, &self.merge, &self.merge_override].into_iter().flatten()
+    }
+
+    /// Indexes of the conditionals whose selectors match, in order.
+    pub(super) fn matching_conditionals(&self, annotations: &BTreeMap<String, String>) -> Vec<usize> {
+        let all = self.conditionals.iter().enumerate();
+        all.filter(|(_, conditional)| conditional.selector.matches(annotations)).map(|(index, _)| index).collect()
+    }
+
+    /// Without a list and without a restriction, tenants choose the power of their nodes.
+    fn warn_unrestricted(&self, warnings: &mut Vec<ConfigWarning>) {
+        let lists: [(&str, bool, &[&str]); 2] = [
+            ("roles", self.policy.roles.is_none(), &ROLE_PATHS),
+            ("managedPolicies", self.policy.managed_policies.is_none(), &["spec.eks.configuration.managedPolicies"]),
+        ];
+        let restricted =
+            |path: &str| Path::parse(path).is_some_and(|path| self.restricted.iter().any(|above| above.covers(&path)));
+        for (list, _, fields) in lists.into_iter().filter(|(_, open, _)| *open) {
+            let fields: Vec<_> = fields.iter().copied().filter(|path| !restricted(path)).collect();
+            if !fields.is_empty() {
+                let fields = fields.join(", ");
+                warnings.push(ConfigWarning {
+                    key: "policy".to_owned(),
+                    line: None,
+                    path: list.to_owned(),
+                    message: format!("without this list, tenants may choose any value for {fields}"),
+                    remedy: format!("list what they may choose, or restrict {fields}"),
+                });
+            }
+        }
+        if self.policy.fargate_namespaces.is_none() && !restricted(FARGATE_SELECTORS_PATH) {
+            warnings.push(ConfigWarning {
+                key: "policy".to_owned(),
+                line: None,
+                path: "fargateNamespaces".to_owned(),
+                message: "without this list, a tenant's Fargate profile may take the pods of other namespaces"
+                    .to_owned(),
+                remedy: format!(
+                    "list the namespaces ([] for the tenant's own alone), or restrict {FARGATE_SELECTORS_PATH}"
+                ),
+            });
+        }
+        if self.policy.strategy_kinds.is_none() && !restricted("spec.strategy.crd") {
+            warnings.push(ConfigWarning {
+                key: "policy".to_owned(),
+                line: None,
+                path: "strategyKinds".to_owned(),
+                message:
+                    "without this list, tenants may submit RollingUpgrades and Workflows of their own, and what runs \
+                          in them has the rights of others' ServiceAccounts"
+                        .to_owned(),
+                remedy: "list the kinds ([] for none), or restrict spec.strategy.crd".to_owned(),
+            });
+        }
+    }
+}
+
+fn revision(data: &BTreeMap<String, String>) -> String {
+    let known: Vec<_> = CONFIG_MAP_KEYS.iter().map(|key| data.get(*key)).collect();
+    sha256_hex(&json!(known).to_string())
+}
+
+fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
+    let unknown = data.keys().filter(|key| !CONFIG_MAP_KEYS.contains(&key.as_str()));
+    unknown
+        .map(|key| ConfigWarning {
+            key: key.clone(),
+            line: None,
+            path: key.clone(),
+            message: "is not a key that has a meaning here".to_owned(),
+            remedy: suggestion(schema::closest_match(key, CONFIG_MAP_KEYS.into_iter())),
+        })
+        .collect()
+}
+
+fn parse_conditionals(
+    section: &Section,
+    warnings: &mut Vec<ConfigWarning>,
+) -> Result<Vec<ConditionalDefaults>, ConfigError> {
+    let mut found = vec![];
+    for (index, item) in section.list(&section.value, "")?.iter().enumerate() {
+        let at = format!("[{index}]");
+        let item = section.map(item, &at)?;
+        section.warn_unknown(item, &at, &["annotationSelector", "defaults"], warnings);
+        let selector_at = format!("{at}.annotationSelector");
+        let text = match item.get("annotationSelector") {
+            None | Some(Value::Null) => "",
+            Some(Value::String(text)) => text,
+            Some(_) => {
+                return Err(section.error(&selector_at, "is not a string", "write a label selector in quotes"));
+            }
+        };
+        let selector = AnnotationSelector::parse(text).map_err(|problem| ConfigError {
+            reason: fail_reason::APPLY_DEFAULTS,
+            ..section.error(
+                &selector_at,
+                &format!("is not a selector: {problem}"),
+                "use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'",
+            )
+        })?;
+        let defaults = item.get("defaults").cloned().unwrap_or_default();
+        found.push(ConditionalDefaults {
+            selector,
+            defaults: section.fragment(defaults, &format!("{at}.defaults."), warnings)?,
+        });
+    }
+    Ok(found)
+}

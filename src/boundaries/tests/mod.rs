@@ -1,0 +1,286 @@
+//! What becomes of each kind of value under each boundary.
+
+mod config;
+mod policy;
+mod properties;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
+}
+
+fn parse(pairs: &[(&str, &str)]) -> Boundaries {
+    Boundaries::parse(&data(pairs)).expect("the ConfigMap is good").0
+}
+
+/// One boundary around one path, with the defaults of the spec and one conditional for groups annotated `os: windows`.
+fn boundaries_for_path(boundary: &str, path: &str, default: Value, conditional: Value) -> Boundaries {
+    let boundaries = match boundary {
+        "restricted" => json!({"restricted": [path]}),
+        shared => json!({"shared": {shared: [path]}}),
+    };
+    let conditionals = json!([{"annotationSelector": "os = windows", "defaults": {"spec": conditional}}]);
+    parse(&[
+        ("boundaries", &boundaries.to_string()),
+        ("defaults", &json!({"spec": default}).to_string()),
+        ("conditionals", &conditionals.to_string()),
+    ])
+}
+
+fn merge_spec(boundaries: &Boundaries, spec: Value) -> MergedSpec {
+    merge(boundaries, &json!({"spec": spec}), false).expect("the two fit")
+}
+
+fn merge_windows_group(boundaries: &Boundaries, spec: Value) -> MergedSpec {
+    let group = json!({"metadata": {"annotations": {"os": "windows"}}, "spec": spec});
+    merge(boundaries, &group, false).expect("the two fit")
+}
+
+fn size(number: u64) -> Value {
+    if number == 0 { json!({}) } else { json!({"eks": {"minSize": number}}) }
+}
+
+#[test]
+fn scalar_merge_table() {
+    // boundary, tenant, default, conditional that matches, outcome; 0 is unset.
+    for (boundary, tenant, default, conditional, outcome) in [
+        ("restricted", 1, 2, 0, 2),
+        ("restricted", 0, 2, 0, 2),
+        ("restricted", 1, 0, 0, 0),
+        ("restricted", 1, 2, 3, 3),
+        ("restricted", 1, 0, 3, 3),
+        ("replace", 1, 2, 0, 1),
+        ("replace", 0, 2, 0, 2),
+        ("replace", 1, 0, 0, 1),
+        ("replace", 0, 2, 3, 3),
+        ("replace", 1, 2, 3, 1),
+        ("merge", 1, 2, 0, 1),
+        ("merge", 0, 2, 0, 2),
+        ("merge", 1, 0, 0, 1),
+        ("merge", 0, 2, 3, 2),
+        ("merge", 0, 0, 3, 3),
+        ("merge", 1, 2, 3, 1),
+        ("mergeOverride", 1, 2, 0, 1),
+        ("mergeOverride", 0, 2, 3, 2),
+        ("mergeOverride", 0, 0, 3, 3),
+        ("mergeOverride", 1, 0, 3, 1),
+    ] {
+        let boundaries = boundaries_for_path(boundary, "spec.eks.minSize", size(default), size(conditional));
+        let got = merge_windows_group(&boundaries, size(tenant));
+        assert_eq!(
+            got.spec["eks"]["minSize"].as_u64().unwrap_or(0),
+            outcome,
+            "{boundary}: tenant {tenant}, default {default}, conditional {conditional}"
+        );
+        assert_eq!(got.overridden.is_empty(), tenant == 0 || tenant == outcome, "{boundary} {tenant}");
+    }
+}
+
+#[test]
+fn a_default_reaches_a_group_only_through_a_boundary() {
+    let boundaries =
+        boundaries_for_path("replace", "spec.eks.maxSize", json!({"eks": {"minSize": 2, "maxSize": 4}}), json!({}));
+    assert_eq!(merge_spec(&boundaries, json!({})).spec, json!({"eks": {"maxSize": 4}}));
+}
+
+fn labels(text: &str) -> Value {
+    let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+    json!({"eks": {"configuration": {"labels": pairs.map(|(k, v)| (k.to_owned(), json!(v))).collect::<serde_json::Map<_, _>>()}}})
+}
+
+#[test]
+fn map_merge_table() {
+    for (boundary, tenant, default, conditional, outcome) in [
+        ("restricted", "a=t b=t", "a=d", "", "a=d"),
+        ("restricted", "a=t", "", "", ""),
+        ("restricted", "a=t", "a=d b=d", "a=c", "a=c"),
+        ("replace", "a=t", "a=d b=d", "", "a=t"),
+        ("replace", "", "a=d b=d", "", "a=d b=d"),
+        ("replace", "", "a=d b=d", "a=c", "a=c"),
+        ("merge", "a=t b=t", "a=d c=d", "", "a=d b=t c=d"),
+        ("merge", "a=t b=t", "a=d c=d", "c=c d=c", "a=d b=t c=c d=c"),
+        ("merge", "a=t", "", "", "a=t"),
+        ("merge", "", "a=d", "", "a=d"),
+        ("merge", "b=t", "a=d b=", "", "a=d b="),
+        ("mergeOverride", "a=t b=t", "a=d c=d", "", "a=t b=t c=d"),
+        ("mergeOverride", "a=t b=t", "a=d c=d", "b=c c=c d=c", "a=t b=t c=c d=c"),
+        ("mergeOverride", "a=", "a=d", "", "a="),
+        ("mergeOverride", "", "a=d", "", "a=d"),
+    ] {
+        let boundaries =
+            boundaries_for_path(boundary, "spec.eks.configuration.labels", labels(default), labels(conditional));
+        let got = merge_windows_group(&boundaries, labels(tenant)).spec;
+        let outcome = labels(outcome);
+        let read = |spec: &Value| spec["eks"]["configuration"]["labels"].as_object().cloned().unwrap_or_default();
+        assert_eq!(
+            read(&got),
+            read(&outcome),
+            "{boundary}: tenant {tenant}, default {default}, conditional {conditional}"
+        );
+    }
+}
+
+fn subnets(text: &str) -> Value {
+    json!({"eks": {"configuration": {"subnets": text.split_whitespace().collect::<Vec<_>>()}}})
+}
+
+fn tags(text: &str) -> Value {
+    let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+    let tags = pairs.map(|(k, v)| if k.is_empty() { json!({"value": v}) } else { json!({"key": k, "value": v}) });
+    json!({"eks": {"configuration": {"tags": tags.collect::<Vec<_>>()}}})
+}
+
+#[test]
+fn list_merge_table() {
+    for (boundary, tenant, default, conditional, outcome) in [
+        ("restricted", "t", "d", "", "d"),
+        ("replace", "t", "d", "", "t"),
+        ("replace", "", "d", "c", "c"),
+        ("merge", "t d", "d e", "", "d e t"),
+        ("merge", "t", "d", "c", "c d t"),
+        ("merge", "t t", "d", "", "d t"),
+        ("mergeOverride", "t d", "d e", "c", "c d e t"),
+    ] {
+        let boundaries =
+            boundaries_for_path(boundary, "spec.eks.configuration.subnets", subnets(default), subnets(conditional));
+        assert_eq!(
+            merge_windows_group(&boundaries, subnets(tenant)).spec,
+            subnets(outcome),
+            "{boundary}: {tenant}, {default}, {conditional}"
+        );
+    }
+    for (boundary, tenant, default, conditional, outcome) in [
+        ("merge", "a=t b=t", "a=d c=d", "", "a=d c=d b=t"),
+        ("merge", "A=t b=t", "a=d", "", "a=d b=t"),
+        ("merge", "a=t", "a=d c=d", "C=c", "C=c a=d"),
+        ("merge", "b=1 b=2", "a=d", "", "a=d b=1"),
+        ("merge", "=t", "=d =d", "", "=d =t"),
+        ("mergeOverride", "A=t b=t", "a=d c=d", "", "A=t c=d b=t"),
+        ("mergeOverride", "a=t", "a=d c=d", "c=c", "c=c a=t"),
+        ("mergeOverride", "b=1 b=2", "a=d", "", "a=d b=2"),
+        ("mergeOverride", "=t =d", "=d", "", "=d =t"),
+    ] {
+        let boundaries = boundaries_for_path(boundary, "spec.eks.configuration.tags", tags(default), tags(conditional));
+        assert_eq!(
+            merge_windows_group(&boundaries, tags(tenant)).spec,
+            tags(outcome),
+            "{boundary}: {tenant}, {default}, {conditional}"
+        );
+    }
+}
+
+#[test]
+fn maps_merge_one_level_deep() {
+    let default = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 3}}});
+    let tenant = json!({"strategy": {"rollingUpdate": {"joinTimeout": "1m"}}});
+    let by_default =
+        merge_spec(&boundaries_for_path("merge", "spec.strategy", default.clone(), json!({})), tenant.clone());
+    assert_eq!(by_default.spec, default);
+    let by_tenant = merge_spec(&boundaries_for_path("mergeOverride", "spec.strategy", default, json!({})), tenant);
+    let wanted = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
+    assert_eq!(by_tenant.spec, wanted);
+}
+
+#[test]
+fn an_unset_strategy_counts_as_set_under_replace_only() {
+    let default = json!({"strategy": {"type": "rollingUpdate"}});
+    assert_eq!(
+        merge_spec(&boundaries_for_path("replace", "spec.strategy", default.clone(), json!({})), json!({})).spec,
+        json!({})
+    );
+    assert_eq!(
+        merge_spec(&boundaries_for_path("merge", "spec.strategy", default.clone(), json!({})), json!({})).spec,
+        default
+    );
+}
+
+#[test]
+fn the_last_conditional_that_matches_wins() {
+    let conditionals = r#"
+- {annotationSelector: 'os', defaults: {spec: {eks: {minSize: 1, maxSize: 1}}}}
+- {annotationSelector: 'os = linux', defaults: {spec: {eks: {minSize: 2}}}}
+- {annotationSelector: 'os = windows', defaults: {spec: {eks: {minSize: 3}}}}
+"#;
+    let boundaries =
+        parse(&[("boundaries", "restricted: [spec.eks.minSize, spec.eks.maxSize]"), ("conditionals", conditionals)]);
+    let got = merge_windows_group(&boundaries, json!({}));
+    assert_eq!(got.spec, json!({"eks": {"minSize": 3, "maxSize": 1}}));
+    assert_eq!(got.provenance["spec.eks.minSize"].to_string(), "conditional 2 (restricted)");
+}
+
+#[test]
+fn conditionals_see_the_annotations_from_before_the_merge() {
+    let boundaries = parse(&[
+        ("boundaries", "{restricted: [spec.eks.minSize], shared: {merge: [metadata.annotations]}}"),
+        ("defaults", "{metadata: {annotations: {os: windows}}, spec: {eks: {minSize: 1}}}"),
+        ("conditionals", "[{annotationSelector: os, defaults: {spec: {eks: {minSize: 2}}}}]"),
+    ]);
+    let got = merge_spec(&boundaries, json!({}));
+    assert_eq!(got.annotations, data(&[("os", "windows")]));
+    assert_eq!(got.spec, json!({"eks": {"minSize": 1}}));
+}
+
+#[test]
+fn mismatched_kinds_are_an_error_with_path() {
+    let boundaries = boundaries_for_path("merge", "spec.eks.configuration.tags", tags("a=d"), json!({}));
+    let error =
+        merge(&boundaries, &json!({"spec": {"eks": {"configuration": {"tags": {"a": "t"}}}}}), false).unwrap_err();
+    assert_eq!(error.path, "spec.eks.configuration.tags");
+    assert!(error.to_string().contains("a map cannot be merged with a list"), "{error}");
+}
+
+#[test]
+fn excluded_group_is_not_merged() {
+    let boundaries = boundaries_for_path("restricted", "spec.eks.minSize", size(2), size(3));
+    let got = merge(&boundaries, &json!({"spec": size(1)}), true).unwrap();
+    assert_eq!((got.spec, got.hash.as_str(), got.overridden.len()), (size(1), "", 0));
+}
+
+#[test]
+fn overridden_values_name_their_replacement() {
+    let boundaries = parse(&[
+        (
+            "boundaries",
+            "{restricted: [spec.eks.configuration.image, spec.eks.configuration.keyPairName], shared: {merge: [spec.eks.configuration.tags, spec.eks.configuration.userData]}}",
+        ),
+        (
+            "defaults",
+            "{spec: {eks: {configuration: {image: ami-good, tags: [{key: owner, value: platform}], userData: [{name: a, data: canary-admin}]}}}}",
+        ),
+    ]);
+    let tenant = json!({"eks": {"configuration": {
+        "image": "ami-own", "keyPairName": "mine", "instanceType": "m5.large",
+        "tags": [{"key": "Owner", "value": "me"}, {"key": "cost", "value": "1"}],
+        "userData": [{"name": "A", "data": "canary-tenant"}],
+    }}});
+    let got = merge_spec(&boundaries, tenant);
+    let told: Vec<String> = got.overridden.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "spec.eks.configuration.image: \"ami-own\" was not used, default (restricted) is \"ami-good\"",
+            "spec.eks.configuration.keyPairName: \"mine\" was not used, the field is restricted",
+            "spec.eks.configuration.tags[owner]: {2 keys} was not used, default (shared.merge) is {2 keys}",
+            "spec.eks.configuration.userData[a]: {2 keys} was not used, default (shared.merge) is {2 keys}",
+        ]
+    );
+    let provenance: Vec<String> = got.provenance.iter().map(|(path, source)| format!("{path} {source}")).collect();
+    assert!(provenance.contains(&"spec.eks.configuration.tags[1].key tenant".to_owned()), "{provenance:?}");
+}
+
+#[test]
+fn hash_covers_spec_and_ignores_foreign_annotations() {
+    let none = Boundaries::default();
+    let hash = |annotations: Value, spec: Value| {
+        merge(&none, &json!({"metadata": {"annotations": annotations}, "spec": spec}), false).unwrap().hash
+    };
+    let plain = hash(json!({}), size(1));
+    assert_eq!(plain, hash(json!({"kubectl.kubernetes.io/last-applied-configuration": "x"}), size(1)));
+    assert_ne!(plain, hash(json!({"instancemgr.keikoproj.io/os-family": "windows"}), size(1)));
+    assert_ne!(plain, hash(json!({}), size(2)));
+}

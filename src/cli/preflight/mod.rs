@@ -1,0 +1,97 @@
+//! `preflight`: whether a cluster is ready to be taken over, looked at without changing anything.
+
+mod dry_runs;
+mod groups;
+mod iam;
+mod kubernetes;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::args::{OutputFormat, PreflightArgs};
+use super::plan::snapshot::ClusterSnapshot;
+use crate::k8s;
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Finding {
+    /// As it should be.
+    Fine,
+    /// Something to know, and nothing to do.
+    Note,
+    /// Nobody could tell.
+    Unknown,
+    /// Something has to be done first.
+    Missing,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Check {
+    /// What it is about: `kubernetes`, `crd`, `rights`, `iam`, `writers` or `groups`.
+    pub area: &'static str,
+    /// What it found.
+    pub finding: Finding,
+    /// In words, with the remedy where there is one.
+    pub message: String,
+}
+
+impl Check {
+    fn new(area: &'static str, finding: Finding, message: impl Into<String>) -> Self {
+        Check { area, finding, message: message.into() }
+    }
+}
+
+/// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
+pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
+    let kubeconfig = args.cluster.kubeconfig.as_deref();
+    let client = k8s::connect(kubeconfig).await.context("connecting to the API server")?;
+    let controller = k8s::connect_as(kubeconfig, args.r#as.as_deref()).await.context("connecting as the controller")?;
+    let namespace = &args.cluster.config_namespace;
+    let mut checks = vec![kubernetes::version(&client).await, kubernetes::crd(&client).await];
+    checks.extend(kubernetes::permissions(&controller, namespace, args.r#as.is_some()).await);
+    let world = ClusterSnapshot::read(&args.cluster, None).await;
+    match &world {
+        Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
+        Ok(world) => {
+            let groups::GroupChecks { checks: judged, cluster, templates } = groups::check_groups(world, &args).await?;
+            let policy = iam::IamPolicy::new(&world.region, cluster.as_ref());
+            if args.policy {
+                println!("{}", policy.text());
+                return Ok(ExitCode::SUCCESS);
+            }
+            checks
+                .extend(iam::check(&policy, world.planner.inventory.aws(), args.role_arn.as_deref(), &templates).await);
+            checks.extend(kubernetes::status_writers(&client, namespace, world).await);
+            checks.extend(judged);
+        }
+    }
+    match args.output {
+        OutputFormat::Text => print!("{}", text(&checks)),
+        OutputFormat::Yaml => print!("{}", serde_yaml::to_string(&serde_json::to_value(&checks)?)?),
+        OutputFormat::Json => println!("{}", serde_json::to_string_pretty(&checks)?),
+    }
+    let missing = checks.iter().any(|check| check.finding == Finding::Missing);
+    Ok(ExitCode::from(if missing { 2 } else { 0 }))
+}
+
+fn text(checks: &[Check]) -> String {
+    let word = |finding| match finding {
+        Finding::Fine => "ok",
+        Finding::Note => "note",
+        Finding::Unknown => "unknown",
+        Finding::Missing => "MISSING",
+    };
+    let line = |check: &Check| format!("{:8} {:11} {}\n", word(check.finding), check.area, check.message);
+    let count = |finding| checks.iter().filter(|check| check.finding == finding).count();
+    let mut out: String = checks.iter().map(line).collect();
+    out += &match (count(Finding::Missing), count(Finding::Unknown)) {
+        (0, 0) => "\nReady to be taken over. Nothing has been changed.\n".to_owned(),
+        (0, unknown) => format!("\nNothing is missing, and {unknown} answers are unknown. Nothing has been changed.\n"),
+        (missing, _) => format!("\nNot ready: {missing} to be done first. Nothing has been changed.\n"),
+    };
+    out
+}

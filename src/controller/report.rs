@@ -1,0 +1,388 @@
+//! Tells what happened: one status patch with what changed, and events at
+//! transitions. It takes only what was applied, so a status can tell nothing else.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::names::{condition, event};
+use crate::api::{Condition, CurrentState, InstanceGroupStatus, merge_patch, set_condition};
+use crate::apply::{Applied, BlockedEviction, StepError};
+use crate::boundaries::OverriddenValue;
+use crate::ownership;
+use crate::plan::{
+    ConditionUpdate, Event, IamStep, NodeStep, ObjectStep, Outcome, Phase, PlannedStep, Reason, Recheck, Step,
+};
+
+/// How the boundaries stand for one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BoundariesSummary {
+    /// Hash of the effective spec; empty without boundaries.
+    pub hash: String,
+    /// Revision of the boundaries in force; empty without any.
+    pub revision: String,
+    /// What the tenant set and did not get.
+    pub overridden: Vec<OverriddenValue>,
+    /// Why the stored revision is in force, when it is.
+    pub last_known_good: Option<String>,
+}
+
+/// What is to be written.
+#[derive(Debug, Default, PartialEq)]
+pub struct Report {
+    /// A merge patch of `status`; `None` when nothing changed.
+    pub patch: Option<Value>,
+    /// Events of what was done: true whatever becomes of the status.
+    pub step_events: Vec<Event>,
+    /// Events of transitions, once the status holds them.
+    pub transition_events: Vec<Event>,
+    /// How the group stands after what really happened.
+    pub outcome: Option<Outcome>,
+}
+
+/// Reports what was applied.
+pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&BoundariesSummary>, now: &str) -> Report {
+    let plan = &applied.plan;
+    if matches!(applied.error, Some(StepError::NotLeading)) {
+        return Report::default();
+    }
+    let outcome = reported_outcome(applied);
+    // A new role gets its policies with it; that is one event.
+    let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
+    let part_of_it = |p: &PlannedStep| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
+    let done = plan.steps[..applied.steps_done].iter().enumerate();
+    let done = done.filter(|(at, p)| !was_refused(*at, &p.step, applied) && !part_of_it(p));
+    let mut step_events = done.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
+    if applied.error.is_none() {
+        step_events.extend(plan.events.iter().cloned());
+    }
+    if outcome == Outcome::Deleted {
+        step_events.push(Event::normal(event::DELETED, "everything that was made for this group is gone"));
+        return Report { step_events, outcome: Some(outcome), ..Report::default() };
+    }
+    let mut transition_events = Vec::new();
+    let mut status = serde_json::to_value(old).unwrap_or_default();
+    // What was recorded on the way is in the object already.
+    for planned in &plan.steps[..applied.steps_done] {
+        if let Step::Object(ObjectStep::Record { status: recorded }) = &planned.step {
+            merge_patch(&mut status, recorded);
+        }
+    }
+    let before = status.clone();
+    for (key, value) in &plan.status_update.fields {
+        status[key] = value.clone();
+    }
+    let state = current_state(&outcome);
+    status["currentState"] = json!(state.as_str());
+    status["observedGeneration"] = json!(plan.generation);
+    if let Some(bounds) = bounds {
+        status["configMD5"] = if bounds.hash.is_empty() { Value::Null } else { json!(bounds.hash) };
+        status["boundariesRevision"] = if bounds.revision.is_empty() { Value::Null } else { json!(bounds.revision) };
+    }
+    let mut conditions = old.conditions.clone();
+    let mut set = |new: Condition| {
+        let mut new = new;
+        new.observed_generation = Some(plan.generation);
+        let was = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
+        set_condition(&mut conditions, new.clone(), now);
+        transition_events.extend(transition_event(was.as_ref(), &new));
+    };
+    standard_conditions(&outcome, &ready_message(&status)).into_iter().for_each(&mut set);
+    if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.error.is_none()) {
+        set(Condition::new(condition::NODES_READY, ready, if ready { "NodesReady" } else { "NodesNotReady" }, ""));
+    }
+    if let Some(bounds) = bounds {
+        set(boundaries_condition(bounds));
+    }
+    let known = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
+    // A pass that stopped before its tags were tried says nothing new about them.
+    let unheard = applied.error.is_some() && ownership::tagging_denied_condition(old).is_some();
+    let notes =
+        plan.condition_updates.iter().filter(|note| !(unheard && note.condition_type == condition::ADOPTED)).cloned();
+    let notes = notes.map(|note| with_tag_denied(note, applied));
+    let notes = notes.chain(drain_blocked_update(applied, &outcome));
+    for note in notes.filter(|n| n.status || known(n.condition_type)) {
+        set(Condition::new(note.condition_type, note.status, &note.reason, note.message));
+    }
+    if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
+        transition_events.push(Event::normal("RotationCompleted", "every node runs what is wanted"));
+    }
+    // While nodes are replaced on purpose, their coming and going is told step by step.
+    if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
+        transition_events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
+    }
+    status["conditions"] = json!(conditions);
+    Report { patch: status_patch(&before, status, old), step_events, transition_events, outcome: Some(outcome) }
+}
+
+/// What was taken over and may not be tagged is told where the takeover is.
+fn with_tag_denied(mut note: ConditionUpdate, applied: &Applied) -> ConditionUpdate {
+    if note.condition_type == condition::ADOPTED && !applied.tag_denials.is_empty() {
+        let rights = missing_permissions(applied);
+        note.message += &format!("{}: the controller may not {rights}", ownership::UNTAGGED_SUFFIX);
+        note.reason = condition::TAGGING_DENIED.into();
+    }
+    note
+}
+
+/// Those that are missing to change tags.
+fn missing_permissions(applied: &Applied) -> String {
+    applied.tag_denials.iter().map(|untagged| untagged.permission.as_str()).collect::<Vec<_>>().join(" and ")
+}
+
+/// An eviction that a budget refused has taken nothing away, and tags that AWS refused are as they were.
+fn was_refused(at: usize, step: &Step, applied: &Applied) -> bool {
+    applied.tag_denials.iter().any(|untagged| untagged.step_index == at)
+        || matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.blocked_evictions.iter().any(|r| r.pod == *pod))
+}
+
+/// The plan's outcome, or what stopped it.
+fn reported_outcome(applied: &Applied) -> Outcome {
+    let plan = &applied.plan;
+    let is_deleting = matches!(
+        plan.outcome,
+        Outcome::Deleted
+            | Outcome::Progressing { phase: Phase::Deleting, .. }
+            | Outcome::Blocked { is_deleting: true, .. }
+    );
+    let Some(stopped) = &applied.error else {
+        return if only_tag_failures(applied) {
+            let message = ownership::missing_tag_permission(&missing_permissions(applied));
+            Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting }
+        } else {
+            plan.outcome.clone()
+        };
+    };
+    let step = plan.steps.get(applied.steps_done).map(|p| p.step.name()).unwrap_or_default();
+    if let StepError::Locked(what) = stopped {
+        return Outcome::Locked { message: format!("lock-upgrades on {what} stopped {step}") };
+    }
+    match stopped.stalled_reason() {
+        Some(reason) => {
+            Outcome::Blocked { reason, message: format!("{step}: {}", error_message(stopped)), is_deleting }
+        }
+        None => Outcome::Progressing {
+            phase: if is_deleting { Phase::Deleting } else { phase_of(&plan.outcome) },
+            message: format!("{step} is tried again: {stopped}"),
+            recheck: Recheck::Poll,
+        },
+    }
+}
+
+/// Whether a pass had nothing to do but tags, and AWS refused them all. A takeover tells that in its own condition.
+fn only_tag_failures(applied: &Applied) -> bool {
+    let plan = &applied.plan;
+    let acts = || {
+        plan.steps
+            .iter()
+            .filter(|p| !p.step.is_status_write() && !matches!(p.step, Step::Object(ObjectStep::AddFinalizer)))
+    };
+    !applied.tag_denials.is_empty()
+        && acts().count() == applied.tag_denials.len()
+        && matches!(
+            plan.outcome,
+            Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Soon, .. }
+                | Outcome::Progressing { phase: Phase::Deleting, .. }
+        )
+        && plan.condition_updates.iter().all(|note| note.condition_type != condition::ADOPTED)
+}
+
+fn phase_of(outcome: &Outcome) -> Phase {
+    match outcome {
+        Outcome::Progressing { phase, .. } => *phase,
+        Outcome::Converged | Outcome::Locked { .. } | Outcome::Blocked { .. } | Outcome::Deleted => Phase::Modifying,
+    }
+}
+
+fn error_message(stopped: &StepError) -> String {
+    match stopped {
+        StepError::Aws(error) => match error.missing_permission() {
+            Some(action) => format!("the controller may not {action}; add the action to its IAM role ({error})"),
+            None => error.to_string(),
+        },
+        StepError::Cluster(error) => format!("{error}; add the right to the controller's Role"),
+        StepError::Auth(error) => format!("kube-system/aws-auth: {error}; mend it by hand"),
+        StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::NotLeading => stopped.to_string(),
+    }
+}
+
+fn current_state(outcome: &Outcome) -> CurrentState {
+    match outcome {
+        Outcome::Converged => CurrentState::Ready,
+        Outcome::Progressing { phase: Phase::Creating, .. } => CurrentState::InitCreate,
+        Outcome::Progressing { phase: Phase::Modifying, .. } => CurrentState::ReconcileModifying,
+        Outcome::Progressing { phase: Phase::Rotating, .. } => CurrentState::InitUpgrade,
+        Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { is_deleting: true, .. } => {
+            CurrentState::Deleting
+        }
+        Outcome::Locked { .. } => CurrentState::Locked,
+        Outcome::Blocked { is_deleting: false, .. } => CurrentState::Error,
+        Outcome::Deleted => CurrentState::Deleted,
+    }
+}
+
+fn ready_message(status: &Value) -> String {
+    match (status["nodes"]["ready"].as_i64(), status["nodes"]["desired"].as_i64()) {
+        (Some(ready), Some(desired)) => format!("{ready} of {desired} nodes are ready"),
+        _ => String::new(),
+    }
+}
+
+/// Ready, Reconciling and Stalled.
+fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition; 3] {
+    let all = |ready, reconciling, stalled, reason: &str, message: &str| {
+        [
+            Condition::new(condition::READY, ready, reason, message),
+            Condition::new(condition::RECONCILING, reconciling, reason, if reconciling { message } else { "" }),
+            Condition::new(condition::STALLED, stalled, reason, if stalled { message } else { "" }),
+        ]
+    };
+    match outcome {
+        Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", ready),
+        Outcome::Progressing { phase, message, .. } => all(false, true, false, &format!("{phase:?}"), message),
+        Outcome::Locked { message } => all(false, false, true, "Locked", message),
+        Outcome::Blocked { reason, message, .. } => all(false, false, true, &reason.to_string(), message),
+    }
+}
+
+fn boundaries_condition(bounds: &BoundariesSummary) -> Condition {
+    if let Some(why) = &bounds.last_known_good {
+        let message = format!("the last good boundaries stay in force: {why}");
+        return Condition::new(condition::BOUNDARIES_APPLIED, false, "UsingLastKnownGood", message);
+    }
+    if bounds.revision.is_empty() {
+        return Condition::new(
+            condition::BOUNDARIES_APPLIED,
+            true,
+            "NoBoundaries",
+            "no boundaries apply to this group",
+        );
+    }
+    if bounds.overridden.is_empty() {
+        return Condition::new(condition::BOUNDARIES_APPLIED, true, "Applied", "");
+    }
+    let listed: Vec<_> = bounds.overridden.iter().map(ToString::to_string).collect();
+    Condition::new(condition::BOUNDARIES_APPLIED, true, "TenantValuesOverridden", truncate(&listed.join("; ")))
+}
+
+/// A condition's message stays readable.
+fn truncate(text: &str) -> String {
+    match text.char_indices().nth(2000) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Option<ConditionUpdate> {
+    let note = |status, reason: &str, message| {
+        Some(ConditionUpdate { condition_type: condition::DRAIN_BLOCKED, status, reason: reason.into(), message })
+    };
+    if let Some(refused) =
+        applied.blocked_evictions.iter().find(|r| !r.unschedulable.is_empty()).or(applied.blocked_evictions.first())
+    {
+        let reason = if refused.unschedulable.is_empty() {
+            "EvictionBlocked".to_owned()
+        } else {
+            Reason::UnschedulablePods.to_string()
+        };
+        return note(true, &reason, blocked_message(refused));
+    }
+    if applied.plan.condition_updates.iter().any(|n| n.condition_type == condition::DRAIN_BLOCKED) {
+        return None;
+    }
+    let went_on = applied.plan.steps[..applied.steps_done].iter().any(|p| {
+        matches!(
+            p.step,
+            Step::Node(NodeStep::Evict { .. } | NodeStep::Terminate { .. } | NodeStep::UncordonNode { .. })
+        )
+    });
+    let over = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
+    if went_on || over { note(false, "NotBlocked", String::new()) } else { None }
+}
+
+fn blocked_message(refused: &BlockedEviction) -> String {
+    let budgets = if refused.budgets.is_empty() {
+        "a disruption budget".to_owned()
+    } else {
+        format!("the budget {}", refused.budgets.join(", "))
+    };
+    let pod = format!("{}/{}", refused.pod.namespace, refused.pod.name);
+    if refused.unschedulable.is_empty() {
+        return format!(
+            "{budgets} does not let the pod {pod} go now; it is asked again; raise what the budget allows, or set drainTimeout"
+        );
+    }
+    format!(
+        "{budgets} does not let the pod {pod} go, because pods that were evicted find no room: {}; add capacity (raise maxSize), or free some",
+        refused.unschedulable.join(", ")
+    )
+}
+
+/// What a person follows in `kubectl describe`.
+fn step_event(planned: &PlannedStep) -> Option<Event> {
+    let why = planned.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let told = planned.step.info().event(&why)?;
+    Some(Event { message: truncate(&told.message), ..told })
+}
+
+/// Events at transitions of conditions.
+fn transition_event(was: Option<&Condition>, new: &Condition) -> Option<Event> {
+    let was_true = was.is_some_and(Condition::is_true);
+    let same_reason = was.is_some_and(|w| w.reason == new.reason);
+    let message = || new.message.clone().unwrap_or_default();
+    let reason = new.reason.clone().unwrap_or_default();
+    match (new.r#type.as_str(), new.is_true()) {
+        (condition::STALLED, true) if !was_true || !same_reason => {
+            let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
+            let reason =
+                if failed.iter().any(|r| r.to_string() == reason) { event::UPGRADE_FAILED.to_owned() } else { reason };
+            Some(Event::warning(&reason, message()))
+        }
+        (condition::NODES_READY, true) if !was_true => Some(Event::normal(event::NODES_READY, "all nodes are ready")),
+        (condition::NODES_READY, false) if was_true => {
+            Some(Event::warning(event::NODES_NOT_READY, "not all nodes are ready"))
+        }
+        (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
+            Some(Event::warning("DrainBlocked", message()))
+        }
+        (condition::ADOPTED, true) if !was_true => Some(Event::normal("Adopted", message())),
+        (condition::BOUNDARIES_APPLIED, false) if was.is_none_or(Condition::is_true) => {
+            Some(Event::warning(&reason, message()))
+        }
+        (condition::BOUNDARIES_APPLIED, true)
+            if reason == "TenantValuesOverridden" && was.is_none_or(|w| w.message != new.message) =>
+        {
+            Some(Event::warning(&reason, message()))
+        }
+        _ => None,
+    }
+}
+
+/// An edit of the ConfigMap that changes nothing for a group must not write it: the revision goes along with other changes only.
+fn status_patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) -> Option<Value> {
+    let revision = status["boundariesRevision"].take();
+    status["boundariesRevision"] = json!(old.boundaries_revision);
+    let mut patch = merge_patch_between(before, &status)?;
+    if revision != json!(old.boundaries_revision) {
+        patch["boundariesRevision"] = revision;
+    }
+    Some(patch)
+}
+
+/// A merge patch of the top-level fields that differ; lists go whole, and within an object what is gone becomes null.
+fn merge_patch_between(before: &Value, after: &Value) -> Option<Value> {
+    let empty = Map::new();
+    let (before, after) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
+    let mut patch = Map::new();
+    for (key, value) in after {
+        let old = before.get(key).unwrap_or(&Value::Null);
+        if old == value {
+            continue;
+        }
+        let nested = value.is_object() && old.is_object();
+        let change = if nested { merge_patch_between(old, value).unwrap_or_else(|| json!({})) } else { value.clone() };
+        patch.insert(key.clone(), change);
+    }
+    for key in before.keys().filter(|k| !after.contains_key(*k)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}

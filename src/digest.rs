@@ -1,8 +1,0 @@
-//! SHA-256, as text.
-
-use sha2::{Digest, Sha256};
-
-/// The SHA-256 of a text in 64 hexadecimal digits.
-pub fn sha256(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-}

@@ -1,0 +1,455 @@
+//! What one reconcile asks about all groups, kept up by the watch of the groups:
+//! the answer costs the same for ten groups and for ten thousand.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::api::names::condition;
+use crate::api::{
+    GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind, group_id,
+};
+use crate::auth::aws_auth::without_path;
+
+use crate::index::profile_queue::ProfileQueue;
+pub use crate::index::profile_queue::QueuePosition;
+pub use crate::index::shared_entries::{DeletionOrder, EntryDisposition, entries_to_remove, entry_disposition};
+
+/// Which groups share something, by what they share.
+#[derive(Default)]
+pub struct GroupIndex(RwLock<Inner>);
+
+#[derive(Default)]
+pub(super) struct Inner {
+    pub(super) entries: HashMap<String, IndexedGroup>,
+    by_aws_auth_role: ReverseIndex,
+    by_access_entry_role: ReverseIndex,
+    pub(super) by_role: ReverseIndex,
+    /// Groups without an access entry by role.
+    without_access_entry: ReverseIndex,
+    by_scaling_group: ReverseIndex,
+    by_namespace: ReverseIndex,
+    by_instance_type: ReverseIndex,
+    profile_queues: HashMap<String, ProfileQueue>,
+    unreconciled: BTreeMap<String, GroupId>,
+    /// Groups of which nobody knows what they share.
+    pub(super) unknown: BTreeSet<String>,
+}
+
+/// What of one group stands in the index; it is taken out by it again.
+#[derive(Default)]
+pub(super) struct IndexedGroup {
+    aws_auth_roles: Vec<String>,
+    access_entry_roles: Vec<String>,
+    role: Option<String>,
+    lacks_access_entry: bool,
+    scaling_group: Option<String>,
+    /// The cluster in whose line it waits, and since when.
+    profile_wait: Option<(String, String)>,
+    namespace: String,
+    instance_types: BTreeSet<String>,
+    /// It is being deleted, and nothing is known that would hold it.
+    pub(super) is_deleting: bool,
+}
+
+impl IndexedGroup {
+    fn from_status(namespace: String, status: Option<&InstanceGroupStatus>) -> Self {
+        let mut entry = IndexedGroup { namespace, ..IndexedGroup::default() };
+        let Some(status) = status else { return entry };
+        entry.aws_auth_roles = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
+        entry.access_entry_roles = status.managed.iter().flat_map(|m| m.access_entries.clone()).collect();
+        entry.role = status.nodes_instance_role_arn.clone();
+        // EKS itself lets the nodes of a managed node group join.
+        let managed = status.provisioner.as_deref().and_then(ProvisionerKind::parse);
+        entry.lacks_access_entry = managed != Some(ProvisionerKind::EksManaged)
+            && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
+        entry.scaling_group = status.active_scaling_group_name.clone();
+        entry.profile_wait = profile_wait(status);
+        entry
+    }
+}
+
+/// Keys of groups (`namespace/name`) by what they share.
+#[derive(Default)]
+pub(super) struct ReverseIndex(pub(super) HashMap<String, BTreeSet<String>>);
+
+impl ReverseIndex {
+    fn insert(&mut self, shared: &str, key: &str) {
+        self.0.entry(shared.to_owned()).or_default().insert(key.to_owned());
+    }
+
+    fn remove(&mut self, shared: &str, key: &str) {
+        if let Some(keys) = self.0.get_mut(shared) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(shared);
+            }
+        }
+    }
+
+    fn get(&self, shared: &str) -> BTreeSet<String> {
+        self.0.get(shared).cloned().unwrap_or_default()
+    }
+}
+
+impl GroupIndex {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.0.read().expect("nobody panics holding it")
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.0.write().expect("nobody panics holding it")
+    }
+
+    /// The watch showed a group. Of one that cannot be decoded what was known before stays, and at first what its status
+    /// says counts; where nobody can read that either, it may share anything.
+    pub fn upsert(&self, stored: &GroupObject) {
+        let namespace = stored.namespace().unwrap_or_default();
+        let key = format!("{namespace}/{}", stored.name_any());
+        let mut inner = self.write();
+        let guessed = inner.unknown.contains(&key);
+        let entry = match (&stored.0, inner.remove(&key)) {
+            (Ok(group), _) => {
+                if group.status.is_none() {
+                    inner.unreconciled.insert(key.clone(), group_id(group));
+                }
+                let entry = IndexedGroup::from_status(namespace, group.status.as_ref());
+                IndexedGroup {
+                    instance_types: named_instance_types(&group.spec),
+                    is_deleting: is_deleting(group),
+                    ..entry
+                }
+            }
+            // It cannot go on, and lets the others pass.
+            (Err(_), Some(known)) if !guessed => IndexedGroup { profile_wait: None, is_deleting: false, ..known },
+            (Err(broken), _) => {
+                if broken.status.is_none() {
+                    inner.unknown.insert(key.clone());
+                }
+                IndexedGroup { profile_wait: None, ..IndexedGroup::from_status(namespace, broken.status.as_ref()) }
+            }
+        };
+        inner.insert(key, entry);
+    }
+
+    /// The watch showed that a group is gone.
+    pub fn remove(&self, key: &str) {
+        self.write().remove(key);
+    }
+
+    /// Drops what a complete new list does not hold, and tells which groups these were.
+    pub fn retain(&self, listed: &BTreeSet<String>) -> Vec<String> {
+        let mut inner = self.write();
+        let gone: Vec<_> = inner.entries.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        gone.iter().for_each(|key| _ = inner.remove(key));
+        gone
+    }
+
+    /// Whether some group has recorded that it put the role's entry into aws-auth.
+    pub fn has_aws_auth_entry(&self, role_arn: &str) -> bool {
+        self.read().by_aws_auth_role.0.contains_key(role_arn)
+    }
+
+    /// The groups other than `key` that have recorded so.
+    pub fn aws_auth_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
+        self.read().by_aws_auth_role.get(role_arn).into_iter().filter(|other| other != key).collect()
+    }
+
+    /// The groups other than `key` that have recorded that the controller made the role's access entry.
+    pub fn access_entry_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
+        self.read().by_access_entry_role.get(role_arn).into_iter().filter(|other| other != key).collect()
+    }
+
+    /// Those roles as aws-auth compares them: without path and case.
+    pub fn aws_auth_roles(&self) -> BTreeSet<String> {
+        self.read().by_aws_auth_role.0.keys().map(|role| without_path(role).to_lowercase()).collect()
+    }
+
+    /// Whether a group other than `key` uses a role, or may use it for all that is known.
+    pub fn is_role_shared(&self, role_arn: &str, key: &str) -> bool {
+        let inner = self.read();
+        let mut users = inner.by_role.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
+        users.any(|other| other != key)
+    }
+
+    /// Whether every group other than `key` that uses a role has seen its access entry.
+    pub fn others_have_access_entry(&self, role_arn: &str, key: &str) -> bool {
+        let inner = self.read();
+        let mut without = inner.without_access_entry.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
+        without.all(|other| other == key)
+    }
+
+    /// How many roles the groups use, and those of them of which some group has not seen an access entry.
+    pub fn roles_without_access_entry(&self) -> (usize, Vec<String>) {
+        let inner = self.read();
+        let mut without: Vec<_> = inner.without_access_entry.0.keys().cloned().collect();
+        without.sort();
+        (inner.by_role.0.len(), without)
+    }
+
+    /// The groups that a scaling group belongs to: one, or none.
+    pub fn with_scaling_group(&self, name: &str) -> BTreeSet<String> {
+        self.read().by_scaling_group.get(name)
+    }
+
+    /// Where the group `key`, which has waited since `since` (RFC 3339, whole seconds), stands among those that wait for
+    /// EKS to make or delete a Fargate profile of a cluster.
+    pub fn profile_queue_position(
+        &self,
+        cluster: &str,
+        since: Option<&str>,
+        key: &str,
+        now: Timestamp,
+    ) -> QueuePosition {
+        let mut inner = self.write();
+        inner.profile_queues.get_mut(cluster).map_or_else(QueuePosition::default, |line| line.position(since, key, now))
+    }
+
+    /// The groups of a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> BTreeSet<String> {
+        self.read().by_namespace.get(namespace)
+    }
+
+    /// The instance types that groups of the provisioner eks name, without what defaults add.
+    pub fn instance_types(&self) -> Vec<String> {
+        self.read().by_instance_type.0.keys().cloned().collect()
+    }
+
+    /// Groups other than `key` that nobody has looked at yet.
+    pub fn unreconciled(&self, key: &str) -> Vec<GroupId> {
+        self.read().unreconciled.iter().filter(|(other, _)| *other != key).map(|(_, id)| id.clone()).collect()
+    }
+}
+
+impl Inner {
+    fn insert(&mut self, key: String, entry: IndexedGroup) {
+        entry.aws_auth_roles.iter().for_each(|role| self.by_aws_auth_role.insert(role, &key));
+        entry.access_entry_roles.iter().for_each(|role| self.by_access_entry_role.insert(role, &key));
+        entry.role.iter().for_each(|role| self.by_role.insert(role, &key));
+        entry
+            .role
+            .iter()
+            .filter(|_| entry.lacks_access_entry)
+            .for_each(|role| self.without_access_entry.insert(role, &key));
+        entry.scaling_group.iter().for_each(|name| self.by_scaling_group.insert(name, &key));
+        entry.instance_types.iter().for_each(|name| self.by_instance_type.insert(name, &key));
+        if let Some((cluster, since)) = &entry.profile_wait {
+            self.profile_queues.entry(cluster.clone()).or_default().enqueue((since.clone(), key.clone()));
+        }
+        self.by_namespace.insert(&entry.namespace, &key);
+        self.entries.insert(key, entry);
+    }
+
+    fn remove(&mut self, key: &str) -> Option<IndexedGroup> {
+        self.unreconciled.remove(key);
+        self.unknown.remove(key);
+        let entry = self.entries.remove(key)?;
+        entry.aws_auth_roles.iter().for_each(|role| self.by_aws_auth_role.remove(role, key));
+        entry.access_entry_roles.iter().for_each(|role| self.by_access_entry_role.remove(role, key));
+        entry.role.iter().for_each(|role| self.by_role.remove(role, key));
+        entry.role.iter().for_each(|role| self.without_access_entry.remove(role, key));
+        entry.scaling_group.iter().for_each(|name| self.by_scaling_group.remove(name, key));
+        self.by_namespace.remove(&entry.namespace, key);
+        entry.instance_types.iter().for_each(|name| self.by_instance_type.remove(name, key));
+        if let Some((cluster, since)) = &entry.profile_wait {
+            let place = (since.clone(), key.to_owned());
+            if self.profile_queues.get_mut(cluster).is_some_and(|line| line.remove(&place)) {
+                self.profile_queues.remove(cluster);
+            }
+        }
+        Some(entry)
+    }
+}
+
+fn named_instance_types(spec: &InstanceGroupSpec) -> BTreeSet<String> {
+    let configuration = spec.eks.iter().flat_map(|eks| &eks.configuration);
+    let named = configuration.flat_map(|c| {
+        let mixed = c.mixed_instances_policy.iter().flat_map(|m| m.instance_types.iter().flatten());
+        c.instance_type.iter().chain(mixed.flat_map(|t| &t.r#type))
+    });
+    named.cloned().collect()
+}
+
+fn is_deleting(group: &InstanceGroup) -> bool {
+    let id = group_id(group);
+    id.is_deleting && id.has_finalizer && !group.status.as_ref().is_some_and(is_stalled)
+}
+
+fn is_stalled(status: &InstanceGroupStatus) -> bool {
+    status.conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true())
+}
+
+/// A group that cannot go on lets the others pass.
+fn profile_wait(status: &InstanceGroupStatus) -> Option<(String, String)> {
+    let fargate = status.fargate.as_ref()?;
+    if is_stalled(status) { None } else { Some((fargate.cluster.clone()?, fargate.waiting_since.clone()?)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stored(name: &str, status: Value) -> GroupObject {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": { "namespace": "team", "name": name },
+            "spec": {}, "status": status,
+        });
+        serde_json::from_value(object).expect("an object")
+    }
+
+    /// One whose spec does not decode.
+    fn broken(name: &str, status: Value) -> GroupObject {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": { "namespace": "team", "name": name },
+            "spec": { "eks": "no object" }, "status": status,
+        });
+        let stored: GroupObject = serde_json::from_value(object).expect("an object");
+        assert!(stored.0.is_err());
+        stored
+    }
+
+    fn made(name: &str, role: &str, auth: &[&str]) -> GroupObject {
+        stored(
+            name,
+            json!({ "nodesInstanceRoleArn": role, "activeScalingGroupName": format!("c-team-{name}"), "managed": { "authEntries": auth } }),
+        )
+    }
+
+    fn names(keys: &BTreeSet<String>) -> Vec<&str> {
+        keys.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn role_is_shared_while_another_group_uses_it() {
+        let index = GroupIndex::default();
+        index.upsert(&made("a", "arn:r", &["arn:r"]));
+        assert!(!index.is_role_shared("arn:r", "team/a"));
+        index.upsert(&made("b", "arn:r", &[]));
+        assert!(index.is_role_shared("arn:r", "team/a") && index.has_aws_auth_entry("arn:r"));
+        index.upsert(&made("b", "arn:other", &[]));
+        assert!(!index.is_role_shared("arn:r", "team/a"));
+        index.remove("team/a");
+        assert!(!index.has_aws_auth_entry("arn:r"));
+    }
+
+    #[test]
+    fn invalid_object_keeps_its_previous_index_entry() {
+        let index = GroupIndex::default();
+        index.upsert(&made("a", "arn:r", &["arn:r"]));
+        index.upsert(&broken("a", json!({ "nodesInstanceRoleArn": "arn:forged" })));
+        assert!(index.is_role_shared("arn:r", "team/b") && index.has_aws_auth_entry("arn:r"));
+        assert!(!index.others_have_access_entry("arn:r", "team/b"));
+        assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
+        index.upsert(&made("a", "arn:other", &[]));
+        assert!(!index.is_role_shared("arn:r", "team/b"), "decoded again, it says what it uses");
+    }
+
+    #[test]
+    fn invalid_object_without_history_is_indexed_by_status_or_assumed_to_share_everything() {
+        let index = GroupIndex::default();
+        index.upsert(&broken("a", json!({ "nodesInstanceRoleArn": "arn:r", "activeScalingGroupName": "c-team-a" })));
+        assert!(index.is_role_shared("arn:r", "team/b") && !index.is_role_shared("arn:other", "team/b"));
+        assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
+        index.upsert(&broken("new", Value::Null));
+        assert!(!index.is_role_shared("arn:other", "team/b"), "without a status nothing was made");
+        index.upsert(&broken("odd", json!("no object")));
+        assert!(index.is_role_shared("arn:other", "team/b") && !index.others_have_access_entry("arn:other", "team/b"));
+        assert!(!index.is_role_shared("arn:other", "team/odd"), "itself is no other");
+        index.remove("team/odd");
+        assert!(!index.is_role_shared("arn:other", "team/b"));
+    }
+
+    #[test]
+    fn role_has_access_entry_once_every_group_recorded_it() {
+        let index = GroupIndex::default();
+        let joined = |name: &str, provisioner: &str, entry: Value| {
+            let status = json!({ "nodesInstanceRoleArn": "arn:r", "provisioner": provisioner, "join": entry });
+            index.upsert(&stored(name, status));
+        };
+        joined("a", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+        joined("b", "eks", json!({ "awsAuth": true }));
+        joined("managed", "eks-managed", Value::Null);
+        assert!(
+            index.others_have_access_entry("arn:r", "team/b") && !index.others_have_access_entry("arn:r", "team/a")
+        );
+        assert_eq!(index.roles_without_access_entry(), (1, vec!["arn:r".to_owned()]));
+        joined("b", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+        assert!(index.others_have_access_entry("arn:r", "team/a"));
+        assert_eq!(index.roles_without_access_entry(), (1, vec![]));
+    }
+
+    #[test]
+    fn group_is_unreconciled_until_it_has_a_status() {
+        let index = GroupIndex::default();
+        index.upsert(&stored("a", Value::Null));
+        assert_eq!(index.unreconciled("team/b").len(), 1);
+        assert!(index.unreconciled("team/a").is_empty());
+        index.upsert(&made("a", "arn:r", &[]));
+        assert!(index.unreconciled("team/b").is_empty());
+        assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
+    }
+
+    #[test]
+    fn instance_types_follow_group_specs() {
+        let index = GroupIndex::default();
+        let names = |group: &str, spec: Value| {
+            let mut object = serde_json::to_value(stored(group, Value::Null).0.unwrap()).unwrap();
+            object["spec"] = spec;
+            index.upsert(&serde_json::from_value(object).unwrap());
+        };
+        let mixed = json!({ "instanceType": "m5.large", "mixedInstancesPolicy": { "instanceTypes": [{ "type": "m5a.large" }] } });
+        names("a", json!({ "eks": { "configuration": mixed } }));
+        names("b", json!({ "eks": { "configuration": { "instanceType": "m5.large" } } }));
+        assert_eq!(index.instance_types().len(), 2);
+        names("a", json!({ "eks": { "configuration": { "instanceType": "c5.large" } } }));
+        let mut told = index.instance_types();
+        told.sort();
+        assert_eq!(told, ["c5.large", "m5.large"]);
+        index.remove("team/b");
+        assert_eq!(index.instance_types(), ["c5.large"]);
+    }
+
+    #[test]
+    fn retain_drops_unlisted_groups() {
+        let index = GroupIndex::default();
+        for name in ["a", "b"] {
+            index.upsert(&made(name, "arn:r", &["arn:r"]));
+        }
+        assert_eq!(index.retain(&["team/b".to_owned()].into()), ["team/a"]);
+        assert_eq!(names(&index.in_namespace("team")), ["team/b"]);
+        assert!(!index.is_role_shared("arn:r", "team/b"));
+    }
+
+    #[test]
+    fn profile_queue_is_ordered_by_waiting_since() {
+        let index = GroupIndex::default();
+        let waits = |name: &str, since: &str, stalled: bool| {
+            let condition = json!({ "type": "Stalled", "status": if stalled { "True" } else { "False" } });
+            let fargate = json!({ "cluster": "c", "waitingSince": since });
+            stored(name, json!({ "fargate": fargate, "conditions": [condition] }))
+        };
+        let (early, late) = ("2026-01-02T00:00:00Z", "2026-01-02T00:00:09Z");
+        index.upsert(&waits("b", early, false));
+        index.upsert(&waits("a", late, false));
+        index.upsert(&waits("c", early, true));
+        let now = "2026-01-02T00:00:10Z".parse().expect("a time");
+        let ahead = |since, key| index.profile_queue_position("c", Some(since), key, now).ahead;
+        assert_eq!((ahead(early, "team/b"), ahead(late, "team/a"), ahead(late, "team/z")), (0, 1, 2));
+        assert_eq!(index.profile_queue_position("c", None, "team/z", now).ahead, 2, "who comes now is last");
+        assert_eq!(index.profile_queue_position("other", Some(late), "team/z", now), QueuePosition::default());
+        index.upsert(&broken("b", json!({ "fargate": { "cluster": "c", "waitingSince": early } })));
+        assert_eq!(ahead(late, "team/a"), 0, "it cannot go on");
+        index.upsert(&waits("b", early, false));
+        assert_eq!(ahead(late, "team/a"), 1);
+        index.upsert(&stored("b", json!({ "fargate": { "cluster": "c" } })));
+        assert_eq!(ahead(late, "team/a"), 0, "it has had its turn");
+        index.remove("team/a");
+        assert_eq!(ahead(late, "team/z"), 0);
+    }
+}

@@ -1,0 +1,8 @@
+//! index
+
+pub mod groups;
+pub mod nodes;
+pub mod process_state;
+pub mod profile_queue;
+pub mod shared_entries;
+pub mod spot;

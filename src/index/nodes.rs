@@ -1,0 +1,275 @@
+//! The cluster's nodes by instance, kept by one watch and never listed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+
+use crate::api::names::annotation;
+use crate::rotation::{ClusterHealth, DisruptionRecord, NodeView, SurgeRecord};
+
+/// The moments in which a node that joins first says how it is.
+const INITIAL_STATUS_WINDOW: SignedDuration = SignedDuration::from_secs(2);
+
+/// What the watch has told so far.
+#[derive(Default)]
+pub struct NodeIndex {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    nodes: NodesByInstance,
+    /// Built during a relist; swapped in when it is complete, so that nobody sees a part.
+    relisted: Option<NodesByInstance>,
+    synced: bool,
+}
+
+/// The nodes that say they are an instance, the oldest first. A kubelet chooses what it says, and only its name is held
+/// to the truth: there may be two.
+#[derive(Default)]
+struct NodesByInstance(HashMap<String, Vec<NodeView>>);
+
+impl NodesByInstance {
+    fn find(&self, instance: &str, node: &str) -> Option<&NodeView> {
+        self.0.get(instance)?.iter().find(|n| n.name == node)
+    }
+
+    fn insert(&mut self, instance: &str, node: NodeView) {
+        let Some(nodes) = self.0.get_mut(instance) else {
+            self.0.insert(instance.to_owned(), vec![node]);
+            return;
+        };
+        nodes.retain(|n| n.name != node.name);
+        nodes.push(node);
+        nodes.sort_by(|a, b| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
+    }
+
+    /// A node takes away its own claim; answers whether it had one.
+    fn remove(&mut self, instance: &str, node: &str) -> bool {
+        let Some(nodes) = self.0.get_mut(instance) else { return false };
+        let before = nodes.len();
+        nodes.retain(|n| n.name != node);
+        let removed = nodes.len() < before;
+        if nodes.is_empty() {
+            self.0.remove(instance);
+        }
+        removed
+    }
+
+    fn same_nodes(&self, other: &Self, instance: &str) -> bool {
+        match (self.0.get(instance), other.0.get(instance)) {
+            (Some(a), Some(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && same_state(a, b))
+            }
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+}
+
+impl NodeIndex {
+    /// Takes one event of the watch; answers the instances for which something changed that decides something here.
+    pub fn apply(&self, event: &Event<Node>) -> Vec<String> {
+        let mut inner = self.inner.lock().expect("nobody panics holding it");
+        match event {
+            Event::Init => {
+                inner.relisted = Some(NodesByInstance::default());
+                Vec::new()
+            }
+            Event::InitApply(node) => {
+                if let Some(id) = instance_id(node) {
+                    let mut new = node_view(node);
+                    let old = inner.nodes.find(&id, &new.name);
+                    carry_over(&mut new, old);
+                    inner.relisted.get_or_insert_default().insert(&id, new);
+                }
+                Vec::new()
+            }
+            Event::InitDone => {
+                let next = inner.relisted.take().unwrap_or_default();
+                let old = std::mem::replace(&mut inner.nodes, next);
+                inner.synced = true;
+                let known: BTreeSet<_> = inner.nodes.0.keys().chain(old.0.keys()).collect();
+                known.into_iter().filter(|id| !inner.nodes.same_nodes(&old, id)).cloned().collect()
+            }
+            Event::Apply(node) => {
+                let Some(id) = instance_id(node) else { return Vec::new() };
+                let mut new = node_view(node);
+                let old = inner.nodes.find(&id, &new.name);
+                carry_over(&mut new, old);
+                let unchanged = old.is_some_and(|old| same_state(old, &new));
+                inner.nodes.insert(&id, new);
+                if unchanged { Vec::new() } else { vec![id] }
+            }
+            Event::Delete(node) => {
+                instance_id(node).filter(|id| inner.nodes.remove(id, &node.name_any())).into_iter().collect()
+            }
+        }
+    }
+
+    /// The node of an instance: the oldest that says it is, which knows the others.
+    pub fn get(&self, instance: &str) -> Option<NodeView> {
+        let inner = self.inner.lock().expect("nobody panics holding it");
+        let (node, rivals) = inner.nodes.0.get(instance)?.split_first()?;
+        Some(NodeView { duplicates: rivals.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
+    }
+
+    /// Whether the first list is complete.
+    pub fn is_synced(&self) -> bool {
+        self.inner.lock().expect("nobody panics holding it").synced
+    }
+
+    /// How many nodes there are, and how many of them are not Ready any more.
+    pub fn cluster_health(&self) -> ClusterHealth {
+        let inner = self.inner.lock().expect("nobody panics holding it");
+        let nodes = || inner.nodes.0.values().flatten();
+        ClusterHealth { total: nodes().count(), unready: nodes().filter(|n| n.has_become_unready()).count() }
+    }
+}
+
+fn same_state(a: &NodeView, b: &NodeView) -> bool {
+    (a.ready, a.cordoned, &a.disruption, &a.surge) == (b.ready, b.cordoned, &b.disruption, &b.surge)
+}
+
+/// What has been seen of a node before.
+fn carry_over(new: &mut NodeView, old: Option<&NodeView>) {
+    new.was_ready |= old.is_some_and(|o| o.was_ready);
+}
+
+/// The instance id in `aws:///<zone>/<instance>`.
+fn instance_id(node: &Node) -> Option<String> {
+    let provider = node.spec.as_ref()?.provider_id.as_deref()?.strip_prefix("aws://")?;
+    provider.rsplit('/').next().filter(|id| id.starts_with("i-")).map(str::to_owned)
+}
+
+fn node_view(node: &Node) -> NodeView {
+    let condition = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
+    let ready = condition.is_some_and(|c| c.status == "True");
+    let ready_changed_at = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
+    let created_at = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
+    NodeView {
+        name: node.name_any(),
+        resource_version: node.resource_version().unwrap_or_default(),
+        ready,
+        // A node joins NotReady: a later change was its second one.
+        was_ready: ready || ready_changed_at.is_some_and(|at| at.duration_since(created_at) > INITIAL_STATUS_WINDOW),
+        ready_changed_at,
+        cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
+        disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
+        surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
+        created_at,
+        duplicates: Vec::new(),
+    }
+}
+
+fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, annotation: &str) -> Option<T> {
+    serde_json::from_str(node.annotations().get(annotation)?).ok()
+}
+
+/// Drops what nobody here reads, before it is stored or copied.
+pub fn trim(node: &mut Node) {
+    node.metadata.managed_fields = None;
+    if let Some(status) = node.status.as_mut() {
+        status.images = None;
+        status.volumes_in_use = None;
+        status.addresses = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, ready: bool) -> Node {
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "name": name, "resourceVersion": "1" },
+            "spec": { "providerID": format!("aws:///us-west-2a/i-{name}") },
+            "status": { "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }] },
+        }))
+        .expect("a node")
+    }
+
+    #[test]
+    fn only_relevant_node_changes_are_reported() {
+        let index = NodeIndex::default();
+        for event in [Event::Init, Event::InitApply(node("a", false)), Event::InitDone] {
+            index.apply(&event);
+        }
+        assert!(index.apply(&Event::Apply(node("a", false))).is_empty());
+        assert_eq!(index.apply(&Event::Apply(node("a", true))), ["i-a"]);
+        assert_eq!(index.cluster_health(), ClusterHealth { total: 1, unready: 0 });
+    }
+
+    #[test]
+    fn only_nodes_that_were_ready_count_as_not_ready() {
+        let index = NodeIndex::default();
+        for event in
+            [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", false)), Event::InitDone]
+        {
+            index.apply(&event);
+        }
+        index.apply(&Event::Apply(node("a", false)));
+        assert_eq!(index.cluster_health(), ClusterHealth { total: 2, unready: 1 });
+        for event in [Event::Init, Event::InitApply(node("a", false)), Event::InitDone] {
+            index.apply(&event);
+        }
+        assert_eq!(index.cluster_health(), ClusterHealth { total: 1, unready: 1 });
+    }
+
+    #[test]
+    fn relist_is_swapped_in_atomically() {
+        let index = NodeIndex::default();
+        for event in
+            [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", true)), Event::InitDone]
+        {
+            index.apply(&event);
+        }
+        index.apply(&Event::Init);
+        index.apply(&Event::InitApply(node("a", true)));
+        assert!(index.get("i-b").is_some(), "half a list must not make nodes disappear");
+        assert_eq!(index.apply(&Event::InitDone), ["i-b"]);
+        assert!(index.get("i-b").is_none());
+    }
+
+    fn node_for_instance(name: &str, instance: &str, created: &str) -> Node {
+        let mut node = node(name, true);
+        node.metadata.creation_timestamp = serde_json::from_value(serde_json::json!(created)).expect("a time");
+        node.spec.as_mut().expect("a spec").provider_id = Some(format!("aws:///us-west-2a/{instance}"));
+        node
+    }
+
+    fn reported(index: &NodeIndex) -> Option<(String, Vec<String>)> {
+        index.get("i-1").map(|n| (n.name, n.duplicates))
+    }
+
+    #[test]
+    fn duplicate_provider_id_never_replaces_the_oldest_node() {
+        let (real, liar) = (
+            node_for_instance("real", "i-1", "2026-01-01T00:00:00Z"),
+            node_for_instance("liar", "i-1", "2026-01-02T00:00:00Z"),
+        );
+        let (both, alone) = (("real".to_owned(), vec!["liar".to_owned()]), ("real".to_owned(), Vec::new()));
+        for nodes in [[&real, &liar], [&liar, &real]].map(|nodes| nodes.map(Clone::clone)) {
+            let index = NodeIndex::default();
+            for node in &nodes {
+                assert_eq!(index.apply(&Event::Apply(node.clone())), ["i-1"], "a further claim decides something");
+            }
+            assert_eq!((reported(&index), index.cluster_health().total), (Some(both.clone()), 2));
+            let relist = |nodes: &[Node]| {
+                index.apply(&Event::Init);
+                nodes.iter().for_each(|node| _ = index.apply(&Event::InitApply(node.clone())));
+                index.apply(&Event::InitDone)
+            };
+            assert!(relist(&nodes).is_empty() && reported(&index) == Some(both.clone()));
+            assert_eq!(index.apply(&Event::Delete(liar.clone())), ["i-1"]);
+            assert_eq!(reported(&index), Some(alone.clone()), "the liar takes away its own claim only");
+            assert!(index.apply(&Event::Delete(liar.clone())).is_empty());
+            assert_eq!(relist(&nodes), ["i-1"]);
+            assert_eq!(relist(std::slice::from_ref(&real)), ["i-1"]);
+            assert_eq!(reported(&index), Some(alone.clone()));
+        }
+    }
+}

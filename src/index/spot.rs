@@ -1,0 +1,249 @@
+//! Recommendations about spot instances: events about a scaling group, from whoever watches prices.
+//!
+//! An event lives for an hour, so the one in force is remembered in the group's status.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use crate::api::SpotRecommendation;
+
+/// What an event recommends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recommendation {
+    /// Buy spot instances, or buy on demand.
+    pub use_spot: bool,
+    /// Dollars per hour; empty with on demand.
+    pub price: String,
+    /// When it was given, last.
+    pub given_at: Timestamp,
+}
+
+/// How much another clock may be ahead of this one. What is dated later would stand against every later recommendation.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
+/// A longer message is no recommendation.
+const MAX_MESSAGE_BYTES: usize = 1024;
+/// Scaling groups that are remembered: anybody may write events about names that nobody has.
+const MAX_SCALING_GROUPS: usize = 10_000;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SpotMessage {
+    api_version: String,
+    #[serde(default)]
+    spot_price: String,
+    use_spot: bool,
+}
+
+/// Whether a text is a price that AWS takes: dollars per hour.
+pub fn is_price(text: &str) -> bool {
+    let digits = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    digits && text.len() <= 16 && text.parse::<f64>().is_ok_and(|price| price > 0.0)
+}
+
+/// Whether a moment is later than any clock may be.
+fn is_in_future(given: Timestamp, now: Timestamp) -> bool {
+    given.duration_since(now) > MAX_CLOCK_SKEW
+}
+
+/// Reads an event's message; an error says what is wrong with the event, without quoting it.
+pub fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recommendation, &'static str> {
+    if is_in_future(given_at, now) {
+        return Err("it is dated more than 5 minutes in the future");
+    }
+    if message.len() > MAX_MESSAGE_BYTES {
+        return Err("the message is longer than 1,024 bytes");
+    }
+    let read = serde_json::from_str::<SpotMessage>(message);
+    let SpotMessage { api_version, spot_price, use_spot } =
+        read.map_err(|_| "the message is no JSON with apiVersion, spotPrice and useSpot")?;
+    if api_version != "v1alpha1" {
+        return Err("apiVersion is not v1alpha1");
+    }
+    if use_spot && !is_price(&spot_price) {
+        return Err("spotPrice is no price in dollars per hour");
+    }
+    Ok(Recommendation { use_spot, price: if use_spot { spot_price } else { String::new() }, given_at })
+}
+
+/// The newest recommendation for each scaling group, kept by a watch.
+#[derive(Default)]
+pub struct Recommendations(Mutex<HashMap<String, StoredRecommendation>>);
+
+struct StoredRecommendation {
+    uid: String,
+    recommendation: Recommendation,
+}
+
+impl Recommendations {
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, StoredRecommendation>) -> T) -> T {
+        act(&mut self.0.lock().expect("nobody panics holding it"))
+    }
+
+    /// An event was seen; the newest one of a scaling group counts, in whichever namespace it is. Answers whether it was kept.
+    pub fn insert_if_newer(&self, scaling_group: &str, uid: &str, recommendation: Recommendation) -> bool {
+        self.with(|all| {
+            let room = all.len() < MAX_SCALING_GROUPS;
+            match all.get(scaling_group) {
+                Some(old) if old.uid != uid && old.recommendation.given_at > recommendation.given_at => return false,
+                None if !room => return false,
+                Some(_) | None => {}
+            }
+            all.insert(scaling_group.into(), StoredRecommendation { uid: uid.into(), recommendation });
+            true
+        })
+    }
+
+    /// An event is gone.
+    pub fn remove(&self, scaling_group: &str, uid: &str) {
+        self.with(|all| {
+            if all.get(scaling_group).is_some_and(|heard| heard.uid == uid) {
+                all.remove(scaling_group);
+            }
+        });
+    }
+
+    /// Forgets what a complete new list of events does not hold.
+    pub fn retain(&self, listed: &HashSet<String>) {
+        self.with(|all| all.retain(|_, heard| listed.contains(&heard.uid)));
+    }
+
+    /// The newest one.
+    pub fn get(&self, scaling_group: &str) -> Option<Recommendation> {
+        self.with(|all| all.get(scaling_group).map(|heard| heard.recommendation.clone()))
+    }
+}
+
+/// The recommendation in force: one that is newer than the remembered one, or the remembered one until somebody changes the
+/// spec's own price. A remembered one from the future is older than any. `None` leaves it to the spec.
+pub fn active_recommendation(
+    own: &str,
+    remembered: Option<&SpotRecommendation>,
+    heard: Option<&Recommendation>,
+    now: Timestamp,
+) -> Option<SpotRecommendation> {
+    let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !is_in_future(*given, now));
+    let newer = heard.filter(|h| remembered.and_then(given).is_none_or(|given| h.given_at > given));
+    let stands = remembered.filter(|r| r.over == own);
+    let Some(newer) = newer else { return stands.cloned() };
+    // Repeated, it changes nothing.
+    if let Some(same) = stands.filter(|r| r.use_spot == newer.use_spot && r.spot_price == newer.price) {
+        return Some(same.clone());
+    }
+    Some(SpotRecommendation {
+        use_spot: newer.use_spot,
+        spot_price: newer.price.clone(),
+        given: newer.given_at.to_string(),
+        over: own.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    fn use_spot(price: &str, given: i64) -> Recommendation {
+        Recommendation { use_spot: true, price: price.into(), given_at: at(given) }
+    }
+
+    fn remembered(price: &str, given: i64, over: &str) -> SpotRecommendation {
+        SpotRecommendation {
+            use_spot: !price.is_empty(),
+            spot_price: price.into(),
+            given: at(given).to_string(),
+            over: over.into(),
+        }
+    }
+
+    #[test]
+    fn invalid_message_is_described_without_quoting_it() {
+        let good = r#"{"apiVersion":"v1alpha1","spotPrice":"0.0067","useSpot":true}"#;
+        assert_eq!(parse(good, at(1), at(1)), Ok(use_spot("0.0067", 1)));
+        let clears = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
+        assert_eq!(
+            parse(clears, at(1), at(1)),
+            Ok(Recommendation { use_spot: false, price: String::new(), given_at: at(1) })
+        );
+        let long = format!(r#"{{"apiVersion":"v1alpha1","useSpot":false,"x":"{}"}}"#, "y".repeat(MAX_MESSAGE_BYTES));
+        for (message, word) in [
+            ("secret", "no JSON"),
+            (r#"{"apiVersion":"v1alpha1"}"#, "no JSON"),
+            (r#"{"apiVersion":"v2","spotPrice":"1","useSpot":true}"#, "v1alpha1"),
+            (r#"{"apiVersion":"v1alpha1","spotPrice":"secret","useSpot":true}"#, "no price"),
+            (r#"{"apiVersion":"v1alpha1","spotPrice":"0","useSpot":true}"#, "no price"),
+            (r#"{"apiVersion":"v1alpha1","useSpot":true}"#, "no price"),
+            (long.as_str(), "longer"),
+        ] {
+            let error = parse(message, at(1), at(1)).expect_err(message);
+            assert!(error.contains(word) && !error.contains("secret"), "{message}: {error}");
+        }
+    }
+
+    #[test]
+    fn prices_are_what_aws_takes() {
+        for good in ["0.08", "1", ".5", "12.3456"] {
+            assert!(is_price(good), "{good}");
+        }
+        for bad in ["", "0", "0.0", "-1", "1e3", "inf", "NaN", "1,5", "$1", "1.2.3", "00000000000000001"] {
+            assert!(!is_price(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn newest_event_wins_and_map_size_is_bounded() {
+        let all = Recommendations::default();
+        assert!(all.insert_if_newer("asg", "one", use_spot("1", 10)));
+        assert!(!all.insert_if_newer("asg", "two", use_spot("2", 5)), "an older event in another namespace");
+        assert!(all.insert_if_newer("asg", "three", use_spot("3", 20)));
+        all.remove("asg", "one");
+        assert_eq!(all.get("asg"), Some(use_spot("3", 20)));
+        all.retain(&["three".to_owned()].into());
+        assert_eq!(all.get("asg"), Some(use_spot("3", 20)));
+        all.retain(&HashSet::new());
+        assert_eq!(all.get("asg"), None);
+        let kept = (0..MAX_SCALING_GROUPS + 5)
+            .filter(|n| all.insert_if_newer(&format!("asg-{n}"), "u", use_spot("1", 1)))
+            .count();
+        assert_eq!(kept, MAX_SCALING_GROUPS);
+        assert!(all.insert_if_newer("asg-0", "u", use_spot("2", 2)), "who is known goes on being heard");
+    }
+
+    #[test]
+    fn recommendation_outlives_its_event_until_replaced_or_spec_price_changes() {
+        let in_force = |own: &str, remembered: Option<&SpotRecommendation>, heard: Option<&Recommendation>| {
+            super::active_recommendation(own, remembered, heard, at(60))
+        };
+        let first = in_force("", None, Some(&use_spot("0.1", 10))).expect("it is followed");
+        assert_eq!(first, remembered("0.1", 10, ""));
+        assert_eq!(in_force("", Some(&first), None), Some(first.clone()), "the event is gone");
+        assert_eq!(in_force("", Some(&first), Some(&use_spot("0.1", 60))), Some(first.clone()), "repeated");
+        assert_eq!(in_force("", Some(&first), Some(&use_spot("0.2", 5))), Some(first.clone()), "an older one");
+        assert_eq!(in_force("", Some(&first), Some(&use_spot("0.2", 60))), Some(remembered("0.2", 60, "")));
+        let cleared = Recommendation { use_spot: false, price: String::new(), given_at: at(60) };
+        assert_eq!(in_force("", Some(&first), Some(&cleared)), Some(remembered("", 60, "")));
+        assert_eq!(
+            in_force("0.3", Some(&first), Some(&use_spot("0.1", 10))),
+            None,
+            "the tenant changed the price since"
+        );
+        assert_eq!(in_force("0.3", Some(&first), Some(&use_spot("0.1", 11))), Some(remembered("0.1", 11, "0.3")));
+        assert_eq!(in_force("0.3", None, None), None);
+    }
+
+    #[test]
+    fn future_recommendation_is_ignored() {
+        let good = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
+        let (now, late) = (at(1_000), 1_000 + 5 * 60);
+        assert!(parse(good, at(late), now).is_ok() && parse(good, at(late + 1), now).is_err());
+        let from_before = remembered("0.1", late + 1, "");
+        let on_demand = Recommendation { use_spot: false, price: String::new(), given_at: at(999) };
+        assert_eq!(active_recommendation("", Some(&from_before), None, now), Some(from_before.clone()));
+        assert_eq!(active_recommendation("", Some(&from_before), Some(&on_demand), now), Some(remembered("", 999, "")));
+    }
+}

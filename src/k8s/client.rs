@@ -1,0 +1,199 @@
+//! [`KubeApi`] over a kube client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use async_trait::async_trait;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::Value;
+
+use super::{
+    AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, Locks, PodInfo, UnschedulablePod,
+    config_maps, groups, nodes, pods, strategy,
+};
+use crate::rotation::crd::{DiscoveredKind, ResourceKind};
+
+/// Connects with the given kubeconfig, else with the environment's or the pod's own account.
+///
+/// The client never repeats a request by itself: kube's default would sit out the `Retry-After` of
+/// every refused eviction, up to fifteen times, within one call.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, kube::Error> {
+    connect_as(kubeconfig, None).await
+}
+
+/// The same, in the name of another account.
+pub async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result<Client, kube::Error> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => Config::infer().await.map_err(kube::Error::InferConfig)?,
+    };
+    config.default_retry = false;
+    if let Some(user) = user {
+        config.auth_info.impersonate = Some(user.to_owned());
+    }
+    Client::try_from(config)
+}
+
+/// The real cluster.
+#[derive(Clone)]
+pub struct KubeClient {
+    client: Client,
+    identity: String,
+}
+
+impl KubeClient {
+    /// `identity` names this process in events, such as the pod's name.
+    pub fn new(client: Client, identity: impl Into<String>) -> Self {
+        let identity = identity.into();
+        Self { client, identity }
+    }
+}
+
+#[async_trait]
+impl KubeApi for KubeClient {
+    async fn patch_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+        status: Value,
+    ) -> Result<String, KubeError> {
+        groups::patch_status(&self.client, namespace, name, resource_version, status).await
+    }
+
+    async fn add_finalizer(
+        &self,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+        present: &[String],
+    ) -> Result<String, KubeError> {
+        groups::add_finalizer(&self.client, namespace, name, resource_version, present).await
+    }
+
+    async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError> {
+        groups::remove_finalizer(&self.client, namespace, name, present).await
+    }
+
+    async fn publish(&self, about: &EventTarget, event: &KubeEvent) -> Result<(), KubeError> {
+        groups::publish(&self.client, &self.identity, about, event).await
+    }
+
+    async fn cordon_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, KubeError> {
+        nodes::cordon(&self.client, name, resource_version, disruption).await
+    }
+
+    async fn set_surge_record(
+        &self,
+        name: &str,
+        resource_version: Option<&str>,
+        record: Option<&Value>,
+    ) -> Result<(), KubeError> {
+        nodes::set_surge_record(&self.client, name, resource_version, record).await
+    }
+
+    async fn uncordon_node(&self, name: &str) -> Result<bool, KubeError> {
+        nodes::uncordon(&self.client, name).await
+    }
+
+    async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError> {
+        nodes::label(&self.client, name, labels).await
+    }
+
+    async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError> {
+        pods::on_node(&self.client, name).await
+    }
+
+    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError> {
+        pods::evict(&self.client, namespace, name, uid).await
+    }
+
+    async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), KubeError> {
+        pods::delete(&self.client, namespace, name, uid, grace).await
+    }
+
+    async fn volume_attachments(&self, node: &str) -> Result<Vec<String>, KubeError> {
+        nodes::volume_attachments(&self.client, node).await
+    }
+
+    async fn unschedulable_pods(
+        &self,
+        namespace: &str,
+        owners: &BTreeSet<String>,
+    ) -> Result<Vec<UnschedulablePod>, KubeError> {
+        pods::unschedulable(&self.client, namespace, owners).await
+    }
+
+    async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError> {
+        groups::locks(&self.client, namespace, group, config_namespace).await
+    }
+
+    async fn aws_auth(&self) -> Result<Option<AwsAuthMap>, KubeError> {
+        config_maps::aws_auth(&self.client).await
+    }
+
+    async fn update_aws_auth(&self, resource_version: &str, map_roles: &str) -> Result<(), KubeError> {
+        config_maps::update_aws_auth(&self.client, resource_version, map_roles).await
+    }
+
+    async fn create_aws_auth(&self, map_roles: &str) -> Result<(), KubeError> {
+        config_maps::create_aws_auth(&self.client, map_roles).await
+    }
+
+    async fn last_known_good(&self, config_namespace: &str) -> Result<Option<BTreeMap<String, String>>, KubeError> {
+        config_maps::last_known_good(&self.client, config_namespace).await
+    }
+
+    async fn put_last_known_good(
+        &self,
+        config_namespace: &str,
+        data: &BTreeMap<String, String>,
+    ) -> Result<(), KubeError> {
+        config_maps::put_last_known_good(&self.client, config_namespace, data).await
+    }
+
+    async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError> {
+        strategy::discover_kind(&self.client, group, version, kind).await
+    }
+
+    async fn strategy_resource(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, KubeError> {
+        strategy::get(&self.client, kind, namespace, name).await
+    }
+
+    async fn strategy_resources(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        scaling_group: &str,
+    ) -> Result<Vec<Value>, KubeError> {
+        strategy::list(&self.client, kind, namespace, scaling_group).await
+    }
+
+    async fn create_strategy_resource(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<(), KubeError> {
+        strategy::create(&self.client, kind, namespace, object).await
+    }
+
+    async fn delete_strategy_resource(
+        &self,
+        kind: &ResourceKind,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), KubeError> {
+        strategy::delete(&self.client, kind, namespace, name, uid).await
+    }
+}

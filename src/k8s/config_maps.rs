@@ -1,0 +1,190 @@
+//! The two ConfigMaps that the controller writes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch};
+use kube::core::ObjectMeta;
+use kube::{Client, ResourceExt};
+use serde_json::json;
+
+use super::error::call;
+use super::groups::{patch_params, post_params};
+use super::{AwsAuthMap, KubeError};
+use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
+
+const AWS_AUTH_NAMESPACE: &str = "kube-system";
+const AWS_AUTH_NAME: &str = "aws-auth";
+const MAP_ROLES: &str = "mapRoles";
+
+fn config_map_api(client: &Client, namespace: &str) -> Api<ConfigMap> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+fn config_map(namespace: &str, name: &str, data: BTreeMap<String, String>) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        ..ConfigMap::default()
+    }
+}
+
+async fn create(client: &Client, map: &ConfigMap) -> Result<(), KubeError> {
+    let namespace = map.namespace().unwrap_or_default();
+    let maps = config_map_api(client, &namespace);
+    let params = post_params();
+    let request = maps.create(&params, map);
+    call("create", "configmaps", request).await.map(drop)
+}
+
+pub(super) async fn aws_auth(client: &Client) -> Result<Option<AwsAuthMap>, KubeError> {
+    let maps = config_map_api(client, AWS_AUTH_NAMESPACE);
+    let found = call("get", "configmaps", maps.get_opt(AWS_AUTH_NAME)).await?;
+    Ok(found.map(|map| {
+        let texts = map.data.iter().flatten().map(|(_, text)| text.len());
+        let blobs = map.binary_data.iter().flatten().map(|(_, blob)| blob.0.len());
+        AwsAuthMap {
+            total_size: texts.chain(blobs).sum(),
+            resource_version: map.resource_version().unwrap_or_default(),
+            map_roles: map.data.and_then(|mut data| data.remove(MAP_ROLES)),
+        }
+    }))
+}
+
+/// A merge patch at a resourceVersion: the API server refuses it when anybody wrote in between,
+/// and every other key stays byte for byte what it is.
+pub(super) async fn update_aws_auth(client: &Client, resource_version: &str, map_roles: &str) -> Result<(), KubeError> {
+    let patch = Patch::Merge(json!({
+        "metadata": {"resourceVersion": resource_version},
+        "data": {MAP_ROLES: map_roles},
+    }));
+    let maps = config_map_api(client, AWS_AUTH_NAMESPACE);
+    let params = patch_params();
+    let request = maps.patch(AWS_AUTH_NAME, &params, &patch);
+    call("patch", "configmaps", request).await.map(drop)
+}
+
+pub(super) async fn create_aws_auth(client: &Client, map_roles: &str) -> Result<(), KubeError> {
+    let data = BTreeMap::from([(MAP_ROLES.to_owned(), map_roles.to_owned())]);
+    create(client, &config_map(AWS_AUTH_NAMESPACE, AWS_AUTH_NAME, data)).await
+}
+
+pub(super) async fn last_known_good(
+    client: &Client,
+    namespace: &str,
+) -> Result<Option<BTreeMap<String, String>>, KubeError> {
+    let maps = config_map_api(client, namespace);
+    let found = call("get", "configmaps", maps.get_opt(LAST_KNOWN_GOOD_CONFIG_MAP)).await?;
+    Ok(found.map(|map| map.data.unwrap_or_default()))
+}
+
+pub(super) async fn put_last_known_good(
+    client: &Client,
+    namespace: &str,
+    data: &BTreeMap<String, String>,
+) -> Result<(), KubeError> {
+    let maps = config_map_api(client, namespace);
+    let found = call("get", "configmaps", maps.get_opt(LAST_KNOWN_GOOD_CONFIG_MAP)).await?;
+    let Some(mut map) = found else {
+        return create(client, &config_map(namespace, LAST_KNOWN_GOOD_CONFIG_MAP, data.clone())).await;
+    };
+    if map.data.as_ref() == Some(data) {
+        return Ok(());
+    }
+    map.data = Some(data.clone());
+    let params = post_params();
+    let request = maps.replace(LAST_KNOWN_GOOD_CONFIG_MAP, &params, &map);
+    call("update", "configmaps", request).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::k8s::fake;
+    use crate::k8s::fake::Call;
+
+    /// A cluster with at most one ConfigMap, which records what is written.
+    fn cluster(map: Option<Value>) -> (Client, Arc<Mutex<Vec<Call>>>) {
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let seen = writes.clone();
+        let client = fake::client(move |call| match (call.method.as_str(), &map) {
+            ("GET", Some(map)) => (200, map.clone()),
+            ("GET", None) => fake::failure(404, "NotFound", "no such map"),
+            _ => {
+                let body = json!({"metadata": {"name": "written"}});
+                seen.lock().unwrap().push(call);
+                (200, body)
+            }
+        });
+        (client, writes)
+    }
+
+    fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        owned.collect()
+    }
+
+    #[tokio::test]
+    async fn aws_auth_is_read_with_its_version_and_size() {
+        let map = json!({"metadata": {"name": "aws-auth", "resourceVersion": "5"},
+            "data": {"mapRoles": "roles", "mapUsers": "users!"}, "binaryData": {"b": "AAEC"}});
+        let (client, _) = cluster(Some(map));
+        let expected =
+            AwsAuthMap { map_roles: Some("roles".into()), resource_version: "5".into(), total_size: 5 + 6 + 3 };
+        assert_eq!(aws_auth(&client).await.unwrap(), Some(expected));
+    }
+
+    #[tokio::test]
+    async fn only_not_found_means_aws_auth_is_absent() {
+        let (client, _) = cluster(None);
+        assert_eq!(aws_auth(&client).await.unwrap(), None);
+        let broken = fake::client(|_| fake::failure(500, "InternalError", "etcd"));
+        assert_eq!(aws_auth(&broken).await.unwrap_err().reason(), "Unavailable");
+        let proxy = fake::client(|_| (404, json!("page not found")));
+        assert_eq!(aws_auth(&proxy).await.unwrap_err().reason(), "Unavailable");
+    }
+
+    #[tokio::test]
+    async fn a_write_to_aws_auth_touches_one_key_of_one_version() {
+        let (client, writes) = cluster(None);
+        update_aws_auth(&client, "5", "- rolearn: x\n").await.unwrap();
+        let writes = writes.lock().unwrap();
+        let route = ("PATCH", "/api/v1/namespaces/kube-system/configmaps/aws-auth");
+        assert_eq!(writes[0].route(), route);
+        let expected = json!({"metadata": {"resourceVersion": "5"},
+            "data": {"mapRoles": "- rolearn: x\n"}});
+        assert_eq!(writes[0].body, expected);
+    }
+
+    #[tokio::test]
+    async fn stored_revision_is_not_written_again() {
+        let map = json!({"metadata": {"name": "last", "resourceVersion": "3"},
+            "data": {"boundaries": "a"}});
+        let (client, writes) = cluster(Some(map));
+        put_last_known_good(&client, "im", &data(&[("boundaries", "a")])).await.unwrap();
+        assert_eq!(writes.lock().unwrap().len(), 0);
+        put_last_known_good(&client, "im", &data(&[("boundaries", "b")])).await.unwrap();
+        let writes = writes.lock().unwrap();
+        assert_eq!(writes.len(), 1);
+        assert_eq!(writes[0].method, "PUT");
+        assert_eq!(writes[0].body["metadata"]["resourceVersion"], "3");
+        assert_eq!(writes[0].body["data"], json!({"boundaries": "b"}));
+    }
+
+    #[tokio::test]
+    async fn the_first_revision_creates_its_config_map() {
+        let (client, writes) = cluster(None);
+        put_last_known_good(&client, "im", &data(&[("defaults", "d")])).await.unwrap();
+        let writes = writes.lock().unwrap();
+        assert_eq!(writes[0].route(), ("POST", "/api/v1/namespaces/im/configmaps"));
+        assert_eq!(writes[0].body["metadata"]["name"], LAST_KNOWN_GOOD_CONFIG_MAP);
+    }
+}

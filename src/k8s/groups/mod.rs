@@ -1,0 +1,210 @@
+//! Writes to InstanceGroups, events about them, and the brake.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ObjectReference};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::error::call;
+use super::{EventKind, EventTarget, FIELD_MANAGER, KubeError, KubeEvent, Locks};
+use crate::api::names::{CONFIG_MAP, FINALIZER, GROUP, VERSION, annotation};
+
+const MAX_NOTE_BYTES: usize = 1024;
+
+fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: GROUP.into(),
+        version: VERSION.into(),
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: "InstanceGroup".into(),
+        plural: "instancegroups".into(),
+    };
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+/// Patches carry this instead of a default made from the user agent, so that a status written by
+/// another controller is told apart from ours.
+pub(super) fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+pub(super) fn post_params() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+pub(super) async fn patch_status(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    resource_version: &str,
+    status: Value,
+) -> Result<String, KubeError> {
+    let patch = Patch::Merge(json!({
+        "metadata": {"resourceVersion": resource_version},
+        "status": status,
+    }));
+    let api = api(client, namespace);
+    let params = patch_params();
+    let request = api.patch_status(name, &params, &patch);
+    let group = call("patch", "instancegroups/status", request).await?;
+    Ok(group.resource_version().unwrap_or_default())
+}
+
+/// The operations that add our finalizer. The tests make sure that the list is the one we saw.
+fn add_finalizer_patch(resource_version: &str, present: &[String]) -> Value {
+    if present.is_empty() {
+        return json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": resource_version},
+            {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
+        ]);
+    }
+    json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": resource_version},
+        {"op": "test", "path": "/metadata/finalizers", "value": present},
+        {"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER},
+    ])
+}
+
+/// The operations that remove our finalizer; None when it is not among those present.
+fn remove_finalizer_patch(present: &[String]) -> Option<Value> {
+    let index = present.iter().position(|name| name == FINALIZER)?;
+    let path = format!("/metadata/finalizers/{index}");
+    Some(json!([
+        {"op": "test", "path": path, "value": FINALIZER},
+        {"op": "remove", "path": path},
+    ]))
+}
+
+async fn patch_json(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    operations: Value,
+) -> Result<DynamicObject, KubeError> {
+    // The operations are well-formed by construction, so parsing them cannot fail on input.
+    let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
+    let api = api(client, namespace);
+    let request = async {
+        let patch = Patch::Json::<()>(operations?);
+        api.patch(name, &patch_params(), &patch).await
+    };
+    call("patch", "instancegroups", request).await.map_err(KubeError::failed_test_is_conflict)
+}
+
+pub(super) async fn add_finalizer(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    resource_version: &str,
+    present: &[String],
+) -> Result<String, KubeError> {
+    if present.iter().any(|finalizer| finalizer == FINALIZER) {
+        return Ok(resource_version.to_owned());
+    }
+    let operations = add_finalizer_patch(resource_version, present);
+    let group = patch_json(client, namespace, name, operations).await?;
+    Ok(group.resource_version().unwrap_or_default())
+}
+
+pub(super) async fn remove_finalizer(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    present: &[String],
+) -> Result<(), KubeError> {
+    let Some(operations) = remove_finalizer_patch(present) else {
+        return Ok(());
+    };
+    match patch_json(client, namespace, name, operations).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Cuts a note at the API server's limit, between two characters.
+fn truncate_note(note: &str) -> String {
+    const MARK: &str = "...";
+    if note.len() <= MAX_NOTE_BYTES {
+        return note.to_owned();
+    }
+    let cut = note.floor_char_boundary(MAX_NOTE_BYTES - MARK.len());
+    format!("{}{MARK}", &note[..cut])
+}
+
+pub(super) async fn publish(
+    client: &Client,
+    identity: &str,
+    about: &EventTarget,
+    event: &KubeEvent,
+) -> Result<(), KubeError> {
+    let now = Timestamp::now();
+    let namespace = about.namespace.as_deref().unwrap_or("default");
+    let object = Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{}.{:x}", about.name, now.as_nanosecond())),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(now)),
+        type_: Some(
+            match event.kind {
+                EventKind::Normal => "Normal",
+                EventKind::Warning => "Warning",
+            }
+            .to_owned(),
+        ),
+        reason: Some(event.reason.clone()),
+        action: Some(event.action.clone()),
+        note: Some(truncate_note(&event.note)),
+        regarding: Some(ObjectReference {
+            api_version: Some(about.api_version.clone()),
+            kind: Some(about.kind.clone()),
+            namespace: about.namespace.clone(),
+            name: Some(about.name.clone()),
+            uid: Some(about.uid.clone()),
+            ..ObjectReference::default()
+        }),
+        reporting_controller: Some(FIELD_MANAGER.to_owned()),
+        reporting_instance: Some(identity.to_owned()),
+        ..Event::default()
+    };
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    match call("create", "events", api.create(&post_params(), &object)).await {
+        Err(error) if error.is_not_found() || error.has_cause("NamespaceTerminating") => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn has_lock(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    let value = annotations.and_then(|all| all.get(annotation::LOCK_UPGRADES));
+    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+pub(super) async fn locks(
+    client: &Client,
+    namespace: &str,
+    group: &str,
+    config_namespace: &str,
+) -> Result<Locks, KubeError> {
+    let groups = api(client, namespace);
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), config_namespace);
+    let (group, namespace, map) = futures::try_join!(
+        call("get", "instancegroups", groups.get_metadata(group)),
+        call("get", "namespaces", namespaces.get_metadata(namespace)),
+        call("get", "configmaps", maps.get_metadata_opt(CONFIG_MAP)),
+    )?;
+    Ok(Locks {
+        group: has_lock(&group.metadata),
+        namespace: has_lock(&namespace.metadata),
+        config_map: map.is_some_and(|map| has_lock(&map.metadata)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The mark on a Node, and what is still attached to it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{Api, ListParams, Patch};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::error::call;
+use super::groups::patch_params;
+use super::{CORDONED_BEFORE, KubeError};
+use crate::api::names::annotation;
+
+/// Objects per page of a list.
+pub(super) const PAGE_SIZE: u32 = 500;
+
+async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let patch = Patch::Merge(patch);
+    call("patch", "nodes", nodes.patch(name, &patch_params(), &patch)).await
+}
+
+pub(super) async fn cordon(
+    client: &Client,
+    name: &str,
+    resource_version: &str,
+    disruption: &Value,
+) -> Result<String, KubeError> {
+    let body = json!({
+        "metadata": {
+            "resourceVersion": resource_version,
+            "annotations": {annotation::DISRUPTION: disruption.to_string()},
+        },
+        "spec": {"unschedulable": true},
+    });
+    let node = patch(client, name, body).await?;
+    Ok(node.resource_version().unwrap_or_default())
+}
+
+pub(super) async fn uncordon(client: &Client, name: &str) -> Result<bool, KubeError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = call("get", "nodes", nodes.get(name)).await?;
+    let Some(mark) = node.annotations().get(annotation::DISRUPTION) else {
+        return Ok(false);
+    };
+    let mark: Value = serde_json::from_str(mark).unwrap_or_default();
+    let mut body = json!({
+        "metadata": {
+            "resourceVersion": node.resource_version(),
+            "annotations": {annotation::DISRUPTION: null},
+        },
+    });
+    if mark[CORDONED_BEFORE] != json!(true) {
+        body["spec"] = json!({"unschedulable": null});
+    }
+    patch(client, name, body).await?;
+    Ok(true)
+}
+
+pub(super) async fn set_surge_record(
+    client: &Client,
+    name: &str,
+    resource_version: Option<&str>,
+    record: Option<&Value>,
+) -> Result<(), KubeError> {
+    let mut body = json!({"metadata": {"annotations": {annotation::SURGE: record.map(Value::to_string)}}});
+    if let Some(version) = resource_version {
+        body["metadata"]["resourceVersion"] = json!(version);
+    }
+    patch(client, name, body).await.map(drop)
+}
+
+pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError> {
+    let body = json!({"metadata": {"labels": labels}});
+    patch(client, name, body).await.map(drop)
+}
+
+/// The API server cannot select VolumeAttachments by Node, hence the walk through all of them.
+pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<String>, KubeError> {
+    let attachments: Api<VolumeAttachment> = Api::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE_SIZE);
+    let mut names = Vec::new();
+    loop {
+        let page = call("list", "volumeattachments", attachments.list(&params)).await?;
+        let next = page.metadata.continue_.clone();
+        let mine = page.items.into_iter().filter(|a| a.spec.node_name == node);
+        names.extend(mine.map(|attachment| attachment.name_any()));
+        match next.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(names),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::k8s::fake;
+    use crate::k8s::fake::Call;
+
+    fn node(annotations: Value, unschedulable: bool) -> Value {
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n1", "resourceVersion": "7", "annotations": annotations},
+            "spec": {"unschedulable": unschedulable}})
+    }
+
+    /// A cluster of one Node, which records the patches that it gets.
+    fn cluster(node: Value) -> (Client, Arc<Mutex<Vec<Call>>>) {
+        let patches = Arc::new(Mutex::new(Vec::new()));
+        let seen = patches.clone();
+        let client = fake::client(move |call| {
+            if call.method == "PATCH" {
+                seen.lock().unwrap().push(call);
+            }
+            (200, node.clone())
+        });
+        (client, patches)
+    }
+
+    #[tokio::test]
+    async fn cordon_writes_record_and_cordon_at_one_version() {
+        let (client, patches) = cluster(node(json!({}), true));
+        let version = cordon(&client, "n1", "7", &json!({"group": "u1"})).await;
+        assert_eq!(version.unwrap(), "7");
+        let patches = patches.lock().unwrap();
+        assert_eq!(patches.len(), 1);
+        assert_eq!(patches[0].path, "/api/v1/nodes/n1");
+        assert_eq!(patches[0].content_type, "application/merge-patch+json");
+        assert!(patches[0].query.contains("fieldManager=instance-manager"));
+        assert_eq!(
+            patches[0].body,
+            json!({"metadata": {"resourceVersion": "7", "annotations":
+                    {"instancemgr.keikoproj.io/disruption": "{\"group\":\"u1\"}"}},
+                "spec": {"unschedulable": true}})
+        );
+    }
+
+    #[tokio::test]
+    async fn cordon_of_a_changed_node_is_a_conflict() {
+        let client = fake::client(|_| fake::failure(409, "Conflict", "changed"));
+        let error = cordon(&client, "n1", "6", &json!({})).await.unwrap_err();
+        assert!(error.is_conflict());
+    }
+
+    #[tokio::test]
+    async fn node_without_disruption_record_stays_cordoned() {
+        let (client, patches) = cluster(node(json!({"other": "x"}), true));
+        assert!(!uncordon(&client, "n1").await.unwrap());
+        assert_eq!(patches.lock().unwrap().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn uncordon_removes_record_and_cordon_at_the_version_read() {
+        let (client, patches) = cluster(node(json!({annotation::DISRUPTION: "{}"}), true));
+        assert!(uncordon(&client, "n1").await.unwrap());
+        assert_eq!(
+            patches.lock().unwrap()[0].body,
+            json!({"metadata": {"resourceVersion": "7",
+                    "annotations": {annotation::DISRUPTION: null}},
+                "spec": {"unschedulable": null}})
+        );
+    }
+
+    #[tokio::test]
+    async fn cordon_set_before_the_disruption_is_kept() {
+        let record = json!({CORDONED_BEFORE: true}).to_string();
+        let (client, patches) = cluster(node(json!({annotation::DISRUPTION: record}), true));
+        assert!(uncordon(&client, "n1").await.unwrap());
+        assert_eq!(patches.lock().unwrap()[0].body.get("spec"), None);
+    }
+
+    #[tokio::test]
+    async fn surge_record_does_not_cordon_and_is_removed_alone() {
+        let (client, patches) = cluster(node(json!({}), false));
+        set_surge_record(&client, "n1", Some("7"), Some(&json!({"group": "u1"}))).await.unwrap();
+        set_surge_record(&client, "n1", None, None).await.unwrap();
+        let bodies: Vec<_> = patches.lock().unwrap().iter().map(|call| call.body.clone()).collect();
+        let record = |value: Value| json!({"annotations": {annotation::SURGE: value}});
+        let mut first = record(json!("{\"group\":\"u1\"}"));
+        first["resourceVersion"] = json!("7");
+        assert_eq!(bodies, [json!({"metadata": first}), json!({"metadata": record(Value::Null)})]);
+    }
+
+    #[tokio::test]
+    async fn labels_are_set_alone() {
+        let (client, patches) = cluster(node(json!({}), false));
+        let labels = BTreeMap::from([("kubernetes.io/role".to_owned(), "web".to_owned())]);
+        label(&client, "n1", &labels).await.unwrap();
+        let expected = json!({"metadata": {"labels": {"kubernetes.io/role": "web"}}});
+        assert_eq!(patches.lock().unwrap()[0].body, expected);
+    }
+
+    #[tokio::test]
+    async fn attachments_of_other_nodes_do_not_count_and_all_pages_are_read() {
+        let item = |name: &str, node: &str| {
+            json!({"metadata": {"name": name},
+                "spec": {"attacher": "ebs", "nodeName": node, "source": {}}})
+        };
+        let client = fake::client(move |call| {
+            let (items, next) = if call.query.contains("continue=more") {
+                (vec![item("c", "n1")], "")
+            } else {
+                (vec![item("a", "n1"), item("b", "n2")], "more")
+            };
+            let body = json!({"kind": "VolumeAttachmentList", "apiVersion": "storage.k8s.io/v1",
+                "metadata": {"continue": next}, "items": items});
+            (200, body)
+        });
+        assert_eq!(volume_attachments(&client, "n1").await.unwrap(), ["a", "c"]);
+    }
+}

@@ -1,0 +1,197 @@
+//! Pods of one Node: who they are, and how they are asked to leave.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::core::{ObjectMeta, Selector, SelectorExt, Status};
+use kube::{Client, ResourceExt};
+
+use super::error::call;
+use super::groups::post_params;
+use super::nodes::PAGE_SIZE;
+use super::{EvictOutcome, KubeError, PodInfo, PodKind, UnschedulablePod};
+
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+/// What the API server uses when a pod names no grace period.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, KubeError> {
+    let mut params = ListParams::default().fields(fields).limit(PAGE_SIZE);
+    let mut all = Vec::new();
+    loop {
+        let page = call("list", "pods", pods.list(&params)).await?;
+        let next = page.metadata.continue_.clone();
+        all.extend(page.items);
+        match next.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+pub(super) async fn on_node(client: &Client, node: &str) -> Result<Vec<PodInfo>, KubeError> {
+    let pods = Api::all(client.clone());
+    let found = list(&pods, &format!("spec.nodeName={node}")).await?;
+    Ok(found.iter().map(pod_info).collect())
+}
+
+fn pod_info(pod: &Pod) -> PodInfo {
+    let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
+    let owner_kind = owner.map(|owner| owner.kind.clone());
+    let kind = match owner_kind.as_deref() {
+        _ if pod.annotations().contains_key(MIRROR_ANNOTATION) => PodKind::Mirror,
+        Some("DaemonSet") => PodKind::DaemonSet,
+        Some(_) => PodKind::Owned,
+        None => PodKind::Bare,
+    };
+    let spec = pod.spec.as_ref();
+    let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+    PodInfo {
+        namespace: pod.namespace().unwrap_or_default(),
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        kind,
+        owner_kind,
+        owner_uid: owner.map(|owner| owner.uid.clone()),
+        grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
+        phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
+        deletion_timestamp: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        ready: condition(pod, "Ready").is_some_and(|(status, _, _)| status == "True"),
+        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+        empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
+    }
+}
+
+/// Status, reason and message of a pod's condition.
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<(&'a str, &'a str, &'a str)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
+}
+
+/// kube's own `evict` spells the options so that the API server overlooks them; the uid would not
+/// be checked, and a successor of the same name could be evicted in the pod's place.
+fn eviction(name: &str, uid: &str) -> Eviction {
+    Eviction {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        delete_options: Some(DeleteOptions {
+            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+            ..DeleteOptions::default()
+        }),
+    }
+}
+
+pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let (params, body) = (post_params(), eviction(name, uid));
+    let request = pods.create_subresource::<_, Status>("eviction", name, &params, &body);
+    let error = match call("create", "pods/eviction", request).await {
+        Ok(_) => return Ok(EvictOutcome::Evicted),
+        Err(error) if error.is_not_found() => return Ok(EvictOutcome::Gone),
+        Err(error) => error,
+    };
+    if let Some(message) = budget_message(&error) {
+        return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid), message).await);
+    }
+    if error.is_conflict() && is_gone(&pods, name, uid).await? {
+        return Ok(EvictOutcome::Gone);
+    }
+    Err(error)
+}
+
+/// The words of a refusal by a budget. A pod under two budgets is refused with an internal error,
+/// and for ever.
+fn budget_message(error: &KubeError) -> Option<String> {
+    let status = error.api_status()?;
+    if status.message.contains("more than one PodDisruptionBudget") {
+        return Some(status.message.clone());
+    }
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let budget = causes.into_iter().find(|cause| cause.reason == "DisruptionBudget")?;
+    Some(format!("{} {}", status.message, budget.message))
+}
+
+/// A refusal with the budgets that select the pod; or `Gone`, because the API server asks the
+/// budget before it looks at the uid. What cannot be read only makes the explanation shorter.
+async fn explain_blocked_eviction(
+    client: &Client,
+    pods: &Api<Pod>,
+    (namespace, name, uid): (&str, &str, &str),
+    message: String,
+) -> EvictOutcome {
+    let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default();
+    let (pod, budgets) = futures::join!(
+        call("get", "pods", pods.get_metadata_opt(name)),
+        call("list", "poddisruptionbudgets", api.list(&params)),
+    );
+    let labels = match &pod {
+        Ok(Some(pod)) if pod.uid().as_deref() == Some(uid) => Some(pod.labels()),
+        Ok(_) => return EvictOutcome::Gone,
+        Err(_) => None,
+    };
+    let selects = |budget: &PodDisruptionBudget| {
+        let selector = budget.spec.as_ref()?.selector.clone()?;
+        Some(Selector::try_from(selector).ok()?.matches(labels?))
+    };
+    let budgets = budgets.map(|list| list.items).unwrap_or_default();
+    let selecting = budgets.iter().filter(|budget| selects(budget) == Some(true));
+    EvictOutcome::Refused { message, budgets: selecting.map(ResourceExt::name_any).collect() }
+}
+
+async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, KubeError> {
+    let pod = call("get", "pods", pods.get_metadata_opt(name)).await?;
+    Ok(pod.is_none_or(|pod| pod.uid().as_deref() != Some(uid)))
+}
+
+pub(super) async fn delete(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    grace: Option<u32>,
+) -> Result<(), KubeError> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let params = DeleteParams {
+        grace_period_seconds: grace,
+        preconditions: Some(kube::api::Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    match call("delete", "pods", pods.delete(name, &params)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) if error.is_conflict() && is_gone(&pods, name, uid).await? => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn unschedulable(
+    client: &Client,
+    namespace: &str,
+    owners: &BTreeSet<String>,
+) -> Result<Vec<UnschedulablePod>, KubeError> {
+    let pods = Api::namespaced(client.clone(), namespace);
+    let pending = list(&pods, "status.phase=Pending").await?;
+    Ok(pending.iter().filter_map(|pod| unschedulable_pod(pod, owners)).collect())
+}
+
+fn unschedulable_pod(pod: &Pod, owners: &BTreeSet<String>) -> Option<UnschedulablePod> {
+    let pod_brief = pod_info(pod);
+    let owner_uid = pod_brief.owner_uid.filter(|uid| owners.contains(uid))?;
+    match condition(pod, "PodScheduled")? {
+        ("False", "Unschedulable", message) => Some(UnschedulablePod {
+            namespace: pod_brief.namespace,
+            name: pod_brief.name,
+            owner_uid,
+            message: message.to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::k8s::fake;
+use crate::k8s::fake::Call;
+
+const POD: &str = "/api/v1/namespaces/team/pods/web-1";
+const EVICTION: &str = "/api/v1/namespaces/team/pods/web-1/eviction";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/team/poddisruptionbudgets";
+
+fn list_of(items: Vec<Value>) -> (u16, Value) {
+    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+}
+
+fn pod(uid: &str) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": "web-1", "namespace": "team", "uid": uid, "labels": {"app": "web"}}})
+}
+
+fn budget(name: &str, selector: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"selector": selector}})
+}
+
+/// The kinds of pods that a drain meets.
+fn pods_of_each_kind() -> Vec<Value> {
+    let owner = |kind: &str| {
+        json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o",
+        "uid": format!("uid-{kind}"), "controller": true}])
+    };
+    vec![
+        json!({"metadata": {"name": "ds", "namespace": "kube-system", "uid": "1",
+                "ownerReferences": owner("DaemonSet")},
+            "spec": {"containers": []}, "status": {"phase": "Running"}}),
+        json!({"metadata": {"name": "static", "namespace": "kube-system", "uid": "2",
+                "annotations": {MIRROR_ANNOTATION: "x"}, "ownerReferences": owner("Node")},
+            "spec": {"containers": []}, "status": {"phase": "Running"}}),
+        json!({"metadata": {"name": "bare", "namespace": "team", "uid": "3"},
+            "spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}]},
+            "status": {"phase": "Running"}}),
+        json!({"metadata": {"name": "web", "namespace": "team", "uid": "4",
+                "deletionTimestamp": "2026-01-01T00:00:30Z",
+                "ownerReferences": owner("ReplicaSet")},
+            "spec": {"containers": [], "terminationGracePeriodSeconds": 5, "priority": 7},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
+        json!({"metadata": {"name": "job", "namespace": "team", "uid": "5",
+                "ownerReferences": owner("Job")},
+            "spec": {"containers": []}, "status": {"phase": "Succeeded"}}),
+    ]
+}
+
+#[tokio::test]
+async fn pods_of_a_node_are_selected_by_the_api_server_page_by_page() {
+    let client = fake::client(|call| {
+        assert!(call.query.contains("fieldSelector=spec.nodeName%3Dn1"));
+        assert!(call.query.contains("limit=500"));
+        let all = pods_of_each_kind();
+        let (items, next) =
+            if call.query.contains("continue=more") { (all[2..].to_vec(), "") } else { (all[..2].to_vec(), "more") };
+        let body = json!({"kind": "PodList", "apiVersion": "v1",
+            "metadata": {"continue": next}, "items": items});
+        (200, body)
+    });
+    let pods = on_node(&client, "n1").await.unwrap();
+    let kinds: Vec<_> = pods.iter().map(|pod| (pod.name.as_str(), pod.kind)).collect();
+    let expected = [
+        ("ds", PodKind::DaemonSet),
+        ("static", PodKind::Mirror),
+        ("bare", PodKind::Bare),
+        ("web", PodKind::Owned),
+        ("job", PodKind::Owned),
+    ];
+    assert_eq!(kinds, expected);
+    let leaving = pods.iter().filter(|pod| pod.must_leave()).map(|pod| &pod.name);
+    assert_eq!(leaving.collect::<Vec<_>>(), ["bare", "web"]);
+}
+
+#[test]
+fn pod_info_holds_what_a_drain_needs() {
+    let all = pods_of_each_kind();
+    let web = pod_info(&serde_json::from_value(all[3].clone()).unwrap());
+    assert_eq!((web.grace_seconds, web.priority, web.ready), (5, 7, true));
+    assert_eq!(web.owner_uid.as_deref(), Some("uid-ReplicaSet"));
+    assert_eq!(web.deletion_timestamp, Some("2026-01-01T00:00:30Z".parse().unwrap()));
+    let bare = pod_info(&serde_json::from_value(all[2].clone()).unwrap());
+    assert!(bare.empty_dir && !bare.ready);
+    assert_eq!((bare.grace_seconds, bare.owner_kind), (30, None));
+}
+
+#[tokio::test]
+async fn an_eviction_is_bound_to_the_uid_of_the_pod() {
+    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let seen = calls.clone();
+    let client = fake::client(move |call| {
+        seen.lock().unwrap().push(call);
+        (201, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+    });
+    let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
+    assert_eq!(outcome, EvictOutcome::Evicted);
+    let calls = calls.lock().unwrap();
+    assert_eq!(calls[0].route(), ("POST", EVICTION));
+    assert_eq!(calls[0].body["kind"], "Eviction");
+    assert_eq!(calls[0].body["deleteOptions"]["preconditions"], json!({"uid": "u1"}));
+}
+
+/// A cluster that answers the eviction as given, and knows one pod and three budgets.
+fn client_blocking_evictions(answer: (u16, Value), uid: &'static str) -> Client {
+    fake::client(move |call| match call.route() {
+        ("POST", EVICTION) => answer.clone(),
+        ("GET", POD) => (200, pod(uid)),
+        ("GET", BUDGETS) => list_of(vec![
+            budget("other", json!({"matchLabels": {"app": "db"}})),
+            budget("web", json!({"matchLabels": {"app": "web"}})),
+            budget("everything", json!({})),
+            budget("nothing", Value::Null),
+        ]),
+        route => panic!("unexpected call {route:?}"),
+    })
+}
+
+#[tokio::test]
+async fn blocked_eviction_names_selecting_budgets() {
+    let cause = "DisruptionBudget";
+    for answer in [
+        fake::failure_with_cause(429, "TooManyRequests", cause, "needs 3 healthy pods"),
+        fake::failure(500, "InternalError", "This pod has more than one PodDisruptionBudget"),
+    ] {
+        let client = client_blocking_evictions(answer, "u1");
+        let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
+        let EvictOutcome::Refused { message, budgets } = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(!message.is_empty());
+        assert_eq!(budgets, ["web", "everything"]);
+    }
+}
+
+#[tokio::test]
+async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
+    let cause = "DisruptionBudget";
+    let client = fake::client(move |call| match call.route() {
+        ("POST", EVICTION) => fake::failure_with_cause(429, "TooManyRequests", cause, "held"),
+        _ => fake::failure(403, "Forbidden", "no"),
+    });
+    let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
+    let EvictOutcome::Refused { budgets, .. } = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(budgets, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn budget_blocking_a_successor_reports_the_pod_gone() {
+    let cause = "DisruptionBudget";
+    let answer = fake::failure_with_cause(429, "TooManyRequests", cause, "held");
+    let outcome = evict(&client_blocking_evictions(answer, "u2"), "team", "web-1", "u1").await.unwrap();
+    assert_eq!(outcome, EvictOutcome::Gone);
+}
+
+#[tokio::test]
+async fn throttled_api_server_is_not_a_blocked_eviction() {
+    let mut answer = fake::failure(429, "TooManyRequests", "slow down");
+    answer.1["details"] = json!({"retryAfterSeconds": 7});
+    let error = evict(&client_blocking_evictions(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    let seven = std::time::Duration::from_secs(7);
+    assert!(
+        matches!(&error, KubeError::TooManyRequests { retry_after, .. }
+            if *retry_after == Some(seven)),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn pod_with_same_name_and_other_uid_is_another_pod() {
+    let conflict = fake::failure(409, "Conflict", "uid in precondition");
+    let client = client_blocking_evictions(conflict.clone(), "u2");
+    let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
+    assert_eq!(outcome, EvictOutcome::Gone);
+    let error = evict(&client_blocking_evictions(conflict, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    assert!(error.is_conflict());
+    let absent = fake::failure(404, "NotFound", "no such pod");
+    let outcome = evict(&client_blocking_evictions(absent, "u1"), "team", "web-1", "u1").await.unwrap();
+    assert_eq!(outcome, EvictOutcome::Gone);
+}
+
+#[tokio::test]
+async fn missing_evict_permission_is_named() {
+    let answer = fake::failure(403, "Forbidden", "no");
+    let error = evict(&client_blocking_evictions(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    assert_eq!(error.to_string(), "not allowed to create pods/eviction: no");
+}
+
+#[tokio::test]
+async fn a_deletion_carries_uid_and_grace() {
+    let client = fake::client(|call| {
+        assert_eq!(call.route(), ("DELETE", POD));
+        let expected = json!({"gracePeriodSeconds": 3, "preconditions": {"uid": "u1"}});
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(&call.body[key], value);
+        }
+        (200, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+    });
+    delete(&client, "team", "web-1", "u1", Some(3)).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_unschedulable_pods_of_the_owners_count() {
+    let pending = |name: &str, owner: &str, reason: &str| {
+        json!({"metadata": {"name": name, "namespace": "team", "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": owner,
+                 "controller": true}]},
+            "spec": {"containers": []},
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": reason,
+                 "message": "0/3 nodes are available"}]}})
+    };
+    let client = fake::client(move |_| {
+        list_of(vec![
+            pending("a", "mine", "Unschedulable"),
+            pending("b", "foreign", "Unschedulable"),
+            pending("c", "mine", "SchedulingGated"),
+        ])
+    });
+    let owners = BTreeSet::from(["mine".to_owned()]);
+    let stuck = unschedulable(&client, "team", &owners).await.unwrap();
+    assert_eq!(stuck.len(), 1);
+    assert_eq!((stuck[0].name.as_str(), stuck[0].owner_uid.as_str()), ("a", "mine"));
+    assert_eq!(stuck[0].message, "0/3 nodes are available");
+}

@@ -1,0 +1,364 @@
+//! Leader election on a Lease: of all replicas at most one writes.
+//!
+//! Nobody's clock is compared with another's. A standby takes the Lease only after it has seen the
+//! same record for the whole lease duration on its own monotonic clock; the leader trusts itself
+//! for a shorter time, counted from before its last successful write. A process that was paused
+//! therefore finds itself deposed when it wakes, before it hears of its successor.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::k8s::{FIELD_MANAGER, KubeError, call_with_timeout};
+
+/// Who stands for election, where, and how patiently.
+#[derive(Clone, Debug)]
+pub struct LeaderConfig {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Unique per process, not only per pod: a restarted process must not take its predecessor's
+    /// Lease for its own.
+    pub identity: String,
+    /// How long others wait for a sign of life. Whole seconds.
+    pub lease_duration: Duration,
+    /// How long the leader trusts itself after a renewal; less than `lease_duration`.
+    pub renew_deadline: Duration,
+    /// Time between two attempts, up to a fifth longer at random.
+    pub retry_period: Duration,
+}
+
+impl LeaderConfig {
+    /// The usual times (15 s, 10 s, 2 s) on the Lease `instance-manager`.
+    pub fn new(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: "instance-manager".to_owned(),
+            identity: identity.into(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// A name that is unique to this process: that of the pod (or host), and something random.
+pub fn identity() -> String {
+    let names = ["POD_NAME", "HOSTNAME"];
+    let name = names.iter().find_map(|key| std::env::var(key).ok().filter(|name| !name.is_empty()));
+    let name = name.unwrap_or_else(|| "instance-manager".to_owned());
+    format!("{name}_{:08x}", rand::random::<u32>())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LeadershipState {
+    Always,
+    LeaderUntil(Instant),
+    Standby,
+}
+
+/// Whether this process may write. Ask again before every write; a stored answer grows old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    state: LeadershipState,
+    term: i32,
+    holder: Option<Arc<str>>,
+}
+
+impl Leadership {
+    /// Leadership without an election, for a single replica.
+    pub fn always() -> Self {
+        Self { state: LeadershipState::Always, term: 0, holder: None }
+    }
+
+    fn standby(holder: Option<Arc<str>>, term: i32) -> Self {
+        Self { state: LeadershipState::Standby, term, holder }
+    }
+
+    /// Whether this process is the leader now.
+    pub fn is_leader(&self) -> bool {
+        self.is_leader_at(Instant::now())
+    }
+
+    fn is_leader_at(&self, now: Instant) -> bool {
+        match self.state {
+            LeadershipState::Always => true,
+            LeadershipState::LeaderUntil(deadline) => now < deadline,
+            LeadershipState::Standby => false,
+        }
+    }
+
+    /// The Lease's count of changes of holder: grows with every new leader.
+    pub fn term(&self) -> i32 {
+        self.term
+    }
+
+    /// The holder that the Lease names, as far as known.
+    pub fn holder(&self) -> Option<&str> {
+        self.holder.as_deref()
+    }
+}
+
+/// Why an election ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElectionEnd {
+    /// Asked to: the Lease, if held, is free for others.
+    Released,
+    /// Led, and does no more. The process should exit and start afresh.
+    Lost,
+}
+
+/// Leads without an election. The receiver keeps its value for ever.
+pub fn always() -> watch::Receiver<Leadership> {
+    watch::channel(Leadership::always()).1
+}
+
+/// Stands for election until `shutdown` becomes true or its sender is gone. Set it only when no
+/// write is under way any more: others may lead at once.
+pub fn spawn(
+    client: Client,
+    config: LeaderConfig,
+    mut shutdown: watch::Receiver<bool>,
+) -> (watch::Receiver<Leadership>, JoinHandle<ElectionEnd>) {
+    let mut elector = Elector::new(client, config);
+    let (sender, receiver) = watch::channel(elector.leadership());
+    let task = tokio::spawn(async move {
+        loop {
+            let ended = elector.run_round(Instant::now).await;
+            sender.send_if_modified(|current| {
+                let next = elector.leadership();
+                std::mem::replace(current, next.clone()) != next
+            });
+            if ended == Some(ElectionEnd::Lost) {
+                tracing::error!(lease = elector.config.name, "lost the leadership");
+                return ElectionEnd::Lost;
+            }
+            let pause = elector.config.retry_period.mul_f64(rand::random_range(1.0..1.2));
+            tokio::select! {
+                _ = shutdown.wait_for(|stop| *stop) => break,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        let holder = elector.leadership().holder;
+        sender.send_replace(Leadership::standby(holder, elector.term()));
+        elector.release(Instant::now()).await;
+        ElectionEnd::Released
+    });
+    (receiver, task)
+}
+
+/// The Lease as it was last read or written.
+#[derive(Clone, Debug)]
+struct ObservedLease {
+    lease: Lease,
+    /// When this process first saw this resourceVersion.
+    first_seen: Instant,
+    /// Somebody deleted it. Its holder may not know yet, so what it said still counts.
+    deleted: bool,
+}
+
+impl ObservedLease {
+    fn spec(&self) -> LeaseSpec {
+        self.lease.spec.clone().unwrap_or_default()
+    }
+
+    fn holder(&self) -> Option<String> {
+        self.spec().holder_identity.filter(|name| !name.is_empty())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeaseAction {
+    Create,
+    /// The Lease is free, or its holder gave no sign of life for too long.
+    Take,
+    Renew,
+    Wait,
+}
+
+/// What to do about a Lease: a pure function of what was seen and for how long.
+fn next_lease_action(observed: Option<&ObservedLease>, config: &LeaderConfig, now: Instant) -> LeaseAction {
+    let Some(observed) = observed else {
+        return LeaseAction::Create;
+    };
+    let acquire = if observed.deleted { LeaseAction::Create } else { LeaseAction::Take };
+    let Some(holder) = observed.holder() else {
+        return acquire;
+    };
+    if holder == config.identity {
+        return if observed.deleted { LeaseAction::Create } else { LeaseAction::Renew };
+    }
+    let stated = observed.spec().lease_duration_seconds;
+    let stated = stated.and_then(|seconds| u64::try_from(seconds).ok());
+    let patience = stated.map_or(config.lease_duration, Duration::from_secs);
+    if now.saturating_duration_since(observed.first_seen) >= patience { acquire } else { LeaseAction::Wait }
+}
+
+/// One candidate: the Lease as it knows it, and until when it trusts itself.
+struct Elector {
+    api: Api<Lease>,
+    config: LeaderConfig,
+    observed: Option<ObservedLease>,
+    /// False when the last write's outcome is unknown, or nothing was read yet.
+    is_lease_current: bool,
+    leader_until: Option<Instant>,
+}
+
+impl Elector {
+    fn new(client: Client, config: LeaderConfig) -> Self {
+        Self {
+            api: Api::namespaced(client, &config.namespace),
+            config,
+            observed: None,
+            is_lease_current: false,
+            leader_until: None,
+        }
+    }
+
+    /// A request gets half the deadline, which leaves time for a second try.
+    async fn call<T>(
+        &self,
+        verb: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, KubeError> {
+        call_with_timeout(self.config.renew_deadline / 2, verb, "leases", request).await
+    }
+
+    fn term(&self) -> i32 {
+        let spec = self.observed.as_ref().map(ObservedLease::spec);
+        spec.and_then(|spec| spec.lease_transitions).unwrap_or(0)
+    }
+
+    fn leadership(&self) -> Leadership {
+        let holder = self.observed.as_ref().and_then(ObservedLease::holder);
+        let holder = holder.map(Arc::from);
+        match self.leader_until {
+            None => Leadership::standby(holder, self.term()),
+            Some(deadline) => Leadership { state: LeadershipState::LeaderUntil(deadline), term: self.term(), holder },
+        }
+    }
+
+    /// One round: read unless the Lease is known for certain, decide, write. Returns `Lost` when
+    /// this process led before it and does not lead after it.
+    async fn run_round(&mut self, clock: impl Fn() -> Instant) -> Option<ElectionEnd> {
+        let led = self.leader_until.is_some();
+        let started = clock();
+        match self.acquire_or_renew(started).await {
+            Ok(true) => self.leader_until = Some(started + self.config.renew_deadline),
+            Ok(false) => self.leader_until = None,
+            Err(error) => {
+                tracing::warn!(%error, lease = self.config.name, "cannot reach the Lease");
+                self.is_lease_current = false;
+                if error.is_conflict() || error.is_not_found() {
+                    self.leader_until = None;
+                }
+            }
+        }
+        if self.leader_until.is_some_and(|deadline| clock() >= deadline) {
+            self.leader_until = None;
+        }
+        if !led && self.leader_until.is_some() {
+            tracing::info!(lease = self.config.name, term = self.term(), "leads");
+        }
+        (led && self.leader_until.is_none()).then_some(ElectionEnd::Lost)
+    }
+
+    /// Whether the Lease is held after this round. Only the leader may go by what it wrote last;
+    /// a standby reads.
+    async fn acquire_or_renew(&mut self, now: Instant) -> Result<bool, KubeError> {
+        if self.leader_until.is_none() || !self.is_lease_current {
+            let found = self.call("get", self.api.get_opt(&self.config.name)).await?;
+            self.observe(found, now);
+        }
+        let step = next_lease_action(self.observed.as_ref(), &self.config, now);
+        if step == LeaseAction::Wait {
+            return Ok(false);
+        }
+        let lease = self.write(step).await?;
+        self.observe(Some(lease), now);
+        Ok(true)
+    }
+
+    fn observe(&mut self, found: Option<Lease>, now: Instant) {
+        self.is_lease_current = true;
+        let version = |lease: &Lease| lease.resource_version();
+        let known = self.observed.take();
+        self.observed = match (found, known) {
+            (None, known) => known.map(|known| ObservedLease { deleted: true, ..known }),
+            (Some(lease), Some(known)) if version(&known.lease) == version(&lease) => Some(known),
+            (Some(lease), _) => Some(ObservedLease { lease, first_seen: now, deleted: false }),
+        };
+    }
+
+    async fn write(&self, step: LeaseAction) -> Result<Lease, KubeError> {
+        let lease = self.build_lease(step);
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        if step == LeaseAction::Create {
+            return self.call("create", self.api.create(&params, &lease)).await;
+        }
+        let request = self.api.replace(&self.config.name, &params, &lease);
+        self.call("update", request).await
+    }
+
+    /// The Lease in our name. It keeps the resourceVersion that was seen, so that a write which
+    /// somebody else preceded is refused.
+    fn build_lease(&self, step: LeaseAction) -> Lease {
+        let now = Some(MicroTime(Timestamp::now()));
+        let seen = self.observed.as_ref();
+        let spec = seen.map(ObservedLease::spec).unwrap_or_default();
+        let (acquire_time, transitions) = match step {
+            LeaseAction::Create if seen.is_none() => (now.clone(), 0),
+            LeaseAction::Create | LeaseAction::Take => (now.clone(), self.term().saturating_add(1)),
+            LeaseAction::Renew | LeaseAction::Wait => (spec.acquire_time.clone(), self.term()),
+        };
+        let seconds = self.config.lease_duration.as_secs();
+        let kept = seen.filter(|_| step != LeaseAction::Create);
+        let metadata = kept.map(|seen| seen.lease.metadata.clone());
+        Lease {
+            metadata: metadata.unwrap_or_else(|| ObjectMeta {
+                name: Some(self.config.name.clone()),
+                namespace: Some(self.config.namespace.clone()),
+                ..ObjectMeta::default()
+            }),
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.config.identity.clone()),
+                lease_duration_seconds: i32::try_from(seconds).ok(),
+                acquire_time,
+                renew_time: now,
+                lease_transitions: Some(transitions),
+                ..spec
+            }),
+        }
+    }
+
+    /// Frees the Lease, if it is ours beyond doubt. A failure only makes the next leader wait.
+    async fn release(&mut self, now: Instant) {
+        let leads = self.leader_until.take().is_some_and(|deadline| now < deadline);
+        if !leads || !self.is_lease_current {
+            return;
+        }
+        let mut lease = self.build_lease(LeaseAction::Renew);
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+        }
+        let params = PostParams::default();
+        let request = self.api.replace(&self.config.name, &params, &lease);
+        match self.call("update", request).await {
+            Ok(_) => tracing::info!(lease = self.config.name, "released the leadership"),
+            Err(error) => tracing::warn!(%error, lease = self.config.name, "cannot release"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+//! leader
+
+pub mod election;
+pub mod other_controller;

@@ -1,0 +1,167 @@
+//! Steps of this provisioner: launch templates and scaling groups.
+
+use serde::Serialize;
+
+use crate::api::names::event;
+use crate::aws::{LifecycleHook, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes};
+use crate::plan::{Event, StepInfo};
+
+/// Which launch template version a scaling group is pinned to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Pin {
+    /// A version that is there.
+    Version {
+        /// `lt-...`
+        template: String,
+        /// 1, 2, ...
+        number: i64,
+    },
+    /// The version that an earlier step of this plan makes, by its hash.
+    Made {
+        /// The hash line of its description.
+        hash: String,
+    },
+}
+
+/// One write to a launch template or a scaling group.
+#[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
+#[serde(tag = "step", rename_all_fields = "camelCase")]
+pub enum EksStep {
+    /// CreateLaunchTemplate with its first version.
+    CreateTemplate(NewTemplate),
+    /// CreateLaunchTemplateVersion.
+    PutTemplateVersion {
+        template: String,
+        #[serde(flatten)]
+        version: NewVersion,
+    },
+    /// DeleteLaunchTemplateVersions that nothing uses.
+    DeleteTemplateVersions { template: String, numbers: Vec<i64> },
+    /// DeleteLaunchTemplate.
+    DeleteTemplate { template: String },
+    /// CreateTags on a launch template that we adopted.
+    TagTemplate { template: String, tags: Vec<Tag> },
+    /// DeleteLaunchConfiguration of one that this group launched from.
+    DeleteConfiguration { configuration: String },
+    /// CreateAutoScalingGroup; `group.template` is filled from `pin`.
+    CreateGroup {
+        #[serde(flatten)]
+        group: NewScalingGroup,
+        pin: Pin,
+    },
+    /// UpdateAutoScalingGroup.
+    UpdateGroup {
+        group: String,
+        #[serde(flatten)]
+        change: ScalingGroupChange,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pin: Option<Pin>,
+    },
+    /// CreateOrUpdateTags.
+    PutTags { group: String, tags: Vec<Tag> },
+    /// DeleteTags.
+    DeleteTags { group: String, keys: Vec<String> },
+    /// SuspendProcesses.
+    SuspendProcesses { group: String, processes: Vec<String> },
+    /// ResumeProcesses.
+    ResumeProcesses { group: String, processes: Vec<String> },
+    /// EnableMetricsCollection.
+    EnableMetrics { group: String, metrics: Vec<String> },
+    /// DisableMetricsCollection.
+    DisableMetrics { group: String, metrics: Vec<String> },
+    /// PutLifecycleHook.
+    PutHook { group: String, hook: LifecycleHook },
+    /// DeleteLifecycleHook.
+    DeleteHook { group: String, hook: String },
+    /// PutWarmPool.
+    PutWarmPool { group: String, sizes: WarmSizes, state: Option<String> },
+    /// DeleteWarmPool with its instances, which carry no pods.
+    DeleteWarmPool { group: String },
+    /// SetInstanceHealth: Auto Scaling terminates an instance of the warm pool and fills its place.
+    ReplaceWarmInstance { group: String, instance: String },
+    /// DeleteAutoScalingGroup, without force.
+    DeleteGroup { group: String },
+}
+
+impl StepInfo for EksStep {
+    fn name(&self) -> &'static str {
+        self.into()
+    }
+
+    fn subject(&self) -> String {
+        match self {
+            EksStep::CreateTemplate(template) => template.name.clone(),
+            EksStep::PutTemplateVersion { template, .. }
+            | EksStep::DeleteTemplateVersions { template, .. }
+            | EksStep::DeleteTemplate { template }
+            | EksStep::TagTemplate { template, .. } => template.clone(),
+            EksStep::DeleteConfiguration { configuration } => configuration.clone(),
+            EksStep::CreateGroup { group, .. } => format!("{} with {} to {} nodes", group.name, group.min, group.max),
+            EksStep::UpdateGroup { group, .. }
+            | EksStep::PutTags { group, .. }
+            | EksStep::DeleteTags { group, .. }
+            | EksStep::DeleteWarmPool { group }
+            | EksStep::DeleteGroup { group } => group.clone(),
+            EksStep::PutWarmPool { group, sizes, .. } => {
+                format!("{group} (minSize {}, maxSize {})", sizes.min, sizes.max.unwrap_or(-1))
+            }
+            EksStep::ReplaceWarmInstance { instance, .. } => instance.clone(),
+            EksStep::SuspendProcesses { group, processes } | EksStep::ResumeProcesses { group, processes } => {
+                format!("{group} ({})", processes.join(", "))
+            }
+            EksStep::EnableMetrics { group, metrics } | EksStep::DisableMetrics { group, metrics } => {
+                format!("{group} ({} metrics)", metrics.len())
+            }
+            EksStep::PutHook { group, hook } => format!("{group} ({})", hook.name),
+            EksStep::DeleteHook { group, hook } => format!("{group} ({hook})"),
+        }
+    }
+
+    fn event(&self, why: &str) -> Option<Event> {
+        let because = |reason, text| Some(Event::with_reasons(reason, text, why));
+        let changed = |what: String| because("ScalingGroupUpdated", format!("changed {what}"));
+        match self {
+            EksStep::CreateGroup { .. } => {
+                because(event::CREATED, format!("created the scaling group {}", self.subject()))
+            }
+            EksStep::PutTemplateVersion { .. } => {
+                because("TemplateVersionCreated", "made a new launch template version".into())
+            }
+            EksStep::PutWarmPool { group, .. } => changed(format!("the warm pool of {group}")),
+            EksStep::DeleteWarmPool { group } => {
+                because("ScalingGroupUpdated", format!("deleted the warm pool of {group}"))
+            }
+            EksStep::ReplaceWarmInstance { instance, .. } => {
+                because("WarmInstanceReplaced", format!("gave up {instance} in the warm pool"))
+            }
+            EksStep::DeleteConfiguration { configuration } => Some(Event::normal(
+                "LaunchConfigurationDeleted",
+                format!("deleted the launch configuration {configuration}, which no instance runs any more"),
+            )),
+            EksStep::PutTags { group, .. } | EksStep::DeleteTags { group, .. } => {
+                changed(format!("the tags of {group}"))
+            }
+            EksStep::UpdateGroup { group, .. }
+            | EksStep::SuspendProcesses { group, .. }
+            | EksStep::ResumeProcesses { group, .. }
+            | EksStep::EnableMetrics { group, .. }
+            | EksStep::DisableMetrics { group, .. }
+            | EksStep::PutHook { group, .. }
+            | EksStep::DeleteHook { group, .. } => changed(group.clone()),
+            EksStep::CreateTemplate(_)
+            | EksStep::DeleteTemplateVersions { .. }
+            | EksStep::DeleteTemplate { .. }
+            | EksStep::TagTemplate { .. }
+            | EksStep::DeleteGroup { .. } => None,
+        }
+    }
+
+    fn is_disruptive(&self) -> bool {
+        matches!(self, EksStep::ReplaceWarmInstance { .. })
+    }
+
+    fn creates_nodes(&self) -> bool {
+        matches!(self, EksStep::CreateGroup { .. })
+    }
+}

@@ -1,0 +1,91 @@
+//! Steps of this provisioner: managed node groups.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::api::names::event;
+use crate::aws::nodegroup::{NewNodegroup, NodegroupChange, NodegroupName, NodegroupVersion};
+use crate::plan::{Event, StepInfo};
+
+/// One write to a managed node group.
+#[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
+#[serde(tag = "step", rename_all_fields = "camelCase")]
+pub enum NodegroupStep {
+    /// CreateNodegroup.
+    CreateNodegroup(NewNodegroup),
+    /// UpdateNodegroupConfig; the update's id is written into the status at once.
+    UpdateNodegroup {
+        nodegroup: NodegroupName,
+        change: NodegroupChange,
+        token: String,
+        change_hash: String,
+        /// EKS takes nodes away for it, because more are there than the new sizes let stand.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        removes_nodes: bool,
+    },
+    /// UpdateNodegroupVersion, never with force; the update's id is written into the status at once.
+    UpdateNodegroupVersion { nodegroup: NodegroupName, to: NodegroupVersion, token: String, change_hash: String },
+    /// TagResource on a managed node group.
+    TagNodegroup { nodegroup: NodegroupName, arn: String, tags: BTreeMap<String, String> },
+    /// UntagResource on a managed node group.
+    UntagNodegroup { nodegroup: NodegroupName, arn: String, keys: Vec<String> },
+    /// DeleteNodegroup: EKS takes its nodes away.
+    DeleteNodegroup { nodegroup: NodegroupName },
+}
+
+impl NodegroupStep {
+    /// The node group that it acts on.
+    pub fn nodegroup(&self) -> &NodegroupName {
+        match self {
+            NodegroupStep::CreateNodegroup(new) => &new.name,
+            NodegroupStep::UpdateNodegroup { nodegroup, .. }
+            | NodegroupStep::UpdateNodegroupVersion { nodegroup, .. }
+            | NodegroupStep::TagNodegroup { nodegroup, .. }
+            | NodegroupStep::UntagNodegroup { nodegroup, .. }
+            | NodegroupStep::DeleteNodegroup { nodegroup } => nodegroup,
+        }
+    }
+}
+
+impl StepInfo for NodegroupStep {
+    fn name(&self) -> &'static str {
+        self.into()
+    }
+
+    fn subject(&self) -> String {
+        let name = &self.nodegroup().nodegroup;
+        match self {
+            NodegroupStep::CreateNodegroup(new) => {
+                format!("{name} with {} to {} nodes", new.sizes.min, new.sizes.max)
+            }
+            _ => name.clone(),
+        }
+    }
+
+    fn event(&self, why: &str) -> Option<Event> {
+        let (reason, did) = match self {
+            NodegroupStep::CreateNodegroup(_) => (event::CREATED, "created the node group"),
+            NodegroupStep::UpdateNodegroup { .. } => ("NodeGroupUpdated", "changed the node group"),
+            NodegroupStep::UpdateNodegroupVersion { .. } => ("NodeGroupUpdated", "began an update of the node group"),
+            NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. } => {
+                ("NodeGroupUpdated", "changed the tags of the node group")
+            }
+            NodegroupStep::DeleteNodegroup { .. } => ("NodeGroupDeleted", "EKS deletes the node group"),
+        };
+        Some(Event::with_reasons(reason, format!("{did} {}", self.subject()), why))
+    }
+
+    fn is_disruptive(&self) -> bool {
+        matches!(
+            self,
+            NodegroupStep::UpdateNodegroup { removes_nodes: true, .. }
+                | NodegroupStep::UpdateNodegroupVersion { .. }
+                | NodegroupStep::DeleteNodegroup { .. }
+        )
+    }
+
+    fn creates_nodes(&self) -> bool {
+        matches!(self, NodegroupStep::CreateNodegroup(_))
+    }
+}

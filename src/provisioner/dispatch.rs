@@ -1,0 +1,13 @@
+//! The one place that names every provisioner: from a kind to its implementation.
+
+use super::{Provisioner, eks, fargate, nodegroup};
+use crate::api::ProvisionerKind;
+
+/// The provisioner of a kind.
+pub fn for_kind(kind: ProvisionerKind) -> &'static dyn Provisioner {
+    match kind {
+        ProvisionerKind::Eks => &eks::Eks,
+        ProvisionerKind::EksManaged => &nodegroup::EksManaged,
+        ProvisionerKind::EksFargate => &fargate::Fargate,
+    }
+}

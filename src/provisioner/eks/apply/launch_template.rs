@@ -1,0 +1,66 @@
+//! Launch templates and their versions.
+
+use crate::apply::{ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, ignore_not_found};
+use crate::aws::{AwsErrorKind, LaunchTemplate, NewTemplate, NewVersion, Tag, TemplatePin, TemplateVersion};
+
+pub async fn create_version(run: &mut ApplyRun<'_>, template: &str, version: &NewVersion) -> StepResult {
+    let made_version = run.ctx.inventory.aws().ec2.create_version(template, version).await.map_err(StepError::Aws)?;
+    record_created_version(run, &version.description, made_version);
+    Ok(StepOutcome::Yes)
+}
+
+pub async fn delete_versions(run: &ApplyRun<'_>, template: &str, numbers: &[i64]) -> StepResult {
+    let inventory = run.ctx.inventory;
+    let answer = inventory.aws().ec2.delete_versions(template, numbers).await;
+    ignore_not_found(answer.inspect(|()| inventory.remove_versions(template, numbers)))
+}
+
+pub async fn delete(run: &ApplyRun<'_>, template: &str) -> StepResult {
+    let inventory = run.ctx.inventory;
+    ignore_not_found(
+        inventory.aws().ec2.delete_template(template).await.inspect(|()| inventory.remove_template(template)),
+    )
+}
+
+pub async fn tag(run: &ApplyRun<'_>, template: &str, tags: &[Tag]) -> StepResult {
+    let inventory = run.ctx.inventory;
+    allow_tag_denied(
+        inventory
+            .aws()
+            .ec2
+            .create_tags(template, tags)
+            .await
+            .inspect(|()| inventory.invalidate_template_by_id(template)),
+    )
+}
+
+pub async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepResult {
+    let inventory = run.ctx.inventory;
+    match inventory.aws().ec2.create_template(input).await {
+        Ok(version) => {
+            let template = LaunchTemplate {
+                id: version.template_id.clone(),
+                name: input.name.clone(),
+                default_version: 1,
+                latest_version: 1,
+                tags: input.tags.clone(),
+            };
+            inventory.upsert_template(template);
+            record_created_version(run, &input.version.description, version);
+            Ok(StepOutcome::Yes)
+        }
+        Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+            let found = inventory.template(&input.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
+            run.adopt_if_owned(&input.name, error.clone(), found.map(|t| t.tags), &input.tags)?;
+            // Ours after all: the next pass sees it and its versions.
+            Err(StepError::Aws(error))
+        }
+        Err(error) => Err(StepError::Aws(error)),
+    }
+}
+
+fn record_created_version(run: &mut ApplyRun<'_>, line: &str, version: TemplateVersion) {
+    run.created_versions
+        .insert(line.to_owned(), TemplatePin { id: version.template_id.clone(), version: version.number.to_string() });
+    run.ctx.inventory.upsert_version(version);
+}

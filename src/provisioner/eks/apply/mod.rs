@@ -1,0 +1,109 @@
+//! Scaling groups; launch templates have a room of their own.
+
+mod launch_template;
+
+use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, done, ignore_not_found};
+use crate::aws::{AwsErrorKind, NewScalingGroup, TemplatePin};
+use crate::plan::{EksStep, Pin};
+
+impl Apply for EksStep {
+    async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
+        let inventory = run.ctx.inventory;
+        let asg = &inventory.aws().autoscaling;
+        let (group, answer) = match self {
+            EksStep::CreateTemplate(input) => return launch_template::create(run, input).await,
+            EksStep::PutTemplateVersion { template, version } => {
+                return launch_template::create_version(run, template, version).await;
+            }
+            EksStep::DeleteTemplateVersions { template, numbers } => {
+                return launch_template::delete_versions(run, template, numbers).await;
+            }
+            EksStep::DeleteTemplate { template } => return launch_template::delete(run, template).await,
+            EksStep::TagTemplate { template, tags } => return launch_template::tag(run, template, tags).await,
+            EksStep::CreateGroup { group, pin } => return create_scaling_group(run, group, pin).await,
+            EksStep::UpdateGroup { group, change, pin } => {
+                (group, asg.update_group(group, change, pin.as_ref().map(|p| resolve_pin(run, p)).as_ref()).await)
+            }
+            EksStep::PutTags { group, tags } => (group, asg.put_tags(group, tags).await),
+            EksStep::DeleteTags { group, keys } => (group, asg.delete_tags(group, keys).await),
+            EksStep::SuspendProcesses { group, processes } => (group, asg.suspend_processes(group, processes).await),
+            EksStep::ResumeProcesses { group, processes } => (group, asg.resume_processes(group, processes).await),
+            EksStep::EnableMetrics { group, metrics } => (group, asg.enable_metrics(group, metrics).await),
+            EksStep::DisableMetrics { group, metrics } => (group, asg.disable_metrics(group, metrics).await),
+            EksStep::PutHook { group, hook } => {
+                inventory.invalidate_hooks(group);
+                (group, asg.put_hook(group, hook).await)
+            }
+            EksStep::DeleteHook { group, hook } => {
+                inventory.invalidate_hooks(group);
+                (group, asg.delete_hook(group, hook).await)
+            }
+            EksStep::PutWarmPool { group, sizes, state } => {
+                (group, asg.put_warm_pool(group, sizes, state.as_deref()).await)
+            }
+            EksStep::DeleteWarmPool { group } => (group, asg.delete_warm_pool(group).await),
+            EksStep::ReplaceWarmInstance { group, instance } => (group, asg.set_unhealthy(instance).await),
+            EksStep::DeleteConfiguration { configuration } => {
+                return delete_launch_configuration(run, configuration).await;
+            }
+            EksStep::DeleteGroup { group } => (group, asg.delete_group(group).await),
+        };
+        inventory.invalidate_group(group);
+        if let EksStep::PutHook { .. } | EksStep::DeleteHook { .. } = self {
+            inventory.invalidate_hooks(group);
+        }
+        if let EksStep::PutWarmPool { .. } | EksStep::DeleteWarmPool { .. } | EksStep::ReplaceWarmInstance { .. } = self
+        {
+            inventory.invalidate_warm_pool(group);
+        }
+        let ends = matches!(
+            self,
+            EksStep::DeleteGroup { .. }
+                | EksStep::DeleteHook { .. }
+                | EksStep::DeleteWarmPool { .. }
+                | EksStep::ReplaceWarmInstance { .. }
+        );
+        if ends { ignore_not_found(answer) } else { done(answer) }
+    }
+}
+
+fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {
+    match pin {
+        Pin::Version { template, number } => TemplatePin { id: template.clone(), version: number.to_string() },
+        Pin::Made { hash } => {
+            let made = run.created_versions.iter().find(|(line, _)| line.contains(hash.as_str()));
+            made.map(|(_, pin)| pin.clone()).expect("a plan makes a version before it pins it")
+        }
+    }
+}
+
+async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: &Pin) -> StepResult {
+    let inventory = run.ctx.inventory;
+    let input = NewScalingGroup { template: resolve_pin(run, pin), ..group.clone() };
+    let answer = inventory.aws().autoscaling.create_group(&input).await;
+    inventory.invalidate_group(&group.name);
+    match answer {
+        Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+            let found = inventory.group(&group.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
+            let ownership: Vec<_> = (input.tags.iter())
+                .filter(|t| crate::ownership::OWNERSHIP_TAG_KEYS.contains(&t.key.as_str()))
+                .cloned()
+                .collect();
+            run.adopt_if_owned(&group.name, error, found.map(|g| g.tags), &ownership)
+        }
+        other => done(other),
+    }
+}
+
+/// One that another group refers to as well is not ours alone any more, and stays.
+async fn delete_launch_configuration(run: &ApplyRun<'_>, name: &str) -> StepResult {
+    let answer = run.ctx.inventory.aws().autoscaling.delete_launch_configuration(name).await;
+    run.ctx.inventory.remove_launch_configuration(name);
+    match answer {
+        Err(error) if error.kind == AwsErrorKind::InUse => {
+            tracing::warn!(group = %run.id.key(), configuration = name, %error, "the launch configuration stays");
+            Ok(StepOutcome::Yes)
+        }
+        answer => ignore_not_found(answer),
+    }
+}

@@ -1,0 +1,283 @@
+//! What stands on the scaling group: tags, hooks, suspended processes, metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::DesiredSpec;
+use crate::api::names::tag;
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
+use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};
+use crate::aws::{LifecycleHook, Tag, TagSpecification, WarmSizes};
+use crate::provisioner::eks::names::reserved_tag;
+use crate::provisioner::eks::user_data::OsFamily;
+
+/// All processes of a scaling group that can be suspended (API reference, SuspendProcesses).
+pub const PROCESSES: &[&str] = &[
+    "AZRebalance",
+    "AddToLoadBalancer",
+    "AlarmNotification",
+    "HealthCheck",
+    "InstanceRefresh",
+    "Launch",
+    "ReplaceUnhealthy",
+    "ScheduledActions",
+    "Terminate",
+];
+
+/// All group metrics (API reference, EnableMetricsCollection).
+pub const METRICS: &[&str] = &[
+    "GroupAndWarmPoolDesiredCapacity",
+    "GroupAndWarmPoolTotalCapacity",
+    "GroupDesiredCapacity",
+    "GroupInServiceCapacity",
+    "GroupInServiceInstances",
+    "GroupMaxSize",
+    "GroupMinSize",
+    "GroupPendingCapacity",
+    "GroupPendingInstances",
+    "GroupStandbyCapacity",
+    "GroupStandbyInstances",
+    "GroupTerminatingCapacity",
+    "GroupTerminatingInstances",
+    "GroupTotalCapacity",
+    "GroupTotalInstances",
+    "WarmPoolDesiredCapacity",
+    "WarmPoolMinSize",
+    "WarmPoolPendingCapacity",
+    "WarmPoolTerminatingCapacity",
+    "WarmPoolTotalCapacity",
+    "WarmPoolWarmedCapacity",
+];
+
+pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
+    let mut tags = BTreeMap::new();
+    for (i, tag) in given.iter().enumerate() {
+        let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
+        let path = format!("{field}[{i}].key");
+        if key.is_empty() || key.chars().count() > 128 {
+            problems.push_invalid(&path, &key, "is no key of a tag", "use 1 to 128 characters");
+        }
+        if let Some(why) = reserved_tag(&key, cluster) {
+            problems.push_invalid(&path, &key, format!("is a reserved tag: {why}"), "use another key");
+        }
+        if value.chars().count() > 256 {
+            problems.push_invalid(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
+        }
+        tags.insert(key, value);
+    }
+    if tags.len() > 40 {
+        problems.push_invalid(
+            field,
+            tags.len(),
+            "are more tags than a scaling group can hold beside the controller's",
+            "use at most 40",
+        );
+    }
+    tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
+}
+
+pub(super) fn tag_specifications(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<TagSpecification> {
+    let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
+        .map(|(i, s)| TagSpecification {
+            resource_type: s.resource_type.clone().unwrap_or_default(),
+            tags: tags(
+                problems,
+                c.cluster_name.as_deref().unwrap_or_default(),
+                &format!("tagSpecifications[{i}].tags"),
+                s.tags.as_deref().unwrap_or_default(),
+            ),
+        })
+        .filter(|s| !s.tags.is_empty())
+        .collect();
+    specifications.sort_by(|a, b| a.resource_type.cmp(&b.resource_type));
+    specifications
+}
+
+pub(super) fn known_names(
+    problems: &mut SpecErrors,
+    field: &str,
+    given: &Option<Vec<String>>,
+    known: &[&str],
+    all: &[&str],
+) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for name in given.iter().flatten() {
+        if name.eq_ignore_ascii_case("all") {
+            found.extend(all.iter().map(|n| (*n).to_owned()));
+        } else if let Some(known) = known.iter().find(|k| k.eq_ignore_ascii_case(name)) {
+            found.insert((*known).to_owned());
+        } else {
+            problems.push_invalid(
+                field,
+                name,
+                "is not known to Auto Scaling",
+                format!("use all, or some of {}", known.join(", ")),
+            );
+        }
+    }
+    found
+}
+
+/// A `maxSize` that is not given is 0: the pool is as large as its `minSize`.
+pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfiguration) -> Option<WarmSizes> {
+    let pool = eks.warm_pool.as_ref()?;
+    let (min, max) = (pool.min_size.unwrap_or(0), pool.max_size.unwrap_or(0));
+    let mut wrong = |field: &str, value: i64, least: i64, remedy: &str| {
+        if !(least..=10_000).contains(&value) {
+            let path = format!("spec.eks.warmPool.{field}");
+            problems.push_error(SpecError::invalid(&path, value, "is no size of a warm pool", remedy));
+        }
+    };
+    wrong("minSize", min, 0, "use a number from 0 to 10000");
+    wrong("maxSize", max, -1, "use a number from 0 to 10000, or -1 for the group's maxSize");
+    let spot = non_empty(&c.spot_price).is_some();
+    let others = [("mixedInstancesPolicy", c.mixed_instances_policy.is_some()), ("spotPrice", spot)];
+    for (other, _) in others.into_iter().filter(|(_, given)| *given) {
+        let rule = format!("does not go with spec.eks.configuration.{other}: AWS keeps no warm pool for such groups");
+        problems.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
+    }
+    Some(WarmSizes { min: min.clamp(0, 10_000) as i32, max: (max >= 0).then_some(max.min(10_000) as i32) })
+}
+
+pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<LifecycleHook> {
+    let mut hooks = Vec::<LifecycleHook>::new();
+    for (i, hook) in c.lifecycle_hooks.iter().flatten().enumerate() {
+        let path = |field: &str| format!("lifecycleHooks[{i}].{field}");
+        let name = hook.name.clone().unwrap_or_default();
+        if name.is_empty() {
+            problems.push_invalid(&path("name"), "", "is required", "name the hook");
+        }
+        let lifecycle = hook.lifecycle.clone().unwrap_or_default();
+        let transition = match LifecycleTransition::parse(&lifecycle) {
+            Some(LifecycleTransition::Launch) => "autoscaling:EC2_INSTANCE_LAUNCHING",
+            Some(LifecycleTransition::Terminate) => "autoscaling:EC2_INSTANCE_TERMINATING",
+            None => {
+                problems.push_invalid(&path("lifecycle"), &lifecycle, "is no transition", "use launch or terminate");
+                ""
+            }
+        };
+        let timeout = hook.heartbeat_timeout.filter(|t| *t != 0).unwrap_or(300);
+        if !(30..=7200).contains(&timeout) {
+            problems.push_invalid(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
+        }
+        check_notification(problems, &path, non_empty(&hook.notification_arn), non_empty(&hook.role_arn));
+        if hooks.iter().any(|other| other.name == name) {
+            problems.push_invalid(
+                &path("name"),
+                &name,
+                "is the name of another hook too",
+                "give each hook a name of its own",
+            );
+        }
+        let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
+        hooks.push(LifecycleHook {
+            name,
+            transition: transition.into(),
+            default_result: if continues { "CONTINUE" } else { "ABANDON" }.into(),
+            heartbeat_timeout: timeout.clamp(30, 7200) as i32,
+            notification_arn: non_empty(&hook.notification_arn),
+            metadata: non_empty(&hook.metadata),
+            role_arn: non_empty(&hook.role_arn),
+        });
+    }
+    hooks
+}
+
+/// Whom a hook tells, and as which role.
+fn check_notification(
+    problems: &mut SpecErrors,
+    path: &dyn Fn(&str) -> String,
+    target_arn: Option<String>,
+    role_arn: Option<String>,
+) {
+    let Some(arn) = target_arn else {
+        if let Some(role) = role_arn {
+            let remedy = "set notificationArn or remove roleArn";
+            problems.push_invalid(&path("roleArn"), role, "needs a notificationArn", remedy);
+        }
+        return;
+    };
+    match notification_service(&arn) {
+        None => problems.push_invalid(
+            &path("notificationArn"),
+            arn,
+            "is no SNS topic, SQS queue or Lambda function",
+            "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
+        ),
+        Some("lambda") => {}
+        Some(_) if role_arn.is_some() => {}
+        Some(_) => problems.push_invalid(
+            &path("notificationArn"),
+            arn,
+            "needs a roleArn: Auto Scaling tells topics and queues only as a role that may write to them",
+            "set roleArn, or remove notificationArn and listen to Amazon EventBridge, which needs neither",
+        ),
+    }
+}
+
+/// The service of what a hook can tell (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").
+fn notification_service(arn: &str) -> Option<&str> {
+    let parts: Vec<_> = arn.splitn(6, ':').collect();
+    let ["arn", partition, service @ ("sns" | "sqs" | "lambda"), region, account, name] = parts[..] else {
+        return None;
+    };
+    let named = if service == "lambda" { name.strip_prefix("function:").unwrap_or_default() } else { name };
+    let whole = [region, account, named].iter().all(|part| !part.is_empty());
+    (whole && partition.starts_with("aws")).then_some(service)
+}
+
+/// Adds what the cluster autoscaler reads of a group without nodes, and judges all tags by the limits of AWS (Amazon EC2
+/// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
+pub(super) fn with_autoscaler_tags(
+    problems: &mut SpecErrors,
+    mut wanted: DesiredSpec,
+    c: &EksConfiguration,
+) -> DesiredSpec {
+    if !wanted.has_autoscaler_tags {
+        return wanted;
+    }
+    let windows = wanted.os_family == OsFamily::Windows;
+    let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
+    let mut add = |field: &str, key: String, value: &str| {
+        let tag = Tag { key: format!("{prefix}{key}"), value: value.into() };
+        let length = tag.key.chars().count();
+        if length > 128 {
+            let given = key.splitn(3, '/').last().unwrap_or_default();
+            let rule =
+                format!("makes a tag for the cluster autoscaler whose key has {length} characters, and AWS takes 128");
+            problems.push_invalid(
+                field,
+                given,
+                rule,
+                "shorten it, or remove the annotation cluster-autoscaler-enabled",
+            );
+        }
+        wanted.tags.push(tag);
+    };
+    add("clusterName", wanted.cluster.clone(), "owned");
+    add("clusterName", "enabled".into(), "true");
+    add("labels", "node-template/label/kubernetes.io/os".into(), if windows { "windows" } else { "linux" });
+    if windows {
+        add("labels", "node-template/label/kubernetes.io/arch".into(), "amd64");
+    }
+    for (key, value) in &wanted.labels {
+        add("labels", format!("node-template/label/{key}"), value);
+    }
+    for (i, taint) in wanted.taints.iter().enumerate() {
+        let value = format!("{}:{}", taint.value, taint.effect);
+        add(&format!("taints[{i}].key"), format!("node-template/taint/{}", taint.key), &value);
+    }
+    // Of the 50, others are whose it is, its cluster and its name, and how many addresses a Windows node has.
+    let (most, own) = if windows { (44, 4) } else { (45, 3) };
+    let keys: BTreeSet<_> = wanted.tags.iter().map(|t| &t.key).collect();
+    if keys.len() > most {
+        let given = |key: &&String| c.labels.as_ref().is_some_and(|labels| labels.contains_key(*key));
+        let own = own + wanted.labels.keys().filter(|key| !given(key)).count();
+        let rule = "are, with labels and taints, which the cluster autoscaler reads as tags, more than a scaling group can hold beside the controller's";
+        let left = most.saturating_sub(own);
+        let remedy = format!(
+            "use at most {left} tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled"
+        );
+        problems.push_invalid("tags", keys.len().saturating_sub(own), rule, remedy);
+    }
+    wanted
+}

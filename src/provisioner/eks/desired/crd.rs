@@ -1,0 +1,63 @@
+//! How another controller's resource replaces nodes, with the defaults filled in.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
+use crate::api::{ConcurrencyPolicy, GroupId, InstanceGroupSpec, StrategyType};
+use crate::rotation::crd::{CrdUpgrade, StatusMatcher, StatusPath, SubmissionPolicy, template};
+use crate::util::redact::Redacted;
+
+/// The strategy `crd`, when the spec asks for it. Whom the admin allows what is not known here.
+pub(super) fn crd(
+    problems: &mut SpecErrors,
+    id: &GroupId,
+    annotations: &BTreeMap<String, String>,
+    spec: &InstanceGroupSpec,
+) -> Option<CrdUpgrade> {
+    let strategy = spec.strategy.as_ref()?;
+    if strategy.r#type.as_deref().and_then(StrategyType::parse) != Some(StrategyType::Crd) {
+        return None;
+    }
+    let crd = strategy.crd.clone().unwrap_or_default();
+    let mut required = |field: &str, value: &Option<String>| {
+        non_empty(value).unwrap_or_else(|| {
+            problems.push_error(SpecError::missing(&format!("spec.strategy.crd.{field}")));
+            String::new()
+        })
+    };
+    let text = required("spec", &crd.spec);
+    let crd_name = required("crdName", &crd.crd_name);
+    let path = required("statusJSONPath", &crd.status_json_path);
+    let success = required("statusSuccessString", &crd.status_success_string);
+    let failure = required("statusFailureString", &crd.status_failure_string);
+    if let Err(problem) = template::check(&text) {
+        problems.push_error(problem);
+    }
+    let parsed = StatusPath::parse(&path);
+    if parsed.is_none() && !path.is_empty() {
+        let (rule, remedy) = ("names no field", "write it as .status.phase");
+        problems.push_error(SpecError::invalid("spec.strategy.crd.statusJSONPath", &path, rule, remedy));
+    }
+    if success.eq_ignore_ascii_case(&failure) && !success.is_empty() {
+        let (rule, remedy) = ("is the same as statusSuccessString", "name the status that means failure");
+        problems.push_error(SpecError::invalid("spec.strategy.crd.statusFailureString", &failure, rule, remedy));
+    }
+    let retries = crd.max_retries.unwrap_or(3);
+    if retries < -1 {
+        let (rule, remedy) = ("is no number of retries", "use a number from 0 on, or -1 for retries without end");
+        problems.push_error(SpecError::invalid("spec.strategy.crd.maxRetries", retries, rule, remedy));
+    }
+    let policy = crd.concurrency_policy.as_deref().and_then(ConcurrencyPolicy::parse);
+    Some(CrdUpgrade {
+        template: Redacted::new(text),
+        crd_name,
+        concurrency: policy.unwrap_or(ConcurrencyPolicy::Forbid),
+        max_retries: (retries != -1).then_some(retries),
+        status_matcher: StatusMatcher { path: parsed?, success, failure },
+        spec: Redacted::new(json!(spec)),
+        metadata: Redacted::new(json!({ "labels": id.labels, "annotations": annotations })),
+        submission_policy: SubmissionPolicy::default(),
+    })
+}

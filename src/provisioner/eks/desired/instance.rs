@@ -1,0 +1,155 @@
+//! What one instance is made of: volumes, metadata service, placement.
+
+use crate::api::spec_error::{SpecErrors, non_empty};
+use crate::api::{EksConfiguration, Volume};
+use crate::aws::{BlockDevice, MetadataOptions, Placement};
+use crate::provisioner::eks::user_data::Mount;
+
+pub(super) fn mounts(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mount> {
+    let mut mounts = Vec::new();
+    for (i, volume) in c.volumes.iter().flatten().enumerate() {
+        let Some(options) = volume.mount_options.as_ref() else { continue };
+        let path = format!("volumes[{i}].mountOptions");
+        let (file_system, mount) =
+            (options.file_system.clone().unwrap_or_default(), options.mount.clone().unwrap_or_default());
+        if !["xfs", "ext4"].contains(&file_system.as_str()) {
+            problems.push_invalid(
+                &format!("{path}.fileSystem"),
+                &file_system,
+                "is no supported file system",
+                "use xfs or ext4",
+            );
+        }
+        if !mount.starts_with('/') {
+            problems.push_invalid(&format!("{path}.mount"), &mount, "is no absolute path", "use a path such as /data");
+        }
+        mounts.push(Mount {
+            device: volume.name.clone().unwrap_or_default(),
+            file_system,
+            path: mount,
+            persist: options.is_persistent(),
+        });
+    }
+    mounts
+}
+
+pub(super) fn devices(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<BlockDevice> {
+    let volumes = c.volumes.as_deref().unwrap_or_default();
+    if volumes.is_empty() {
+        return vec![BlockDevice {
+            name: "/dev/xvda".into(),
+            volume_type: Some("gp2".into()),
+            size: Some(32),
+            iops: None,
+            throughput: None,
+            delete_on_termination: true,
+            encrypted: None,
+            snapshot_id: None,
+        }];
+    }
+    volumes.iter().enumerate().map(|(i, volume)| device(problems, i, volume)).collect()
+}
+
+pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDevice {
+    let path = |field: &str| format!("volumes[{i}].{field}");
+    let kind = non_empty(&v.r#type).map(|t| t.to_ascii_lowercase());
+    let number = |n: Option<i64>| n.filter(|n| *n > 0).map(|n| n.min(i32::MAX.into()) as i32);
+    if non_empty(&v.name).is_none() {
+        problems.push_invalid(&path("name"), "", "is required", "name the device, for example /dev/xvda");
+    }
+    if let Some(k) = &kind
+        && !["gp2", "gp3", "io1", "io2", "sc1", "st1"].contains(&k.as_str())
+    {
+        problems.push_invalid(&path("type"), k, "is no volume type", "use gp2, gp3, io1, io2, sc1 or st1");
+    }
+    let takes = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
+    if let Some(iops) = number(v.iops) {
+        if !takes(&["io1", "io2", "gp3"]) {
+            problems.push_invalid(
+                &path("iops"),
+                iops,
+                "does not go with this volume type",
+                "use io1, io2 or gp3, or remove iops",
+            );
+        } else if iops < 100 {
+            problems.push_invalid(&path("iops"), iops, "is below 100", "use 100 or more");
+        }
+    }
+    if let Some(throughput) = number(v.throughput)
+        && !takes(&["gp3"])
+    {
+        problems.push_invalid(&path("throughput"), throughput, "goes with gp3 only", "use gp3 or remove throughput");
+    }
+    if non_empty(&v.snapshot_id).is_some() && number(v.size).is_some() {
+        problems.push_invalid(
+            &path("size"),
+            v.size.unwrap_or_default(),
+            "does not go with snapshotId",
+            "remove one of the two",
+        );
+    }
+    BlockDevice {
+        name: v.name.clone().unwrap_or_default(),
+        volume_type: kind,
+        size: number(v.size),
+        iops: number(v.iops),
+        throughput: number(v.throughput),
+        delete_on_termination: v.delete_on_termination.unwrap_or(true),
+        encrypted: v.encrypted,
+        snapshot_id: non_empty(&v.snapshot_id),
+    }
+}
+
+pub(super) fn one_of(
+    problems: &mut SpecErrors,
+    field: &str,
+    value: &Option<String>,
+    allowed: &[&str],
+) -> Option<String> {
+    let text = non_empty(value)?.to_ascii_lowercase();
+    if !allowed.contains(&text.as_str()) {
+        problems.push_invalid(field, &text, "is not allowed here", format!("use {}", allowed.join(" or ")));
+    }
+    Some(text)
+}
+
+pub(super) fn metadata(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<MetadataOptions> {
+    let m = c.metadata_options.as_ref()?;
+    let hop_limit = m.http_put_hop_limit.filter(|n| *n != 0);
+    if let Some(n) = hop_limit
+        && !(1..=64).contains(&n)
+    {
+        problems.push_invalid("metadataOptions.httpPutHopLimit", n, "is out of range", "use 1 to 64");
+    }
+    let options = MetadataOptions {
+        http_endpoint: one_of(problems, "metadataOptions.httpEndpoint", &m.http_endpoint, &["enabled", "disabled"]),
+        http_tokens: one_of(problems, "metadataOptions.httpTokens", &m.http_tokens, &["optional", "required"]),
+        hop_limit: hop_limit.map(|n| n.clamp(1, 64) as i32),
+    };
+    (options != MetadataOptions::default()).then_some(options)
+}
+
+pub(super) fn placement(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<Placement> {
+    let p = c.placement.as_ref()?;
+    let placement = Placement {
+        availability_zone: non_empty(&p.availability_zone),
+        tenancy: one_of(problems, "placement.tenancy", &p.tenancy, &["default", "dedicated", "host"]),
+        host_resource_group: non_empty(&p.host_resource_group_arn),
+    };
+    if placement == Placement::default() {
+        return None;
+    }
+    match placement.tenancy.as_deref() {
+        None => problems.push_invalid(
+            "placement.tenancy",
+            "",
+            "is required with a placement",
+            "use default, dedicated or host",
+        ),
+        Some(tenancy) if tenancy != "host" && placement.host_resource_group.is_some() => {
+            problems.push_invalid("placement.tenancy", tenancy, "does not go with hostResourceGroupArn", "use host");
+        }
+        Some(_) => {}
+    }
+    Some(placement)
+}

@@ -1,0 +1,198 @@
+//! Several instance types, on demand and spot.
+
+use crate::api::spec_error::{SpecErrors, non_empty};
+use crate::api::{EksConfiguration, InstancePool, IntOrString, MixedInstancesPolicy, OnDemandStrategy, SpotStrategy};
+use crate::aws::{InstanceTypeOverride, InstancesDistribution};
+
+/// AWS takes no more types than that in one group.
+pub const MAX_INSTANCE_TYPES: usize = 40;
+
+/// A mixed instances policy as the spec asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MixedInstances {
+    /// How much of what is bought, and how types are chosen.
+    pub distribution: InstancesDistribution,
+    /// The primary type, then the listed ones, none twice.
+    pub overrides: Vec<InstanceTypeOverride>,
+    /// Where each of `types` stands in the spec.
+    pub paths: Vec<String>,
+    /// Types like the primary one are added by themselves.
+    pub extend_with_similar: bool,
+}
+
+impl MixedInstances {
+    /// Whether any of its capacity may be spot.
+    pub fn uses_spot(&self) -> bool {
+        self.distribution.on_demand_percent < 100
+    }
+}
+
+pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<MixedInstances> {
+    let policy = c.mixed_instances_policy.as_ref()?;
+    let listed = policy.instance_types.as_deref().unwrap_or_default();
+    let extend_with_similar = match non_empty(&policy.instance_pool) {
+        Some(name) if InstancePool::parse(&name).is_none() => {
+            problems.push_invalid(
+                &field_path("instancePool"),
+                name,
+                "is no pool",
+                "use SubFamilyFlexible, or remove it",
+            );
+            true
+        }
+        name => name.is_some(),
+    };
+    if listed.is_empty() && !extend_with_similar {
+        problems.push_invalid(
+            &field_path("instanceTypes"),
+            "",
+            "is required without instancePool",
+            "list types, or set instancePool to SubFamilyFlexible",
+        );
+    }
+    let primary = c.instance_type.clone().unwrap_or_default();
+    let mut mixed = MixedInstances {
+        distribution: distribution(problems, policy),
+        overrides: Vec::new(),
+        paths: Vec::new(),
+        extend_with_similar,
+    };
+    mixed.overrides.push(InstanceTypeOverride { instance_type: primary, weight: 1 });
+    mixed.paths.push("instanceType".into());
+    check_weights(problems, policy);
+    for (i, one) in listed.iter().enumerate() {
+        let at = field_path(&format!("instanceTypes[{i}]"));
+        let name = non_empty(&one.r#type).unwrap_or_default();
+        super::check_type_name(problems, &format!("{at}.type"), &name);
+        let weight = one.weight.filter(|w| *w != 0).unwrap_or(1);
+        if !(1..=999).contains(&weight) {
+            problems.push_invalid(&format!("{at}.weight"), weight, "is out of range", "use 1 to 999");
+        }
+        let one = InstanceTypeOverride { instance_type: name, weight: weight.clamp(1, 999) as u32 };
+        match mixed.overrides.iter().position(|t| t.instance_type == one.instance_type) {
+            // The primary type is in the list as well: with the weight that it has there.
+            Some(0) => mixed.overrides[0].weight = one.weight,
+            Some(_) => {
+                problems.push_invalid(&format!("{at}.type"), &one.instance_type, "is listed twice", "list it once");
+            }
+            None => {
+                mixed.overrides.push(one);
+                mixed.paths.push(format!("{at}.type"));
+            }
+        }
+    }
+    if mixed.overrides.len() > MAX_INSTANCE_TYPES {
+        let rule = "are more types than a scaling group takes";
+        problems.push_invalid(&field_path("instanceTypes"), mixed.overrides.len(), rule, "list fewer than 40");
+    }
+    Some(mixed)
+}
+
+fn field_path(field: &str) -> String {
+    format!("mixedInstancesPolicy.{field}")
+}
+
+/// A weight for some types leaves open what the others count for.
+fn check_weights(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) {
+    let listed = policy.instance_types.as_deref().unwrap_or_default();
+    let has = |weight: Option<i64>| weight.is_some_and(|w| w != 0);
+    if !listed.iter().any(|t| has(t.weight)) {
+        return;
+    }
+    for (i, one) in listed.iter().enumerate().filter(|(_, t)| !has(t.weight)) {
+        let name = one.r#type.clone().unwrap_or_default();
+        let rule = format!("is missing for {name}, and other types have one");
+        problems.push_invalid(
+            &field_path(&format!("instanceTypes[{i}].weight")),
+            "",
+            &rule,
+            "give every type a weight, or none",
+        );
+    }
+}
+
+fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> InstancesDistribution {
+    let pools = policy.spot_pools.filter(|n| (1..=20).contains(n)).map(|n| n as i32);
+    let default = if policy.spot_pools.is_some() { SpotStrategy::LowestPrice } else { SpotStrategy::CapacityOptimized };
+    let spot = non_empty(&policy.strategy).map_or(Some(default), |text| SpotStrategy::parse(&text));
+    if spot.is_none() {
+        let words = SpotStrategy::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
+        problems.push_invalid(
+            &field_path("strategy"),
+            policy.strategy.clone().unwrap_or_default(),
+            "is no strategy",
+            format!("use one of {words}"),
+        );
+    }
+    let spot = spot.unwrap_or(default);
+    if policy.spot_pools.is_some() && spot != SpotStrategy::LowestPrice {
+        let rule = format!("does not go with the strategy {spot}");
+        problems.push_invalid(
+            &field_path("spotPools"),
+            policy.spot_pools.unwrap_or_default(),
+            &rule,
+            "use LowestPrice, or remove spotPools",
+        );
+    }
+    let on_demand = non_empty(&policy.on_demand_allocation_strategy)
+        .map_or(Some(OnDemandStrategy::Prioritized), |text| OnDemandStrategy::parse(&text));
+    if on_demand.is_none() {
+        let given = policy.on_demand_allocation_strategy.clone().unwrap_or_default();
+        problems.push_invalid(
+            &field_path("onDemandAllocationStrategy"),
+            given,
+            "is no strategy",
+            "use Prioritized or LowestPrice",
+        );
+    }
+    let base = policy.base_capacity.unwrap_or(0);
+    if !(0..=10_000).contains(&base) {
+        problems.push_invalid(&field_path("baseCapacity"), base, "is no capacity", "use a number from 0 to 10000");
+    }
+    InstancesDistribution {
+        on_demand_strategy: match on_demand.unwrap_or(OnDemandStrategy::Prioritized) {
+            OnDemandStrategy::Prioritized => "prioritized",
+            OnDemandStrategy::LowestPrice => "lowest-price",
+        }
+        .into(),
+        on_demand_base: base.clamp(0, 10_000) as i32,
+        on_demand_percent: 100 - spot_percentage(problems, policy.spot_ratio.as_ref()),
+        spot_strategy: match spot {
+            SpotStrategy::CapacityOptimized => "capacity-optimized",
+            SpotStrategy::LowestPrice => "lowest-price",
+            SpotStrategy::PriceCapacityOptimized => "price-capacity-optimized",
+            SpotStrategy::CapacityOptimizedPrioritized => "capacity-optimized-prioritized",
+        }
+        .into(),
+        spot_pools: (spot == SpotStrategy::LowestPrice).then(|| pools.unwrap_or(InstancesDistribution::POOLS)),
+        spot_max_price: None,
+    }
+}
+
+/// 60 and 60% are the same.
+fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i32 {
+    let text = match value {
+        None => return 0,
+        Some(IntOrString::Int(n)) => n.to_string(),
+        Some(IntOrString::String(text)) if text.is_empty() => return 0,
+        Some(IntOrString::String(text)) => text.clone(),
+    };
+    let parsed = text.strip_suffix('%').unwrap_or(&text).parse().ok().filter(|p| (0..=100).contains(p));
+    parsed.unwrap_or_else(|| {
+        problems.push_invalid(&field_path("spotRatio"), text, "is no percentage", "use 0 to 100, or 0% to 100%");
+        0
+    })
+}
+
+/// Outside of a mixed group, which has no price: there it is told as ignored.
+pub(super) fn spot_price(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<String> {
+    let price = non_empty(&c.spot_price).filter(|_| c.mixed_instances_policy.is_none())?;
+    if !crate::index::spot::is_price(&price) {
+        problems.push_invalid("spotPrice", &price, "is no price", "write dollars per hour, for example 0.08");
+    }
+    let tenancy = c.placement.as_ref().and_then(|p| p.tenancy.clone()).unwrap_or_default();
+    if tenancy.eq_ignore_ascii_case("host") {
+        problems.push_invalid("spotPrice", &price, "does not go with placement.tenancy host", "remove one of the two");
+    }
+    Some(price)
+}

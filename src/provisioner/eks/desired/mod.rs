@@ -1,0 +1,410 @@
+//! The merged spec, parsed once. After this nothing re-checks a string.
+
+mod attributes;
+mod crd;
+mod instance;
+mod mixed_instances;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::names::node_labels;
+use super::user_data::{Mount, OsFamily, Stage, StageKind, Taint, effective_family};
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
+use crate::api::{
+    EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, SpotRecommendation, UserDataStage,
+    names::{annotation, label},
+};
+use crate::auth::JoinAuth;
+use crate::aws::{
+    BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
+};
+use crate::provisioner::GroupId;
+use crate::rotation::crd::CrdUpgrade;
+use crate::rotation::rolling_update::settings::RollingUpdate;
+use crate::util::redact::Redacted;
+pub use attributes::{METRICS, PROCESSES};
+use attributes::{hooks, known_names, tag_specifications, tags, warm_pool, with_autoscaler_tags};
+use crd::crd;
+use instance::{devices, metadata, mounts, placement};
+use mixed_instances::mixed;
+pub use mixed_instances::{MAX_INSTANCE_TYPES, MixedInstances};
+
+/// What a tenant and the defaults together ask for.
+#[derive(Clone, Debug)]
+pub struct DesiredSpec {
+    /// Whose it is.
+    pub id: GroupId,
+    /// The EKS cluster's name.
+    pub cluster: String,
+    /// Smallest size.
+    pub min_size: i32,
+    /// Largest size.
+    pub max_size: i32,
+    /// The warm pool, if one is wanted.
+    pub warm_pool: Option<WarmSizes>,
+    /// What the spec, or the flag, asks instances to be launched from.
+    pub scaling_configuration: ScalingConfigurationKind,
+    /// How nodes are replaced.
+    pub rolling_update: RollingUpdate,
+    /// Another controller's resource replaces them; `None` with `rollingUpdate`.
+    pub crd_strategy: Option<CrdUpgrade>,
+    /// Which image.
+    pub image: ImageSource,
+    /// For example `m5.large`.
+    pub instance_type: String,
+    /// Several types, on demand and spot.
+    pub mixed_instances: Option<MixedInstances>,
+    /// How instances are bought.
+    pub lifecycle: Lifecycle,
+    /// What a spot instance may cost in dollars per hour; `None` outside of spot, and in a mixed group.
+    pub spot_price: Option<String>,
+    /// A price was said beside a mixed instances policy.
+    pub spot_price_ignored: bool,
+    /// The spot price is that of a recommendation, which the status remembers.
+    pub spot_recommendation: Option<SpotRecommendation>,
+    /// Name of an EC2 key pair.
+    pub key_pair: Option<String>,
+    /// Ids or Name tags.
+    pub subnets: Vec<String>,
+    /// Ids or Name tags.
+    pub security_groups: Vec<String>,
+    /// A role that others made, with its profile; neither is modified.
+    pub existing_role: Option<ExistingRole>,
+    /// Managed policies beyond the standard ones: names or ARNs.
+    pub managed_policies: Vec<String>,
+    /// Leave AmazonEKS_CNI_Policy out.
+    pub irsa: bool,
+    /// The operating system of the nodes.
+    pub os_family: OsFamily,
+    /// Node labels without the image's.
+    pub labels: BTreeMap<String, String>,
+    /// Node taints.
+    pub taints: Vec<Taint>,
+    /// Explicit pod limit.
+    pub max_pods: Option<u32>,
+    /// Pods have interfaces of their own, which limits them unless `max_pods` is set.
+    pub custom_networking: Option<CustomNetworking>,
+    /// How nodes get the right to join.
+    pub join_auth: JoinAuth,
+    /// The nodes ask EKS for the cluster's endpoint and certificate, rather than find them in their user data.
+    pub discovers_endpoint: bool,
+    /// The `--container-runtime` of Amazon Linux 2 and Windows.
+    pub container_runtime: Option<String>,
+    /// Extra kubelet arguments; may hold anything, so never printed.
+    pub bootstrap_arguments: Redacted<String>,
+    /// User data stages.
+    pub stages: Vec<Stage>,
+    /// Volumes to format and mount.
+    pub mounts: Vec<Mount>,
+    /// Block devices.
+    pub block_devices: Vec<BlockDevice>,
+    /// The spec's tags, and the autoscaler's when asked for.
+    pub tags: Vec<Tag>,
+    /// The autoscaler's tags are asked for.
+    pub has_autoscaler_tags: bool,
+    /// Tags for what an instance brings along.
+    pub tag_specifications: Vec<TagSpecification>,
+    /// Processes to be suspended.
+    pub suspended_processes: BTreeSet<String>,
+    /// Group metrics to be collected.
+    pub metrics: BTreeSet<String>,
+    /// Lifecycle hooks.
+    pub lifecycle_hooks: Vec<LifecycleHook>,
+    /// Instance metadata options.
+    pub metadata_options: Option<MetadataOptions>,
+    /// Placement.
+    pub placement: Option<Placement>,
+    /// ARNs of licence configurations.
+    pub licenses: Vec<String>,
+}
+
+/// An existing IAM role and instance profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExistingRole {
+    /// Name, without path.
+    pub role: String,
+    /// Name, without path; the role's when the spec names none.
+    pub profile: String,
+}
+
+/// Which image a group asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageSource {
+    /// `ami-...`
+    Id(String),
+    /// The newest one of the family, architecture and cluster version.
+    Latest,
+    /// `ssm://<version>`
+    Ssm(String),
+}
+
+/// Pods whose addresses come from other interfaces than their node's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CustomNetworking {
+    /// Pods on the node's own interface.
+    pub host_pods: u32,
+    /// Each address of an interface stands for a prefix of sixteen.
+    pub prefix_delegation: bool,
+}
+
+impl CustomNetworking {
+    /// How many pods a node of a type can have: the first interface is the node's own, and so is each one's first
+    /// address. At most 110, which Kubernetes recommends.
+    pub fn pod_limit(self, found: &InstanceType) -> u32 {
+        let spare = |n: i32| u32::try_from(n - 1).unwrap_or(0);
+        let each = if self.prefix_delegation { 16 } else { 1 };
+        (spare(found.max_interfaces) * spare(found.ipv4_per_interface) * each).saturating_add(self.host_pods).min(110)
+    }
+}
+
+impl DesiredSpec {
+    /// Whether something is derived from what AWS tells of the instance type.
+    pub fn needs_instance_type(&self) -> bool {
+        !matches!(self.image, ImageSource::Id(_))
+            || (self.custom_networking.is_some() && self.max_pods.is_none())
+            || (self.has_autoscaler_tags && self.os_family == OsFamily::Windows)
+    }
+}
+
+const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
+
+/// Parses a merged spec. All problems are told at once.
+pub fn parse(
+    id: &GroupId,
+    annotations: &BTreeMap<String, String>,
+    spec: &InstanceGroupSpec,
+) -> Result<DesiredSpec, Vec<SpecError>> {
+    let mut problems = SpecErrors::under(CONFIGURATION_FIELD);
+    let empty = EksConfiguration::default();
+    let eks = spec.eks.clone().unwrap_or_default();
+    let c = eks.configuration.as_ref().unwrap_or(&empty);
+    let (min_size, max_size) = sizes(&mut problems, eks.min_size, eks.max_size);
+    let stages = stages(c);
+    let os_family = effective_family(
+        annotations.get(annotation::OS_FAMILY).map(|f| OsFamily::parse(f)).unwrap_or(OsFamily::AmazonLinux2),
+        &stages,
+    );
+    let mixed = mixed(&mut problems, c);
+    let spot_price = mixed_instances::spot_price(&mut problems, c);
+    let lifecycle = match (&mixed, &spot_price) {
+        (Some(mixed), _) if mixed.uses_spot() => Lifecycle::Mixed,
+        (None, Some(_)) => Lifecycle::Spot,
+        _ => Lifecycle::Normal,
+    };
+    let wanted = DesiredSpec {
+        id: id.clone(),
+        cluster: problems.required("clusterName", &c.cluster_name),
+        min_size,
+        max_size,
+        warm_pool: warm_pool(&mut problems, &eks, c),
+        scaling_configuration: eks
+            .r#type
+            .as_deref()
+            .and_then(ScalingConfigurationKind::parse)
+            .unwrap_or(ScalingConfigurationKind::LaunchTemplate),
+        rolling_update: RollingUpdate::parse(&mut problems, annotations, spec),
+        crd_strategy: crd(&mut problems, id, annotations, spec),
+        image: image(&mut problems, &c.image),
+        instance_type: instance_type(&mut problems, &c.instance_type),
+        key_pair: non_empty(&c.key_pair_name),
+        subnets: problems.required_list("subnets", &c.subnets),
+        security_groups: problems.required_list("securityGroups", &c.security_groups),
+        existing_role: non_empty(&c.role_name).map(|role| ExistingRole {
+            profile: non_empty(&c.instance_profile_name).unwrap_or_else(|| role.clone()),
+            role,
+        }),
+        managed_policies: non_empty_items(&c.managed_policies),
+        irsa: is_true(annotations, annotation::IRSA_ENABLED),
+        os_family,
+        labels: labels(id, annotations, c, lifecycle),
+        mixed_instances: mixed,
+        lifecycle,
+        spot_price,
+        spot_price_ignored: non_empty(&c.spot_price).is_some() && c.mixed_instances_policy.is_some(),
+        spot_recommendation: None,
+        taints: taints(&mut problems, c),
+        max_pods: c
+            .bootstrap_options
+            .as_ref()
+            .and_then(|b| b.max_pods)
+            .filter(|n| *n > 0)
+            .map(|n| n.min(u32::MAX.into()) as u32),
+        custom_networking: custom_networking(&mut problems, annotations),
+        join_auth: JoinAuth::default(),
+        discovers_endpoint: false,
+        container_runtime: c.bootstrap_options.as_ref().and_then(|b| non_empty(&b.container_runtime)),
+        bootstrap_arguments: Redacted::new(non_empty(&c.bootstrap_arguments).unwrap_or_default()),
+        stages,
+        mounts: mounts(&mut problems, c),
+        block_devices: devices(&mut problems, c),
+        tags: tags(
+            &mut problems,
+            c.cluster_name.as_deref().unwrap_or_default(),
+            "tags",
+            c.tags.as_deref().unwrap_or_default(),
+        ),
+        tag_specifications: tag_specifications(&mut problems, c),
+        has_autoscaler_tags: is_true(annotations, annotation::CLUSTER_AUTOSCALER_ENABLED),
+        suspended_processes: known_names(&mut problems, "suspendProcesses", &c.suspend_processes, PROCESSES, PROCESSES),
+        metrics: known_names(&mut problems, "metricsCollection", &c.metrics_collection, METRICS, &METRICS[2..15]),
+        lifecycle_hooks: hooks(&mut problems, c),
+        metadata_options: metadata(&mut problems, c),
+        placement: placement(&mut problems, c),
+        licenses: non_empty_items(&c.license_specifications),
+    };
+    let wanted = with_autoscaler_tags(&mut problems, wanted, c);
+    problems.into_result(wanted)
+}
+
+fn is_true(annotations: &BTreeMap<String, String>, name: &str) -> bool {
+    annotations.get(name).is_some_and(|v| v.eq_ignore_ascii_case("true"))
+}
+
+fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
+    let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
+    for (path, size) in [("spec.eks.minSize", min), ("spec.eks.maxSize", max)] {
+        if !(0..=10_000).contains(&size) {
+            problems.push_error(SpecError::invalid(
+                path,
+                size,
+                "is no size of a scaling group",
+                "use a number from 0 to 10000",
+            ));
+        }
+    }
+    if min > max {
+        problems.push_error(SpecError::invalid(
+            "spec.eks.minSize",
+            min,
+            format!("is larger than spec.eks.maxSize ({max})"),
+            "raise maxSize or lower minSize",
+        ));
+    }
+    (min.clamp(0, 10_000) as i32, max.clamp(0, 10_000) as i32)
+}
+
+fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
+    let text = problems.required("image", value);
+    if text.eq_ignore_ascii_case("latest") {
+        return ImageSource::Latest;
+    }
+    match text.strip_prefix("ssm://") {
+        Some(version)
+            if !version.is_empty()
+                && version.len() <= 128
+                && version.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) =>
+        {
+            ImageSource::Ssm(version.into())
+        }
+        Some(_) => {
+            problems.push_invalid(
+                "image",
+                &text,
+                "is no image version",
+                "use ssm://<version> with the version that AWS's parameter has",
+            );
+            ImageSource::Latest
+        }
+        None => {
+            let id = text
+                .strip_prefix("ami-")
+                .is_some_and(|id| (8..=17).contains(&id.len()) && id.chars().all(|c| c.is_ascii_hexdigit()));
+            if !text.is_empty() && !id {
+                problems.push_invalid(
+                    "image",
+                    &text,
+                    "is no image",
+                    "use an AMI id (ami-...), latest, or ssm://<version>",
+                );
+            }
+            ImageSource::Id(text)
+        }
+    }
+}
+
+/// A family and a size, as all types that AWS has; whether it has this one, AWS tells.
+fn instance_type(problems: &mut SpecErrors, value: &Option<String>) -> String {
+    let text = problems.required("instanceType", value);
+    if !text.is_empty() {
+        check_type_name(problems, "instanceType", &text);
+    }
+    text
+}
+
+fn check_type_name(problems: &mut SpecErrors, field: &str, text: &str) {
+    let part =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
+        problems.push_invalid(field, text, "is no instance type", "write it as AWS does, for example m5.large");
+    }
+}
+
+/// Without the image's label, which only a resolved image can give.
+fn labels(
+    id: &GroupId,
+    annotations: &BTreeMap<String, String>,
+    c: &EksConfiguration,
+    lifecycle: Lifecycle,
+) -> BTreeMap<String, String> {
+    let spec = c.labels.clone().unwrap_or_default();
+    let default_labels = annotations.get(annotation::DEFAULT_LABELS).map(String::as_str);
+    let mut labels = node_labels(&id.name, &spec, default_labels, lifecycle.as_str(), "").labels;
+    labels.remove(label::IMAGE);
+    labels
+}
+
+fn custom_networking(problems: &mut SpecErrors, annotations: &BTreeMap<String, String>) -> Option<CustomNetworking> {
+    if !is_true(annotations, annotation::CUSTOM_NETWORKING_ENABLED) {
+        return None;
+    }
+    let name = annotation::CUSTOM_NETWORKING_HOST_PODS;
+    let given = annotations.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+    let host_pods = given.map_or(Some(2), |text| text.parse().ok().filter(|n| *n <= 110));
+    if host_pods.is_none() {
+        let path = format!("metadata.annotations[{name}]");
+        let given = given.unwrap_or_default();
+        problems.push_error(SpecError::invalid(&path, given, "is no number of pods", "use a number from 0 to 110"));
+    }
+    let prefix_delegation = is_true(annotations, annotation::CUSTOM_NETWORKING_PREFIX);
+    Some(CustomNetworking { host_pods: host_pods.unwrap_or_default(), prefix_delegation })
+}
+
+fn taints(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Taint> {
+    let mut taints = Vec::new();
+    for (i, taint) in c.taints.iter().flatten().enumerate() {
+        let key = taint.key.clone().unwrap_or_default();
+        let effect = taint.effect.clone().unwrap_or_default();
+        if key.is_empty() {
+            problems.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
+        }
+        if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect.as_str()) {
+            problems.push_invalid(
+                &format!("taints[{i}].effect"),
+                &effect,
+                "is no effect of a taint",
+                "use NoSchedule, PreferNoSchedule or NoExecute",
+            );
+        }
+        taints.push(Taint { key, value: taint.value.clone().unwrap_or_default(), effect });
+    }
+    taints
+}
+
+fn stages(c: &EksConfiguration) -> Vec<Stage> {
+    let kind = |stage: &Option<String>| match UserDataStage::parse(stage.as_deref().unwrap_or_default())? {
+        UserDataStage::PreBootstrap => Some(StageKind::Pre),
+        UserDataStage::PostBootstrap => Some(StageKind::Post),
+        UserDataStage::NodeConfigYaml => Some(StageKind::NodeConfig),
+    };
+    c.user_data
+        .iter()
+        .flatten()
+        .filter_map(|u| {
+            Some(Stage {
+                name: u.name.clone().unwrap_or_default(),
+                kind: kind(&u.stage)?,
+                data: u.data.clone().unwrap_or_default().into(),
+            })
+        })
+        .collect()
+}

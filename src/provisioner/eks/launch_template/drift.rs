@@ -1,0 +1,90 @@
+//! Differences, named: `field, from, to`.
+
+use serde_json::Value;
+
+use super::fingerprint::template_fields;
+use crate::aws::{LifecycleHook, TemplateData};
+use crate::plan::Drift;
+use crate::provisioner::eks::observed::ObservedVersion;
+use crate::provisioner::eks::resolve::ResolvedGroup;
+
+/// What differs between a version and what is wanted; never empty, because it
+/// is asked only when the hashes differ.
+pub fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) -> Vec<Drift> {
+    let Some(found) = found else {
+        return vec![Drift::new("template", "a version that is not known any more", "the wanted one")];
+    };
+    let mut drifts =
+        found.data.as_ref().map(|data| template_data_drift(data, &resolved.template_data)).unwrap_or_default();
+    if let Some(print) = &found.fingerprint {
+        let wanted = &resolved.fingerprint.parts;
+        let names: std::collections::BTreeSet<_> = print.parts.keys().chain(wanted.keys()).collect();
+        let changed = names.into_iter().filter(|name| print.parts.get(*name) != wanted.get(*name));
+        drifts.extend(
+            changed
+                .map(|name| Drift::new(name, display_digest(print.parts.get(name)), display_digest(wanted.get(name)))),
+        );
+    } else if found.data.as_ref().is_some_and(|d| d.user_data != resolved.template_data.user_data) {
+        drifts.push(Drift::new("userData", "as found", "as rendered now"));
+    }
+    if drifts.is_empty() {
+        drifts.push(Drift::new("template", "other inputs", "the wanted ones"));
+    }
+    drifts
+}
+
+fn display_digest(part: Option<&String>) -> String {
+    part.map_or(String::new(), |p| format!("#{p}"))
+}
+
+/// Field by field, everything but user data.
+pub fn template_data_drift(from: &TemplateData, to: &TemplateData) -> Vec<Drift> {
+    let pairs = template_fields(&with_sorted_devices(from)).into_iter().zip(template_fields(&with_sorted_devices(to)));
+    pairs
+        .filter(|((_, a), (_, b))| a != b)
+        .map(|((name, a), (_, b))| Drift::new(name, display_value(&a), display_value(&b)))
+        .collect()
+}
+
+/// AWS tells devices in an order of its own; a spec's may be another.
+fn with_sorted_devices(data: &TemplateData) -> TemplateData {
+    let mut data = data.clone();
+    data.devices.sort_by(|a, b| a.name.cmp(&b.name));
+    data
+}
+
+fn display_value(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(display_value).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a hook holds something that the wanted one does not have at all.
+pub fn drops_fields(from: &LifecycleHook, to: &LifecycleHook) -> bool {
+    let gone = |from: &Option<String>, to: &Option<String>| from.is_some() && to.is_none();
+    gone(&from.notification_arn, &to.notification_arn)
+        || gone(&from.metadata, &to.metadata)
+        || gone(&from.role_arn, &to.role_arn)
+}
+
+/// What differs between a hook that is there and the wanted one.
+pub fn hook_drift(from: &LifecycleHook, to: &LifecycleHook) -> Vec<Drift> {
+    let field = |name: &str, a: String, b: String| {
+        (a != b).then(|| Drift::new(format!("lifecycleHooks[{}].{name}", to.name), a, b))
+    };
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    [
+        field("lifecycle", from.transition.clone(), to.transition.clone()),
+        field("defaultResult", from.default_result.clone(), to.default_result.clone()),
+        field("heartbeatTimeout", from.heartbeat_timeout.to_string(), to.heartbeat_timeout.to_string()),
+        field("notificationArn", text(&from.notification_arn), text(&to.notification_arn)),
+        field("metadata", text(&from.metadata), text(&to.metadata)),
+        field("roleArn", text(&from.role_arn), text(&to.role_arn)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,156 @@
+//! What a new version of the launch template would fail with once it is launched: asked before anything is made for it.
+//!
+//! Only a group that needs another version is looked at. One that stands as it is wanted is left alone, although its
+//! image may have been deregistered since.
+
+use crate::api::InstanceGroupStatus;
+use crate::api::spec_error::SpecError;
+use crate::aws::{BlockDevice, Image, InstanceType};
+use crate::plan::Reason;
+use crate::provisioner::eks::launch_configuration;
+use crate::provisioner::eks::observed::ObservedState;
+use crate::provisioner::eks::resolve::{ResolvedGroup, unknown_type};
+use crate::provisioner::eks::rotation::outdated;
+use crate::provisioner::eks::rotation::outdated::PinState;
+use crate::provisioner::eks::user_data::OsFamily;
+
+/// What AWS tells of the things that a version names. The outer `None`: it did not tell.
+#[derive(Clone, Debug, Default)]
+pub struct LaunchFacts {
+    /// The image; the inner `None` when this account has none of that id.
+    pub image: Option<Option<Image>>,
+    /// The instance type; the inner `None` when the region has none of that name.
+    pub instance_type: Option<Option<InstanceType>>,
+    /// Whether the group launches this very image now: then its nodes are the proof of what it is.
+    pub is_launched_now: bool,
+}
+
+/// Whether a version will be made or pinned that the group does not launch now.
+pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
+    let Some(group) = &state.scaling_group else { return true };
+    match (&group.template, launch_configuration::current_name(group)) {
+        (Some(pin), _) => !matches!(outdated::pin_state(resolved, state, status, pin), PinState::Current { .. }),
+        (None, Some(name)) => !launch_configuration::configuration_drift(resolved, state, status, name).is_empty(),
+        (None, None) => false,
+    }
+}
+
+/// All that is wrong, so that a person mends everything in one go.
+pub fn spec_errors(resolved: &ResolvedGroup, looked: &LaunchFacts) -> Vec<SpecError> {
+    let mut problems = Vec::new();
+    let image = looked.image.as_ref().and_then(Option::as_ref);
+    if looked.image == Some(None) {
+        let rule = "is no available AMI of this region that this account may launch";
+        let remedy = "correct it, or share the AMI with this account";
+        let problem = SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy);
+        problems.push(problem.with_reason(Reason::ImageNotFound));
+    }
+    match &looked.instance_type {
+        Some(None) => problems.push(unknown_type(&resolved.desired)),
+        Some(Some(kind)) => problems.extend(image.and_then(|image| architecture(resolved, image, kind))),
+        None => {}
+    }
+    problems.extend(image.filter(|_| !looked.is_launched_now).and_then(|image| platform(resolved, image)));
+    for (i, device) in resolved.template_data.devices.iter().enumerate() {
+        volume(&mut problems, i, device, image);
+    }
+    problems.extend(arns(resolved));
+    problems.extend(resolved.desired.stages.iter().enumerate().filter_map(|(i, stage)| {
+        let remedy = "encode it again, or write it as plain text";
+        stage
+            .is_truncated_base64()
+            .then(|| SpecError::invalid(&stage.field_path(i), "", "ends like base64 and is none", remedy))
+    }));
+    problems
+}
+
+const IMAGE: &str = "spec.eks.configuration.image";
+
+fn architecture(resolved: &ResolvedGroup, image: &Image, kind: &InstanceType) -> Option<SpecError> {
+    if image.architecture.is_empty() || kind.architectures.contains(&image.architecture) {
+        return None;
+    }
+    let rule = format!("is for {}, and {} has {}", image.architecture, kind.name, kind.architectures.join(" and "));
+    let remedy = "use an AMI of the instance type's architecture, or another instanceType";
+    Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
+}
+
+fn platform(resolved: &ResolvedGroup, image: &Image) -> Option<SpecError> {
+    let family = resolved.desired.os_family;
+    if image.is_windows == (family == OsFamily::Windows) {
+        return None;
+    }
+    let rule = format!(
+        "is {}, and the group's os-family is {family}",
+        if image.is_windows { "a Windows image" } else { "no Windows image" }
+    );
+    let remedy = "use an AMI of that family, or correct the annotation instancemgr.keikoproj.io/os-family";
+    Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
+}
+
+/// What is named by its ARN must be an ARN of its kind: EC2 takes any text into a template, and no instance comes.
+fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
+    let wanted = &resolved.desired;
+    let group = wanted.placement.iter().flat_map(|p| &p.host_resource_group);
+    let group = group.map(|arn| ("placement.hostResourceGroupArn".to_owned(), arn, "resource-groups", "group/"));
+    let license = |(i, arn)| (format!("licenseSpecifications[{i}]"), arn, "license-manager", "license-configuration");
+    let licenses = wanted.licenses.iter().enumerate().map(license);
+    let wrong = licenses.chain(group).filter(|(_, arn, service, kind)| {
+        let parts: Vec<_> = arn.splitn(6, ':').collect();
+        !matches!(parts[..], ["arn", partition, of, _, _, name]
+            if partition.starts_with("aws") && of == *service && name.starts_with(kind))
+    });
+    let problem = |(field, arn, service, kind): (String, &String, &str, &str)| {
+        let remedy = format!("use an ARN such as arn:aws:{service}:us-west-2:123456789012:{kind}...");
+        SpecError::invalid(&format!("spec.eks.configuration.{field}"), arn, "is no ARN of that kind", remedy)
+    };
+    wrong.map(problem).collect()
+}
+
+/// The Amazon EBS User Guide's rules, "Amazon EBS volume types": only lower limits, because upper ones are raised.
+fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: Option<&Image>) {
+    let mut wrong = |field: &str, value: Option<i32>, rule: &str, remedy: &str| {
+        let value = value.map(|n| n.to_string()).unwrap_or_default();
+        let path = format!("spec.eks.configuration.volumes[{i}].{field}");
+        problems.push(SpecError::invalid(&path, value, rule.to_owned(), remedy));
+    };
+    let kind = device.volume_type.as_deref().unwrap_or("gp2");
+    if device.iops.is_none() && ["io1", "io2"].contains(&kind) {
+        wrong("iops", None, &format!("is required with {kind}"), "set it, or use gp3");
+    }
+    if let Some(iops) = device.iops.filter(|n| kind == "gp3" && *n < 3000) {
+        wrong("iops", Some(iops), "is below the 3000 that gp3 has in any case", "use 3000 or more, or remove iops");
+    }
+    if let Some(throughput) = device.throughput.filter(|n| *n < 125) {
+        wrong(
+            "throughput",
+            Some(throughput),
+            "is below the 125 that gp3 has in any case",
+            "use 125 or more, or remove it",
+        );
+    }
+    let least = match kind {
+        "st1" | "sc1" => 125,
+        "io1" | "io2" => 4,
+        _ => 1,
+    };
+    if let Some(size) = device.size.filter(|n| *n < least) {
+        wrong(
+            "size",
+            Some(size),
+            &format!("is less than the {least} GiB that {kind} begins with"),
+            "use a larger size",
+        );
+    }
+    if device.snapshot_id.is_some() && device.encrypted.is_some() {
+        wrong("encrypted", None, "does not go with snapshotId, which decides it", "remove it, or encrypt the snapshot");
+    }
+    let Some(image) = image else { return };
+    if device.name == image.root_device && ["st1", "sc1"].contains(&kind) {
+        let path = format!("spec.eks.configuration.volumes[{i}].type");
+        let remedy = "use gp3 for the device that the AMI boots from";
+        problems.push(SpecError::invalid(&path, kind, "cannot be booted from", remedy));
+    } else if device.size.is_none() && device.snapshot_id.is_none() && !image.device_names.contains(&device.name) {
+        wrong("size", None, "is required for a device that the AMI does not have", "set size or snapshotId");
+    }
+}

@@ -1,0 +1,145 @@
+//! Looks at the resources of the strategy `crd`: at the one that is wanted, and at others only when that is not there.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::api::InstanceGroupStatus;
+use crate::api::names::annotation;
+use crate::k8s::KubeError;
+use crate::provisioner::eks::observed::{ObservedState, StrategyState};
+use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::rotation::crd_strategy::{build_request, needs_observation, outdated_count};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::rotation::NodeInstance;
+use crate::rotation::crd::decide::{
+    PreviousResource, ResourcePhase, StrategyResource, last_submitted, previous_resource,
+};
+use crate::rotation::crd::resource::{RenderedResource, ResourceKind, resolve_kind};
+use crate::rotation::crd::{CrdUpgrade, StatusMatcher};
+
+/// What there is, when somebody has a reason to ask.
+pub async fn observe(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    state: &ObservedState,
+    members: &[NodeInstance],
+) -> ObserveResult<Option<StrategyState>> {
+    let Some(group) = &state.scaling_group else { return Ok(None) };
+    let Some(crd) = &resolved.desired.crd_strategy else {
+        return map_forbidden(superseded(o, &group.name, status).await);
+    };
+    if !needs_observation(status, outdated_count(members)) {
+        return Ok(None);
+    }
+    let request = match build_request(crd, resolved, state, status, group) {
+        Ok(request) => request,
+        Err(problem) => return Ok(Some(StrategyState::Refused(problem))),
+    };
+    map_forbidden(resources(o, crd, request, &group.name, status).await.map(Some))
+}
+
+fn map_forbidden(seen: Result<Option<StrategyState>, KubeError>) -> ObserveResult<Option<StrategyState>> {
+    match seen {
+        Ok(view) => Ok(view),
+        Err(error @ KubeError::Forbidden { .. }) => Ok(Some(StrategyState::Forbidden(error.to_string()))),
+        Err(error) => Err(ObserveError::Cluster(error)),
+    }
+}
+
+async fn resources(
+    o: &Observer<'_>,
+    crd: &CrdUpgrade,
+    request: RenderedResource,
+    scaling_group: &str,
+    status: &InstanceGroupStatus,
+) -> Result<StrategyState, KubeError> {
+    let Some(served) = o.kube.discover_kind(&request.group, &request.version, &request.kind).await? else {
+        return Ok(StrategyState::Missing(request));
+    };
+    let kind = match resolve_kind(&request, &served, &crd.crd_name) {
+        Ok(kind) => kind,
+        Err(problem) => return Ok(StrategyState::Refused(problem)),
+    };
+    let found = match o.kube.strategy_resource(&kind, &request.namespace, &request.name).await? {
+        Some(wanted) => vec![wanted],
+        None => o.kube.strategy_resources(&kind, &request.namespace, scaling_group).await?,
+    };
+    let read = |object: &Value| {
+        let name = object["metadata"]["name"].as_str();
+        let remembered = name != Some(&request.name) && name == status.strategy_resource_name.as_deref();
+        let recorded = recorded_matcher(status).filter(|_| remembered);
+        to_resource(object, &kind, scaling_group, recorded.iter().chain([&crd.status_matcher]))
+    };
+    let mut resources: Vec<_> = found.iter().map(read).collect();
+    if let Some(place) = previous_resource(status, &kind, &request.namespace) {
+        let recorded = recorded_matcher(status);
+        let words = recorded.iter().chain([&crd.status_matcher]);
+        resources.extend(read_previous_resource(o, Some(&kind), &place, scaling_group, words).await?);
+    }
+    Ok(StrategyState::Seen { request, kind, resources })
+}
+
+/// What was submitted last, before another strategy was wanted; `None` when the status names nothing that has yet to end.
+async fn superseded(
+    o: &Observer<'_>,
+    scaling_group: &str,
+    status: &InstanceGroupStatus,
+) -> Result<Option<StrategyState>, KubeError> {
+    let Some(place) = last_submitted(status).filter(|place| place.kind.is_some()) else { return Ok(None) };
+    let found = read_previous_resource(o, None, &place, scaling_group, recorded_matcher(status).iter()).await?;
+    Ok(Some(StrategyState::Left(found.filter(StrategyResource::is_active))))
+}
+
+fn recorded_matcher(status: &InstanceGroupStatus) -> Option<StatusMatcher> {
+    StatusMatcher::from_progress(status.strategy_progress.as_ref()?)
+}
+
+/// What was submitted last, before the template said another kind or namespace, or the spec another strategy.
+async fn read_previous_resource(
+    o: &Observer<'_>,
+    kind: Option<&ResourceKind>,
+    place: &PreviousResource<'_>,
+    scaling_group: &str,
+    words: impl Iterator<Item = &StatusMatcher>,
+) -> Result<Option<StrategyResource>, KubeError> {
+    let kind = match (place.kind, kind) {
+        (None, None) => return Ok(None),
+        (None, Some(kind)) => kind.clone(),
+        (Some([group, version, name]), _) => {
+            // Resources of a kind that is served no more are gone with it.
+            let Some(served) = o.kube.discover_kind(group, version, name).await? else { return Ok(None) };
+            ResourceKind { group: group.into(), version: version.into(), kind: name.into(), plural: served.plural }
+        }
+    };
+    let found = o.kube.strategy_resource(&kind, place.namespace, place.name).await?;
+    Ok(found.map(|object| to_resource(&object, &kind, scaling_group, words)))
+}
+
+fn to_resource<'w>(
+    object: &Value,
+    kind: &ResourceKind,
+    scaling_group: &str,
+    words: impl Iterator<Item = &'w StatusMatcher>,
+) -> StrategyResource {
+    let metadata = &object["metadata"];
+    let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
+    let note = |name: &str| metadata["annotations"][name].as_str();
+    StrategyResource {
+        kind: kind.clone(),
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+        created_at: text("creationTimestamp").parse::<Timestamp>().ok(),
+        is_owned: note(annotation::MANAGED_BY) == Some(annotation::MANAGED_BY_VALUE)
+            && note(annotation::UPGRADE_SCOPE) == Some(scaling_group),
+        is_deleting: metadata["deletionTimestamp"].is_string(),
+        phase: phase(object, words),
+    }
+}
+
+/// What a resource says by any of the words that it may be read by: its end, or the last one's answer.
+fn phase<'w>(object: &Value, words: impl Iterator<Item = &'w StatusMatcher>) -> ResourcePhase {
+    let nothing = ResourcePhase::Unreadable("nothing that is known");
+    words.map(|words| words.phase(object)).fold(nothing, |found, next| if found.is_finished() { found } else { next })
+}

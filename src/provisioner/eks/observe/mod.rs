@@ -1,0 +1,326 @@
+//! Looks: first what names mean, then what there is. No decision is made here.
+
+mod crd_strategy;
+mod previous_roles;
+pub mod references;
+pub mod remaining_resources;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::launch_configuration;
+use super::launch_template::fingerprint::Fingerprint;
+use super::names;
+use super::observed::{ObservedState, ObservedVersion, version_number};
+use super::ownership;
+use super::resolve::ResolvedGroup;
+use super::rotation::outdated;
+use crate::api::InstanceGroupStatus;
+use crate::aws::{
+    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
+};
+use crate::ownership::{has_ownership_tags, tagging_denied_condition};
+use crate::provisioner::join;
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
+use crate::rotation::{Drains, NodeView};
+
+/// What there is of one group.
+pub async fn observe(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<ObservedState> {
+    let aws = ObserveError::Aws;
+    let names = &resolved.names;
+    let (scaling_group, template) = tokio::try_join!(
+        o.inventory.group(&names.scaling_group, o.max_cache_age),
+        o.inventory.template(&names.template, o.shared_max_cache_age)
+    )
+    .map_err(aws)?;
+    let template = template_in_use(o, resolved, scaling_group.as_ref(), template, status).await?;
+    let leftover = if scaling_group.is_none() { orphaned_template(o, resolved, status).await? } else { None };
+    // What others put on a group is told when it is taken over, and only then.
+    let unseen = scaling_group.is_some() && status.managed.is_none();
+    let (instance_profile, attached_policies) = own_profile_and_policies(o, resolved, status, unseen).await?;
+    let recorded = status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
+    let hooked = unseen || recorded || !resolved.desired.lifecycle_hooks.is_empty();
+    let lifecycle_hooks = match &scaling_group {
+        Some(scaling_group) if hooked => {
+            Some(o.inventory.hooks(&scaling_group.name, o.shared_max_cache_age).await.map_err(aws)?.to_vec())
+        }
+        _ => None,
+    };
+    let versions = versions(o, resolved, status, scaling_group.as_ref(), template.as_ref()).await?;
+    let configuration = launch_configuration(o, resolved, status, scaling_group.as_ref()).await?;
+    let role_id = match &instance_profile {
+        Some(instance_profile) => instance_profile.role.as_ref().map(|role| role.id.as_str()),
+        None => resolved.role_id.as_deref(),
+    };
+    let asked = join::JoinQuery {
+        group_key: &resolved.desired.id.key(),
+        join_method: resolved.join_method,
+        aws_auth_entry: &resolved.aws_auth_entry,
+        access_entry: &resolved.access_entry,
+        own_role: resolved.own_role,
+        role_id: role_id.filter(|id| !id.is_empty()),
+    };
+    let join = join::observe(o, asked, status).await?;
+    let mut state = ObservedState {
+        versions,
+        launch_configuration: configuration,
+        template,
+        orphaned_template: leftover,
+        instance_profile,
+        role: None,
+        attached_policies,
+        lifecycle_hooks,
+        warm_instances: None,
+        instance_refresh_active: false,
+        activities: Vec::new(),
+        shortage_duration: Default::default(),
+        warm_pool_wait: Default::default(),
+        tag_retry_pending: o.process_state.is_tagging_in_backoff(
+            &resolved.desired.id.key(),
+            o.shared_max_cache_age,
+            o.now,
+        ),
+        launch_times: BTreeMap::new(),
+        join,
+        previous_roles: Default::default(),
+        nodes: nodes(o, scaling_group.as_ref()),
+        cluster_health: o.node_index.cluster_health(),
+        drains: Drains::new(),
+        strategy_state: None,
+        scaling_group,
+    };
+    verify_role_ownership(o, resolved, status, &mut state).await?;
+    observe_details(o, resolved, status, &mut state).await?;
+    // Without a scaling group as well, or what is on record of former roles would be forgotten when it is made again.
+    state.previous_roles = previous_roles::observe(o, resolved, &state, status).await?;
+    Ok(state)
+}
+
+/// The role and the profile of the derived name with their tags, which the list of all profiles does not tell. They are
+/// asked for where something of that name is there and neither the scaling group nor our own write proves whose it is, or
+/// where the profile lacks the role.
+async fn verify_role_ownership(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    state: &mut ObservedState,
+) -> ObserveResult<()> {
+    let name = &resolved.names.role;
+    let refused = || o.process_state.has_name_conflict(&resolved.desired.id.key());
+    let found = state.instance_profile.is_some() || !state.attached_policies.is_empty() || refused();
+    if !resolved.own_role || !found {
+        return Ok(());
+    }
+    let holds = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|role| role.name == *name);
+    if state.instance_profile.as_ref().is_some_and(holds)
+        && ownership::foreign_resource(resolved, state, status).is_none()
+    {
+        return Ok(());
+    }
+    let iam = &o.inventory.aws().iam;
+    state.role = iam.get_role(name).await.map_err(ObserveError::Aws)?;
+    if state.instance_profile.is_none() {
+        return Ok(());
+    }
+    state.instance_profile = iam.get_profile(name).await.map_err(ObserveError::Aws)?;
+    let Some(profile) = &mut state.instance_profile else { return Ok(()) };
+    if holds(profile) {
+        // IAM deletes no role that a profile holds: this answer lags, and whose the role is nobody knows yet.
+        let role = state.role.clone().ok_or_else(|| role_not_propagated(name))?;
+        profile.role = Some(role);
+    }
+    o.inventory.upsert_profile(profile.clone());
+    Ok(())
+}
+
+fn role_not_propagated(role: &str) -> ObserveError {
+    let message = format!("the instance profile {role} holds a role that IAM does not tell of yet");
+    ObserveError::Aws(AwsError::no_response("IAM", "GetRole", "NoSuchEntity", &message))
+}
+
+/// The profile of the group's own role, and which policies are attached to that: of those that are wanted or recorded, or
+/// of all of them.
+async fn own_profile_and_policies(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    all: bool,
+) -> ObserveResult<(Option<InstanceProfile>, Vec<String>)> {
+    if !resolved.own_role {
+        return Ok((None, Vec::new()));
+    }
+    let role = &resolved.names.role;
+    let mut asked = resolved.managed_policies.clone();
+    asked.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
+    asked.sort();
+    asked.dedup();
+    let (profile, attached) = tokio::try_join!(
+        o.inventory.profile(role, o.shared_max_cache_age),
+        o.inventory.attached_policies(role, &asked, o.shared_max_cache_age)
+    )
+    .map_err(ObserveError::Aws)?;
+    let attached = if all && profile.is_some() { all_attached_policies(o, role, attached).await } else { attached };
+    Ok((profile, attached))
+}
+
+/// Every policy on the role. Nothing depends on the others but what a person is told, so no answer is good enough.
+async fn all_attached_policies(o: &Observer<'_>, role: &str, asked: Vec<String>) -> Vec<String> {
+    match o.inventory.aws().iam.attached_policies(role).await {
+        Ok(all) => asked.iter().cloned().chain(all.into_iter().filter(|policy| !asked.contains(policy))).collect(),
+        Err(_) => asked,
+    }
+}
+
+/// The template that the group refers to when it is not the one of the derived name.
+async fn template_in_use(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    group: Option<&ScalingGroup>,
+    derived: Option<LaunchTemplate>,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<LaunchTemplate>> {
+    let Some(pin) = group.and_then(|g| g.template.as_ref()) else { return Ok(derived) };
+    if derived.as_ref().is_some_and(|t| t.id == pin.id) {
+        return Ok(derived);
+    }
+    // The original stamps the template with the time of its own first pass; the status has its name.
+    let named = match status.active_launch_template_name.as_ref().filter(|name| !name.is_empty()) {
+        Some(name) => o.inventory.template(name, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?,
+        None => None,
+    };
+    if let Some(named) = named.filter(|t| t.id == pin.id) {
+        return Ok(Some(named));
+    }
+    // Without a status, as after a restore, nothing has its name; the group refers to it.
+    let found = o.inventory.aws().ec2.template_by_id(&pin.id).await.map_err(ObserveError::Aws)?;
+    Ok(found.filter(|t| names::differs_only_in_timestamp(&t.name, &resolved.names.template)).or(derived))
+}
+
+/// What an attempt under names that another group took first has left behind; the status still has its name.
+async fn orphaned_template(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<LaunchTemplate>> {
+    let old = status.active_launch_template_name.as_ref().filter(|n| !n.is_empty() && **n != resolved.names.template);
+    let Some(old) = old else { return Ok(None) };
+    let found = o.inventory.template(old, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
+    Ok(found.filter(|t| has_ownership_tags(&t.tags, &resolved.ownership_tags)))
+}
+
+/// Only what something changed for is looked at closer.
+async fn observe_details(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    state: &mut ObservedState,
+) -> ObserveResult<()> {
+    let aws = ObserveError::Aws;
+    let Some(group) = state.scaling_group.clone() else { return Ok(()) };
+    let runs = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
+    let running: u32 = group.instances.iter().filter(runs).map(|i| i.weight).sum();
+    let short = i64::from(running) < i64::from(group.desired);
+    state.shortage_duration = o.process_state.track_shortage(&resolved.desired.id.key(), short, o.now);
+    if short && state.shortage_duration.as_secs() > 0 {
+        state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
+    }
+    let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
+    let ours = resolved.desired.warm_pool.is_some() && group.warm_pool.is_some();
+    if ours && super::warm_pool::current_version_key(resolved, &group, o.now) != warmed {
+        state.warm_instances = Some(o.inventory.warm_pool(&group.name, o.max_cache_age).await.map_err(aws)?.to_vec());
+    }
+    if resolved.desired.rolling_update.rotate_at.is_some_and(|at| at <= o.now) {
+        let warm = state.warm_instances.iter().flatten().map(|w| &w.instance);
+        let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
+        state.launch_times = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
+    }
+    let waits = super::warm_pool::is_blocked_by_transitions(resolved, state, status);
+    state.warm_pool_wait = o.process_state.track_warm_pool_wait(&resolved.desired.id.key(), waits, o.now);
+    let members = outdated::members(resolved, state, status);
+    if members.iter().any(|m| !m.reasons.is_empty()) {
+        state.instance_refresh_active = o.inventory.has_active_refresh(&group.name).await.map_err(aws)?;
+    }
+    state.drains = drain_views(o, &members, &resolved.desired.id.uid).await?;
+    state.strategy_state = crd_strategy::observe(o, resolved, status, state, &members).await?;
+    Ok(())
+}
+
+/// Versions: what the status remembers is enough until something differs.
+async fn versions(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    group: Option<&ScalingGroup>,
+    template: Option<&LaunchTemplate>,
+) -> ObserveResult<BTreeMap<i64, ObservedVersion>> {
+    let Some(template) = template else { return Ok(BTreeMap::new()) };
+    let remembered = status.template.as_ref().filter(|t| t.id.as_deref() == Some(&template.id));
+    let pins: Vec<&TemplatePin> = group
+        .iter()
+        .flat_map(|g| g.template.iter().chain(g.instances.iter().filter_map(|i| i.template.as_ref())))
+        .collect();
+    let mut numbers: Vec<i64> =
+        pins.iter().filter(|p| p.id == template.id).filter_map(|p| version_number(p, Some(template))).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    if let Some(t) = remembered
+        && let (Some(version), Some(hash)) = (t.version.as_ref().and_then(|v| v.parse().ok()), &t.hash)
+        && *hash == resolved.fingerprint.hash
+        && numbers.iter().all(|n| *n == version)
+        && group.is_some()
+        && t.adopted_version != t.version
+    {
+        let fingerprint = Some(Fingerprint { hash: hash.clone(), parts: resolved.fingerprint.parts.clone() });
+        return Ok([(version, ObservedVersion { fingerprint, data: None })].into());
+    }
+    // What is made and not pinned yet is the newest one; versions are read once.
+    numbers.push(template.latest_version);
+    numbers.dedup();
+    let read = o.inventory.versions(&template.id, &numbers).await.map_err(ObserveError::Aws)?;
+    let wanted = |v: &Arc<crate::aws::TemplateVersion>| {
+        Fingerprint::parse(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash)
+    };
+    let adopted = remembered
+        .is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
+    let settled = read.iter().any(wanted) || (group.is_some() && adopted);
+    let all = if settled { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
+    let version = |v: Arc<crate::aws::TemplateVersion>| {
+        (
+            v.number,
+            ObservedVersion { fingerprint: Fingerprint::parse(v.description.as_deref()), data: Some(v.data.clone()) },
+        )
+    };
+    Ok(all.into_iter().map(version).collect())
+}
+
+/// What the group's launch configuration holds, or its last instances': asked when the group is taken over, while that
+/// lacks tags, and when something else is wanted.
+async fn launch_configuration(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    group: Option<&ScalingGroup>,
+) -> ObserveResult<Option<TemplateData>> {
+    let Some(group) = group else { return Ok(None) };
+    let old = || group.instances.iter().find_map(|i| i.launch_configuration.as_deref());
+    let Some(name) = launch_configuration::current_name(group).or_else(old) else { return Ok(None) };
+    if launch_configuration::matches_adoption(resolved, status, name)
+        && tagging_denied_condition(status).is_none()
+        && resolved.desired.rolling_update.rotate_at.is_none_or(|at| at > o.now)
+    {
+        return Ok(None);
+    }
+    let found = o.inventory.launch_configuration(name).await.map_err(ObserveError::Aws)?;
+    Ok(found.map(|c| c.data.clone()))
+}
+
+fn nodes(o: &Observer<'_>, group: Option<&ScalingGroup>) -> BTreeMap<String, NodeView> {
+    let instances = group.iter().flat_map(|g| &g.instances);
+    instances.filter_map(|i| Some((i.id.clone(), o.node_index.get(&i.id)?))).collect()
+}

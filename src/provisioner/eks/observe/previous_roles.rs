@@ -1,0 +1,65 @@
+//! Looks at what roles that were in use before have left.
+
+use std::collections::BTreeSet;
+
+use crate::api::InstanceGroupStatus;
+use crate::auth::aws_auth::{self, AuthEntry, AuthEntryState};
+use crate::index::groups::{EntryDisposition, entry_disposition};
+use crate::provisioner::eks::observed::{ObservedState, PreviousRoles};
+use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
+use crate::provisioner::join;
+use crate::provisioner::observe::{ObserveResult, Observer};
+
+/// Looks at what former roles have left. AWS is asked about an access entry that is about to go, and about nothing else.
+pub async fn observe(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<PreviousRoles> {
+    let managed = status.managed.clone().unwrap_or_default();
+    let (key, mut found) = (resolved.desired.id.key(), PreviousRoles::default());
+    let needed = |arn: &str, others: &BTreeSet<String>| {
+        o.group_index.is_role_shared(arn, &key)
+            || o.group_index.any_deleting(others)
+            || !all_nodes_use_role(resolved, state, status, o.now)
+    };
+    for arn in managed.auth_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
+        let entry = aws_auth_entry(o, &arn);
+        if entry.is_none()
+            && aws_auth::entry_state(o.map_roles, &AuthEntry::for_nodes(&arn, false)) == AuthEntryState::Absent
+        {
+            continue;
+        }
+        let others = o.group_index.aws_auth_users(&arn, &key);
+        match entry_disposition(needed(&arn, &others), &others, &key) {
+            EntryDisposition::Handed => continue,
+            EntryDisposition::Stays => {}
+            EntryDisposition::Goes => found.unused_auth_entries.extend(entry),
+        }
+        found.recorded_auth_entries.push(arn);
+    }
+    for arn in managed.access_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
+        let others = o.group_index.access_entry_users(&arn, &key);
+        match entry_disposition(needed(&arn, &others), &others, &key) {
+            EntryDisposition::Handed => continue,
+            EntryDisposition::Stays => {}
+            EntryDisposition::Goes => {
+                match join::remaining_access_entry(o, &key, &resolved.desired.cluster, &arn, status).await? {
+                    Some(entry) => found.unused_access_entries.push(entry),
+                    None => continue,
+                }
+            }
+        }
+        found.recorded_access_entries.push(arn);
+    }
+    Ok(found)
+}
+
+/// A role's entry in aws-auth, when it says what the controller writes. What is left of a group may not tell which of the
+/// two it was.
+pub fn aws_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
+    let mut entries = [false, true].into_iter().map(|windows| AuthEntry::for_nodes(role_arn, windows));
+    entries.find(|entry| aws_auth::entry_state(o.map_roles, entry) == AuthEntryState::Present)
+}

@@ -1,0 +1,169 @@
+//! Looks up what the merged spec names: the first half of observing.
+
+use std::collections::BTreeMap;
+
+use futures::future::try_join_all;
+
+use crate::api::InstanceGroupStatus;
+use crate::aws::{AwsError, AwsErrorKind, InstanceType, NetworkObject};
+use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
+use crate::provisioner::eks::launch_template::launch_checks;
+use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
+use crate::provisioner::eks::observed::ObservedState;
+use crate::provisioner::eks::resolve::{References, ResolvedGroup};
+use crate::provisioner::eks::rotation::outdated;
+use crate::provisioner::eks::user_data::OsFamily;
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+
+/// What names mean: cluster, network, image, a given role's profile.
+pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
+    let aws = ObserveError::Aws;
+    let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
+        return Ok(References {
+            cluster: None,
+            in_other_vpcs: vec![],
+            subnets: vec![],
+            security_groups: vec![],
+            image: None,
+            instance_type: None,
+            existing_profile: None,
+            mixed_types: BTreeMap::new(),
+            catalog: None,
+        });
+    };
+    let (subnets, security_groups) =
+        tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc)).map_err(aws)?;
+    let existing_profile = match &wanted.existing_role {
+        Some(given) => o.inventory.profile(&given.profile, o.shared_max_cache_age).await.map_err(aws)?,
+        None => None,
+    };
+    let unknown = !all_found(&wanted.subnets, &subnets) || !all_found(&wanted.security_groups, &security_groups);
+    let (subnets, security_groups) = if unknown {
+        o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?
+    } else {
+        (subnets, security_groups)
+    };
+    let elsewhere = in_other_vpcs(o, wanted, &subnets, &security_groups).await?;
+    o.inventory.prefetch_types(&wanted.instance_type, || o.group_index.instance_types());
+    // Before the types: it knows those of its line.
+    let catalog = match wanted.mixed_instances.as_ref().is_some_and(|m| m.extend_with_similar) {
+        true => Some(o.inventory.instance_type_catalog(&wanted.instance_type).await.map_err(aws)?),
+        false => None,
+    };
+    let mut environment = References {
+        cluster: None,
+        in_other_vpcs: elsewhere,
+        subnets: subnets.to_vec(),
+        security_groups: security_groups.to_vec(),
+        image: None,
+        instance_type: None,
+        existing_profile,
+        mixed_types: mixed_instance_types(o, wanted).await?,
+        catalog,
+    };
+    if wanted.needs_instance_type() {
+        environment.instance_type = Some(o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?);
+    }
+    let architecture = environment.instance_type.as_ref().and_then(|t| t.as_ref()?.architecture());
+    if let Some(parameter) = architecture.and_then(|a| image_parameter(wanted, a, &cluster.version)) {
+        let image = o.inventory.ssm_image(&parameter, o.shared_max_cache_age).await.map_err(aws)?;
+        environment.image = Some((parameter, image));
+    }
+    environment.cluster = Some(cluster);
+    Ok(environment)
+}
+
+/// The instance types of a mixed group; AWS is asked once for each.
+async fn mixed_instance_types(
+    o: &Observer<'_>,
+    wanted: &DesiredSpec,
+) -> ObserveResult<BTreeMap<String, Option<InstanceType>>> {
+    let names = wanted.mixed_instances.iter().flat_map(|m| &m.overrides).map(|t| t.instance_type.clone());
+    let ask = |name: String| async move { Ok((name.clone(), o.inventory.instance_type(&name).await?)) };
+    let found = futures::future::try_join_all(names.map(ask)).await.map_err(ObserveError::Aws)?;
+    Ok(found.into_iter().collect())
+}
+
+/// Whether every id or Name tag is found; what was made a minute ago is not in an older list.
+fn all_found(wanted: &[String], known: &[NetworkObject]) -> bool {
+    let found = |name: &String, o: &NetworkObject| {
+        o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))
+    };
+    wanted.iter().all(|name| known.iter().any(|o| found(name, o)))
+}
+
+/// What is named by an id and is not in the cluster's VPC, so that a message can tell where it is.
+async fn in_other_vpcs(
+    o: &Observer<'_>,
+    wanted: &DesiredSpec,
+    subnets: &[NetworkObject],
+    security_groups: &[NetworkObject],
+) -> ObserveResult<Vec<NetworkObject>> {
+    let ids = |wanted: &[String], prefix: &'static str, known: &[NetworkObject]| -> Vec<String> {
+        let unknown = wanted.iter().filter(|id| id.starts_with(prefix) && known.iter().all(|o| o.id != **id));
+        unknown.cloned().collect()
+    };
+    let mut asked = ids(&wanted.subnets, "subnet-", subnets);
+    asked.extend(ids(&wanted.security_groups, "sg-", security_groups));
+    let found = try_join_all(asked.iter().map(|id| o.inventory.network_object(id))).await.map_err(ObserveError::Aws)?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// What a version that is to be made names; nothing is asked for a group that stands as it is wanted.
+pub async fn launch_facts(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<LaunchFacts>> {
+    if !launch_checks::needs_launch_checks(resolved, state, status) {
+        return Ok(None);
+    }
+    let (image, instance_type) = tokio::join!(
+        o.inventory.image_by_id(&resolved.template_data.image_id),
+        o.inventory.instance_type(&resolved.template_data.instance_type)
+    );
+    let is_launched_now =
+        outdated::current_launch_data(state).is_some_and(|data| data.image_id == resolved.template_data.image_id);
+    Ok(Some(LaunchFacts { image: allow_denied(image)?, instance_type: allow_denied(instance_type)?, is_launched_now }))
+}
+
+/// Who may not look before learns it from AWS's refusal after.
+fn allow_denied<T>(answer: Result<T, AwsError>) -> ObserveResult<Option<T>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
+        Err(error) => Err(ObserveError::Aws(error)),
+    }
+}
+
+/// Where AWS publishes an image; `None` for one that is given by its id, or that AWS does not have.
+fn image_parameter(wanted: &DesiredSpec, architecture: &str, version: &str) -> Option<String> {
+    let id = |latest: &str| match &wanted.image {
+        ImageSource::Ssm(id) => id.clone(),
+        ImageSource::Latest | ImageSource::Id(_) => latest.to_owned(),
+    };
+    if matches!(wanted.image, ImageSource::Id(_)) {
+        return None;
+    }
+    let arm = architecture == "arm64";
+    Some(match wanted.os_family {
+        OsFamily::AmazonLinux2 => format!(
+            "/aws/service/eks/optimized-ami/{version}/amazon-linux-2{}/{}/image_id",
+            if arm { "-arm64" } else { "" },
+            id("recommended")
+        ),
+        OsFamily::AmazonLinux2023 => format!(
+            "/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/standard/{}/image_id",
+            id("recommended")
+        ),
+        OsFamily::Bottlerocket => {
+            format!("/aws/service/bottlerocket/aws-k8s-{version}/{architecture}/{}/image_id", id("latest"))
+        }
+        OsFamily::Windows if arm => return None,
+        OsFamily::Windows => {
+            let id = id("latest");
+            format!("/aws/service/ami-windows-{id}/Windows_Server-2019-English-Core-EKS_Optimized-{version}/image_id")
+        }
+    })
+}

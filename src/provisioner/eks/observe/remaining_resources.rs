@@ -1,0 +1,134 @@
+//! Looks at what is left of a group that is to go.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::previous_roles;
+use crate::api::InstanceGroupStatus;
+use crate::auth::aws_auth::AuthEntry;
+use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
+use crate::index::groups::entries_to_remove;
+use crate::ownership::{has_ownership_tags, is_owned, ownership_tags};
+use crate::provisioner::eks::names::GroupNames;
+use crate::provisioner::eks::resolve::ResourceNames;
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
+use crate::provisioner::{GroupId, join};
+use crate::rotation::{Drains, NodeInstance};
+
+/// What a group left behind, by the names in its status.
+pub struct RecordedNames {
+    /// The cluster, as the scaling group's name tells it.
+    pub cluster: String,
+    /// Derived, or as the status has them.
+    pub names: ResourceNames,
+    /// The tags that prove that something is ours.
+    pub ownership_tags: Vec<Tag>,
+}
+
+/// What the status names; `None` when nothing was made.
+pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus) -> Option<RecordedNames> {
+    let scaling_group = status.active_scaling_group_name.clone().filter(|g| !g.is_empty())?;
+    let suffix = format!("-{}-{}", id.namespace, id.name);
+    let cluster = match scaling_group.strip_suffix(&suffix) {
+        Some(cluster) => cluster.to_owned(),
+        // A name with a hash: the hash is the last word.
+        None => scaling_group.rsplit_once('-')?.0.strip_suffix(&suffix)?.to_owned(),
+    };
+    let derived = GroupNames::new(&cluster, &id.namespace, &id.name);
+    let distinct = scaling_group != derived.scaling_group();
+    let of = |name: String| if distinct { derived.hashed(&name) } else { name };
+    let template = status.active_launch_template_name.clone().filter(|t| !t.is_empty());
+    let names = ResourceNames {
+        role: of(derived.role()),
+        template: template.unwrap_or_else(|| of(derived.launch_template(id.created_at))),
+        scaling_group,
+    };
+    Some(RecordedNames { names, ownership_tags: ownership_tags(&cluster, id), cluster })
+}
+
+/// What there is of a group that is to go.
+pub struct RemainingResources {
+    /// The scaling group.
+    pub scaling_group: Option<ScalingGroup>,
+    /// Its instances with their nodes.
+    pub members: Vec<NodeInstance>,
+    /// What is on its marked nodes.
+    pub drains: Drains,
+    /// The launch template.
+    pub template: Option<LaunchTemplate>,
+    /// The role of the derived name.
+    pub role: Option<Role>,
+    /// Its attached policies.
+    pub attached_policies: Vec<String>,
+    /// Its inline policies.
+    pub inline_policies: Vec<String>,
+    /// The profile of the derived name.
+    pub instance_profile: Option<InstanceProfile>,
+    /// Our entries in aws-auth that no other group needs.
+    pub aws_auth_entries: Vec<AuthEntry>,
+    /// The same of access entries.
+    pub access_entries: Vec<AccessEntry>,
+    /// A group that has to be gone before.
+    pub wait_for: Option<String>,
+}
+
+/// Looks at what is left of a group.
+pub async fn remaining_resources(
+    o: &Observer<'_>,
+    id: &GroupId,
+    names: &ResourceNames,
+    ownership: &[Tag],
+    status: &InstanceGroupStatus,
+) -> ObserveResult<RemainingResources> {
+    let aws = ObserveError::Aws;
+    let scaling_group = o.inventory.group(&names.scaling_group, o.max_cache_age).await.map_err(aws)?;
+    let instances: Vec<Instance> = scaling_group.iter().flat_map(|g| g.instances.clone()).collect();
+    let members: Vec<_> = instances
+        .into_iter()
+        .map(|instance| NodeInstance { node: o.node_index.get(&instance.id), reasons: Vec::new(), instance })
+        .collect();
+    let drains = drain_views(o, &members, &id.uid).await?;
+    let mut remains = RemainingResources {
+        members,
+        drains,
+        template: None,
+        role: None,
+        attached_policies: vec![],
+        inline_policies: vec![],
+        instance_profile: None,
+        aws_auth_entries: vec![],
+        access_entries: vec![],
+        wait_for: None,
+        scaling_group,
+    };
+    if remains.scaling_group.as_ref().is_some_and(|g| has_ownership_tags(&g.tags, ownership)) {
+        return Ok(remains);
+    }
+    remains.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
+    let iam = &o.inventory.aws().iam;
+    remains.instance_profile = iam.get_profile(&names.role).await.map_err(aws)?;
+    remains.role = iam.get_role(&names.role).await.map_err(aws)?;
+    let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
+    let ours = |r: &Role| is_owned(&r.id, &r.tags, adopted, ownership);
+    if remains.role.as_ref().is_some_and(ours) {
+        remains.attached_policies = iam.attached_policies(&names.role).await.map_err(aws)?;
+        remains.inline_policies = iam.inline_policies(&names.role).await.map_err(aws)?;
+    }
+    // The entry of a role that goes, goes along, whoever wrote it; that of any other only when it is recorded as ours.
+    let own = remains.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
+    let managed = status.managed.iter();
+    let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
+    let (groups, key) = (o.group_index, id.key());
+    let there = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
+    let (auth, before) =
+        entries_to_remove(there, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
+    remains.aws_auth_entries = auth.into_iter().filter_map(|arn| previous_roles::aws_auth_entry(o, arn)).collect();
+    let recorded = managed.flat_map(|m| &m.access_entries);
+    let (access, after) =
+        entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
+    for arn in access {
+        remains.access_entries.extend(join::remaining_access_entry(o, &key, &ownership[0].value, arn, status).await?);
+    }
+    remains.wait_for = before.or(after);
+    Ok(remains)
+}

@@ -1,0 +1,74 @@
+//! Whose the resources are that bear the names which a group derives. Pure.
+
+use super::launch_configuration;
+use super::observed::ObservedState;
+use super::resolve::ResolvedGroup;
+use super::rotation::outdated::{current_launch_data, pinned_version, version_hash};
+use crate::api::InstanceGroupStatus;
+use crate::aws::Tag;
+use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
+
+/// Whether the derived names belong to someone else: another group whose names read the same has the scaling group, or
+/// there is none and the role, the profile or the template is not this group's. A scaling group whose tags were damaged
+/// is nobody else's: a second one would be made beside it.
+pub fn name_conflict(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
+    let ownership = &resolved.ownership_tags;
+    match &state.scaling_group {
+        Some(group) => classify_ownership(&group.name, &group.tags, ownership) == Ownership::Theirs,
+        None => {
+            state.template.as_ref().is_some_and(|t| has_foreign_tags(&t.tags, ownership))
+                || foreign_resource(resolved, state, status).is_some()
+        }
+    }
+}
+
+/// What bears the name that the group derives for its own role and profile, and is not provably its own, in words.
+///
+/// A name proves nothing: whoever can be given a role by it gets that role's rights. The three tags prove it, and the id
+/// that was recorded at the takeover, and a scaling group of ours that launches with a profile which holds the role.
+pub fn foreign_resource(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> Option<String> {
+    if !resolved.own_role {
+        return None;
+    }
+    let adopted = status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default();
+    let ours = |id: &str, tags: &[Tag], recorded: &Option<String>| {
+        is_owned(id, tags, recorded.as_ref(), &resolved.ownership_tags)
+    };
+    let (name, profile) = (&resolved.names.role, state.instance_profile.as_ref());
+    let held = profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == *name);
+    if held.is_some() && launches_with_own_profile(resolved, state, status) {
+        return None;
+    }
+    if profile.is_some_and(|p| !ours(&p.id, &p.tags, &adopted.profile)) {
+        return Some(format!("the instance profile {name}"));
+    }
+    let role = state.role.as_ref().or(held);
+    role.filter(|r| !ours(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
+}
+
+/// Whether a scaling group of ours launches with the profile of the derived name, and not because the spec gave it: with
+/// a role that was given, no policies of ours are on record.
+fn launches_with_own_profile(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
+    let Some(group) = state.scaling_group.as_ref().filter(|g| has_ownership_tags(&g.tags, &resolved.ownership_tags))
+    else {
+        return false;
+    };
+    if status.managed.as_ref().is_some_and(|managed| managed.policies.is_empty()) {
+        return false;
+    }
+    let arn = state.instance_profile.as_ref().map_or(&resolved.template_data.profile_arn, |p| &p.arn);
+    if let Some(data) = current_launch_data(state) {
+        return data.profile_arn == *arn;
+    }
+    // Nobody read it, because it is remembered to hold what is wanted.
+    let same = match launch_configuration::current_name(group) {
+        Some(name) => launch_configuration::matches_adoption(resolved, status, name),
+        None => pinned_version(state)
+            .is_some_and(|n| version_hash(state, status, n).as_ref() == Some(&resolved.fingerprint.hash)),
+    };
+    same && resolved.template_data.profile_arn == *arn
+}

@@ -1,0 +1,36 @@
+//! Whether a scaling group can follow `$Latest` again, as the controller before this one left it.
+
+use super::observed::ObservedState;
+use super::resolve::ResolvedGroup;
+use super::rotation::outdated;
+use crate::api::InstanceGroupStatus;
+use crate::aws::InstanceState;
+use crate::ownership::has_ownership_tags;
+use crate::provisioner::Release;
+
+/// Judges one group. Pure.
+pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Release {
+    let Some(group) =
+        state.scaling_group.as_ref().filter(|group| has_ownership_tags(&group.tags, &resolved.ownership_tags))
+    else {
+        return Release::Nothing("has no scaling group of its own");
+    };
+    let Some(pin) = &group.template else { return Release::Nothing("is not pinned to a launch template") };
+    let uid = &resolved.desired.id.uid;
+    let members = outdated::members(resolved, state, status);
+    let busy = members.iter().find(|m| {
+        !m.reasons.is_empty()
+            || m.disruption_of(uid).is_some()
+            || m.has_surge_record(uid)
+            || m.instance.state == InstanceState::Standby
+    });
+    if let Some(member) = busy {
+        return Release::Rotating(member.instance.id.clone());
+    }
+    let Some(number) = pin.version_number() else { return Release::Nothing("follows $Latest already") };
+    match state.template.as_ref().filter(|template| template.id == pin.id).map(|template| template.latest_version) {
+        None => Release::Nothing("refers to a launch template that is not its own"),
+        Some(latest) if latest != number => Release::Older { number, latest },
+        Some(_) => Release::Follow { template: pin.id.clone(), number, mixed: group.mixed.clone() },
+    }
+}

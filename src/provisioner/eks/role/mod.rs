@@ -1,0 +1,3 @@
+//! role
+
+pub mod previous_roles;

@@ -1,0 +1,44 @@
+//! Roles that the group's nodes joined by before. Their entries go when no node needs them any more: one that stayed would
+//! let in whoever makes a role of that name. Pure.
+
+use jiff::Timestamp;
+
+use crate::api::InstanceGroupStatus;
+use crate::aws::AccessEntry;
+use crate::plan::{Drift, JoinStep, PlanBuilder};
+use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::eks::observed::ObservedState;
+use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::rotation::outdated::{PinState, members, pin_state};
+use crate::provisioner::eks::warm_pool;
+
+/// Whether everything that the group runs or launches has the role that is wanted now.
+pub fn all_nodes_use_role(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+    now: Timestamp,
+) -> bool {
+    let Some(group) = &state.scaling_group else { return false };
+    let Some(pin) = &group.template else { return false };
+    let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
+    let pool = group.warm_pool.is_none() || warm_pool::current_version_key(resolved, group, now) == warmed;
+    pool && matches!(pin_state(resolved, state, status, pin), PinState::Current { .. })
+        && members(resolved, state, status).iter().all(|m| m.reasons.is_empty())
+}
+
+/// Takes out what nobody needs, once nothing else is to be done.
+pub fn remove_unused(input: &PlanInput, draft: &mut PlanBuilder) {
+    if draft.outcome.is_some() || draft.steps.iter().any(|planned| !planned.step.is_status_write()) {
+        return;
+    }
+    let r = input.resolved;
+    let because = |from: &str| vec![Drift::new("role", from, &r.role_arn)];
+    for entry in &input.observed.previous_roles.unused_auth_entries {
+        draft.push_with_reasons(JoinStep::RemoveAwsAuthEntry(entry.clone()), because(&entry.role_arn));
+    }
+    for AccessEntry { principal, .. } in &input.observed.previous_roles.unused_access_entries {
+        let step = JoinStep::RemoveAccessEntry { cluster: r.desired.cluster.clone(), principal: principal.clone() };
+        draft.push_with_reasons(step, because(principal));
+    }
+}

@@ -1,0 +1,190 @@
+//! The strategy `crd` for a scaling group: from what is outdated and which
+//! resources there are to the next steps. Our own count of outdated nodes has a
+//! word in it: a strategy that says success too early is not believed.
+
+use serde_json::json;
+
+use crate::api::spec_error::SpecError;
+use crate::api::{InstanceGroupStatus, StrategyProgress};
+use crate::aws::{InstanceState, ScalingGroup};
+use crate::plan::{ObjectStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, StrategyStep};
+use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::eks::launch_configuration;
+use crate::provisioner::eks::observed;
+use crate::provisioner::eks::observed::{ObservedState, StrategyState};
+use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::rotation::NodeInstance;
+use crate::rotation::crd::decide;
+use crate::rotation::crd::decide::{CrdStrategyAction, CrdStrategyDecision, CrdStrategyState, decide};
+use crate::rotation::crd::resource;
+use crate::rotation::crd::resource::{RenderTarget, RenderedResource, ResourceKind};
+use crate::rotation::crd::template_context::{TemplateSource, template_context};
+use crate::rotation::crd::{CrdUpgrade, template};
+use crate::util::redact::Redacted;
+
+/// Instances that are to be replaced and are not on their way out already.
+pub fn outdated_count(members: &[NodeInstance]) -> usize {
+    let leaves = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
+    members.iter().filter(|m| !leaves(m) && !m.reasons.is_empty()).count()
+}
+
+/// What the strategy would submit now.
+pub fn build_request(
+    crd: &CrdUpgrade,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+    group: &ScalingGroup,
+) -> Result<RenderedResource, SpecError> {
+    let mut status = status.clone();
+    status.active_scaling_group_name = Some(group.name.clone());
+    let text = crd.template.expose();
+    let (root, weight) = template_context(&TemplateSource {
+        id: &resolved.desired.id,
+        metadata: crd.metadata.expose(),
+        spec: crd.spec.expose(),
+        image: &resolved.template_data.image_id,
+        status: &status,
+    });
+    let rendered = template::render(text, root, weight)?;
+    let id = version_id(state, group);
+    let purpose =
+        RenderTarget { group_namespace: &resolved.desired.id.namespace, scaling_group: &group.name, version_id: &id };
+    resource::validate_resource(&rendered, &crd.submission_policy, &purpose)
+}
+
+/// What is wanted, in a word: the end of the template's name and the version, or the end of a launch configuration's.
+fn version_id(state: &ObservedState, group: &ScalingGroup) -> String {
+    let last = |name: &str| name.rsplit('-').next().unwrap_or_default().to_owned();
+    if let Some(name) = launch_configuration::current_name(group) {
+        return last(name);
+    }
+    let name = state.template.as_ref().map(|t| last(&t.name)).unwrap_or_default();
+    let version = group.template.as_ref().and_then(|pin| observed::version_number(pin, state.template.as_ref()));
+    format!("{name}-{}", version.unwrap_or_default())
+}
+
+/// Whether the resources have to be looked at: something is to be replaced, or the strategy has yet to say that it is done.
+pub fn needs_observation(status: &InstanceGroupStatus, outdated: usize) -> bool {
+    let taken_over = status.strategy_progress.is_none()
+        && status.strategy_resource_name.as_ref().is_some_and(|name| !name.is_empty())
+        && status.current_state.as_deref() == Some(crate::api::CurrentState::InitUpgrade.as_str());
+    outdated > 0 || taken_over || decide::is_unfinished(status)
+}
+
+/// Submits, waits for, gives up or replaces a resource.
+pub fn plan_strategy(
+    input: &PlanInput,
+    crd: &CrdUpgrade,
+    members: &[NodeInstance],
+    held: Option<Outcome>,
+    draft: &mut PlanBuilder,
+) {
+    let outdated = outdated_count(members);
+    let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
+    let (request, kind, resources) = match &input.observed.strategy_state {
+        None if !needs_observation(input.status, outdated) => return,
+        Some(StrategyState::Left(_)) => return,
+        // Only who plans ahead has not looked.
+        None => {
+            return draft
+                .set_outcome_once(waiting(format!("{outdated} nodes are outdated; {} replaces them", crd.crd_name)));
+        }
+        Some(StrategyState::Refused(problem)) => {
+            return draft.set_outcome_once(blocked(problem.reason, problem.to_string()));
+        }
+        Some(StrategyState::Forbidden(message)) => {
+            return draft.set_outcome_once(blocked(Reason::MissingPermission, message.clone()));
+        }
+        Some(StrategyState::Missing(request)) => {
+            return draft.set_outcome_once(blocked(Reason::StrategyKindNotFound, kind_not_found(request)));
+        }
+        Some(StrategyState::Seen { request, kind, resources }) => (request, kind, resources),
+    };
+    let decision = decide(&decide::CrdStrategyInput {
+        kind,
+        namespace: &request.namespace,
+        desired_name: &request.name,
+        concurrency: crd.concurrency,
+        max_retries: crd.max_retries,
+        retry_delay: input.timing.poll_interval,
+        max_retry_delay: input.timing.drain_retry_delay,
+        status_matcher: &crd.status_matcher,
+        outdated,
+        rotate_at: input.resolved.desired.rolling_update.rotate_at.filter(|at| *at <= input.now),
+        now: input.now,
+        status: input.status,
+        resources,
+    });
+    if let Some(held) = held.filter(|_| !decision.actions.is_empty()) {
+        return draft.set_outcome_once(held);
+    }
+    apply_decision(decision, request, kind, members, draft);
+}
+
+/// How a group stands whose spec names another strategy while what was submitted for `crd` is at work: nobody else takes
+/// nodes then. What has ended, or is gone, leaves the status.
+pub fn superseded_outcome(input: &PlanInput, members: &[NodeInstance], draft: &mut PlanBuilder) -> Option<Outcome> {
+    match &input.observed.strategy_state {
+        Some(StrategyState::Left(Some(resource))) => {
+            Some(waiting(format!("waiting for {}", resource.describe_left_behind(outdated_count(members)))))
+        }
+        Some(StrategyState::Left(None)) => {
+            draft.status_update.fields.insert("strategyProgress".into(), json!(StrategyProgress::default()));
+            None
+        }
+        Some(StrategyState::Forbidden(message)) => {
+            let message = message.clone();
+            Some(Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting: false })
+        }
+        Some(StrategyState::Refused(_) | StrategyState::Missing(_) | StrategyState::Seen { .. }) | None => None,
+    }
+}
+
+fn apply_decision(
+    decision: CrdStrategyDecision,
+    request: &RenderedResource,
+    kind: &ResourceKind,
+    members: &[NodeInstance],
+    draft: &mut PlanBuilder,
+) {
+    let (kind, namespace) = (kind.clone(), request.namespace.clone());
+    // What was submitted is looked at with the poll: one that is gone at once, again and again, must not go round faster.
+    let recheck = if decision.actions.contains(&CrdStrategyAction::Submit) { Recheck::Poll } else { Recheck::Soon };
+    let why = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
+    draft.steps.extend(decision.actions.into_iter().map(|act| match act {
+        CrdStrategyAction::Record(status) => ObjectStep::Record { status }.into(),
+        CrdStrategyAction::Delete { kind, namespace, name, uid } => {
+            StrategyStep::DeleteStrategyResource { kind, namespace, name, uid }.into()
+        }
+        CrdStrategyAction::Submit => {
+            let (kind, namespace, name) = (kind.clone(), namespace.clone(), request.name.clone());
+            let object = Redacted::new(request.object.expose().clone());
+            PlannedStep::new(StrategyStep::CreateStrategyResource { kind, namespace, name, object }, why.clone())
+        }
+    }));
+    if let Some(progress) = decision.progress {
+        draft.status_update.fields.insert("strategyProgress".into(), json!(progress));
+    }
+    match decision.state {
+        CrdStrategyState::Done => {}
+        CrdStrategyState::Acted(message) => {
+            draft.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
+        }
+        CrdStrategyState::Waiting(what) => draft.set_outcome_once(waiting(format!("waiting for {what}"))),
+        CrdStrategyState::Blocked(reason, message) => {
+            draft.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false })
+        }
+    }
+}
+
+fn waiting(message: String) -> Outcome {
+    Outcome::Progressing { phase: Phase::Rotating, message, recheck: Recheck::Poll }
+}
+
+fn kind_not_found(request: &RenderedResource) -> String {
+    let RenderedResource { group, version, kind, .. } = request;
+    format!(
+        "the API server does not know the kind {kind} of {group}/{version}; install the controller that brings it, with its CustomResourceDefinition, or use the strategy rollingUpdate"
+    )
+}

@@ -1,0 +1,152 @@
+//! From members to the rotation's next steps and what is told of them.
+
+pub mod crd_strategy;
+pub mod outdated;
+
+use serde_json::json;
+
+use super::input::PlanInput;
+use super::scaling_group::scale_in;
+use super::warm_pool;
+use crate::api::names::condition;
+use crate::aws::{InstanceState, ScalingGroup};
+use crate::plan::{ConditionUpdate, Outcome, PlanBuilder, Reason};
+use crate::rotation::NodeInstance;
+use crate::rotation::drain::{AtTimeout, DrainPolicy};
+use crate::rotation::rolling_update;
+use crate::rotation::rolling_update::report::report;
+use crate::rotation::rolling_update::settings::IntOrPercent;
+use crate::rotation::rolling_update::{Candidates, RotationState, decide};
+
+/// Replaces what is outdated, or takes away what is surplus.
+pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+    let members = outdated::members(input.resolved, input.observed, input.status);
+    count_nodes(input, group, &members, draft);
+    let under_way = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
+    if warm_pool::rotate_pool(input, group, draft) && !members.iter().any(under_way) {
+        return;
+    }
+    let rolling = &input.resolved.desired.rolling_update;
+    let surplus = scale_in::surplus(input, group);
+    let crd = input.resolved.desired.crd_strategy.as_ref();
+    let left = if crd.is_some() { None } else { crd_strategy::superseded_outcome(input, &members, draft) };
+    // What is outdated is then the resource's to replace; what is surplus stays ours, and so does giving nodes back.
+    let candidates = if surplus > 0 || crd.is_some() || left.is_some() {
+        Candidates::Surplus(surplus)
+    } else {
+        Candidates::Outdated
+    };
+    let desired = usize::try_from(group.desired).unwrap_or(0);
+    let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
+    let version = version.unwrap_or_default();
+    let decision = decide(&rolling_update::RollingUpdateInput {
+        scaling_group: &group.name,
+        group_uid: &input.resolved.desired.id.uid,
+        template_version: &version,
+        members: &members,
+        desired,
+        max_unavailable: rolling.max_unavailable.resolve(desired),
+        max_unavailable_in_weight: matches!(rolling.max_unavailable, IntOrPercent::Percent(_)),
+        max_surge: max_surge(rolling.max_surge, desired, &members),
+        candidates,
+        lock: input.lock,
+        precondition: precondition(input, group),
+        was_halted: was_halted(input),
+        join_timeout: rolling.join_timeout,
+        ready_hold: input.timing.ready_hold,
+        drain_policy: DrainPolicy {
+            timeout: rolling.drain_timeout,
+            at_timeout: if rolling.drain_force { AtTimeout::Delete } else { AtTimeout::GiveUp },
+            decrement_desired: surplus > 0,
+            dead_kubelet_after: input.timing.kubelet_timeout,
+            volume_detach_timeout: input.timing.volume_detach_timeout,
+        },
+        drains: &input.observed.drains,
+        cluster_health: input.observed.cluster_health,
+        now: input.now,
+    });
+    if decision.eviction_blocked {
+        // What one drain waits for stays told while another goes on.
+        let told = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
+        draft.condition_updates.extend(told.map(|c| ConditionUpdate {
+            condition_type: condition::DRAIN_BLOCKED,
+            status: true,
+            reason: c.reason.clone().unwrap_or_default(),
+            message: c.message.clone().unwrap_or_default(),
+        }));
+    }
+    // What a replacement that does not come waits for may be the resource itself.
+    let waits = decision.state == RotationState::Going
+        && decision.steps.is_empty()
+        && decision.duplicate_provider_ids.is_empty();
+    let stood_by = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
+    let others = members.iter().any(|m| !m.reasons.is_empty() && !stood_by(m));
+    if !(candidates == Candidates::Surplus(0) && waits && others) {
+        report(&members, decision, surplus, draft);
+    }
+    if let Some(left) = left {
+        draft.set_outcome_once(left);
+    }
+    if let Some(crd) = crd.filter(|_| draft.outcome.is_none()) {
+        let held = submission_blocker(input, group, crd_strategy::outdated_count(&members));
+        crd_strategy::plan_strategy(input, crd, &members, held, draft);
+    }
+}
+
+/// What holds the submission of a resource, as it holds a cordon.
+fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) -> Option<Outcome> {
+    let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
+    let locked = |lock| Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") };
+    let unhealthy = || {
+        let message =
+            "too many nodes of the cluster are not ready at once; no upgrade is submitted until they are fewer";
+        input.observed.cluster_health.is_unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
+    };
+    let obstacle = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
+    input.lock.map(locked).or_else(obstacle).or_else(unhealthy)
+}
+
+fn max_surge(amount: IntOrPercent, desired: usize, members: &[NodeInstance]) -> usize {
+    let heaviest = members.iter().map(NodeInstance::weight).max().unwrap_or(1);
+    if amount.resolve_allowing_zero(desired) == 0 { 0 } else { amount.resolve_nodes(desired, heaviest) }
+}
+
+fn was_halted(input: &PlanInput) -> bool {
+    let same = input.status.template.as_ref().and_then(|t| t.hash.as_ref()) == Some(&input.resolved.fingerprint.hash);
+    same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
+}
+
+fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, String)> {
+    let stopped: Vec<_> =
+        group.suspended_processes.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
+    if !stopped.is_empty() {
+        let message = format!(
+            "{} is suspended on the scaling group, so that a terminated node would not be replaced; resume it, or remove it from suspendProcesses",
+            stopped.join(" and ")
+        );
+        return Some((Reason::ProcessSuspended, message));
+    }
+    let message = "an instance refresh runs on the scaling group; wait for it to end, or cancel it";
+    input.observed.instance_refresh_active.then(|| (Reason::ProcessSuspended, message.into()))
+}
+
+fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance], draft: &mut PlanBuilder) {
+    let uid = &input.resolved.desired.id.uid;
+    let live: Vec<_> = members
+        .iter()
+        .filter(|m| {
+            matches!(m.instance.state, InstanceState::InService | InstanceState::Pending) || m.is_in_standby(uid)
+        })
+        .collect();
+    let count = |test: &dyn Fn(&&&NodeInstance) -> bool| live.iter().filter(test).map(|m| m.weight()).sum::<usize>();
+    draft.status_update.fields.insert(
+        "nodes".into(),
+        json!({
+            "desired": group.desired,
+            "ready": count(&|m| m.is_ready()),
+            "updated": count(&|m| m.reasons.is_empty()),
+            "outdated": count(&|m| !m.reasons.is_empty()),
+            "draining": members.iter().filter(|m| m.disruption_of(uid).is_some()).map(NodeInstance::weight).sum::<usize>(),
+        }),
+    );
+}

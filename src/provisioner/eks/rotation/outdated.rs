@@ -1,0 +1,191 @@
+//! What is outdated: the pinned version, and each instance, compared with what is wanted.
+
+use crate::api::InstanceGroupStatus;
+use crate::aws::{Instance, TemplateData, TemplatePin};
+use crate::plan::Drift;
+use crate::provisioner::eks::launch_configuration;
+use crate::provisioner::eks::launch_template::drift;
+use crate::provisioner::eks::observed::{ObservedState, version_number};
+use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::rotation::NodeInstance;
+
+/// How the pinned version relates to the wanted one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PinState {
+    /// It holds what is wanted.
+    Current {
+        /// Its number.
+        number: i64,
+        /// The group says `$Latest` rather than the number.
+        follows_latest: bool,
+    },
+    /// A retained version holds what is wanted.
+    Repin {
+        /// Its number.
+        number: i64,
+        /// Why.
+        reasons: Vec<Drift>,
+    },
+    /// No version holds what is wanted.
+    New {
+        /// Why.
+        reasons: Vec<Drift>,
+    },
+}
+
+/// The hash that a version stands for: its own, or the one recorded when it was taken over.
+pub fn version_hash(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> Option<String> {
+    let own = state.versions.get(&number).and_then(|v| v.fingerprint.as_ref()).map(|f| f.hash.clone());
+    own.or_else(|| {
+        let t = status.template.as_ref()?;
+        (t.adopted_version.as_deref()? == number.to_string()).then(|| t.adopted_hash.clone()).flatten()
+    })
+}
+
+/// Compares the pinned version with what is wanted.
+pub fn pin_state(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+    pin: &TemplatePin,
+) -> PinState {
+    let wanted = &resolved.fingerprint.hash;
+    let Some(current) = version_number(pin, state.template.as_ref()) else {
+        return PinState::New { reasons: vec![Drift::new("template", &pin.version, "a version of ours")] };
+    };
+    let hash = version_hash(state, status, current);
+    let same = match &hash {
+        Some(hash) => hash == wanted,
+        // A version without any hash was made by the original: by definition up to date when it is first seen.
+        None => is_first_observation(state, status, current),
+    };
+    if same {
+        if let Some(reasons) = rotate_at_drift(resolved, state, current) {
+            return PinState::New { reasons };
+        }
+        return PinState::Current { number: current, follows_latest: pin.version_number().is_none() };
+    }
+    let reasons = drift::version_drift(state.versions.get(&current), resolved);
+    let retained = state.versions.keys().rev().find(|n| version_hash(state, status, **n).as_ref() == Some(wanted));
+    match retained {
+        Some(number) => PinState::Repin { number: *number, reasons },
+        None => PinState::New { reasons },
+    }
+}
+
+/// `rotate-at` replaces nodes of a version that was taken over: what differs in it arrives with the replacements.
+fn rotate_at_drift(resolved: &ResolvedGroup, state: &ObservedState, current: i64) -> Option<Vec<Drift>> {
+    let at = resolved.desired.rolling_update.rotate_at?;
+    let version = state.versions.get(&current).filter(|v| v.fingerprint.is_none())?;
+    let data = version.data.as_ref().filter(|d| **d != resolved.template_data)?;
+    state.launch_times.values().find(|launched| **launched < at)?;
+    let mut because = vec![Drift::new("rotate-at", "", at)];
+    because.extend(drift::template_data_drift(data, &resolved.template_data));
+    Some(because)
+}
+
+/// The group's instances with their nodes and what is outdated about them.
+pub fn members(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Vec<NodeInstance> {
+    let instances = state.scaling_group.iter().flat_map(|g| &g.instances);
+    instances
+        .map(|instance| NodeInstance {
+            node: state.nodes.get(&instance.id).cloned(),
+            reasons: instance_drift(resolved, state, status, instance),
+            instance: instance.clone(),
+        })
+        .collect()
+}
+
+/// Why an instance of the group or of its warm pool is to be replaced; empty when it is not.
+pub fn instance_drift(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+    instance: &Instance,
+) -> Vec<Drift> {
+    let of_group = state.scaling_group.as_ref().and_then(launch_configuration::current_name);
+    // None is made any more: every one that an instance runs was there at the takeover.
+    if let Some(name) = of_group.filter(|_| instance.launch_configuration.is_some()) {
+        return with_rotate_at(
+            resolved,
+            state,
+            instance,
+            launch_configuration::configuration_drift(resolved, state, status, name),
+        );
+    }
+    let wanted = &resolved.fingerprint.hash;
+    // A version of another template is another thing, whatever its number.
+    let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
+    let pin = instance.template.as_ref();
+    let found = pin.filter(|pin| !other(pin)).and_then(|pin| version_number(pin, state.template.as_ref()));
+    let because = match found {
+        None => {
+            let from = pin.map(|p| p.id.as_str()).or(instance.launch_configuration.as_deref()).unwrap_or_default();
+            let mut because = vec![Drift::new("template", from, "a version of this group's own template")];
+            let held = state.launch_configuration.as_ref().filter(|_| instance.launch_configuration.is_some());
+            because.extend(held.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)));
+            because
+        }
+        Some(number) if version_hash(state, status, number).as_ref() == Some(wanted) => Vec::new(),
+        Some(number) if newest_adopted_version(resolved, state, status).is_some_and(|newest| number <= newest) => {
+            Vec::new()
+        }
+        Some(number) => drift::version_drift(state.versions.get(&number), resolved),
+    };
+    with_rotate_at(resolved, state, instance, because)
+}
+
+/// Adds that `rotate-at` asks for it.
+fn with_rotate_at(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    instance: &Instance,
+    mut because: Vec<Drift>,
+) -> Vec<Drift> {
+    if let Some(at) = resolved.desired.rolling_update.rotate_at {
+        // Launch times are looked at once that moment has come: until then every node would be outdated, the newest too.
+        if let Some(launched) = state.launch_times.get(&instance.id).filter(|t| **t < at) {
+            because.push(Drift::new("rotate-at", launched, at));
+        }
+    }
+    because
+}
+
+/// The version that the group is pinned to is nobody's of ours, and is seen for the first time: at the takeover, or after
+/// another controller has led in between, which writes `latestTemplateVersion` and not what stands beside it.
+fn is_first_observation(state: &ObservedState, status: &InstanceGroupStatus, number_of: i64) -> bool {
+    let latest = status.latest_template_version.as_ref().filter(|latest| **latest == number_of.to_string());
+    let unseen = status.template.as_ref().is_none_or(|t| match (&t.adopted_hash, &t.hash) {
+        (None, None) => true,
+        (Some(_), _) | (_, Some(_)) => latest.is_some() && t.version.as_ref() != latest,
+    });
+    unseen && pinned_version(state) == Some(number_of)
+}
+
+/// The newest version that was taken over, while what was wanted then still is: nodes of older ones were left by the
+/// controller before, and are up to date as well.
+fn newest_adopted_version(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> Option<i64> {
+    let pin = pinned_version(state)?;
+    if version_hash(state, status, pin).is_none() && is_first_observation(state, status, pin) {
+        return Some(pin);
+    }
+    let recorded = status.template.as_ref().filter(|t| t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash))?;
+    recorded.adopted_version.as_ref()?.parse().ok()
+}
+
+/// What the group launches now, as far as it was read.
+pub fn current_launch_data(state: &ObservedState) -> Option<&TemplateData> {
+    match state.scaling_group.as_ref().and_then(launch_configuration::current_name) {
+        Some(_) => state.launch_configuration.as_ref(),
+        None => state.versions.get(&pinned_version(state)?)?.data.as_ref(),
+    }
+}
+
+/// The number of the version that the group is pinned to.
+pub fn pinned_version(state: &ObservedState) -> Option<i64> {
+    state.scaling_group.as_ref()?.template.as_ref().and_then(|pin| version_number(pin, state.template.as_ref()))
+}

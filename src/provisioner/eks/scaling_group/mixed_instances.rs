@@ -1,0 +1,101 @@
+//! How instances are bought: the mixed instances policy that a group shall have, and how it differs from the one it has.
+
+use serde_json::json;
+
+use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy, ScalingGroup};
+use crate::plan::{Drift, PlanBuilder};
+use crate::provisioner::eks::input::PlanInput;
+
+/// The policy that the group shall have, if any. A pool stays what the group's policy holds of it: types that AWS has
+/// launched since come with the next change of the group, which `changes` tells of, and never alone.
+pub fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: bool) -> Option<MixedPolicy> {
+    let held = group.and_then(|g| g.mixed.as_ref());
+    let policy = policy_with_pool(input, held, changes)?;
+    if changes || drift(held, Some(&policy)).is_empty() {
+        return Some(policy);
+    }
+    policy_with_pool(input, held, true)
+}
+
+/// Which of a policy's types the pool has added stands in the status before the policy is set: what somebody takes out by
+/// hand is known by it.
+pub fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, draft: &mut PlanBuilder) {
+    let (Some(policy), Some(mixed), Some(_)) =
+        (policy, &input.resolved.desired.mixed_instances, &input.resolved.type_pool)
+    else {
+        return;
+    };
+    let listed = |name: &String| mixed.overrides.iter().any(|t| t.instance_type == *name);
+    let mut added: Vec<_> = policy.overrides.iter().map(|o| o.instance_type.clone()).filter(|n| !listed(n)).collect();
+    added.sort();
+    if input.status.managed.as_ref().is_none_or(|m| m.pool != added) {
+        draft.record_managed("pool", json!(added));
+    }
+}
+
+fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, anew: bool) -> Option<MixedPolicy> {
+    let mixed = input.resolved.desired.mixed_instances.as_ref()?;
+    let mut distribution = mixed.distribution.clone();
+    // Nobody asks us for a limit, so one that is there is somebody else's.
+    distribution.spot_max_price = held.and_then(|h| h.distribution.spot_max_price.clone());
+    let mut overrides = mixed.overrides.clone();
+    let Some(pool) = &input.resolved.type_pool else { return Some(MixedPolicy { distribution, overrides }) };
+    let present = held.map(|h| deduplicated(&h.overrides)).unwrap_or_default();
+    let mut in_force: Vec<_> =
+        present.iter().map(|o| &o.instance_type).filter(|name| pool.similar.contains(name)).cloned().collect();
+    // What we added and somebody took out comes back.
+    let gone = |name: &&String| pool.similar.contains(name) && !in_force.contains(name);
+    let ours = input.status.managed.iter().flat_map(|m| &m.pool).filter(gone).cloned().collect::<Vec<_>>();
+    in_force.extend(ours);
+    let names = if anew || in_force.is_empty() { &pool.offered_now } else { &in_force };
+    // They are of the primary type's size, and so of its weight.
+    let weight = overrides[0].weight;
+    overrides.extend(names.iter().map(|name| InstanceTypeOverride { instance_type: name.clone(), weight }));
+    // The order of a pool that the original made is none.
+    if !anew && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
+        overrides = present.into_iter().cloned().collect();
+    }
+    Some(MixedPolicy { distribution, overrides })
+}
+
+/// Field by field, in the words of the spec.
+pub fn drift(from: Option<&MixedPolicy>, to: Option<&MixedPolicy>) -> Vec<Drift> {
+    let (before, after) = (display_fields(from), display_fields(to));
+    let name = |field: &str| format!("mixedInstancesPolicy.{field}");
+    let pairs = FIELDS.iter().zip(before.into_iter().zip(after));
+    pairs.filter(|(_, (a, b))| a != b).map(|(field, (a, b))| Drift::new(name(field), a, b)).collect()
+}
+
+const FIELDS: [&str; 6] =
+    ["strategy", "spotPools", "onDemandAllocationStrategy", "baseCapacity", "spotRatio", "instanceTypes"];
+
+fn display_fields(policy: Option<&MixedPolicy>) -> [String; 6] {
+    let Some(MixedPolicy { distribution, overrides }) = policy else { return Default::default() };
+    let InstancesDistribution {
+        on_demand_strategy,
+        on_demand_base,
+        on_demand_percent,
+        spot_strategy,
+        spot_pools,
+        spot_max_price: _,
+    } = distribution;
+    [
+        spot_strategy.clone(),
+        spot_pools.map(|n| n.to_string()).unwrap_or_default(),
+        on_demand_strategy.clone(),
+        on_demand_base.to_string(),
+        format!("{}%", 100 - on_demand_percent),
+        deduplicated(overrides).iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    ]
+}
+
+/// The original lists its primary type twice; the first one counts.
+fn deduplicated(overrides: &[InstanceTypeOverride]) -> Vec<&InstanceTypeOverride> {
+    let mut seen: Vec<&InstanceTypeOverride> = Vec::new();
+    for one in overrides {
+        if !seen.iter().any(|o| o.instance_type == one.instance_type) {
+            seen.push(one);
+        }
+    }
+    seen
+}

@@ -1,0 +1,270 @@
+//! Plans on: what the passes after this one would do, should every step
+//! succeed and nothing else change. Only `plan` asks; the controller looks again.
+
+use super::input::{PlanInput, Snapshot};
+use super::observed::{ObservedState, ObservedVersion};
+use super::plan::plan;
+use super::release::release;
+use super::resolve::ResolvedGroup;
+use super::rotation::outdated;
+use crate::api::InstanceGroupStatus;
+use crate::auth::access_entries::AccessEntryState;
+use crate::auth::aws_auth::AuthEntryState;
+use crate::aws::{
+    InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, ScalingGroupChange, TemplatePin, WarmPool,
+};
+use crate::plan::{EksStep, Pin};
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
+use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
+
+/// More passes than any group takes before it has to wait.
+const MAX_PASSES: usize = 8;
+
+impl PlanSnapshot for Snapshot {
+    fn cluster(&self) -> &str {
+        &self.resolved.desired.cluster
+    }
+
+    fn launch_template(&self) -> Option<&LaunchTemplate> {
+        self.observed.template.as_ref()
+    }
+
+    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
+        simulate(&self.plan_input(given), first)
+    }
+
+    fn release(&self, status: &InstanceGroupStatus) -> Release {
+        release(&self.resolved, &self.observed, status)
+    }
+}
+
+/// Goes on from a plan and what it was made from.
+pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
+    let mut then = PlanSimulation {
+        resolved: input.resolved.clone(),
+        observed: input.observed.clone(),
+        status: input.status.clone(),
+    };
+    let mut last = first.clone();
+    let mut steps = Vec::new();
+    for _ in 0..MAX_PASSES {
+        let at_once = matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
+        if !at_once || !last.steps.iter().all(|planned| then.apply_step(&planned.step)) {
+            break;
+        }
+        then.merge_status(&serde_json::json!(last.status_update.fields));
+        let PlanSimulation { resolved, observed, status } = &then;
+        last = plan(&PlanInput { resolved, observed, status, ..*input });
+        steps.extend(last.steps.iter().cloned());
+    }
+    let members = outdated::members(&then.resolved, &then.observed, &then.status);
+    let outdated = members.into_iter().filter(|m| !m.reasons.is_empty());
+    let replacements: Vec<_> = outdated
+        .map(|m| NodeReplacement { instance: m.instance.id, node: m.node.map(|n| n.name), reasons: m.reasons })
+        .collect();
+    let (wanted, group) = (&input.resolved.desired, &input.observed.scaling_group);
+    let desired = group.as_ref().map_or(0, |g| g.desired);
+    let heaviest = group.iter().flat_map(|g| &g.instances).map(|i| i.weight as usize).max().unwrap_or(1);
+    Projection {
+        steps,
+        outcome: last.outcome,
+        max_unavailable: match wanted.crd_strategy {
+            Some(_) => 0,
+            None => {
+                wanted.rolling_update.max_unavailable.resolve_nodes(usize::try_from(desired).unwrap_or(0), heaviest)
+            }
+        },
+        replacements,
+        scale_in: usize::try_from(desired - wanted.max_size).unwrap_or(0),
+    }
+}
+
+/// How things stand after the steps that were foreseen.
+struct PlanSimulation {
+    resolved: ResolvedGroup,
+    observed: ObservedState,
+    status: InstanceGroupStatus,
+}
+
+impl PlanSimulation {
+    /// Takes a step; false where it cannot be foreseen what follows.
+    fn apply_step(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Object(step) => self.apply_object_step(step),
+            Step::Iam(step) => self.apply_iam_step(step),
+            Step::Join(step) => self.apply_join_step(step),
+            Step::Eks(step) => self.apply_eks_step(step),
+            // Nodes and other controllers have to be waited for, and what another provisioner does is not of this one.
+            Step::Node(_) | Step::Strategy(_) | Step::Nodegroup(_) | Step::Fargate(_) => false,
+        }
+    }
+
+    fn apply_object_step(&mut self, step: &ObjectStep) -> bool {
+        match step {
+            ObjectStep::AddFinalizer => self.resolved.desired.id.has_finalizer = true,
+            ObjectStep::Record { status } => self.merge_status(status),
+            ObjectStep::RemoveFinalizer => return false,
+        }
+        true
+    }
+
+    fn apply_iam_step(&mut self, step: &IamStep) -> bool {
+        match step {
+            IamStep::CreateRole(_) | IamStep::RemoveRoleFromProfile { .. } => {}
+            IamStep::AttachPolicy { policy, .. } => self.observed.attached_policies.push(policy.clone()),
+            IamStep::DetachPolicy { policy, .. } => self.observed.attached_policies.retain(|p| p != policy),
+            IamStep::CreateProfile { .. } | IamStep::AddRoleToProfile { .. } => {
+                self.observed.instance_profile = Some(self.propagated_profile())
+            }
+            IamStep::TagRole { tags, .. } => {
+                let role = self.observed.instance_profile.as_mut().and_then(|p| p.role.as_mut());
+                role.into_iter().for_each(|r| r.tags.extend(tags.iter().cloned()));
+            }
+            IamStep::TagProfile { tags, .. } => {
+                self.observed.instance_profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
+            }
+            IamStep::DeleteProfile { .. } | IamStep::DeleteRole { .. } => return false,
+        }
+        true
+    }
+
+    fn apply_join_step(&mut self, step: &JoinStep) -> bool {
+        let join = &mut self.observed.join;
+        match step {
+            JoinStep::PutAwsAuthEntry(_) => (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Present, true),
+            JoinStep::RemoveAwsAuthEntry(entry) if entry.role_arn != self.resolved.role_arn => {
+                self.observed.previous_roles.unused_auth_entries.retain(|former| former != entry);
+            }
+            JoinStep::RemoveAccessEntry { principal, .. } if *principal != self.resolved.role_arn => {
+                self.observed.previous_roles.unused_access_entries.retain(|former| former.principal != *principal);
+            }
+            JoinStep::RemoveAwsAuthEntry(_) => {
+                (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Absent, false)
+            }
+            JoinStep::PutAccessEntry(entry) => {
+                let kind = entry.kind.as_str().into();
+                join.access_entry = AccessEntryState::Present { kind, is_owned: true, created_at: None, role_id: None };
+            }
+            JoinStep::RemoveAccessEntry { .. } => join.access_entry = AccessEntryState::Absent,
+        }
+        true
+    }
+
+    fn apply_eks_step(&mut self, step: &EksStep) -> bool {
+        match step {
+            EksStep::CreateTemplate(template) => {
+                let tags = template.tags.clone();
+                let name = template.name.clone();
+                self.observed.template =
+                    Some(LaunchTemplate { id: "(new)".into(), name, default_version: 1, latest_version: 0, tags });
+                self.observed.versions.clear();
+                self.add_version(&template.version);
+            }
+            EksStep::PutTemplateVersion { version, .. } => self.add_version(version),
+            EksStep::DeleteTemplateVersions { numbers, .. } => {
+                self.observed.versions.retain(|n, _| !numbers.contains(n))
+            }
+            EksStep::DeleteConfiguration { .. } => {}
+            EksStep::TagTemplate { tags, .. } => {
+                self.observed.template.iter_mut().for_each(|t| t.tags.extend(tags.iter().cloned()));
+            }
+            EksStep::PutHook { hook, .. } => {
+                let hooks = self.observed.lifecycle_hooks.get_or_insert_default();
+                hooks.retain(|h| h.name != hook.name);
+                hooks.push(hook.clone());
+            }
+            EksStep::DeleteHook { hook, .. } => {
+                self.observed.lifecycle_hooks.iter_mut().for_each(|all| all.retain(|h| h.name != *hook))
+            }
+            EksStep::UpdateGroup { change, pin, .. } => return self.update_scaling_group(change, pin.as_ref()),
+            EksStep::PutTags { tags, .. } => {
+                let put = |key: &String| tags.iter().any(|new| new.key == *key);
+                self.edit_scaling_group(|g| {
+                    g.tags.retain(|t| !put(&t.key));
+                    g.unpropagated_tags.retain(|key| !put(key));
+                    g.tags.extend(tags.iter().cloned());
+                });
+            }
+            EksStep::DeleteTags { keys, .. } => self.edit_scaling_group(|g| g.tags.retain(|t| !keys.contains(&t.key))),
+            EksStep::SuspendProcesses { processes, .. } => {
+                self.edit_scaling_group(|g| g.suspended_processes.extend(processes.iter().cloned()))
+            }
+            EksStep::ResumeProcesses { processes, .. } => {
+                self.edit_scaling_group(|g| g.suspended_processes.retain(|p| !processes.contains(p)))
+            }
+            EksStep::PutWarmPool { sizes, state, .. } => {
+                let state = state.clone().unwrap_or_else(|| "Stopped".into());
+                let pool = WarmPool { sizes: sizes.clone(), state, deleting: false };
+                self.edit_scaling_group(|g| g.warm_pool = Some(pool));
+            }
+            EksStep::DeleteWarmPool { .. } => self.edit_scaling_group(|g| g.warm_pool = None),
+            EksStep::EnableMetrics { metrics, .. } => {
+                self.edit_scaling_group(|g| g.enabled_metrics.extend(metrics.iter().cloned()))
+            }
+            EksStep::DisableMetrics { metrics, .. } => {
+                self.edit_scaling_group(|g| g.enabled_metrics.retain(|m| !metrics.contains(m)))
+            }
+            EksStep::CreateGroup { .. }
+            | EksStep::ReplaceWarmInstance { .. }
+            | EksStep::DeleteGroup { .. }
+            | EksStep::DeleteTemplate { .. } => return false,
+        }
+        true
+    }
+
+    fn edit_scaling_group(&mut self, change: impl FnOnce(&mut ScalingGroup)) {
+        self.observed.scaling_group.as_mut().map(change);
+    }
+
+    fn update_scaling_group(&mut self, change: &ScalingGroupChange, pin: Option<&Pin>) -> bool {
+        let made = self.observed.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
+        let Some(group) = &mut self.observed.scaling_group else { return false };
+        group.min = change.min.unwrap_or(group.min);
+        group.max = change.max.unwrap_or(group.max);
+        group.subnets = change.subnets.clone().unwrap_or_else(|| group.subnets.clone());
+        let (id, number) = match (pin, made) {
+            (None, _) => return true,
+            (Some(Pin::Version { template, number }), _) => (template.clone(), *number),
+            (Some(Pin::Made { .. }), Some(made)) => made,
+            (Some(Pin::Made { .. }), None) => return false,
+        };
+        group.launch_configuration = None;
+        group.template = Some(TemplatePin { id, version: number.to_string() });
+        group.mixed.clone_from(&change.mixed);
+        true
+    }
+
+    fn merge_status(&mut self, patch: &serde_json::Value) {
+        let mut status = serde_json::json!(self.status);
+        crate::api::merge_patch(&mut status, patch);
+        self.status = serde_json::from_value(status).unwrap_or_default();
+    }
+
+    /// Old enough that IAM knows it everywhere.
+    fn propagated_profile(&self) -> InstanceProfile {
+        let r = &self.resolved;
+        let role = Role {
+            id: String::new(),
+            name: r.names.role.clone(),
+            arn: r.role_arn.clone(),
+            tags: r.ownership_tags.clone(),
+        };
+        InstanceProfile {
+            id: String::new(),
+            name: r.names.role.clone(),
+            arn: r.template_data.profile_arn.clone(),
+            created: None,
+            role: Some(role),
+            tags: r.ownership_tags.clone(),
+        }
+    }
+
+    fn add_version(&mut self, version: &NewVersion) {
+        let Some(template) = &mut self.observed.template else { return };
+        template.latest_version += 1;
+        let fingerprint = Some(self.resolved.fingerprint.clone());
+        self.observed
+            .versions
+            .insert(template.latest_version, ObservedVersion { fingerprint, data: Some(version.data.clone()) });
+    }
+}

@@ -1,0 +1,350 @@
+//! What user data can carry: refused here with field and remedy, before AWS is called.
+
+use std::net::IpAddr;
+
+use super::stages::DecodedStage;
+use super::{BootstrapInput, MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
+
+const LABELS: &str = "spec.eks.configuration.labels";
+const TAINTS: &str = "spec.eks.configuration.taints";
+const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
+
+/// Why there is no user data.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserDataError {
+    /// More bytes than EC2 accepts.
+    #[error(
+        "user data has {size} bytes {how}, and {limit} are accepted: shorten {largest} ({largest_size} bytes, \
+         the largest part), for example by fetching it from S3 at boot"
+    )]
+    TooLarge {
+        /// Bytes of the whole.
+        size: usize,
+        /// Bytes that are accepted.
+        limit: usize,
+        /// Which bytes these are.
+        how: &'static str,
+        /// The field that takes most of it.
+        largest: String,
+        /// The bytes of that field.
+        largest_size: usize,
+    },
+    /// A `NodeConfigYaml` stage that is not YAML.
+    #[error("{stage} must be the YAML of one NodeConfig: {detail} (line {line}); correct it")]
+    NotYaml {
+        /// The stage.
+        stage: String,
+        /// The line within the stage, from 1.
+        line: usize,
+        /// What is wrong, without content.
+        detail: &'static str,
+    },
+    /// A Bottlerocket stage that is not TOML.
+    #[error("{stage} must be TOML on bottlerocket: it does not parse (line {line}); correct it")]
+    NotToml {
+        /// The stage.
+        stage: String,
+        /// The line within the stage, from 1.
+        line: usize,
+    },
+    /// Bottlerocket stages that set what we set.
+    #[error(
+        "the stages of spec.eks.configuration.userData together with the rendered \
+         [settings.kubernetes] are no valid TOML: remove from them every table and key that is \
+         defined twice"
+    )]
+    TomlConflict,
+    /// A stage that is not UTF-8 where it must be.
+    #[error("{stage} must be UTF-8 text on this os-family: give it as text, or as base64 of text")]
+    NotText {
+        /// The stage.
+        stage: String,
+    },
+    /// A value that would break the node or leave its quotes.
+    #[error("{field}: {value:?} {rule}")]
+    BadValue {
+        /// The field.
+        field: &'static str,
+        /// The offending value.
+        value: String,
+        /// The rule that it breaks, as the end of a sentence with the remedy.
+        rule: &'static str,
+    },
+}
+
+fn invalid_value(field: &'static str, value: &str, rule: &'static str) -> UserDataError {
+    let value = value.chars().take(128).collect();
+    UserDataError::BadValue { field, value, rule }
+}
+
+/// Checks every value that is written into user data.
+pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
+    check_no_control_characters("spec.eks.configuration.clusterName", &input.cluster)?;
+    check_no_control_characters("the cluster's endpoint", &input.endpoint)?;
+    check_no_control_characters("the cluster's certificate authority", &input.ca_base64)?;
+    if let Some(runtime) = &input.container_runtime {
+        check_no_control_characters("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
+    }
+    if input.bootstrap_arguments.expose().contains('\0') {
+        return Err(invalid_value(ARGUMENTS, "[redacted]", "holds a NUL character: remove it"));
+    }
+    service_cidr_address(&input.service_cidr)?;
+    for (key, value) in &input.labels {
+        label_error(key, value).map_or(Ok(()), Err)?;
+    }
+    for taint in &input.taints {
+        taint_error(&taint.key, &taint.value, &taint.effect).map_or(Ok(()), Err)?;
+    }
+    for mount in &input.mounts {
+        check_no_control_characters("spec.eks.configuration.volumes[].name", &mount.device)?;
+        check_no_control_characters("spec.eks.configuration.volumes[].mountOptions.mount", &mount.path)?;
+        if !["xfs", "ext4"].iter().any(|fs| mount.file_system.eq_ignore_ascii_case(fs)) {
+            let field = "spec.eks.configuration.volumes[].mountOptions.fileSystem";
+            return Err(invalid_value(field, &mount.file_system, "must be xfs or ext4"));
+        }
+    }
+    Ok(())
+}
+
+/// What EC2Launch and PowerShell could take for something else before any quote counts: EC2Launch looks for its tags in
+/// the whole text, and an old PowerShell reads a script in the machine's own code page, where other bytes are quotes.
+pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError> {
+    let tag = |text: &str| {
+        let after = text.split('<').skip(1);
+        after.filter_map(|rest| rest.chars().next()).any(|c| c == '/' || c.is_alphabetic())
+    };
+    let runtime = input.container_runtime.as_deref().unwrap_or_default();
+    for (field, value, shown) in [
+        ("spec.eks.configuration.clusterName", input.cluster.as_str(), input.cluster.as_str()),
+        ("the cluster's endpoint", &input.endpoint, &input.endpoint),
+        ("the cluster's certificate authority", &input.ca_base64, &input.ca_base64),
+        ("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime, runtime),
+        (ARGUMENTS, input.bootstrap_arguments.expose(), "[redacted]"),
+    ] {
+        if tag(value) {
+            return Err(invalid_value(
+                field,
+                shown,
+                "holds a tag such as <script>, which EC2Launch would obey: remove it",
+            ));
+        }
+        if !value.is_ascii() {
+            return Err(invalid_value(
+                field,
+                shown,
+                "holds a character that is not ASCII, which PowerShell may misread: remove it",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_no_control_characters(field: &'static str, value: &str) -> Result<(), UserDataError> {
+    if value.chars().any(char::is_control) {
+        return Err(invalid_value(field, value, "holds a control character: remove it"));
+    }
+    Ok(())
+}
+
+/// The base address of the service CIDR; none when it is not known.
+pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDataError> {
+    if cidr.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || invalid_value("the cluster's service CIDR", cidr, "is not a CIDR such as 172.20.0.0/16");
+    let (address, length) = cidr.split_once('/').ok_or_else(wrong)?;
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let length: u8 = length.parse().map_err(|_| wrong())?;
+    let widest = if address.is_ipv4() { 32 } else { 128 };
+    if length > widest {
+        return Err(wrong());
+    }
+    Ok(Some(address))
+}
+
+/// Why a kubelet would refuse a label, or `None`.
+pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
+    if !is_label_key(key) {
+        return Some(invalid_value(LABELS, key, KEY_RULE));
+    }
+    if !is_label_value(value) {
+        return Some(invalid_value(LABELS, value, VALUE_RULE));
+    }
+    if !kubelet_may_set(key) {
+        let rule = "is a kubernetes.io or k8s.io label that a kubelet may not set on its own node: \
+                    remove it, or use the prefix node.kubernetes.io/";
+        return Some(invalid_value(LABELS, key, rule));
+    }
+    None
+}
+
+/// Why a kubelet would refuse a taint, or `None`.
+pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError> {
+    if !is_label_key(key) {
+        return Some(invalid_value(TAINTS, key, KEY_RULE));
+    }
+    if !is_label_value(value) {
+        return Some(invalid_value(TAINTS, value, VALUE_RULE));
+    }
+    if !EFFECTS.iter().any(|known| known.eq_ignore_ascii_case(effect)) {
+        let rule = "is no effect: use NoSchedule, PreferNoSchedule or NoExecute";
+        return Some(invalid_value(TAINTS, effect, rule));
+    }
+    None
+}
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// The kubelet's spelling of an effect that was checked.
+pub(super) fn canonical_effect(text: &str) -> &str {
+    EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
+}
+
+const KEY_RULE: &str = "is no label key: use letters, digits, `-`, `_` and `.`, at most 63, begun \
+                        and ended by a letter or digit, after an optional DNS name and `/`";
+const VALUE_RULE: &str = "is no label value: use at most 63 letters, digits, `-`, `_` and `.`, \
+                          begun and ended by a letter or digit, or nothing";
+
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_dns_name(prefix) && is_qualified_name(name),
+        None => is_qualified_name(key),
+    }
+}
+
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_qualified_name(value)
+}
+
+fn is_qualified_name(name: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let bytes = name.as_bytes();
+    (1..=63).contains(&bytes.len())
+        && bytes.iter().all(|b| inner(*b))
+        && bytes[0].is_ascii_alphanumeric()
+        && bytes[bytes.len() - 1].is_ascii_alphanumeric()
+}
+
+fn is_dns_name(name: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    name.len() <= 253
+        && name.split('.').all(|part| {
+            let bytes = part.as_bytes();
+            !bytes.is_empty()
+                && bytes.iter().all(|b| letter(*b) || *b == b'-')
+                && letter(bytes[0])
+                && letter(bytes[bytes.len() - 1])
+        })
+}
+
+/// The kubelet's own rule for `--node-labels`: it does not start with any other reserved label.
+fn kubelet_may_set(key: &str) -> bool {
+    const ALLOWED: [&str; 11] = [
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    ];
+    let Some((prefix, _)) = key.split_once('/') else {
+        return true;
+    };
+    let within = |domain: &str| prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let reserved = within("kubernetes.io") || within("k8s.io");
+    !reserved || within("node.kubernetes.io") || within("kubelet.kubernetes.io") || ALLOWED.contains(&key)
+}
+
+/// Checks what would be sent against [`MAX_BYTES`] and names the largest part that a person can shorten.
+pub(super) fn check_size(
+    plain: &[u8],
+    compressed: Option<&[u8]>,
+    input: &BootstrapInput,
+    stages: &[DecodedStage],
+) -> Result<(), UserDataError> {
+    let size = compressed.unwrap_or(plain).len();
+    if size <= MAX_BYTES && (compressed.is_none() || plain.len() <= MAX_UNCOMPRESSED_BYTES) {
+        return Ok(());
+    }
+    let labels = super::label_list(&input.labels).len();
+    let taints = super::taint_list(&input.taints).join(",").len();
+    let mounts = super::mounts::mount_script(&input.mounts).len();
+    let arguments = input.bootstrap_arguments.expose().len();
+    let fields = [
+        (LABELS.to_owned(), labels),
+        (TAINTS.to_owned(), taints),
+        (ARGUMENTS.to_owned(), arguments),
+        ("spec.eks.configuration.volumes[].mountOptions".to_owned(), mounts),
+    ];
+    let stages = stages.iter().map(|stage| (stage.field.clone(), stage.data.len()));
+    let (largest, largest_size) =
+        fields.into_iter().chain(stages).max_by_key(|(_, length)| *length).unwrap_or_default();
+    let (size, limit, how) = match compressed {
+        Some(_) if plain.len() > MAX_UNCOMPRESSED_BYTES => {
+            (plain.len(), MAX_UNCOMPRESSED_BYTES, "before they are compressed")
+        }
+        Some(_) => (size, MAX_BYTES, "although they are compressed"),
+        None => (size, MAX_BYTES, "on this OS family"),
+    };
+    Err(UserDataError::TooLarge { size, limit, how, largest, largest_size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_what_a_kubelet_accepts() {
+        for (key, value) in [
+            ("team", "search"),
+            ("node.kubernetes.io/role", "web"),
+            ("instancemgr.keikoproj.io/image", "ami-1"),
+            ("x.node.kubernetes.io/y", ""),
+            ("topology.kubernetes.io/zone", "us-west-2a"),
+            ("mykubernetes.io/a", "b"),
+        ] {
+            assert_eq!(label_error(key, value), None, "{key}={value}");
+        }
+        for (key, value) in [
+            ("", "x"),
+            ("a b", "x"),
+            ("a", "x y"),
+            ("a", "x,--anonymous-auth=true"),
+            ("a", "it's"),
+            ("a", "x\ny"),
+            ("a/b/c", "x"),
+            ("Upper.io/a", "x"),
+            ("a", "-x"),
+            ("node-restriction.kubernetes.io/a", "x"),
+            ("node-role.kubernetes.io/web", ""),
+            ("kubernetes.io/role", "web"),
+            ("k8s.io/x", "y"),
+        ] {
+            assert!(label_error(key, value).is_some(), "{key}={value}");
+        }
+        let long = "a".repeat(64);
+        assert!(label_error(&long, "").is_some() && label_error("a", &long).is_some());
+    }
+
+    #[test]
+    fn effects_are_case_insensitive() {
+        assert_eq!(taint_error("gpu", "", "prefernoschedule"), None);
+        assert_eq!(canonical_effect("noexecute"), "NoExecute");
+        assert!(taint_error("gpu", "", "Never").is_some());
+    }
+
+    #[test]
+    fn service_cidrs_are_read() {
+        assert_eq!(service_cidr_address("").unwrap(), None);
+        assert!(service_cidr_address("172.20.0.0/16").unwrap().unwrap().is_ipv4());
+        assert!(service_cidr_address("fd30:1c53:5f8a::/108").unwrap().unwrap().is_ipv6());
+        for wrong in ["172.20.0.0", "x/16", "172.20.0.0/33", "172.20.0.0/x", "; rm -rf /"] {
+            assert!(service_cidr_address(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The merged spec, parsed once. After this nothing re-checks a string.
+
+use std::collections::BTreeMap;
+
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
+use crate::api::{EksFargateSpec, InstanceGroupSpec, StrategyType};
+use crate::auth::JoinAuth;
+use crate::aws::Tag;
+use crate::aws::fargate::FargateSelector;
+use crate::provisioner::GroupId;
+use crate::provisioner::eks::names::reserved_tag;
+
+/// What a tenant and the defaults together ask for.
+#[derive(Clone, Debug)]
+pub struct DesiredSpec {
+    /// Whose it is.
+    pub id: GroupId,
+    /// The EKS cluster's name.
+    pub cluster: String,
+    /// A pods' execution role that others made, by its ARN; it is not modified.
+    pub existing_role: Option<String>,
+    /// Ids or Name tags; none leaves the choice to EKS.
+    pub subnets: Vec<String>,
+    /// Sorted, for their order means nothing.
+    pub selectors: Vec<FargateSelector>,
+    /// The spec's tags.
+    pub tags: Vec<Tag>,
+    /// `--join-auth`.
+    pub join_auth: JoinAuth,
+}
+
+/// Where the settings stand.
+pub const SPEC_PATH: &str = "spec.eks-fargate";
+/// The most selectors of one profile (EKS API reference, CreateFargateProfile, selectors).
+const MAX_SELECTORS: usize = 5;
+/// What EKS takes beside the controller's three (EKS API reference, TagMap: 50).
+const MAX_TAGS: usize = 47;
+
+/// Parses a merged spec. All problems are told at once.
+///
+/// # Errors
+/// Everything that is wrong with it, field by field.
+pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<SpecError>> {
+    let empty = EksFargateSpec::default();
+    let settings = spec.eks_fargate.as_ref().unwrap_or(&empty);
+    let mut problems = SpecErrors::under(SPEC_PATH);
+    check_strategy(&mut problems, spec);
+    let cluster = problems.required("clusterName", &settings.cluster_name);
+    let wanted = DesiredSpec {
+        id: id.clone(),
+        existing_role: parse_role(&mut problems, settings),
+        subnets: non_empty_items(&settings.subnets),
+        selectors: parse_selectors(&mut problems, settings),
+        tags: parse_tags(&mut problems, settings, &cluster),
+        join_auth: JoinAuth::default(),
+        cluster,
+    };
+    problems.into_result(wanted)
+}
+
+fn check_strategy(problems: &mut SpecErrors, spec: &InstanceGroupSpec) {
+    let given = spec.strategy.as_ref().and_then(|s| s.r#type.clone()).unwrap_or_default();
+    if StrategyType::parse(&given) != Some(StrategyType::Managed) {
+        let rule = "is no strategy for Fargate profiles, which have no nodes to replace";
+        let shown = if given.is_empty() { "rollingUpdate (the default)".to_owned() } else { given };
+        problems.push_error(SpecError::invalid("spec.strategy.type", shown, rule, "use managed"));
+    }
+}
+
+fn parse_role(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Option<String> {
+    let arn = non_empty(&settings.pod_execution_role_arn)?;
+    let parts: Vec<_> = arn.splitn(6, ':').collect();
+    let fits = matches!(parts.as_slice(), ["arn", _, "iam", "", account, role]
+        if !account.is_empty() && role.strip_prefix("role/").is_some_and(|name| !name.is_empty()));
+    if !fits {
+        let (rule, remedy) = ("is no ARN of a role", "use arn:aws:iam::<account>:role/<name>, or remove it");
+        problems.push_invalid("podExecutionRoleArn", &arn, rule, remedy);
+    }
+    Some(arn)
+}
+
+/// How many labels a selector may have is a quota that AWS raises on request: EKS itself judges it.
+fn parse_selectors(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Vec<FargateSelector> {
+    let given = settings.selectors.as_deref().unwrap_or_default();
+    if given.is_empty() {
+        problems.push_missing("selectors");
+    }
+    if given.len() > MAX_SELECTORS {
+        let rule = "are more selectors than a Fargate profile can have";
+        problems.push_invalid("selectors", given.len(), rule, "use at most 5, or more groups");
+    }
+    let mut selectors = Vec::new();
+    for (i, selector) in given.iter().enumerate() {
+        let namespace = selector.namespace.clone().unwrap_or_default();
+        let path = format!("selectors[{i}]");
+        if namespace.is_empty() {
+            problems.push_missing(&format!("{path}.namespace"));
+        } else if namespace.len() > 63 || !namespace.chars().all(is_namespace_char) {
+            let rule = "can be no namespace";
+            let remedy = "use lower-case letters, digits and dashes, with * for any characters and ? for one";
+            problems.push_invalid(&format!("{path}.namespace"), &namespace, rule, remedy);
+        }
+        let labels = selector.labels.clone().unwrap_or_default();
+        for (key, value) in &labels {
+            check_label(problems, &path, key, value);
+        }
+        selectors.push(FargateSelector { namespace, labels });
+    }
+    selectors.sort();
+    selectors.dedup();
+    selectors
+}
+
+fn check_label(problems: &mut SpecErrors, path: &str, key: &str, value: &str) {
+    let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
+    let remedy = "use what Kubernetes takes in labels, with * for any characters and ? for one";
+    if name.is_empty() || name.len() > 63 || !key.chars().all(|c| is_label_char(c) || c == '/') {
+        problems.push_invalid(&format!("{path}.labels"), key, "can be no key of a label", remedy);
+    }
+    if value.len() > 63 || !value.chars().all(is_label_char) {
+        problems.push_invalid(&format!("{path}.labels.{key}"), value, "can be no value of a label", remedy);
+    }
+}
+
+/// What a namespace may hold, and the wildcards (EKS User Guide, "Fargate profile wildcards").
+fn is_namespace_char(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c)
+}
+
+fn is_label_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.*?".contains(c)
+}
+
+/// Each entry of each map is a tag; of two with one key the later counts.
+fn parse_tags(problems: &mut SpecErrors, settings: &EksFargateSpec, cluster: &str) -> Vec<Tag> {
+    let mut tags = BTreeMap::new();
+    for (i, map) in settings.tags.iter().flatten().enumerate() {
+        for (key, value) in map {
+            let path = format!("tags[{i}]");
+            if key.is_empty() || key.chars().count() > 128 {
+                problems.push_invalid(&path, key, "is no key of a tag", "use 1 to 128 characters");
+            }
+            // The controller gives profiles no name to show, so that theirs is free.
+            if let Some(why) = reserved_tag(key, cluster).filter(|_| key != "Name") {
+                let rule = format!("is a reserved tag: {why}");
+                problems.push_invalid(&path, key, rule, "use another key");
+            }
+            if value.chars().count() > 256 {
+                problems.push_invalid(&format!("{path}.{key}"), "", "is longer than 256 characters", "shorten it");
+            }
+            tags.insert(key.clone(), value.clone());
+        }
+    }
+    if tags.len() > MAX_TAGS {
+        let rule = "are more tags than a Fargate profile can hold beside the controller's";
+        problems.push_invalid("tags", tags.len(), rule, format!("use at most {MAX_TAGS}"));
+    }
+    tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::decode_spec;
+
+    fn id() -> GroupId {
+        GroupId {
+            namespace: "team".into(),
+            name: "web".into(),
+            uid: "uid-1".into(),
+            generation: 1,
+            created_at: Timestamp::UNIX_EPOCH,
+            is_deleting: false,
+            has_finalizer: true,
+            annotations: BTreeMap::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    fn parsed(strategy: &str, settings: Value) -> Result<DesiredSpec, Vec<String>> {
+        let spec = json!({ "provisioner": "fargate", "strategy": { "type": strategy }, "eks-fargate": settings });
+        let spec = decode_spec(&spec).expect("a spec");
+        parse(&id(), &spec).map_err(|problems| problems.into_iter().map(|p| p.path).collect())
+    }
+
+    #[test]
+    fn all_errors_are_reported_with_their_paths() {
+        let selector = json!({ "namespace": "Team!", "labels": { "a b": "x", "ok": "no spaces" } });
+        let settings = json!({
+            "podExecutionRoleArn": "my-role",
+            "selectors": [selector, {}],
+            "tags": [{ "instancegroups.keikoproj.io/Namespace": "x" }, { "long": "v".repeat(257) }],
+        });
+        let paths = parsed("rollingUpdate", settings).expect_err("it is refused");
+        assert_eq!(
+            paths,
+            [
+                "spec.strategy.type",
+                "spec.eks-fargate.clusterName",
+                "spec.eks-fargate.podExecutionRoleArn",
+                "spec.eks-fargate.selectors[0].namespace",
+                "spec.eks-fargate.selectors[0].labels",
+                "spec.eks-fargate.selectors[0].labels.ok",
+                "spec.eks-fargate.selectors[1].namespace",
+                "spec.eks-fargate.tags[0]",
+                "spec.eks-fargate.tags[1].long",
+            ]
+        );
+    }
+
+    #[test]
+    fn wildcards_are_accepted() {
+        let selector = json!({ "namespace": "prod-*", "labels": { "app*": "front?nd", "example.com/tier": "" } });
+        let wanted = parsed("Managed", json!({ "clusterName": "demo", "selectors": [selector] })).expect("a group");
+        assert_eq!(wanted.selectors[0].to_string(), "prod-*(app*=front?nd,example.com/tier=)");
+        assert!(wanted.subnets.is_empty() && wanted.existing_role.is_none());
+    }
+
+    #[test]
+    fn selector_order_is_ignored_and_last_tag_wins() {
+        let settings = |namespaces: [&str; 2]| {
+            let selectors = namespaces.map(|n| json!({ "namespace": n }));
+            json!({ "clusterName": "demo", "selectors": selectors, "tags": [{ "b": "1", "Name": "n" }, { "b": "2" }] })
+        };
+        let one = parsed("managed", settings(["x", "y"])).expect("a group");
+        let two = parsed("managed", settings(["y", "x"])).expect("a group");
+        assert_eq!(one.selectors, two.selectors);
+        let tags: Vec<_> = one.tags.iter().map(|t| format!("{}={}", t.key, t.value)).collect();
+        assert_eq!(tags, ["Name=n", "b=2"]);
+    }
+
+    #[test]
+    fn selector_count_is_limited() {
+        let with = |n: usize| {
+            let selectors: Vec<_> = (0..n).map(|i| json!({ "namespace": format!("n{i}") })).collect();
+            parsed("managed", json!({ "clusterName": "demo", "selectors": selectors }))
+        };
+        assert_eq!(with(0).expect_err("none"), ["spec.eks-fargate.selectors"]);
+        assert_eq!(with(6).expect_err("six"), ["spec.eks-fargate.selectors"]);
+        assert_eq!(with(5).expect("five").selectors.len(), 5);
+    }
+}

@@ -1,0 +1,103 @@
+//! Plans on: what the passes after this one would do, should every step succeed and nothing else change.
+
+use super::input::Snapshot;
+use super::observed::{ObservedProfiles, is_current};
+use super::plan::plan;
+use crate::api::InstanceGroupStatus;
+use crate::auth::access_entries::AccessEntryState;
+use crate::auth::aws_auth::AuthEntryState;
+use crate::aws::fargate::{FargateProfile, ProfileStatus};
+use crate::plan::FargateStep;
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
+use crate::provisioner::Release;
+use crate::provisioner::{PlanContext, PlanSnapshot, Projection};
+
+/// More passes than any group takes before it has to wait.
+const MAX_PASSES: usize = 4;
+
+impl PlanSnapshot for Snapshot {
+    fn cluster(&self) -> &str {
+        &self.resolved.desired.cluster
+    }
+
+    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
+        let (mut world, mut status, mut last) = (self.clone(), given.status.clone(), first.clone());
+        let mut steps = Vec::new();
+        for _ in 0..MAX_PASSES {
+            let at_once =
+                matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
+            // What the newer profile is waited for is part of the answer: the older one goes, with its pods.
+            let replaces =
+                |s: &Step| matches!(s, Step::Fargate(FargateStep::CreateFargateProfile(new)) if new.replaces.is_some());
+            let goes_on = at_once || last.steps.iter().any(|planned| replaces(&planned.step));
+            if !goes_on || !last.steps.iter().all(|planned| world.take(&planned.step, &mut status)) {
+                break;
+            }
+            last = plan(&world.plan_input(&PlanContext { status: &status, ..*given }));
+            steps.extend(last.steps.iter().cloned());
+        }
+        Projection { steps, outcome: last.outcome, replacements: Vec::new(), max_unavailable: 0, scale_in: 0 }
+    }
+
+    /// The original looks for the profile of the derived name alone, and would make it anew.
+    fn release(&self, status: &InstanceGroupStatus) -> Release {
+        let found = ObservedProfiles::classify(&self.resolved, &self.observed, status);
+        if let [_, _, ..] = found.own.as_slice() {
+            let outdated = |p: &&&FargateProfile| !is_current(p, &self.resolved, None);
+            let old = found.own.iter().find(outdated).map_or("", |p| p.name.as_str());
+            return Release::Rotating(format!("the Fargate profile {old}"));
+        }
+        Release::Nothing(match found.own.iter().all(|profile| profile.name == self.resolved.names.first_profile) {
+            true => "has the Fargate profile that its former controller knows",
+            false => "has a Fargate profile that its former controller does not know: it would make another beside it",
+        })
+    }
+}
+
+impl Snapshot {
+    /// Takes a step; false where it cannot be foreseen what follows.
+    fn take(&mut self, step: &Step, status: &mut InstanceGroupStatus) -> bool {
+        match step {
+            Step::Object(ObjectStep::AddFinalizer) => self.resolved.desired.id.has_finalizer = true,
+            Step::Object(ObjectStep::Record { status: recorded }) => {
+                let mut all = serde_json::json!(status);
+                crate::api::merge_patch(&mut all, recorded);
+                *status = serde_json::from_value(all).unwrap_or_default();
+            }
+            Step::Iam(IamStep::CreateRole(_)) => {}
+            Step::Iam(IamStep::AttachPolicy { .. }) => self.observed.is_role_ready = true,
+            Step::Join(JoinStep::PutAwsAuthEntry(_)) => {
+                (self.observed.join_state.auth_entry, self.observed.join_state.owns_auth_entry) =
+                    (AuthEntryState::Present, true);
+            }
+            Step::Join(JoinStep::PutAccessEntry(entry)) => {
+                let kind = entry.kind.as_str().to_owned();
+                self.observed.join_state.access_entry =
+                    AccessEntryState::Present { kind, is_owned: true, created_at: None, role_id: None };
+            }
+            Step::Fargate(FargateStep::TagFargateProfile { profile, tags, .. }) => {
+                for found in self.observed.profiles.iter_mut().filter(|p| p.name == *profile) {
+                    found.tags.retain(|t| tags.iter().all(|new| new.key != t.key));
+                    found.tags.extend(tags.iter().cloned());
+                }
+            }
+            Step::Fargate(FargateStep::CreateFargateProfile(new)) => self.observed.profiles.push(FargateProfile {
+                name: new.name.clone(),
+                arn: String::new(),
+                role_arn: new.role_arn.clone(),
+                subnets: new.subnets.clone(),
+                selectors: new.selectors.clone(),
+                status: ProfileStatus::Active,
+                issues: Vec::new(),
+                tags: new.tags.clone(),
+            }),
+            Step::Fargate(FargateStep::UntagFargateProfile { profile, keys, .. }) => {
+                for found in self.observed.profiles.iter_mut().filter(|p| p.name == *profile) {
+                    found.tags.retain(|t| !keys.contains(&t.key));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}

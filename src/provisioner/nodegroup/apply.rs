@@ -1,0 +1,102 @@
+//! Managed node groups.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::observed::to_tags;
+use super::update::client_token;
+use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found};
+use crate::aws::nodegroup::NewNodegroup;
+use crate::aws::{AwsErrorKind, AwsResult, Tag};
+use crate::ownership::OWNERSHIP_TAG_KEYS;
+use crate::plan::NodegroupStep;
+
+/// The client token of a creation: the same until the status tells what came of it, so that a repeated call asks for
+/// the same node group, and one after a node group that failed and was deleted asks for another.
+fn creation_token(input: &NewNodegroup, uid: &str, resource_version: &str) -> String {
+    client_token(uid, &json!(input), resource_version)
+}
+
+impl Apply for NodegroupStep {
+    async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
+        let inventory = run.ctx.inventory;
+        let eks = &inventory.aws().nodegroups;
+        let (name, answer) = match self {
+            NodegroupStep::CreateNodegroup(input) => return create(run, input).await,
+            NodegroupStep::UpdateNodegroup { nodegroup, change, token, change_hash, .. } => {
+                let answer = eks.update_nodegroup_config(nodegroup, change, token).await;
+                inventory.invalidate_nodegroup(nodegroup);
+                return record_update(run, answer, change_hash).await;
+            }
+            NodegroupStep::UpdateNodegroupVersion { nodegroup, to, token, change_hash } => {
+                let answer = eks.update_nodegroup_version(nodegroup, to, token).await;
+                inventory.invalidate_nodegroup(nodegroup);
+                return record_update(run, answer, change_hash).await;
+            }
+            NodegroupStep::TagNodegroup { nodegroup, arn, tags } => {
+                (nodegroup, allow_tag_denied(eks.tag_nodegroup(arn, tags).await))
+            }
+            NodegroupStep::UntagNodegroup { nodegroup, arn, keys } => {
+                (nodegroup, allow_tag_denied(eks.untag_nodegroup(arn, keys).await))
+            }
+            NodegroupStep::DeleteNodegroup { nodegroup } => {
+                (nodegroup, ignore_not_found(eks.delete_nodegroup(nodegroup).await))
+            }
+        };
+        inventory.invalidate_nodegroup(name);
+        answer
+    }
+}
+
+/// The id is the only way to learn how an update ended. Should writing it fail, the update is still seen by the node
+/// group's own status, and its client token keeps a second one from beginning.
+async fn record_update(run: &ApplyRun<'_>, answer: AwsResult<String>, of: &str) -> StepResult {
+    let status = json!({ "updateId": answer.map_err(StepError::Aws)?, "updateOf": of });
+    let (namespace, name) = (&run.id.namespace, &run.id.name);
+    let version = run.ctx.kube.patch_status(namespace, name, &run.resource_version, status).await;
+    version.map(StepOutcome::Version).map_err(StepError::Cluster)
+}
+
+async fn create(run: &ApplyRun<'_>, input: &NewNodegroup) -> StepResult {
+    let inventory = run.ctx.inventory;
+    let token = creation_token(input, &run.id.uid, &run.resource_version);
+    let answer = inventory.aws().nodegroups.create_nodegroup(input, &token).await;
+    inventory.invalidate_nodegroup(&input.name);
+    match answer {
+        Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+            let found = inventory.nodegroup(&input.name, Duration::ZERO).await.map_err(StepError::Aws)?;
+            let ours = |tag: &Tag| OWNERSHIP_TAG_KEYS.contains(&tag.key.as_str());
+            let ownership: Vec<_> = to_tags(&input.tags).into_iter().filter(ours).collect();
+            run.adopt_if_owned(&input.name.nodegroup, error, found.map(|found| to_tags(&found.tags)), &ownership)
+        }
+        other => done(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::nodegroup::{ImmutableFields, NodegroupName, NodegroupSizes};
+
+    #[test]
+    fn creation_token_changes_only_with_input_or_status() {
+        let new = NewNodegroup {
+            name: NodegroupName::new("demo", "web"),
+            sizes: NodegroupSizes { min: 1, max: 2, desired: Some(1) },
+            version: None,
+            release_version: None,
+            immutable: ImmutableFields::default(),
+            labels: Default::default(),
+            taints: Vec::new(),
+            max_unavailable: None,
+            repair: None,
+            tags: Default::default(),
+        };
+        let first = creation_token(&new, "uid-1", "41");
+        assert_eq!(creation_token(&new, "uid-1", "41"), first, "an answer that was lost");
+        assert_ne!(creation_token(&new, "uid-1", "57"), first, "the status told of a failure since");
+        let other = NewNodegroup { version: Some("1.34".into()), ..new };
+        assert_ne!(creation_token(&other, "uid-1", "41"), first);
+    }
+}

@@ -1,0 +1,200 @@
+//! Blue and green: what EKS cannot change in place is had from a second node group. Its nodes become Ready, the others'
+//! are drained, and then the others are deleted.
+
+use super::input::PlanInput;
+use super::observed::{ObservedNodegroup, immutable_drift};
+use super::{create, health};
+use crate::api::names::condition;
+use crate::aws::InstanceState;
+use crate::aws::nodegroup::{MaxUnavailable, NodegroupStatus};
+use crate::plan::NodegroupStep;
+use crate::plan::{ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::rotation::NodeInstance;
+use crate::rotation::drain;
+use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
+use crate::rotation::rolling_update;
+use crate::rotation::rolling_update::report::report;
+use crate::rotation::rolling_update::{Candidates, RotationState, decide};
+
+/// Makes the second node group, as large as the ones that it stands for.
+pub fn create_replacement(input: &PlanInput, others: &[&ObservedNodegroup], draft: &mut PlanBuilder) {
+    let Some(last) = others.last() else { return };
+    let because = immutable_drift(input.resolved, &last.nodegroup);
+    if others.iter().all(|group| group.nodegroup.status == NodegroupStatus::Deleting) {
+        return create::nodegroup(input, None, draft);
+    }
+    let told: Vec<_> = because.iter().map(ToString::to_string).collect();
+    if let Some(lock) = input.lock {
+        super::update::plan_tags(input, last, draft);
+        if !super::observe::is_busy(last.nodegroup.status) {
+            super::update::plan_config_update(input, last, draft);
+        }
+        let nodes: usize = others.iter().map(|group| group.members.len()).sum();
+        let message = format!("{nodes} nodes are outdated ({}), and {lock} holds them", told.join("; "));
+        return draft.set_outcome_once(Outcome::Locked { message });
+    }
+    if let Some(outcome) = health::cluster_unhealthy(input) {
+        return draft.set_outcome_once(outcome);
+    }
+    let stands = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
+    let desired = others.iter().filter(stands).map(|group| group.desired_size()).max().unwrap_or_default();
+    create::nodegroup(input, Some((desired, because)), draft);
+}
+
+/// The second node group could not be made, or its nodes do not come: the old ones stay.
+pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, what: &str, draft: &mut PlanBuilder) {
+    let message = format!(
+        "the node group {} {what}: {}; the old nodes stay; correct the field, and another one is made",
+        current.name().nodegroup,
+        health::issue_summary(input, &current.nodegroup.issues)
+    );
+    draft.condition_updates.push(ConditionUpdate {
+        condition_type: condition::ROTATION_HALTED,
+        status: true,
+        reason: Reason::ReplacementsNotReady.to_string(),
+        message: message.clone(),
+    });
+    draft.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
+}
+
+/// Drains the others once the current one stands, and deletes them when they are empty.
+pub fn drain_outgoing(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    others: &[&ObservedNodegroup],
+    draft: &mut PlanBuilder,
+) {
+    let mut members = current.members.clone();
+    members.extend(others.iter().flat_map(|group| outgoing_members(input, group)));
+    let old = members.len() - current.members.len();
+    let mut decision = decide(&rolling_update_input(input, current, &members, old));
+    if others.is_empty() {
+        return report(&members, decision, 0, draft);
+    }
+    decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
+    let begun = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
+    let waits = matches!(decision.state, RotationState::Idle | RotationState::Going)
+        && current.ready_nodes() < current.desired_size()
+        && !begun;
+    if waits && !current.nodegroup.issues.is_empty() {
+        return rotation_halted(input, current, "has no nodes yet", draft);
+    }
+    if waits {
+        return health::check_readiness(input, current, draft);
+    }
+    if old > 0 || !decision.steps.is_empty() {
+        return report(&members, decision, 0, draft);
+    }
+    delete_outgoing(input, current, others, draft);
+}
+
+fn has_disruption_record(input: &PlanInput, members: &[NodeInstance]) -> bool {
+    members.iter().any(|m| m.disruption_of(&input.resolved.desired.id.uid).is_some())
+}
+
+/// The nodes of a node group that goes, without those that nothing holds any more: they stay, cordoned, until EKS
+/// deletes the group.
+fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeInstance> {
+    if group.nodegroup.status == NodegroupStatus::Deleting {
+        return Vec::new();
+    }
+    let uid = &input.resolved.desired.id.uid;
+    let policy = drain_policy(input);
+    let drained = |m: &NodeInstance| {
+        let Some(node) = &m.node else { return true };
+        let (Some(mark), Some(view)) = (m.disruption_of(uid), input.observed.drains.get(&node.name)) else {
+            return false;
+        };
+        matches!(drain::next_drain_action(m, mark, view, &policy, input.now), DrainAction::Terminate)
+    };
+    let goes = |m: &&NodeInstance| !matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
+    group.members.iter().filter(goes).filter(|m| input.lock.is_some() || !drained(m)).cloned().collect()
+}
+
+fn drain_policy(input: &PlanInput) -> DrainPolicy {
+    let strategy = &input.resolved.desired.rolling_update;
+    DrainPolicy {
+        timeout: strategy.drain_timeout,
+        at_timeout: if strategy.drain_force { AtTimeout::Delete } else { AtTimeout::GiveUp },
+        decrement_desired: false,
+        dead_kubelet_after: input.timing.kubelet_timeout,
+        volume_detach_timeout: input.timing.volume_detach_timeout,
+    }
+}
+
+fn rolling_update_input<'a>(
+    input: &'a PlanInput,
+    current: &'a ObservedNodegroup,
+    members: &'a [NodeInstance],
+    old: usize,
+) -> rolling_update::RollingUpdateInput<'a> {
+    let desired = usize::try_from(current.desired_size()).unwrap_or(0);
+    let at_once = match input.resolved.desired.max_unavailable {
+        None => 1,
+        Some(MaxUnavailable::Count(n)) => usize::try_from(n).unwrap_or(1),
+        Some(MaxUnavailable::Percent(n)) => (desired * usize::try_from(n).unwrap_or(1)).div_ceil(100).max(1),
+    };
+    // Until every new node is Ready none of the old is touched.
+    let ready = current.ready_nodes() >= current.desired_size();
+    let began = has_disruption_record(input, &members[current.members.len()..]);
+    rolling_update::RollingUpdateInput {
+        scaling_group: &current.name().nodegroup,
+        group_uid: &input.resolved.desired.id.uid,
+        template_version: &current.name().nodegroup,
+        members,
+        desired: desired + old,
+        max_unavailable: if ready || began { at_once } else { 0 },
+        max_unavailable_in_weight: false,
+        max_surge: 0,
+        candidates: Candidates::Outdated,
+        lock: input.lock,
+        precondition: None,
+        was_halted: was_halted(input),
+        join_timeout: input.resolved.desired.rolling_update.join_timeout,
+        ready_hold: input.timing.ready_hold,
+        drain_policy: drain_policy(input),
+        drains: &input.observed.drains,
+        cluster_health: input.observed.cluster_health,
+        now: input.now,
+    }
+}
+
+fn was_halted(input: &PlanInput) -> bool {
+    input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
+}
+
+/// Nothing but what stays runs on them.
+fn delete_outgoing(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    others: &[&ObservedNodegroup],
+    draft: &mut PlanBuilder,
+) {
+    if let Some(lock) = input.lock {
+        let message = format!("the node group {} is empty, and {lock} holds it", others[0].name().nodegroup);
+        return draft.set_outcome_once(Outcome::Locked { message });
+    }
+    if let Some(outcome) = health::cluster_unhealthy(input) {
+        return draft.set_outcome_once(outcome);
+    }
+    for group in others {
+        match group.nodegroup.status {
+            NodegroupStatus::Deleting => {}
+            NodegroupStatus::Creating | NodegroupStatus::Updating => {
+                let message = format!("EKS works on the node group {}, which is then deleted", group.name().nodegroup);
+                draft.set_outcome_once(waiting(Phase::Rotating, message));
+            }
+            status => {
+                if status == NodegroupStatus::DeleteFailed {
+                    draft.set_outcome_once(health::create_or_delete_failed(input, group));
+                }
+                let mut because = immutable_drift(input.resolved, &group.nodegroup);
+                because.retain(|_| status != NodegroupStatus::DeleteFailed);
+                draft.push_with_reasons(NodegroupStep::DeleteNodegroup { nodegroup: group.name().clone() }, because);
+            }
+        }
+    }
+    let names: Vec<_> = others.iter().map(|group| group.name().nodegroup.clone()).collect();
+    let message = format!("{} serves; EKS deletes {}", current.name().nodegroup, names.join(", "));
+    draft.set_outcome_once(waiting(Phase::Rotating, message));
+}

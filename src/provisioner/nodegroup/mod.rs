@@ -1,0 +1,112 @@
+//! The provisioner `eks-managed`: node groups that EKS makes, updates and drains.
+
+pub mod adopt;
+pub mod apply;
+pub mod blue_green;
+pub mod create;
+pub mod delete;
+pub mod desired;
+pub mod health;
+pub mod input;
+pub mod names;
+pub mod observe;
+pub mod observed;
+pub mod plan;
+pub mod record;
+pub mod resolve;
+pub mod simulate;
+pub mod update;
+
+use async_trait::async_trait;
+
+use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluster_mismatch, plan_rejected_spec};
+use crate::api::InstanceGroupStatus;
+use crate::api::spec_error::SpecError;
+use crate::ownership::ownership_tags;
+use crate::plan::Plan;
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use desired::DesiredSpec;
+use observed::Owner;
+
+/// The field that names the cluster.
+const CLUSTER_FIELD: &str = "spec.eks-managed.configuration.clusterName";
+
+/// The provisioner `eks-managed`.
+pub struct EksManaged;
+
+#[async_trait]
+impl Provisioner for EksManaged {
+    async fn plan(&self, o: &Observer<'_>, order: PlanRequest<'_>) -> ObserveResult<PlanResult> {
+        let wanted = match parse_desired(&order) {
+            Ok(wanted) => wanted,
+            Err(problems) => return Ok(PlanResult::Refused(problems)),
+        };
+        let network = observe::network(o, &wanted).await?;
+        let resolved = match resolve::resolve(wanted, &network) {
+            Ok(resolved) => resolved,
+            Err(problems) => return Ok(PlanResult::Refused(problems)),
+        };
+        let observed = observe::observed_state(o, &resolved, order.status, order.lock).await?;
+        let world = input::Snapshot { resolved, observed };
+        let plan = plan::plan(&world.plan_input(&order.plan_context(o.now)));
+        Ok(PlanResult::Planned(Box::new(plan), Box::new(world)))
+    }
+
+    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan> {
+        let DeleteRequest { id, status, .. } = farewell;
+        let mut names: Vec<_> = observe::recorded_nodegroups(status).collect();
+        let mut nodegroups = Vec::new();
+        // A group that was never looked at is known by its spec alone.
+        let spec = farewell.spec.as_ref().filter(|_| names.is_empty());
+        let wanted = spec.and_then(|spec| desired::parse(id, &id.annotations, spec).ok());
+        if let Some(wanted) = wanted.as_ref().filter(|_| !delete::has_recorded_group(status)) {
+            let problems = farewell.spec_errors(CLUSTER_FIELD, &wanted.cluster);
+            if !problems.is_empty() {
+                return Ok(plan_rejected_spec(id, &problems));
+            }
+        }
+        let resolved = match wanted {
+            Some(wanted) => resolve::resolve(wanted.clone(), &observe::network(o, &wanted).await?).ok(),
+            None => None,
+        };
+        if let Some(resolved) = &resolved {
+            names = observe::candidates(o, resolved, status).await?;
+        }
+        for name in names {
+            let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
+            let Some(found) = found else {
+                o.inventory.forget_nodegroup(&name);
+                continue;
+            };
+            let judged = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
+            if judged.is_none_or(Owner::is_deletable) {
+                nodegroups.push((*found).clone());
+            }
+        }
+        Ok(delete::plan(&delete::DeleteInput {
+            id,
+            ownership_tags: &|cluster: &str| ownership_tags(cluster, id),
+            status,
+            resolved: resolved.as_ref(),
+            nodegroups: &nodegroups,
+            tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
+        }))
+    }
+
+    fn cluster_field(&self) -> &'static str {
+        CLUSTER_FIELD
+    }
+
+    fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
+        observe::recorded_nodegroups(status).next().map(|name| name.cluster)
+    }
+}
+
+/// Everything that can be wrong with the merged spec itself.
+fn parse_desired(order: &PlanRequest) -> Result<DesiredSpec, Vec<SpecError>> {
+    let wanted = desired::parse(order.id, order.annotations, &order.spec)?;
+    match cluster_mismatch(order.settings, CLUSTER_FIELD, &wanted.cluster) {
+        Some(problem) => Err(vec![problem]),
+        None => Ok(wanted),
+    }
+}

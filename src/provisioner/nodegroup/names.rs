@@ -1,0 +1,75 @@
+//! The names of managed node groups.
+//!
+//! The original calls a node group as its InstanceGroup, so that two namespaces cannot have groups of one name. A new one
+//! here carries a hash of whose it is, and one of what EKS cannot change: another generation is another node group.
+
+use crate::aws::nodegroup::{ImmutableFields, NodegroupName};
+use crate::provisioner::GroupId;
+pub use crate::util::digest::sha256_hex;
+
+/// The longest name of a node group: EKS user guide, "Create a managed node group for your cluster".
+const MAX_NODEGROUP_NAME: usize = 63;
+/// Digits of each hash.
+const HASH_DIGITS: usize = 8;
+
+/// What every name of one group's node groups begins with.
+pub fn name_prefix(cluster: &str, id: &GroupId) -> String {
+    let readable: String = format!("{}-{}", id.namespace, id.name).replace('.', "-");
+    let room = MAX_NODEGROUP_NAME - 2 * (HASH_DIGITS + 1);
+    let cut = readable.chars().take(room).collect::<String>();
+    let identity = format!("{cluster}/{}/{}", id.namespace, id.name);
+    format!("{}-{}", cut.trim_end_matches('-'), &sha256_hex(&identity)[..HASH_DIGITS])
+}
+
+/// The node group that has what is wanted.
+pub fn nodegroup_name(cluster: &str, id: &GroupId, shape: &ImmutableFields) -> NodegroupName {
+    let text = serde_json::to_string(shape).unwrap_or_default();
+    NodegroupName::new(cluster, format!("{}-{}", name_prefix(cluster, id), &sha256_hex(&text)[..HASH_DIGITS]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use std::collections::BTreeMap;
+
+    fn id(namespace: &str, name: &str) -> GroupId {
+        GroupId {
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: "uid".into(),
+            generation: 1,
+            created_at: Timestamp::UNIX_EPOCH,
+            is_deleting: false,
+            has_finalizer: true,
+            annotations: BTreeMap::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_valid() {
+        let long = "a".repeat(60);
+        let mut seen = std::collections::BTreeSet::new();
+        for (namespace, name) in [("a-b", "c"), ("a", "b-c"), ("a.b", "c"), ("a", "b.c"), (&long, &long), (&long, "b")]
+        {
+            let found = nodegroup_name("demo", &id(namespace, name), &ImmutableFields::default());
+            assert!(seen.insert(found.nodegroup.clone()), "{found} twice");
+            assert!(found.nodegroup.len() <= MAX_NODEGROUP_NAME, "{found}");
+            assert!(found.nodegroup.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{found}");
+        }
+        let spot = ImmutableFields { capacity_type: Some("SPOT".into()), ..ImmutableFields::default() };
+        assert_ne!(
+            nodegroup_name("demo", &id("a", "b"), &spot),
+            nodegroup_name("demo", &id("a", "b"), &ImmutableFields::default())
+        );
+    }
+
+    #[test]
+    fn nodegroup_name_is_stable() {
+        let shape = ImmutableFields { node_role: "arn:aws:iam::1:role/node".into(), ..ImmutableFields::default() };
+        let found = nodegroup_name("demo", &id("team", "web"), &shape).nodegroup;
+        assert!(found.starts_with(&name_prefix("demo", &id("team", "web"))));
+        assert_eq!(found, "team-web-465045b4-db5ef1c0");
+    }
+}

@@ -1,0 +1,69 @@
+//! What `plan` tells beyond the first pass: which nodes would go.
+
+use super::input::Snapshot;
+use super::observed::{ObservedNodegroup, immutable_drift, is_unchanged_since_adoption, partition, version_drift};
+use crate::api::InstanceGroupStatus;
+use crate::aws::nodegroup::MaxUnavailable;
+use crate::plan::{Drift, Plan};
+use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
+
+impl PlanSnapshot for Snapshot {
+    fn cluster(&self) -> &str {
+        &self.resolved.desired.cluster
+    }
+
+    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
+        let halves = partition(&self.resolved, &self.observed, given.status);
+        let mut replacements: Vec<_> = halves
+            .outgoing
+            .iter()
+            .flat_map(|group| node_replacements(group, &immutable_drift(&self.resolved, &group.nodegroup)))
+            .collect();
+        if let Some(current) = halves.current.filter(|_| !halves.is_adopting) {
+            let because = version_drift(&self.resolved, &current.nodegroup);
+            if !because.is_empty() && !is_unchanged_since_adoption(&self.resolved, given.status, &current.nodegroup) {
+                replacements.extend(node_replacements(current, &because));
+            }
+        }
+        let at_once = match self.resolved.desired.max_unavailable {
+            None => 1,
+            Some(MaxUnavailable::Count(n)) => usize::try_from(n).unwrap_or(1),
+            Some(MaxUnavailable::Percent(n)) => (replacements.len() * usize::try_from(n).unwrap_or(1)).div_ceil(100),
+        };
+        Projection {
+            steps: Vec::new(),
+            outcome: first.outcome.clone(),
+            max_unavailable: at_once.max(1),
+            replacements,
+            scale_in: self.surplus(given),
+        }
+    }
+
+    /// The original looks for a node group of the InstanceGroup's own name, and would make a second one.
+    fn release(&self, _: &InstanceGroupStatus) -> Release {
+        let name = &self.resolved.desired.id.name;
+        let known = self.observed.nodegroups.iter().all(|group| group.name().nodegroup == *name);
+        Release::Nothing(match known {
+            true => "has the node group that its former controller knows",
+            false => "has a node group that its former controller does not know: it would make another beside it",
+        })
+    }
+}
+
+impl Snapshot {
+    /// Nodes beyond the largest size that is wanted.
+    fn surplus(&self, given: &PlanContext) -> usize {
+        let halves = partition(&self.resolved, &self.observed, given.status);
+        let desired = halves.current.map_or(0, ObservedNodegroup::desired_size);
+        usize::try_from(desired - self.resolved.desired.max_size).unwrap_or(0)
+    }
+}
+
+fn node_replacements(group: &ObservedNodegroup, because: &[Drift]) -> Vec<NodeReplacement> {
+    let leaving = |member: &crate::rotation::NodeInstance| NodeReplacement {
+        instance: member.instance.id.clone(),
+        node: member.node.as_ref().map(|node| node.name.clone()),
+        reasons: because.to_vec(),
+    };
+    group.members.iter().map(leaving).collect()
+}

@@ -1,0 +1,250 @@
+//! What a template renders to is judged, and where a status is.
+
+use serde_json::{Value, json};
+
+use super::render;
+use crate::api::spec_error::SpecError;
+use crate::boundaries::{Boundaries, Policy};
+use crate::plan::Reason;
+use crate::rotation::crd::decide::ResourcePhase;
+use crate::rotation::crd::resource::{DiscoveredKind, RenderTarget, RenderedResource, resolve_kind, validate_resource};
+use crate::rotation::crd::{StatusMatcher, StatusPath, SubmissionPolicy};
+
+fn policy(text: &str) -> Policy {
+    let data = [("policy".to_owned(), text.to_owned())].into();
+    Boundaries::parse(&data).expect("a policy").0.policy
+}
+
+fn allowed(text: &str) -> SubmissionPolicy {
+    let policy = if text.is_empty() { Policy::default() } else { policy(text) };
+    SubmissionPolicy { policy, config_namespace: "instance-manager".into() }
+}
+
+const PURPOSE_ID: &str = "20260101000000-3";
+const PURPOSE: RenderTarget<'static> =
+    RenderTarget { group_namespace: "team", scaling_group: "demo-team-web", version_id: PURPOSE_ID };
+
+fn validate(rendered: &str, policy: &str) -> Result<RenderedResource, SpecError> {
+    validate_resource(rendered, &allowed(policy), &PURPOSE)
+}
+
+fn object(kind: &str, api: &str, metadata: &str) -> String {
+    format!("apiVersion: {api}\nkind: {kind}\nmetadata: {metadata}\nspec: {{asgName: demo-team-web}}\n")
+}
+
+/// Kind by scope by namespace by where the words come from: what is not allowed is refused, whoever wrote it and however.
+#[test]
+fn only_kinds_and_namespaces_that_the_admin_allows_are_submitted() {
+    let kinds = [
+        ("RollingUpgrade", "upgrademgr.keikoproj.io/v1alpha1", true, false),
+        ("Workflow", "argoproj.io/v1alpha1", true, false),
+        ("WorkflowTemplate", "argoproj.io/v1alpha1", false, false),
+        ("RollingUpgrade", "argoproj.io/v1alpha1", false, false),
+        ("Workflow", "upgrademgr.keikoproj.io/v1alpha1", false, false),
+        ("Workflow", "argoproj.io.example.com/v1", false, false),
+        ("Job", "batch/v1", false, true),
+        ("Pod", "v1", false, false),
+        ("Secret", "v1", false, false),
+        ("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", false, false),
+        ("InstanceGroup", "instancemgr.keikoproj.io/v1alpha1", false, false),
+        ("CustomResourceDefinition", "apiextensions.k8s.io/v1", false, false),
+        ("List", "v1", false, false),
+    ];
+    let namespaces = [("team", true), ("instance-manager", true), ("ops", false), ("kube-system", false), ("", false)];
+    let listed = "{strategyKinds: [Job.batch], strategyNamespaces: [ops]}";
+    let mut checked = 0;
+    for (kind, api, by_default, by_list) in kinds {
+        for (namespace, own) in namespaces {
+            for namespaced in [true, false] {
+                for templated in [true, false] {
+                    for (rules, kind_allowed, place_allowed) in
+                        [("", by_default, own), (listed, by_list, own || namespace == "ops")]
+                    {
+                        checked += 1;
+                        let text = if templated {
+                            // The words come out of the group itself.
+                            let words = [kind, api, namespace];
+                            let [kind, api, namespace] =
+                                words.map(|word| format!("{{{{ printf \"%s\" \"{word}\" }}}}"));
+                            render(&object(
+                                &format!("\"{kind}\""),
+                                &api,
+                                &format!("{{name: up, namespace: \"{namespace}\"}}"),
+                            ))
+                            .expect("it renders")
+                        } else {
+                            object(kind, api, &format!("{{name: up, namespace: \"{namespace}\"}}"))
+                        };
+                        let plural = format!("{}s", kind.to_ascii_lowercase());
+                        let served = DiscoveredKind { plural: plural.clone(), namespaced };
+                        let found = validate(&text, rules).and_then(|request| resolve_kind(&request, &served, &plural));
+                        let wanted = kind_allowed && place_allowed && namespaced;
+                        let case = format!("{kind} {api} {namespace} {namespaced} {templated} {rules}: {found:?}");
+                        assert_eq!(found.is_ok(), wanted, "{case}");
+                        if let Err(problem) = found {
+                            assert_eq!(problem.reason, Reason::PolicyViolation, "{case}");
+                            assert!(problem.path == "spec.strategy.crd.spec" && !problem.remedy.is_empty(), "{case}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(checked, 13 * 5 * 2 * 2 * 2);
+}
+
+#[test]
+fn forbidden_resource_fields_are_rejected_by_name() {
+    let with = |metadata: &str, more: &str| {
+        object("Workflow", "argoproj.io/v1alpha1", &format!("{{namespace: team, {metadata}}}")) + more
+    };
+    for (text, wanted) in [
+        (with("name: up, ownerReferences: []", ""), "metadata.ownerReferences"),
+        (with("name: up, finalizers: [a]", ""), "metadata.finalizers"),
+        (with("name: up, uid: x", ""), "metadata.uid"),
+        (with("name: up, resourceVersion: \"1\"", ""), "metadata.resourceVersion"),
+        (with("name: up, deletionTimestamp: x", ""), "metadata.deletionTimestamp"),
+        (with("name: up, managedFields: []", ""), "metadata.managedFields"),
+        (with("name: up, labels: {a: 1}", ""), "metadata.labels"),
+        (with("name: up, annotations: [a]", ""), "metadata.annotations"),
+        (with("name: 7", ""), "metadata.name"),
+        (with("labels: {}", ""), "metadata.name"),
+        (with("name: ../../../api/v1/namespaces/kube-system/secrets", ""), "is no name of a resource"),
+        (with("name: Up", ""), "is no name of a resource"),
+        (with("name: up", "status: {phase: Succeeded}\n"), "`status`"),
+        (with("name: up", "---\n") + &with("name: two", ""), "renders to 2 documents"),
+        (with("name: up", "---\nkind: Pod\n"), "renders to 2 documents"),
+        ("- a\n- b\n".into(), "renders to no object"),
+        (String::new(), "renders to no object"),
+        ("a: [".into(), "renders to no YAML"),
+        ("kind: Workflow\napiVersion: argoproj.io/v1alpha1\nmetadata: up\n".into(), "`metadata`"),
+        (object("Workflow", "argoproj.io/../../api", "{name: up, namespace: team}"), "is no version of an API"),
+        (format!("x: {}", "[".repeat(500)), "renders to no YAML"),
+        ("a: &a [x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]\nd: &d [*c, *c, *c, *c]\ne: &e [*d, *d, *d, *d]\nf: &f [*e, *e, *e, *e]\ng: &g [*f, *f, *f, *f]\nh: &h [*g, *g, *g, *g]\ni: [*h, *h, *h, *h]\n".into(), "renders to no YAML"),
+        (object("RollingUpgrade", "upgrademgr.keikoproj.io/v1alpha1", "{name: up, namespace: team}").replace("demo-team-web", "demo-other-db"), "`demo-other-db` is not this group's own scaling group"),
+    ] {
+        let problem = validate(&text, "").expect_err(&text);
+        assert!(problem.to_string().contains(wanted), "{text}: {problem}");
+        assert!(!problem.remedy.is_empty());
+    }
+    // A trailing separator is no second document.
+    assert!(validate(&(with("name: up", "") + "---\n"), "").is_ok());
+}
+
+#[test]
+fn mismatched_crd_name_is_reported() {
+    let text = object("Workflow", "argoproj.io/v1alpha1", "{name: up, namespace: team}");
+    let request = validate(&text, "").expect("allowed");
+    let served = DiscoveredKind { plural: "workflows".into(), namespaced: true };
+    for name in ["workflows", "Workflows", "workflows.argoproj.io"] {
+        assert!(resolve_kind(&request, &served, name).is_ok(), "{name}");
+    }
+    let problem = resolve_kind(&request, &served, "rollingupgrades").expect_err("another CRD");
+    assert_eq!(problem.path, "spec.strategy.crd.crdName");
+    assert!(problem.rule.contains("workflows.argoproj.io"), "{problem}");
+}
+
+#[test]
+fn resource_name_and_owner_annotations_are_set() {
+    let long = "a".repeat(50);
+    for (metadata, wanted) in [
+        ("name: up".to_owned(), "up-20260101000000-3".to_owned()),
+        ("name: up-20260101000000-3".into(), "up-20260101000000-3".into()),
+        ("generateName: up-".into(), "up--20260101000000-3".into()),
+        ("name: x, generateName: up".into(), "up-20260101000000-3".into()),
+        (format!("name: {long}"), "instancemgr-20260101000000-3".into()),
+    ] {
+        let text = object(
+            "Workflow",
+            "argoproj.io/v1alpha1",
+            &format!("{{namespace: team, annotations: {{a: b}}, {metadata}}}"),
+        );
+        let found = validate(&text, "").expect(&metadata);
+        assert_eq!(found.name, wanted, "{metadata}");
+        let metadata = &found.object.expose()["metadata"];
+        assert_eq!(metadata["name"], json!(wanted));
+        assert_eq!(
+            metadata["annotations"],
+            json!({"a": "b", "app.kubernetes.io/managed-by": "instance-manager", "instancemgr.keikoproj.io/upgrade-scope": "demo-team-web"})
+        );
+    }
+}
+
+#[test]
+fn missing_namespace_means_default_if_allowed() {
+    let text = object("Workflow", "argoproj.io/v1alpha1", "{name: up}");
+    assert!(validate(&text, "").is_err());
+    let found = validate(&text, "{strategyNamespaces: [default]}").expect("listed");
+    assert_eq!(
+        (found.namespace.as_str(), &found.object.expose()["metadata"]["namespace"]),
+        ("default", &json!("default"))
+    );
+}
+
+#[test]
+fn status_path_reads_one_scalar() {
+    let resource = json!({"status": {"phase": "Running", "n": 3, "nodes": {}, "list": []}});
+    for (path, wanted) in [
+        (".status.phase", Ok("Running")),
+        ("status.phase", Ok("Running")),
+        ("{.status.phase}", Ok("Running")),
+        ("$.status.phase", Ok("Running")),
+        ("{$.status.phase}", Ok("Running")),
+        (".status.n", Ok("3")),
+        (".status.later", Ok("")),
+        (".status.phase.deeper", Ok("")),
+        (".status.nodes", Err("an object")),
+        (".status", Err("an object")),
+        (".status.list", Err("a list")),
+    ] {
+        let found = StatusPath::parse(path).expect(path).read(&resource);
+        assert_eq!(found.as_deref().map_err(|what| *what), wanted, "{path}");
+    }
+    for path in ["", ".", "..", ".status..phase", ".status[0]", "{.status.phase", ".status.*", "$"] {
+        assert_eq!(StatusPath::parse(path), None, "{path}");
+    }
+}
+
+/// A resource must end by the words that it was submitted with, whatever the spec says by then.
+#[test]
+fn submitted_resource_is_read_by_recorded_status_strings() {
+    let of =
+        |progress: &Value| StatusMatcher::from_progress(&serde_json::from_value(progress.clone()).expect("progress"));
+    let whole =
+        json!({"statusJSONPath": ".status.phase", "statusSuccessString": "done", "statusFailureString": "broken"});
+    let words = of(&whole).expect("words");
+    let phase = |word: &str| words.phase(&json!({"status": {"phase": word}}));
+    assert_eq!((phase("Done"), phase("BROKEN")), (ResourcePhase::Succeeded, ResourcePhase::Failed));
+    assert_eq!(phase("at it"), ResourcePhase::Active("at it".into()));
+    assert_eq!(words.phase(&json!({"status": {"phase": {}}})), ResourcePhase::Unreadable("an object"));
+    for field in ["statusJSONPath", "statusSuccessString", "statusFailureString"] {
+        let mut part = whole.clone();
+        part[field] = json!("");
+        assert_eq!(of(&part), None, "{field}");
+    }
+}
+
+/// A condition must stay one that people can read, and that fits into a status.
+#[test]
+fn template_errors_are_short() {
+    let long = "x".repeat(3000);
+    let told = [
+        render(&format!("{{{{ .InstanceGroup.{long} }}}}")).map(drop),
+        render(&format!("{{{{ {long} }}}}")).map(drop),
+        validate(&object(&long, "argoproj.io/v1alpha1", "{name: up}"), "").map(drop),
+        validate(&object("Workflow", &format!("{long}/v1"), "{name: up}"), "").map(drop),
+        validate(&object("Workflow", &format!("argoproj.io/{long}-"), "{name: up, namespace: team}"), "").map(drop),
+        validate(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, namespace: {long}}}")), "")
+            .map(drop),
+        validate(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, {long}: a}}")), "").map(drop),
+        validate(
+            &object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: {long}{PURPOSE_ID}, namespace: team}}")),
+            "",
+        )
+        .map(drop),
+    ];
+    for problem in told {
+        let text = problem.expect_err("refused").to_string();
+        assert!(text.len() < 600, "{text}");
+    }
+}

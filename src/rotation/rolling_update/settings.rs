@@ -1,0 +1,133 @@
+//! The strategy `rollingUpdate`, for every provisioner that drains nodes.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::names::annotation;
+use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
+use crate::api::{InstanceGroupSpec, IntOrString};
+
+/// The strategy `rollingUpdate` with its defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RollingUpdate {
+    /// How many nodes may be unavailable at once.
+    pub max_unavailable: IntOrPercent,
+    /// How many healthy nodes may stand by at once while their replacements come.
+    pub max_surge: IntOrPercent,
+    /// How long a drain may take; `None` waits.
+    pub drain_timeout: Option<SignedDuration>,
+    /// At the timeout: delete what still stands, rather than give up.
+    pub drain_force: bool,
+    /// How long a replacement may take from InService to Ready.
+    pub join_timeout: SignedDuration,
+    /// Nodes launched before it are outdated.
+    pub rotate_at: Option<Timestamp>,
+}
+
+impl RollingUpdate {
+    /// Parses the strategy alone, which every provisioner has that drains nodes.
+    pub fn parse(problems: &mut SpecErrors, annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> Self {
+        let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
+        let mut duration = |field: &str, text: &Option<String>| {
+            let text = non_empty(text)?;
+            match crate::util::duration::parse(&text) {
+                Some(d) => Some(d),
+                None => {
+                    let path = format!("spec.strategy.rollingUpdate.{field}");
+                    problems.push_error(SpecError::invalid(
+                        &path,
+                        text,
+                        "is no duration",
+                        "write it as 90s, 15m or 1h30m",
+                    ));
+                    None
+                }
+            }
+        };
+        let drain_timeout = duration("drainTimeout", &rolling.drain_timeout);
+        let join_timeout = duration("joinTimeout", &rolling.join_timeout).unwrap_or(SignedDuration::from_mins(15));
+        let rotate_at = annotations.get(annotation::ROTATE_AT).filter(|t| !t.is_empty()).and_then(|text| {
+            match text.parse::<Timestamp>() {
+                // EC2 tells launch times in whole seconds: a finer moment would make a node of that second outdated for ever.
+                Ok(at) => Some(Timestamp::from_second(at.as_second()).unwrap_or(at)),
+                Err(_) => {
+                    let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
+                    problems.push_error(SpecError::invalid(
+                        &path,
+                        text,
+                        "is no RFC 3339 time",
+                        "write it as 2026-01-31T08:00:00Z",
+                    ));
+                    None
+                }
+            }
+        });
+        Self {
+            max_unavailable: parse_int_or_percent(problems, "maxUnavailable", rolling.max_unavailable.as_ref(), 1),
+            max_surge: parse_int_or_percent(problems, "maxSurge", rolling.max_surge.as_ref(), 0),
+            drain_timeout,
+            drain_force: rolling.drain_force.unwrap_or(false),
+            join_timeout,
+            rotate_at,
+        }
+    }
+}
+
+/// A number of nodes, or a share of the desired ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntOrPercent {
+    /// So many.
+    Count(u32),
+    /// Percent, rounded up.
+    Percent(u32),
+}
+
+impl IntOrPercent {
+    /// Resolved against the desired size: at least one, at most all.
+    pub fn resolve(self, desired: usize) -> usize {
+        let amount = match self {
+            IntOrPercent::Count(n) => n as usize,
+            IntOrPercent::Percent(p) => (desired * p as usize).div_ceil(100),
+        };
+        amount.clamp(1, desired.max(1))
+    }
+
+    /// In nodes, of which the heaviest is so many units of capacity: a share of desired is in units.
+    pub fn resolve_nodes(self, desired: usize, heaviest: usize) -> usize {
+        let of_desired = matches!(self, IntOrPercent::Percent(_));
+        if of_desired { (self.resolve(desired) / heaviest.max(1)).max(1) } else { self.resolve(desired) }
+    }
+
+    /// The same where none at all is a choice: at most all.
+    pub fn resolve_allowing_zero(self, desired: usize) -> usize {
+        if matches!(self, IntOrPercent::Count(0) | IntOrPercent::Percent(0)) { 0 } else { self.resolve(desired) }
+    }
+}
+
+fn parse_int_or_percent(
+    problems: &mut SpecErrors,
+    field: &str,
+    value: Option<&IntOrString>,
+    unset: u32,
+) -> IntOrPercent {
+    let text = match value {
+        None => return IntOrPercent::Count(unset),
+        Some(IntOrString::Int(n)) => n.to_string(),
+        Some(IntOrString::String(text)) if text.is_empty() => return IntOrPercent::Count(unset),
+        Some(IntOrString::String(text)) => text.clone(),
+    };
+    let parsed = match text.strip_suffix('%') {
+        Some(percent) => percent.parse().ok().filter(|p| *p <= 100).map(IntOrPercent::Percent),
+        None => text.parse().ok().map(IntOrPercent::Count),
+    };
+    parsed.unwrap_or_else(|| {
+        problems.push_error(SpecError::invalid(
+            &format!("spec.strategy.rollingUpdate.{field}"),
+            text,
+            "is neither a number of nodes nor a percentage",
+            "use for example 1 or 30%",
+        ));
+        IntOrPercent::Count(unset)
+    })
+}

@@ -1,0 +1,82 @@
+//! Logs: text for a person at a terminal, JSON for everything else.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+/// What is logged when `RUST_LOG` says nothing: our own work, and trouble in the libraries.
+const DEFAULT_FILTER: &str = "warn,instance_manager=info";
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// A line for people.
+    Text,
+    /// An object for programs.
+    Json,
+}
+
+/// Why logging could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The environment's filter is not one.
+    #[error("RUST_LOG is not a list of filters such as `info` or `instance_manager=debug`")]
+    Filter(#[source] ParseError),
+    /// Somebody set up logging before.
+    #[error("logging was set up twice")]
+    Init(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Starts logging to standard error, so that a command's own output stays clean.
+pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
+    let filter = filter(std::env::var("RUST_LOG").ok().as_deref())?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let terminal = io::stderr().is_terminal();
+    let json = match format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    };
+    let started = if json {
+        lines.json().flatten_event(true).try_init()
+    } else {
+        lines.with_ansi(terminal).with_target(false).try_init()
+    };
+    started.map_err(TelemetryError::Init)
+}
+
+fn filter(wish: Option<&str>) -> Result<EnvFilter, TelemetryError> {
+    let wish = wish.filter(|wish| !wish.trim().is_empty());
+    EnvFilter::builder().parse(wish.unwrap_or(DEFAULT_FILTER)).map_err(TelemetryError::Filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rust_log_selects_the_filter() {
+        for (wish, expected) in [
+            (None, DEFAULT_FILTER),
+            (Some(" "), DEFAULT_FILTER),
+            (Some("debug"), "debug"),
+            (Some("kube=trace"), "kube=trace"),
+        ] {
+            let mut got: Vec<_> = filter(wish).unwrap().to_string().split(',').map(str::to_owned).collect();
+            let mut expected: Vec<_> = expected.split(',').map(str::to_owned).collect();
+            got.sort();
+            expected.sort();
+            assert_eq!(got, expected);
+        }
+    }
+
+    #[test]
+    fn invalid_filter_error_names_rust_log() {
+        let error = filter(Some("kube=loudly")).unwrap_err();
+        assert!(error.to_string().contains("RUST_LOG"));
+    }
+}

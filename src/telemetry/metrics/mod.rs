@@ -1,0 +1,389 @@
+//! What the controller tells Prometheus: the names that the original documents, those that its
+//! dashboards read from controller-runtime, and our own.
+//!
+//! Labels are bounded, except `instancegroup` ("namespace/name"), whose series go when the group
+//! goes ([`Metrics::forget_group`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder, exponential_buckets,
+};
+
+use crate::api::NodeCounts;
+use crate::telemetry::process::ProcessMetrics;
+
+/// The value of `controller` and of `name` in the series that controller-runtime would serve.
+const CONTROLLER: &str = "instancegroup";
+
+/// How a reconcile ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReconcileResult {
+    /// Nothing more to do until something changes.
+    Success,
+    /// Done for now; to be looked at again after a time.
+    RequeueAfter,
+    /// Failed for this reason, one of [`crate::api::names::fail_reason`].
+    Failed(&'static str),
+}
+
+/// The label values under which a group has series.
+#[derive(Default)]
+struct GroupSeries {
+    status: Option<String>,
+    reasons: BTreeSet<&'static str>,
+}
+
+/// All metrics of the process, in one registry.
+pub struct Metrics {
+    registry: Registry,
+    process: ProcessMetrics,
+    groups: Mutex<BTreeMap<String, GroupSeries>>,
+    reconcile_success: IntCounterVec,
+    reconcile_fail: IntCounterVec,
+    group_status: IntGaugeVec,
+    nodes: IntGaugeVec,
+    throttles: IntCounterVec,
+    aws_calls: IntCounterVec,
+    boundaries_revision: IntGaugeVec,
+    boundaries_valid: IntGauge,
+    boundaries_warnings: IntGauge,
+    roles: IntGauge,
+    roles_without_access_entry: IntGauge,
+    leader: IntGauge,
+    conflicting_controller: IntGauge,
+    reconcile_results: IntCounterVec,
+    reconcile_errors: IntCounter,
+    reconcile_seconds: Histogram,
+    active_workers: IntGauge,
+    max_workers: IntGauge,
+    queue_depth: IntGauge,
+    queue_adds: IntCounter,
+    queue_retries: IntCounter,
+    queue_seconds: Histogram,
+    work_seconds: Histogram,
+}
+
+impl Metrics {
+    /// Registers everything. Fails only when two metrics share a name.
+    pub fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let build = MetricBuilder(&registry);
+        let reconcile_results = build.counters(
+            "controller_runtime_reconcile_total",
+            "Reconciles by controller and result.",
+            &["controller", "result"],
+        )?;
+        for result in ["success", "error", "requeue", "requeue_after"] {
+            reconcile_results.with_label_values(&[CONTROLLER, result]);
+        }
+        Ok(Self {
+            process: ProcessMetrics::new(&registry)?,
+            groups: Mutex::default(),
+            reconcile_success: build.counters(
+                "instance_manager_reconcile_success_total",
+                "Reconciles of an InstanceGroup that ended well.",
+                &["instancegroup"],
+            )?,
+            reconcile_fail: build.counters(
+                "instance_manager_reconcile_fail_total",
+                "Reconciles of an InstanceGroup that failed, by reason.",
+                &["instancegroup", "reason"],
+            )?,
+            group_status: build.gauges(
+                "instance_manager_instance_group_status",
+                "The state that an InstanceGroup is in, always 1.",
+                &["instancegroup", "status"],
+            )?,
+            nodes: build.gauges(
+                "instance_manager_nodes",
+                "Nodes of an InstanceGroup that are desired, ready, updated, outdated or draining.",
+                &["instancegroup", "state"],
+            )?,
+            throttles: build.counters(
+                "instance_manager_aws_api_throttle_total",
+                "Calls that AWS throttled, by service and operation.",
+                &["service", "operation"],
+            )?,
+            aws_calls: build.counters(
+                "instance_manager_aws_calls_total",
+                "Calls to AWS, by service, operation and outcome.",
+                &["service", "operation", "outcome"],
+            )?,
+            boundaries_revision: build.gauges(
+                "instance_manager_boundaries_revision_info",
+                "The revision of the boundaries in force, always 1.",
+                &["revision"],
+            )?,
+            boundaries_valid: build.gauge(
+                "instance_manager_boundaries_valid",
+                "1 when the ConfigMap is valid; 0 when it is not and the last good revision holds.",
+            )?,
+            boundaries_warnings: build
+                .gauge("instance_manager_boundaries_warnings", "Warnings about the ConfigMap in force.")?,
+            roles: build.gauge("instance_manager_roles", "Roles that groups use.")?,
+            roles_without_access_entry: build.gauge(
+                "instance_manager_roles_without_access_entry",
+                "Roles of which some group has not seen an access entry.",
+            )?,
+            leader: build.gauge("instance_manager_leader", "1 when this process leads.")?,
+            conflicting_controller: build.gauge(
+                "instance_manager_conflicting_controller",
+                "1 while another controller writes the status of groups, so that this process only reads.",
+            )?,
+            reconcile_results,
+            reconcile_errors: build.child_counter(
+                "controller_runtime_reconcile_errors_total",
+                "Reconciles that failed, by controller.",
+                "controller",
+            )?,
+            reconcile_seconds: build.child_histogram(
+                "controller_runtime_reconcile_time_seconds",
+                "Time that a reconcile takes, by controller.",
+                "controller",
+                vec![0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0],
+            )?,
+            active_workers: build.child_gauge(
+                "controller_runtime_active_workers",
+                "Reconciles under way, by controller.",
+                "controller",
+            )?,
+            max_workers: build.child_gauge(
+                "controller_runtime_max_concurrent_reconciles",
+                "Reconciles that may be under way at once, by controller.",
+                "controller",
+            )?,
+            queue_depth: build.child_gauge("workqueue_depth", "Groups that wait for a reconcile, by queue.", "name")?,
+            queue_adds: build.child_counter(
+                "workqueue_adds_total",
+                "Groups that were put into the queue, by queue.",
+                "name",
+            )?,
+            queue_retries: build.child_counter(
+                "workqueue_retries_total",
+                "Groups that were put back after a failure, by queue.",
+                "name",
+            )?,
+            queue_seconds: build.child_histogram(
+                "workqueue_queue_duration_seconds",
+                "Time that a group waits in the queue, by queue.",
+                "name",
+                exponential_buckets(0.001, 4.0, 10)?,
+            )?,
+            work_seconds: build.child_histogram(
+                "workqueue_work_duration_seconds",
+                "Time that the work on a group takes, by queue.",
+                "name",
+                exponential_buckets(0.001, 4.0, 10)?,
+            )?,
+            registry,
+        })
+    }
+
+    fn groups(&self) -> MutexGuard<'_, BTreeMap<String, GroupSeries>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reconcile begins: counts as active, and is timed, until the guard is dropped.
+    pub fn start_reconcile(&self) -> ReconcileTimer<'_> {
+        self.active_workers.inc();
+        ReconcileTimer { metrics: self, started_at: Instant::now() }
+    }
+
+    /// A reconcile of a group ("namespace/name") ended.
+    pub fn record_reconcile(&self, group: &str, outcome: ReconcileResult) {
+        let result = match outcome {
+            ReconcileResult::Success => "success",
+            ReconcileResult::RequeueAfter => "requeue_after",
+            ReconcileResult::Failed(_) => "error",
+        };
+        self.reconcile_results.with_label_values(&[CONTROLLER, result]).inc();
+        let mut groups = self.groups();
+        let series = groups.entry(group.to_owned()).or_default();
+        match outcome {
+            ReconcileResult::Success | ReconcileResult::RequeueAfter => {
+                self.reconcile_success.with_label_values(&[group]).inc();
+            }
+            ReconcileResult::Failed(reason) => {
+                self.reconcile_errors.inc();
+                series.reasons.insert(reason);
+                self.reconcile_fail.with_label_values(&[group, reason]).inc();
+            }
+        }
+    }
+
+    /// The state (`status.currentState`) that a group is in now.
+    pub fn set_group_status(&self, group: &str, status: &str) {
+        let mut groups = self.groups();
+        let series = groups.entry(group.to_owned()).or_default();
+        let before = series.status.replace(status.to_owned());
+        if let Some(before) = before.filter(|before| before != status) {
+            ignore_missing_series(self.group_status.remove_label_values(&[group, &before]));
+        }
+        self.group_status.with_label_values(&[group, status]).set(1);
+    }
+
+    /// The progress of a group's rotation.
+    pub fn set_node_counts(&self, group: &str, counts: &NodeCounts) {
+        self.groups().entry(group.to_owned()).or_default();
+        for (state, count) in [
+            ("desired", counts.desired),
+            ("ready", counts.ready),
+            ("updated", counts.updated),
+            ("outdated", counts.outdated),
+            ("draining", counts.draining),
+        ] {
+            self.nodes.with_label_values(&[group, state]).set(count);
+        }
+    }
+
+    /// Drops all series of a group that is gone.
+    pub fn forget_group(&self, group: &str) {
+        let Some(series) = self.groups().remove(group) else {
+            return;
+        };
+        ignore_missing_series(self.reconcile_success.remove_label_values(&[group]));
+        for reason in series.reasons {
+            ignore_missing_series(self.reconcile_fail.remove_label_values(&[group, reason]));
+        }
+        if let Some(status) = series.status {
+            ignore_missing_series(self.group_status.remove_label_values(&[group, &status]));
+        }
+        for state in ["desired", "ready", "updated", "outdated", "draining"] {
+            ignore_missing_series(self.nodes.remove_label_values(&[group, state]));
+        }
+    }
+
+    /// A call to AWS ended; `outcome` is `ok` or the name of an error class.
+    pub fn record_aws_call(&self, service: &str, operation: &str, outcome: &str) {
+        let labels = [service, operation, outcome];
+        self.aws_calls.with_label_values(&labels).inc();
+    }
+
+    /// AWS throttled a call, whether or not a repetition succeeded.
+    pub fn record_aws_throttle(&self, service: &str, operation: &str) {
+        self.throttles.with_label_values(&[service, operation]).inc();
+    }
+
+    /// The boundaries in force (None: no ConfigMap), whether the ConfigMap itself is valid, and
+    /// how many warnings it has.
+    pub fn set_boundaries(&self, revision: Option<&str>, valid: bool, warnings: usize) {
+        self.boundaries_revision.reset();
+        if let Some(revision) = revision {
+            self.boundaries_revision.with_label_values(&[revision]).set(1);
+        }
+        self.boundaries_valid.set(i64::from(valid));
+        self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
+    }
+
+    /// How many roles the groups use, and how many of them have no access entry that each of their groups has seen.
+    pub fn set_roles(&self, all: usize, without_access_entry: usize) {
+        self.roles.set(i64::try_from(all).unwrap_or(i64::MAX));
+        self.roles_without_access_entry.set(i64::try_from(without_access_entry).unwrap_or(i64::MAX));
+    }
+
+    /// Whether this process leads.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// Whether another controller is at work.
+    pub fn set_conflicting_controller(&self, seen: bool) {
+        self.conflicting_controller.set(i64::from(seen));
+    }
+
+    /// The number of reconciles that may be under way at once.
+    pub fn set_max_workers(&self, workers: usize) {
+        self.max_workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
+    }
+
+    /// The number of groups that wait.
+    pub fn set_queue_depth(&self, waiting: usize) {
+        self.queue_depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// A group was put into the queue.
+    pub fn record_queue_add(&self) {
+        self.queue_adds.inc();
+    }
+
+    /// A group was put back after a failure.
+    pub fn record_queue_retry(&self) {
+        self.queue_retries.inc();
+    }
+
+    /// A group waited this long for its reconcile.
+    pub fn record_queue_wait(&self, waited: Duration) {
+        self.queue_seconds.observe(waited.as_secs_f64());
+    }
+
+    /// Everything in Prometheus' text format.
+    pub fn encode(&self) -> prometheus::Result<String> {
+        self.process.refresh();
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+}
+
+/// A reconcile under way.
+pub struct ReconcileTimer<'a> {
+    metrics: &'a Metrics,
+    started_at: Instant,
+}
+
+impl Drop for ReconcileTimer<'_> {
+    fn drop(&mut self) {
+        let took = self.started_at.elapsed().as_secs_f64();
+        self.metrics.active_workers.dec();
+        self.metrics.reconcile_seconds.observe(took);
+        self.metrics.work_seconds.observe(took);
+    }
+}
+
+/// A series that was never there is removed well enough.
+fn ignore_missing_series(removed: prometheus::Result<()>) {
+    drop(removed);
+}
+
+/// Makes metrics and registers them at once. A "child" has one label, whose value is our
+/// controller's name, so that it is there from the start.
+struct MetricBuilder<'a>(&'a Registry);
+
+impl MetricBuilder<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<IntGauge> {
+        self.add(IntGauge::new(name, help)?)
+    }
+
+    fn child_counter(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntCounter> {
+        self.counters(name, help, &[label])?.get_metric_with_label_values(&[CONTROLLER])
+    }
+
+    fn child_gauge(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntGauge> {
+        self.gauges(name, help, &[label])?.get_metric_with_label_values(&[CONTROLLER])
+    }
+
+    fn child_histogram(&self, name: &str, help: &str, label: &str, buckets: Vec<f64>) -> prometheus::Result<Histogram> {
+        let options = HistogramOpts::new(name, help).buckets(buckets);
+        let histograms = self.add(HistogramVec::new(options, &[label])?)?;
+        histograms.get_metric_with_label_values(&[CONTROLLER])
+    }
+}
+
+#[cfg(test)]
+mod tests;

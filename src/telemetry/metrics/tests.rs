@@ -1,0 +1,104 @@
+use super::*;
+
+/// Metrics in which every family has at least one series.
+fn filled() -> Metrics {
+    let metrics = Metrics::new().unwrap();
+    drop(metrics.start_reconcile());
+    metrics.record_reconcile("team/web", ReconcileResult::Success);
+    metrics.record_reconcile("team/web", ReconcileResult::Failed("HandleReconcile"));
+    metrics.record_reconcile("team/db", ReconcileResult::RequeueAfter);
+    metrics.set_group_status("team/web", "InitCreate");
+    metrics.set_group_status("team/web", "Ready");
+    let counts = NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() };
+    metrics.set_node_counts("team/web", &counts);
+    metrics.record_aws_call("EC2", "DescribeInstances", "ok");
+    metrics.record_aws_throttle("EC2", "DescribeInstances");
+    metrics.set_boundaries(Some("r1"), true, 2);
+    metrics.set_boundaries(Some("r2"), false, 0);
+    metrics.set_leader(true);
+    metrics.set_max_workers(5);
+    metrics.set_queue_depth(4);
+    metrics.record_queue_add();
+    metrics.record_queue_retry();
+    metrics.record_queue_wait(Duration::from_millis(5));
+    metrics
+}
+
+fn lines(text: &str, part: &str) -> Vec<String> {
+    let found = text.lines().filter(|line| line.contains(part) && !line.starts_with('#'));
+    found.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_documented_metric_is_served() {
+    let text = filled().encode().unwrap();
+    for series in [
+        "instance_manager_reconcile_success_total{instancegroup=\"team/web\"} 1",
+        "instance_manager_reconcile_fail_total{instancegroup=\"team/web\",reason=\"HandleReconcile\"} 1",
+        "instance_manager_aws_api_throttle_total{operation=\"DescribeInstances\",service=\"EC2\"} 1",
+        "instance_manager_instance_group_status{instancegroup=\"team/web\",status=\"Ready\"} 1",
+        "instance_manager_nodes{instancegroup=\"team/web\",state=\"desired\"} 3",
+        "instance_manager_boundaries_valid 0",
+        "instance_manager_leader 1",
+        "controller_runtime_reconcile_total{controller=\"instancegroup\",result=\"error\"} 1",
+        "controller_runtime_reconcile_total{controller=\"instancegroup\",result=\"requeue\"} 0",
+        "controller_runtime_reconcile_errors_total{controller=\"instancegroup\"} 1",
+        "controller_runtime_reconcile_time_seconds_count{controller=\"instancegroup\"} 1",
+        "controller_runtime_active_workers{controller=\"instancegroup\"} 0",
+        "controller_runtime_max_concurrent_reconciles{controller=\"instancegroup\"} 5",
+        "workqueue_depth{name=\"instancegroup\"} 4",
+        "workqueue_adds_total{name=\"instancegroup\"} 1",
+        "workqueue_retries_total{name=\"instancegroup\"} 1",
+        "workqueue_queue_duration_seconds_count{name=\"instancegroup\"} 1",
+        "workqueue_work_duration_seconds_count{name=\"instancegroup\"} 1",
+    ] {
+        assert!(text.lines().any(|line| line == series), "{series}\n{text}");
+    }
+    for family in ["process_cpu_seconds_total", "process_resident_memory_bytes"] {
+        assert_eq!(lines(&text, family).len(), 1, "{family}");
+    }
+}
+
+#[test]
+fn a_group_has_one_status_and_the_cluster_one_revision() {
+    let text = filled().encode().unwrap();
+    assert_eq!(lines(&text, "instance_group_status{").len(), 1);
+    assert_eq!(lines(&text, "revision_info{"), ["instance_manager_boundaries_revision_info{revision=\"r2\"} 1"]);
+}
+
+#[test]
+fn series_of_a_deleted_group_are_removed() {
+    let metrics = filled();
+    metrics.forget_group("team/web");
+    metrics.forget_group("never/seen");
+    let text = metrics.encode().unwrap();
+    assert_eq!(lines(&text, "team/web"), Vec::<String>::new());
+    assert_eq!(lines(&text, "team/db").len(), 1);
+}
+
+/// The rules by which `promtool check metrics` judges.
+#[test]
+fn names_and_helps_follow_the_rules_of_prometheus() {
+    let metrics = filled();
+    for family in metrics.registry.gather() {
+        let (name, help) = (family.name(), family.help());
+        let counter = format!("{:?}", family.get_field_type()) == "COUNTER";
+        assert!(!help.is_empty() && help.ends_with('.'), "{name}: help");
+        assert_eq!(counter, name.ends_with("_total"), "{name}: _total marks counters");
+        for part in name.split('_') {
+            let units = ["ms", "milliseconds", "minutes", "mb", "kb", "percent", "bits"];
+            let types = ["counter", "gauge", "histogram", "summary"];
+            assert!(!units.contains(&part), "{name}: base units only");
+            assert!(!types.contains(&part), "{name}: no type in the name");
+        }
+        for reserved in ["_count", "_sum", "_bucket"] {
+            assert!(!name.ends_with(reserved), "{name}: reserved suffix");
+        }
+        let clean = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        assert!(clean(name), "{name}: lower case and underscores");
+        for label in family.get_metric().iter().flat_map(|metric| metric.get_label()) {
+            assert!(clean(label.name()), "{name}: label {}", label.name());
+            assert!(!["le", "quantile"].contains(&label.name()), "{name}: reserved label");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! telemetry
+
+pub mod logging;
+pub mod metrics;
+pub mod process;
+pub mod server;

@@ -1,0 +1,5 @@
+//! util
+
+pub mod digest;
+pub mod duration;
+pub mod redact;

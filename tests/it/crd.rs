@@ -1,0 +1,41 @@
+//! The CRD in `crds/` is what the types say. `UPDATE_GOLDEN=1 cargo test --test crd` writes it anew.
+
+use instance_manager::api;
+
+#[test]
+fn crd_file_matches_types() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/instancegroups.yaml");
+    let generated = api::crd_yaml();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &generated).expect("the golden file is written");
+    }
+    let stored = std::fs::read_to_string(path).expect("the golden file is there");
+    assert!(stored == generated, "crds/instancegroups.yaml is stale: run UPDATE_GOLDEN=1 cargo test --test crd");
+}
+
+#[test]
+fn every_field_has_a_description() {
+    fn walk(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            if property["description"].as_str().is_none_or(str::is_empty) {
+                missing.push(path.clone());
+            }
+            walk(property, &path, missing);
+            walk(&property["items"], &path, missing);
+        }
+    }
+    let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let mut missing = vec![];
+    walk(&schema["properties"]["spec"], "spec", &mut missing);
+    walk(&schema["properties"]["status"], "status", &mut missing);
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn spec_has_no_required_fields() {
+    let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
+    let spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].to_string();
+    assert!(!spec.contains("\"required\""));
+}

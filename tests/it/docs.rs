@@ -1,0 +1,160 @@
+//! Documents that repeat what the code says are held to it. `UPDATE_GOLDEN=1 cargo test --test docs` writes the reference anew.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use instance_manager::api;
+use instance_manager::aws::sdk::OPERATIONS;
+use serde_json::Value;
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The variants of an enumeration, in the order of its source.
+fn variants(source: &str, name: &str) -> Vec<String> {
+    let body = source.split_once(&format!("pub enum {name} {{")).expect("the enumeration is there").1;
+    let body = body.split_once("\n}").expect("it ends").0;
+    let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
+    lines.map(|line| line.trim_end_matches(',').to_owned()).collect()
+}
+
+#[test]
+fn operations_page_covers_every_reason() {
+    let text = read("docs/operations.md");
+    let told: BTreeSet<_> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(reason, _)| reason).collect();
+    let missing: Vec<_> =
+        variants(&read("src/plan.rs"), "Reason").into_iter().filter(|reason| !told.contains(reason.as_str())).collect();
+    assert_eq!(missing, Vec::<String>::new(), "docs/operations.md has no row for these");
+}
+
+#[test]
+fn alerts_use_existing_metrics_and_are_documented() {
+    let (rules, page) = (read("deploy/alerts.yaml"), read("docs/alerts.md"));
+    let served = read("src/metrics.rs") + &read("src/metrics/process.rs");
+    let names = |text: &str| {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').map(str::to_owned);
+        words
+            .filter(|w| ["instance_manager_", "controller_runtime_", "workqueue_"].iter().any(|p| w.starts_with(p)))
+            .collect::<BTreeSet<_>>()
+    };
+    for name in names(&rules).union(&names(&page)) {
+        let base = ["_count", "_sum", "_bucket"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(served.contains(&format!("\"{base}\"")), "{name} is not served");
+    }
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(page.contains(&format!("`{alert}`")), "docs/alerts.md does not explain {alert}");
+    }
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        _ => vec![],
+    }
+}
+
+fn statements() -> Vec<Value> {
+    let policy: Value = serde_json::from_str(&read("deploy/iam-policy.json")).expect("the policy is JSON");
+    policy["Statement"].as_array().expect("it has statements").clone()
+}
+
+#[test]
+fn iam_policy_grants_called_actions() {
+    let granted: BTreeSet<_> = statements().iter().flat_map(|s| texts(&s["Action"])).collect();
+    let called = OPERATIONS.iter().map(|(service, operation)| format!("{service}:{operation}"));
+    // Checked by AWS on behalf of the scaling group that is made, and never called.
+    let implied = ["ec2:RunInstances", "iam:CreateServiceLinkedRole", "iam:PassRole"].map(str::to_owned);
+    assert_eq!(granted, called.chain(implied).collect());
+}
+
+#[test]
+fn iam_policy_writes_are_conditional() {
+    for statement in statements() {
+        let actions = texts(&statement["Action"]);
+        let reads = |action: &String| {
+            ["Describe", "Get", "List"]
+                .iter()
+                .any(|p| action.split_once(':').is_some_and(|(_, name)| name.starts_with(p)))
+        };
+        if !actions.iter().all(reads) {
+            // A launch configuration has no tags; its name says which cluster's it is.
+            let named = texts(&statement["Resource"]).iter().all(|r| r.ends_with(":launchConfigurationName/CLUSTER-*"));
+            assert!(statement["Condition"].is_object() || named, "{} has no condition", statement["Sid"]);
+        }
+        if actions.iter().any(|a| a == "iam:PassRole") {
+            let to = texts(&statement["Condition"]["StringEquals"]["iam:PassedToService"]);
+            let run_nodes = ["ec2.amazonaws.com", "eks.amazonaws.com", "eks-fargate-pods.amazonaws.com"];
+            let fits = !to.is_empty() && to.iter().all(|service| run_nodes.contains(&service.as_str()));
+            assert!(fits, "roles are passed to {to:?}");
+            assert!(texts(&statement["Resource"]).iter().all(|r| !r.ends_with(":role/*") && r != "*"));
+        }
+    }
+}
+
+#[test]
+fn reference_matches_crd() {
+    let generated = reference();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path("docs/reference.md"), &generated).expect("the reference is written");
+    }
+    assert!(
+        read("docs/reference.md") == generated,
+        "docs/reference.md is stale: run UPDATE_GOLDEN=1 cargo test --test docs"
+    );
+}
+
+fn reference() -> String {
+    let crd: Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
+    let version = &crd["spec"]["versions"][0];
+    let schema = &version["schema"]["openAPIV3Schema"]["properties"];
+    let mut out = String::from(
+        "# Reference of the InstanceGroup\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain ig.spec --recursive` shows the same.\n\
+         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it; what a group\nmust have in the end is judged after the merge.\n",
+    );
+    for part in ["spec", "status"] {
+        let _ = write!(out, "\n## {part}\n\n| field | type | meaning |\n| --- | --- | --- |\n");
+        fields(&schema[part], part, &mut out);
+    }
+    out.push_str("\n## Columns of `kubectl get instancegroups`\n\n| column | from |\n| --- | --- |\n");
+    for column in version["additionalPrinterColumns"].as_array().into_iter().flatten() {
+        let _ = writeln!(
+            out,
+            "| {} | `{}` |",
+            column["name"].as_str().unwrap_or_default(),
+            column["jsonPath"].as_str().unwrap_or_default()
+        );
+    }
+    out
+}
+
+fn fields(schema: &Value, path: &str, out: &mut String) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        let text = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+        let _ = writeln!(out, "| `{path}` | {} | {text} |", kind(field));
+        fields(field, &path, out);
+        fields(&field["items"], &format!("{path}[]"), out);
+    }
+}
+
+fn kind(field: &Value) -> String {
+    if field["x-kubernetes-int-or-string"] == true {
+        return "integer or string".into();
+    }
+    match field["type"].as_str() {
+        Some("array") => format!("list of {}", kind(&field["items"])),
+        Some("object") if field["additionalProperties"].is_object() => {
+            format!("map of {}", kind(&field["additionalProperties"]))
+        }
+        Some(other) => other.to_owned(),
+        None => "any".into(),
+    }
+}

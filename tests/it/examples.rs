@@ -1,0 +1,268 @@
+//! Every example and every ready ConfigMap merges, decodes and says what it is for. `UPDATE_GOLDEN=1` writes the golden files anew.
+
+use std::path::{Path, PathBuf};
+
+use instance_manager::{
+    api::{EksConfiguration, InstanceGroupSpec, decode_spec},
+    cli::{
+        explain::{self, ExplainArgs},
+        input::{InputArgs, LoadResult, load},
+        render::{self, RenderArgs},
+    },
+};
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn input(files: &[&str]) -> InputArgs {
+    InputArgs { files: files.iter().map(|file| root(file)).collect(), ..InputArgs::default() }
+}
+
+fn merged(files: &[&str]) -> LoadResult {
+    let outcome = load(&input(files), &mut std::io::empty()).expect("the files are there");
+    assert!(outcome.diagnostics.is_empty(), "{files:?}: {:?}", outcome.diagnostics);
+    outcome
+}
+
+fn specs(files: &[&str]) -> Vec<InstanceGroupSpec> {
+    let groups = merged(files).groups;
+    groups.iter().map(|group| decode_spec(&group.merged.spec).expect("an example decodes")).collect()
+}
+
+fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
+    spec.eks.as_ref().and_then(|eks| eks.configuration.as_ref()).expect("the group has a configuration")
+}
+
+/// Each example with the ConfigMap that it belongs to.
+const EXAMPLES: [(&str, &[&str]); 16] = [
+    ("full", &["examples/full.yaml"]),
+    ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
+    ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
+    ("own-role", &["examples/own-role.yaml"]),
+    ("by-name", &["examples/by-name.yaml"]),
+    ("bottlerocket", &["examples/bottlerocket.yaml"]),
+    ("amazonlinux2023", &["examples/amazonlinux2023.yaml"]),
+    ("windows", &["examples/windows.yaml"]),
+    ("managed", &["examples/managed.yaml"]),
+    ("mixed", &["examples/mixed.yaml"]),
+    ("pool", &["examples/pool.yaml"]),
+    ("spot", &["examples/spot.yaml"]),
+    ("warm-pool", &["examples/warm-pool.yaml"]),
+    ("fargate", &["examples/fargate.yaml"]),
+    ("crd-rolling-upgrade", &["examples/crd-rolling-upgrade.yaml"]),
+    ("crd-workflow", &["examples/crd-workflow.yaml"]),
+];
+
+#[test]
+fn examples_are_complete_after_merge() {
+    for (name, files) in EXAMPLES {
+        for spec in specs(files) {
+            if let Some(fargate) = &spec.eks_fargate {
+                let complete = fargate.cluster_name.is_some() && fargate.selectors.is_some();
+                assert!(complete && spec.provisioner.is_some() && spec.strategy.is_some(), "{name}");
+                continue;
+            }
+            if let Some(managed) = &spec.eks_managed {
+                let c = managed.configuration.as_ref().expect("the group has a configuration");
+                let complete = c.cluster_name.is_some() && c.node_role.is_some() && c.subnets.is_some();
+                assert!(complete && managed.max_size.is_some(), "{name}");
+                continue;
+            }
+            let eks = spec.eks.as_ref().expect("an eks group");
+            let configuration = configuration(&spec);
+            let complete = configuration.cluster_name.is_some()
+                && configuration.image.is_some()
+                && configuration.instance_type.is_some()
+                && configuration.subnets.is_some()
+                && configuration.security_groups.is_some();
+            assert!(
+                complete && spec.provisioner.is_some() && eks.min_size.is_some() && eks.max_size.is_some(),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_example_file_is_tested() {
+    for (directory, known) in [
+        ("examples", EXAMPLES.map(|(name, _)| name).to_vec()),
+        ("boundaries", vec!["basic", "architectures", "strict"]),
+    ] {
+        let files =
+            std::fs::read_dir(root(directory)).expect("the directory is there").flatten().map(|entry| entry.path());
+        for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml")) {
+            let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+            assert!(known.contains(&name.as_str()), "{directory}/{name}.yaml has no test");
+        }
+    }
+}
+
+#[test]
+fn explanations_match_golden_files() {
+    for (name, files) in EXAMPLES {
+        let mut out = vec![];
+        let args = ExplainArgs { input: input(files) };
+        assert!(explain::run_with(&args, &mut std::io::empty(), &mut out, &mut std::io::sink()).expect("it runs"));
+        let text = String::from_utf8(out).expect("it is text");
+        let path = root(&format!("tests/golden/explain/{name}.txt"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory is made");
+            std::fs::write(&path, &text).expect("the golden file is written");
+        }
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test examples\n{text}", path.display());
+    }
+}
+
+#[test]
+fn the_basic_platform_supplies_the_network_and_keeps_the_image() {
+    let group = "apiVersion: instancemgr.keikoproj.io/v1alpha1\nkind: InstanceGroup\nmetadata: {name: a, namespace: t}\nspec: {eks: {configuration: {image: ami-mine, instanceType: c5.large}}}\n";
+    let args = input(&["boundaries/basic.yaml", "-"]);
+    let args = InputArgs { files: vec![args.files[0].clone(), PathBuf::from("-")], ..args };
+    let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
+    let spec = decode_spec(&outcome.groups[0].merged.spec).expect("it decodes");
+    assert_eq!(configuration(&spec).image.as_deref(), Some("ami-02100000000000001"));
+    assert_eq!(configuration(&spec).instance_type.as_deref(), Some("c5.large"));
+    let refused = &outcome.groups[0].merged.overridden;
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].path, "spec.eks.configuration.image");
+}
+
+#[test]
+fn architectures_choose_image_and_type_by_annotation() {
+    let image = |annotations: &str| {
+        let group = format!(
+            "kind: InstanceGroup\nmetadata: {{name: a, namespace: t, annotations: {{{annotations}}}}}\nspec: {{}}\n"
+        );
+        let args = InputArgs {
+            files: vec![root("boundaries/architectures.yaml"), PathBuf::from("-")],
+            ..InputArgs::default()
+        };
+        let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
+        let spec = decode_spec(&outcome.groups[0].merged.spec).expect("it decodes");
+        let configuration = configuration(&spec).clone();
+        format!("{} {}", configuration.image.unwrap_or_default(), configuration.instance_type.unwrap_or_default())
+    };
+    let family = |name: &str| format!("instancemgr.keikoproj.io/os-family: {name}");
+    let arm = "example.com/architecture: arm64";
+    for (annotations, wanted) in [
+        (String::new(), "ami-01100000000000001 m5.large"),
+        (family("amazonlinux2023"), "ami-02100000000000001 m5.large"),
+        (family("bottlerocket"), "ami-03100000000000001 m5.large"),
+        (arm.to_owned(), "ami-01200000000000001 m6g.large"),
+        (format!("{arm}, {}", family("amazonlinux2023")), "ami-02200000000000001 m6g.large"),
+        (format!("{arm}, {}", family("bottlerocket")), "ami-03200000000000001 m6g.large"),
+    ] {
+        assert_eq!(image(&annotations), wanted, "{annotations}");
+    }
+}
+
+#[test]
+fn strict_tenancy_ignores_tenant_values() {
+    let group = r#"
+kind: Namespace
+metadata: {name: sandbox-a, annotations: {instancemgr.keikoproj.io/config-excluded: "true"}}
+---
+kind: InstanceGroup
+metadata: {name: greedy, namespace: sandbox-a}
+spec:
+  provisioner: eks-managed
+  strategy: {type: crd, crd: {spec: canary-template}}
+  eks:
+    maxSize: 5
+    configuration:
+      image: ami-mine
+      userData: [{name: x, stage: PreBootstrap, data: canary-data}]
+      bootstrapArguments: canary-arguments
+      roleName: admin
+      managedPolicies: [AdministratorAccess]
+      tags: [{key: owner, value: me}]
+"#;
+    let args = InputArgs { files: vec![root("boundaries/strict.yaml"), PathBuf::from("-")], ..InputArgs::default() };
+    let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
+    let effective = &outcome.groups[0].merged;
+    let refused: Vec<&str> = effective.overridden.iter().map(|refused| refused.path.as_str()).collect();
+    assert_eq!(
+        refused,
+        [
+            "spec.eks.configuration.bootstrapArguments",
+            "spec.eks.configuration.image",
+            "spec.eks.configuration.tags[owner]",
+            "spec.eks.configuration.userData",
+            "spec.provisioner",
+            "spec.strategy.crd",
+            "spec.strategy.type",
+        ]
+    );
+    let wrong: Vec<String> = outcome.diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(wrong.len(), 3, "{wrong:#?}");
+    for (said, path) in wrong.iter().zip([
+        "roleName: \"admin\" is not among",
+        "managedPolicies[0]: \"AdministratorAccess\" is not among",
+        "spec.eks.maxSize: 5 nodes is more than the 4",
+    ]) {
+        assert!(said.contains(path), "{said} {path}");
+    }
+    let told = format!("{:?} {wrong:?}", effective.overridden);
+    assert!(!told.contains("canary"), "{told}");
+}
+
+fn render(text: &str, args: InputArgs) -> (bool, String, String) {
+    let (mut out, mut err) = (vec![], vec![]);
+    let args = RenderArgs { input: InputArgs { files: vec![PathBuf::from("-")], ..args } };
+    let ok = render::run_with(&args, &mut text.as_bytes(), &mut out, &mut err).expect("it runs");
+    (ok, String::from_utf8(out).expect("text"), String::from_utf8(err).expect("text"))
+}
+
+#[test]
+fn errors_name_file_line_and_field() {
+    let group = "kind: InstanceGroup\nmetadata: {name: a}\nspec:\n  eks:\n    minSize: 1\n";
+    for (text, wanted) in [
+        (
+            "kind: InstanceGroup\nspec:\n  eks:\n    minSize: three\n".to_owned(),
+            "<stdin>:4: spec.eks.minSize: \"three\" is not a whole number; write a whole number\n",
+        ),
+        (
+            format!("kind: ConfigMap\ndata:\n  defaults: |\n    spec:\n      eks:\n        minSize: [1]\n---\n{group}"),
+            "<stdin>:6: defaults: spec.eks.minSize: [1 items] is not a whole number; write a whole number\n",
+        ),
+        (
+            format!(
+                "kind: ConfigMap\ndata:\n  conditionals: |\n    - annotationSelector: a\n    - annotationSelector: a b\n---\n{group}"
+            ),
+            "<stdin>:5: conditionals: [1].annotationSelector: is not a selector: found \"b\" after \"a\", expected one of = == != > < in notin; use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'\n",
+        ),
+        ("kind: InstanceGroup\nspec: [\n".to_owned(), "<stdin>:"),
+        (
+            "kind: Deployment\n".to_owned(),
+            "<stdin>:1: warning: kind: is not InstanceGroup, ConfigMap or Namespace, and is left out\ninput: there is no InstanceGroup in the input; name a file that holds one\n",
+        ),
+        (
+            format!("kind: ConfigMap\n---\nkind: ConfigMap\n---\n{group}"),
+            "<stdin>:3: there is more than one ConfigMap; leave one, named instance-manager in instance-manager\n",
+        ),
+    ] {
+        let (ok, out, err) = render(&text, InputArgs::default());
+        assert!(!ok && out.is_empty(), "{out}");
+        assert!(err == wanted || wanted.ends_with(':') && err.starts_with(wanted), "{err}");
+    }
+}
+
+#[test]
+fn excluded_namespace_is_unchanged() {
+    let text = "kind: ConfigMap\ndata: {boundaries: '{restricted: [spec.eks.minSize]}', policy: '{roles: [], managedPolicies: []}'}\n---\nkind: InstanceGroup\nmetadata: {name: a}\nspec: {eks: {minSize: 1}}\n";
+    let (ok, out, _) = render(text, InputArgs { namespace_excluded: true, ..InputArgs::default() });
+    assert!(ok && out.contains("minSize: 1"), "{out}");
+    let (ok, out, _) = render(text, InputArgs::default());
+    assert!(ok && !out.contains("minSize"), "{out}");
+}
+
+#[test]
+fn kubectl_lists_are_accepted() {
+    let text = "kind: List\nitems:\n- kind: InstanceGroup\n  metadata: {name: a}\n  spec: {eks: {minSize: 1}}\n- kind: InstanceGroup\n  metadata: {name: b}\n  spec:\n    eks: {minSize: x}\n";
+    let (ok, out, err) = render(text, InputArgs::default());
+    assert!(!ok && out.contains("name: a"), "{out}");
+    assert!(err.starts_with("<stdin>:9: spec.eks.minSize"), "{err}");
+}

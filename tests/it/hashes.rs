@@ -1,0 +1,126 @@
+//! The hash of every example's launch template version. A released hash never changes: a change here rotates every node there is.
+//! `UPDATE_GOLDEN=1 cargo test --test hashes` adds those of new examples.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use instance_manager::api::decode_spec;
+use instance_manager::aws::{Cluster, InstanceProfile, InstanceType, NetworkObject, Role};
+use instance_manager::cli::input::{InputArgs, MergedGroup, load};
+use instance_manager::provisioner::GroupId;
+use instance_manager::provisioner::eks::desired;
+use instance_manager::provisioner::eks::desired::DesiredSpec;
+use instance_manager::provisioner::eks::resolve::{References, resolve};
+use jiff::Timestamp;
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Each example with the ConfigMap that it belongs to.
+const EXAMPLES: [&[&str]; 14] = [
+    &["examples/full.yaml"],
+    &["boundaries/basic.yaml", "examples/short.yaml"],
+    &["boundaries/architectures.yaml", "examples/conditionals.yaml"],
+    &["examples/own-role.yaml"],
+    &["examples/by-name.yaml"],
+    &["examples/bottlerocket.yaml"],
+    &["examples/amazonlinux2023.yaml"],
+    &["examples/windows.yaml"],
+    &["examples/mixed.yaml"],
+    &["examples/pool.yaml"],
+    &["examples/spot.yaml"],
+    &["examples/warm-pool.yaml"],
+    &["examples/crd-rolling-upgrade.yaml"],
+    &["examples/crd-workflow.yaml"],
+];
+
+fn desired(group: &MergedGroup) -> DesiredSpec {
+    let (namespace, name) = group.id.split_once('/').expect("an id");
+    let id = GroupId {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: "uid".into(),
+        generation: 1,
+        created_at: Timestamp::UNIX_EPOCH,
+        is_deleting: false,
+        has_finalizer: true,
+        annotations: group.merged.annotations.clone(),
+        labels: Default::default(),
+    };
+    let spec = decode_spec(&group.merged.spec).expect("a spec");
+    desired::parse(&id, &group.merged.annotations, &spec).expect("a group")
+}
+
+/// A world in which everything that a group names is there.
+fn references(wanted: &DesiredSpec) -> References {
+    let all = |names: &[String]| {
+        let one = |name: &String| NetworkObject {
+            id: name.clone(),
+            name: Some(name.clone()),
+            vpc: "vpc-1".into(),
+            zone: None,
+        };
+        names.iter().map(one).collect()
+    };
+    References {
+        cluster: Some(Cluster {
+            name: wanted.cluster.clone(),
+            arn: format!("arn:aws:eks:us-west-2:123456789012:cluster/{}", wanted.cluster),
+            version: "1.33".into(),
+            endpoint: "https://example.com".into(),
+            ca: "Y2E=".into(),
+            service_cidr: "10.100.0.0/16".into(),
+            vpc: "vpc-1".into(),
+            authentication_mode: "CONFIG_MAP".into(),
+        }),
+        subnets: all(&wanted.subnets),
+        security_groups: all(&wanted.security_groups),
+        in_other_vpcs: vec![],
+        image: Some(("parameter".into(), Some("ami-0123456789abcdef0".into()))),
+        instance_type: Some(Some(InstanceType {
+            name: wanted.instance_type.clone(),
+            architectures: vec!["x86_64".into()],
+            max_interfaces: 3,
+            ipv4_per_interface: 10,
+            ..InstanceType::default()
+        })),
+        existing_profile: wanted.existing_role.as_ref().map(|given| InstanceProfile {
+            id: String::new(),
+            name: given.profile.clone(),
+            arn: format!("arn:aws:iam::123456789012:instance-profile/{}", given.profile),
+            created: None,
+            role: Some(Role {
+                id: String::new(),
+                name: given.role.clone(),
+                arn: format!("arn:aws:iam::123456789012:role/{}", given.role),
+                tags: vec![],
+            }),
+            tags: vec![],
+        }),
+        ..References::default()
+    }
+}
+
+#[test]
+fn released_hashes_are_stable() {
+    let mut text = String::new();
+    for files in EXAMPLES {
+        let args = InputArgs { files: files.iter().map(|file| root(file)).collect(), ..InputArgs::default() };
+        let groups = load(&args, &mut std::io::empty()).expect("the files are there").groups;
+        assert!(!groups.is_empty(), "{files:?}");
+        for group in &groups {
+            let wanted = desired(group);
+            let environment = references(&wanted);
+            let resolved = resolve(wanted, &environment, false).expect("it resolves");
+            let file = files.last().expect("a file");
+            writeln!(text, "{file} {} {}", group.id, resolved.fingerprint.hash).expect("a String takes everything");
+        }
+    }
+    let path = root("tests/golden/hashes.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).expect("the golden file is written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(stored, text, "every node of such groups would be replaced");
+}

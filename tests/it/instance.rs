@@ -1,0 +1,351 @@
+//! What a machine is made of: from the spec and what AWS tells of its type to the template's data, or to a problem that
+//! names field and remedy.
+
+use crate::common;
+
+use std::collections::BTreeMap;
+
+use instance_manager::api::decode_spec;
+use instance_manager::api::spec_error::{SpecError, join_messages};
+use instance_manager::aws::{Image, InstanceType, InstanceTypeCatalog, NetworkObject};
+use instance_manager::provisioner::eks::desired::{DesiredSpec, parse};
+use instance_manager::provisioner::eks::launch_template::launch_checks::{LaunchFacts, spec_errors};
+use instance_manager::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
+use instance_manager::provisioner::eks::user_data::OsFamily;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// A group with `configuration` beside the least that it needs.
+fn parse_desired(configuration: &str, annotations: &[(&str, &str)]) -> Result<DesiredSpec, Vec<SpecError>> {
+    let base = "{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [s], securityGroups: [g]}";
+    let mut all: Value = serde_yaml::from_str(base).expect("YAML");
+    let given: Value = serde_yaml::from_str(configuration).expect("YAML");
+    all.as_object_mut().expect("a mapping").extend(given.as_object().expect("a mapping").clone());
+    let spec = serde_json::json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": all}});
+    let annotations: BTreeMap<_, _> =
+        annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
+    let id = common::group_id(1, Timestamp::UNIX_EPOCH);
+    parse(&id, &annotations, &decode_spec(&spec).expect("a spec"))
+}
+
+fn test_references() -> References {
+    let network =
+        |id: &str| vec![NetworkObject { id: id.into(), name: Some(id.into()), vpc: "vpc-1".into(), zone: None }];
+    References {
+        cluster: Some(common::cluster()),
+        subnets: network("s"),
+        security_groups: network("g"),
+        in_other_vpcs: vec![],
+        image: None,
+        instance_type: Some(Some(InstanceType {
+            name: "m5.large".into(),
+            architectures: vec!["x86_64".into()],
+            vcpus: 2,
+            memory_mib: 8192,
+            max_interfaces: 3,
+            ipv4_per_interface: 10,
+        })),
+        existing_profile: None,
+        mixed_types: BTreeMap::new(),
+        catalog: None,
+    }
+}
+
+fn resolved(configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
+    let wanted =
+        parse_desired(configuration, annotations).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)));
+    resolve(wanted, &test_references(), false).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
+}
+
+fn user_data(resolved: &ResolvedGroup) -> String {
+    use base64::Engine;
+    let bytes =
+        base64::engine::general_purpose::STANDARD.decode(resolved.template_data.user_data.expose()).expect("base64");
+    String::from_utf8(bytes).expect("text")
+}
+
+/// What the user data says of `--max-pods`.
+fn pod_limit(resolved: &ResolvedGroup) -> Option<u32> {
+    let text = user_data(resolved);
+    let (_, rest) = text.split_once("--max-pods=")?;
+    rest.split('\'').next()?.parse().ok()
+}
+
+#[test]
+fn custom_networking_reduces_pod_limit() {
+    let on = ("custom-networking-enabled", "True");
+    let prefixes = ("custom-networking-prefix-assignment-enabled", "true");
+    for (annotations, configuration, pods) in [
+        (vec![on], "{}", Some(2 * 9 + 2)),
+        (vec![on, ("custom-networking-host-pods", "5")], "{}", Some(2 * 9 + 5)),
+        (vec![on, prefixes], "{}", Some(110)),
+        (vec![on, prefixes], "{bootstrapOptions: {maxPods: 250}}", Some(250)),
+        (vec![prefixes, ("custom-networking-host-pods", "5")], "{}", None),
+    ] {
+        let given = pod_limit(&resolved(configuration, &annotations));
+        assert_eq!(given, pods, "{annotations:?} {configuration}");
+    }
+    let problems = parse_desired("{}", &[on, ("custom-networking-host-pods", "many")]).unwrap_err();
+    let message = join_messages(&problems);
+    assert!(
+        message.contains("metadata.annotations[instancemgr.keikoproj.io/custom-networking-host-pods] `many`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn smallest_type_limits_pods_of_mixed_group() {
+    let on = ("custom-networking-enabled", "true");
+    let of = |name: &str, max_interfaces, ipv4_per_interface| InstanceType {
+        name: name.into(),
+        architectures: vec!["x86_64".into()],
+        vcpus: 2,
+        memory_mib: 8192,
+        max_interfaces,
+        ipv4_per_interface,
+    };
+    let types = [of("m5.large", 3, 10), of("m5a.large", 2, 10), of("m5n.large", 4, 15)];
+    let offers = types.iter().map(|t| (t.name.clone(), "a".to_owned()));
+    let environment = References {
+        catalog: Some(InstanceTypeCatalog::new(&types, offers).into()),
+        mixed_types: types.iter().map(|t| (t.name.clone(), Some(t.clone()))).collect(),
+        ..test_references()
+    };
+    let mixed = |policy: &str, annotations: &[(&str, &str)]| {
+        let wanted = parse_desired(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
+        resolve(wanted, &environment, false).expect("a group")
+    };
+    let listed = |names: &str| pod_limit(&mixed(&format!("instanceTypes: [{names}]"), &[on]));
+    assert_eq!(listed("{type: m5n.large}"), Some(2 * 9 + 2), "the primary type has fewer");
+    assert_eq!(listed("{type: m5n.large}, {type: m5a.large}"), Some(9 + 2));
+    // A pool that AWS adds to rotates nothing: what is too small for the limit is left out instead.
+    let pool = mixed("instancePool: SubFamilyFlexible", &[on]);
+    assert_eq!(
+        (pod_limit(&pool), pool.type_pool.expect("a pool").offered_now),
+        (Some(2 * 9 + 2), vec!["m5n.large".to_owned()])
+    );
+    assert_eq!(
+        mixed("instancePool: SubFamilyFlexible", &[]).type_pool.expect("a pool").offered_now,
+        ["m5a.large", "m5n.large"]
+    );
+}
+
+#[test]
+fn what_is_derived_from_an_instance_type_needs_one_that_aws_has() {
+    let on = [("custom-networking-enabled", "true")];
+    let wanted = parse_desired("{}", &on).expect("a group");
+    assert!(wanted.needs_instance_type());
+    let environment = References { instance_type: Some(None), ..test_references() };
+    let message = join_messages(&resolve(wanted, &environment, false).unwrap_err());
+    assert!(message.contains("spec.eks.configuration.instanceType `m5.large` is no instance type"), "{message}");
+}
+
+#[test]
+fn windows_nodes_join_as_windows_and_tell_the_autoscaler_so() {
+    let windows = [("os-family", "Windows"), ("cluster-autoscaler-enabled", "true")];
+    let group = resolved("{}", &windows);
+    assert!(group.desired.needs_instance_type());
+    assert!(group.aws_auth_entry.groups.iter().any(|g| g == "eks:kube-proxy-windows"));
+    let template = "k8s.io/cluster-autoscaler/node-template/";
+    let told: BTreeMap<_, _> =
+        group.tags.iter().filter_map(|t| Some((t.key.strip_prefix(template)?, t.value.as_str()))).collect();
+    assert_eq!(told["label/kubernetes.io/os"], "windows");
+    assert_eq!(told["label/kubernetes.io/arch"], "amd64");
+    assert_eq!(told["resources/vpc.amazonaws.com/PrivateIPv4Address"], "9");
+    let linux = resolved("{}", &windows[1..]);
+    assert!(!linux.tags.iter().any(|t| t.key.contains("arch") || t.key.contains("PrivateIPv4")));
+    assert!(!linux.aws_auth_entry.groups.iter().any(|g| g.contains("windows")));
+}
+
+/// AWS would refuse the scaling group, once everything before it is made.
+#[test]
+fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
+    let on = [("cluster-autoscaler-enabled", "true")];
+    let key = format!("example.com/{}", "k".repeat(78));
+    let long = format!("{{labels: {{{key}: v}}}}");
+    assert!(parse_desired(&long, &[]).is_ok(), "without the autoscaler it is no tag");
+    let message = join_messages(&parse_desired(&long, &on).unwrap_err());
+    let told = format!("spec.eks.configuration.labels `{key}` makes a tag for the cluster autoscaler");
+    assert!(message.starts_with(&told) && message.contains("136 characters"), "{message}");
+    assert!(parse_desired(&format!("{{labels: {{{}: v}}}}", &key[..82]), &on).is_ok());
+    let tainted = parse_desired(&format!("{{taints: [{{key: {key}, effect: NoSchedule}}]}}"), &on);
+    assert!(join_messages(&tainted.unwrap_err()).starts_with("spec.eks.configuration.taints[0].key"));
+    let tags = |n: usize| (0..n).map(|n| format!("{{key: t{n}, value: v}}")).collect::<Vec<_>>().join(", ");
+    let labels = |n: usize| (0..n).map(|n| format!("l{n}: v")).collect::<Vec<_>>().join(", ");
+    let many = |n: usize| format!("{{tags: [{}], labels: {{{}}}}}", tags(n - 5), labels(5));
+    assert!(parse_desired(&many(45), &[]).is_ok());
+    let windows = [on[0], ("os-family", "windows")];
+    for (annotations, most) in [(&on[..], 40), (&windows[..], 38)] {
+        let room = resolved(&many(most), annotations);
+        assert_eq!(room.tags.len(), 50, "{annotations:?}");
+        let message = join_messages(&parse_desired(&many(most + 1), annotations).unwrap_err());
+        assert!(
+            message.starts_with(&format!("spec.eks.configuration.tags `{}` are, with labels", most + 1)),
+            "{message}"
+        );
+        assert!(message.contains(&format!("use at most {most} tags, labels and taints together")), "{message}");
+    }
+}
+
+#[test]
+fn windows_nodes_ask_for_the_endpoint_when_the_flag_says_so() {
+    let mut group = parse_desired("{}", &[("os-family", "windows")]).expect("a group");
+    assert_eq!(group.os_family, OsFamily::Windows);
+    let told = user_data(&resolve(group.clone(), &test_references(), false).expect("it resolves"));
+    assert!(told.contains("-APIServerEndpoint 'https://demo'") && told.contains("-Base64ClusterCA 'Y2E='"));
+    group.discovers_endpoint = true;
+    let asking = user_data(&resolve(group, &test_references(), false).expect("it resolves"));
+    assert!(!asking.contains("-APIServerEndpoint") && !asking.contains("-Base64ClusterCA"));
+    assert!(asking.contains("-EKSClusterName 'demo'"));
+}
+
+/// What AWS tells of what every group here names.
+fn launch_facts() -> LaunchFacts {
+    let image = Image {
+        id: "ami-00000001".into(),
+        architecture: "x86_64".into(),
+        is_windows: false,
+        root_device: "/dev/xvda".into(),
+        device_names: vec!["/dev/xvda".into()],
+    };
+    LaunchFacts { image: Some(Some(image)), instance_type: test_references().instance_type, is_launched_now: false }
+}
+
+#[test]
+fn an_image_must_be_there_and_fit_the_type_and_the_family() {
+    let group = resolved("{}", &[]);
+    let told = |change: fn(&mut Image)| {
+        let mut looked = launch_facts();
+        change(looked.image.as_mut().expect("told").as_mut().expect("there"));
+        join_messages(&spec_errors(&group, &looked))
+    };
+    assert_eq!(told(|_| {}), "");
+    let message = told(|image| image.architecture = "arm64".into());
+    assert!(
+        message.contains("spec.eks.configuration.image `ami-00000001` is for arm64, and m5.large has x86_64"),
+        "{message}"
+    );
+    let message = told(|image| image.is_windows = true);
+    assert!(message.contains("is a Windows image, and the group's os-family is amazonlinux2"), "{message}");
+    let running = LaunchFacts { is_launched_now: true, ..launch_facts() };
+    let windows = resolved("{}", &[("os-family", "windows")]);
+    assert_eq!(spec_errors(&windows, &running), [], "an image that nodes run");
+    let gone = LaunchFacts { image: Some(None), instance_type: Some(None), is_launched_now: true };
+    let message = join_messages(&spec_errors(&group, &gone));
+    for part in ["spec.eks.configuration.image `ami-00000001`", "spec.eks.configuration.instanceType `m5.large`"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(spec_errors(&group, &LaunchFacts::default()), [], "who may not look refuses nothing");
+}
+
+#[test]
+fn volumes_are_what_ebs_takes() {
+    for (volume, field) in [
+        ("{name: /dev/xvdb, type: io2, size: 50}", "iops"),
+        ("{name: /dev/xvdb, type: gp3, size: 50, iops: 500}", "iops `500`"),
+        ("{name: /dev/xvdb, type: gp3, size: 50, throughput: 60}", "throughput `60`"),
+        ("{name: /dev/xvdb, type: st1, size: 50}", "size `50`"),
+        ("{name: /dev/xvdb, type: gp3}", "size"),
+        ("{name: /dev/xvdb, type: gp3, snapshotId: snap-1, encrypted: true}", "encrypted"),
+        ("{name: /dev/xvda, type: sc1, size: 500}", "type `sc1`"),
+    ] {
+        let group = resolved(&format!("{{volumes: [{{name: /dev/xvdz, type: gp3, size: 8}}, {volume}]}}"), &[]);
+        let message = join_messages(&spec_errors(&group, &launch_facts()));
+        assert!(message.starts_with(&format!("spec.eks.configuration.volumes[1].{field} ")), "{volume}: {message}");
+        assert!(!message.contains("volumes[0]"), "{message}");
+    }
+    for fine in [
+        "{name: /dev/xvda, type: gp3}",
+        "{name: /dev/xvdb, type: io1, size: 50, iops: 500}",
+        "{name: /dev/xvdb, type: io2, size: 50, iops: 500, encrypted: true}",
+        "{name: /dev/xvdb, type: gp3, size: 50, iops: 3500, throughput: 200}",
+        "{name: /dev/xvdb, type: gp3, snapshotId: snap-1}",
+        "{name: /dev/xvdb, type: st1, size: 125}",
+        "{name: /dev/xvdb, type: sc1, size: 500}",
+        "{name: /dev/xvdb, size: 5}",
+    ] {
+        let group = resolved(&format!("{{volumes: [{fine}]}}"), &[]);
+        assert_eq!(spec_errors(&group, &launch_facts()), [], "{fine}");
+    }
+}
+
+#[test]
+fn truncated_base64_is_rejected() {
+    let group = resolved("{userData: [{name: setup, stage: PreBootstrap, data: ZWNobyBwb3N0=}]}", &[]);
+    let message = join_messages(&spec_errors(&group, &launch_facts()));
+    assert!(message.starts_with("spec.eks.configuration.userData `setup` ends like base64"), "{message}");
+}
+
+#[test]
+fn hooks_need_valid_target_and_unique_name() {
+    let hook = |arn: &str| {
+        format!("{{name: h, lifecycle: launch, notificationArn: '{arn}', roleArn: 'arn:aws:iam::1:role/h'}}")
+    };
+    for arn in ["arn:aws:sns:us-west-2:123456789012:t", "arn:aws-cn:sqs:cn-north-1:123456789012:q"] {
+        assert!(parse_desired(&format!("{{lifecycleHooks: [{}]}}", hook(arn)), &[]).is_ok(), "{arn}");
+    }
+    for arn in ["my-queue", "arn:aws:lambda:us-west-2:1:layer:f", "arn:aws:sns:us-west-2:1:", "arn:aws:iam::1:role/sns"]
+    {
+        let message = join_messages(&parse_desired(&format!("{{lifecycleHooks: [{}]}}", hook(arn)), &[]).unwrap_err());
+        assert!(
+            message.starts_with(&format!("spec.eks.configuration.lifecycleHooks[0].notificationArn `{arn}`")),
+            "{message}"
+        );
+    }
+    let alone = |arn: &str| format!("{{lifecycleHooks: [{{name: h, lifecycle: launch, notificationArn: '{arn}'}}]}}");
+    assert!(
+        parse_desired(&alone("arn:aws:lambda:us-west-2:123456789012:function:f:live"), &[]).is_ok(),
+        "no role is asked for"
+    );
+    let message = join_messages(&parse_desired(&alone("arn:aws:sqs:us-west-2:123456789012:q"), &[]).unwrap_err());
+    assert!(message.contains("lifecycleHooks[0].notificationArn") && message.contains("needs a roleArn"), "{message}");
+    let twice = "{lifecycleHooks: [{name: h, lifecycle: launch}, {name: h, lifecycle: terminate}]}";
+    let message = join_messages(&parse_desired(twice, &[]).unwrap_err());
+    assert!(message.starts_with("spec.eks.configuration.lifecycleHooks[1].name `h`"), "{message}");
+}
+
+#[test]
+fn network_object_of_other_vpc_is_reported() {
+    let group = parse_desired("{subnets: [subnet-9], securityGroups: [g, sg-9]}", &[]).expect("a group");
+    let object = |id: &str| NetworkObject { id: id.into(), name: None, vpc: "vpc-9".into(), zone: None };
+    let environment = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
+    let message = join_messages(&resolve(group, &environment, false).unwrap_err());
+    for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
+        let part = format!("spec.eks.configuration.{field} `{id}` is in vpc-9, and the cluster's VPC is vpc-1");
+        assert!(message.contains(&part), "{message}");
+    }
+}
+
+#[test]
+fn licences_and_hosts_reach_the_template_and_must_be_arns() {
+    let licenses = ["b", "a"].map(|id| format!("arn:aws:license-manager:us-west-2:1:license-configuration:lic-{id}"));
+    let hosts = "arn:aws:resource-groups:us-west-2:1:group/hosts";
+    let text = |licenses: &[String], tenancy: &str, hosts: &str| {
+        format!(
+            "{{licenseSpecifications: ['{}'], placement: {{tenancy: {tenancy}, hostResourceGroupArn: '{hosts}'}}}}",
+            licenses.join("', '")
+        )
+    };
+    let group = resolved(&text(&licenses, "host", hosts), &[]);
+    assert_eq!(group.template_data.licenses, [licenses[1].clone(), licenses[0].clone()]);
+    assert_eq!(group.template_data.placement.as_ref().and_then(|p| p.host_resource_group.as_deref()), Some(hosts));
+    assert_eq!(spec_errors(&group, &launch_facts()), []);
+    let other = resolved(&text(&licenses[..1], "host", hosts), &[]);
+    assert_ne!(group.fingerprint, other.fingerprint, "another licence needs other nodes");
+    let turned = [licenses[1].clone(), licenses[0].clone()];
+    assert_eq!(
+        group.fingerprint,
+        resolved(&text(&turned, "host", hosts), &[]).fingerprint,
+        "their order means nothing"
+    );
+    let wrong = resolved(&text(&["lic-1".into()], "host", "hosts"), &[]);
+    let message = join_messages(&spec_errors(&wrong, &launch_facts()));
+    for part in [
+        "spec.eks.configuration.licenseSpecifications[0] `lic-1`",
+        "spec.eks.configuration.placement.hostResourceGroupArn `hosts`",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let message = join_messages(&parse_desired(&text(&licenses, "default", hosts), &[]).unwrap_err());
+    assert!(message.starts_with("spec.eks.configuration.placement.tenancy `default`"), "{message}");
+}

@@ -1,0 +1,14 @@
+//! The Rust integration tests, as one crate: one link instead of eleven.
+
+mod aws_auth;
+mod common;
+mod crd;
+mod docs;
+mod examples;
+mod hashes;
+mod instance;
+mod mixed_instances;
+mod plans;
+mod purity;
+mod report;
+mod user_data;

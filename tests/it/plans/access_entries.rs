@@ -1,0 +1,141 @@
+//! Joining by access entries, pass by pass: the role first, then its entry, then the scaling group; moving over and back.
+
+use instance_manager::auth::access_entries::JoinMethod;
+use instance_manager::plan::{ObjectStep, Step};
+
+use super::*;
+
+const ACCESS_ENTRIES_ONLY: JoinMethod = JoinMethod::AccessEntries { remove_other: false };
+const MIGRATING: JoinMethod = JoinMethod::AccessEntries { remove_other: true };
+
+/// A group whose nodes join by an access entry, as the cluster has it.
+fn joining(way: JoinMethod, auth: AuthEntryState, access: AccessEntryState) -> Scenario {
+    converged().with(|w| {
+        w.resolved.join_method = way;
+        w.state.join.owns_auth_entry = auth == AuthEntryState::Present;
+        (w.state.join.auth_entry, w.state.join.access_entry) = (auth, access);
+        let managed = w.status.managed.as_mut().expect("a record");
+        if !w.state.join.owns_auth_entry {
+            managed.auth_entries.clear();
+        }
+        if w.state.join.access_entry.kind().is_some() {
+            managed.access_entries = vec![w.resolved.role_arn.clone()];
+        }
+    })
+}
+
+fn entry(created: &str) -> AccessEntryState {
+    AccessEntryState::Present {
+        kind: "EC2_LINUX".into(),
+        is_owned: true,
+        created_at: Some(timestamp(created)),
+        role_id: None,
+    }
+}
+
+fn step_names(plan: &Plan) -> Vec<&'static str> {
+    plan.steps.iter().map(|planned| planned.step.name()).collect()
+}
+
+/// The role has just been made, so that IAM does not know it everywhere.
+fn with_new_role(world: Scenario) -> Scenario {
+    world.with(|w| w.state.instance_profile.as_mut().expect("a profile").created = Some(timestamp(NOW)))
+}
+
+#[test]
+fn plans_match_golden_files() {
+    use AuthEntryState::{Absent, Present};
+    for (name, world) in [
+        (
+            "access-entry-second-pass",
+            joining(ACCESS_ENTRIES_ONLY, Absent, AccessEntryState::Absent).with(remove_scaling_group),
+        ),
+        ("access-entry-beside-aws-auth", joining(JoinMethod::Both, Present, AccessEntryState::Absent)),
+        ("access-entry-takes-over", joining(MIGRATING, Present, entry(LONG_AGO))),
+        ("access-entry-goes-back", joining(JoinMethod::AwsAuth { remove_other: true }, Present, entry(LONG_AGO))),
+    ] {
+        assert_golden(name, &world.plan());
+    }
+}
+
+#[test]
+fn access_entry_is_created_after_the_role() {
+    let first = joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, AccessEntryState::Absent).with(|w| {
+        let settled = new_group(w.resolved.clone());
+        w.state = settled.state;
+        w.state.join.access_entry = AccessEntryState::Absent;
+        w.status = settled.status;
+    });
+    let plan = first.plan();
+    assert!(
+        step_names(&plan).contains(&"CreateRole") && !step_names(&plan).contains(&"PutAccessEntry"),
+        "{:?}",
+        step_names(&plan)
+    );
+    let second = with_new_role(joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, AccessEntryState::Absent))
+        .with(remove_scaling_group)
+        .plan();
+    assert!(!step_names(&second).contains(&"PutAccessEntry") && !step_names(&second).contains(&"CreateGroup"));
+    let third = joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, AccessEntryState::Absent)
+        .with(remove_scaling_group)
+        .plan();
+    let order: Vec<_> =
+        step_names(&third).into_iter().filter(|n| matches!(*n, "PutAccessEntry" | "CreateGroup")).collect();
+    assert_eq!(order, ["PutAccessEntry", "CreateGroup"]);
+}
+
+#[test]
+fn entry_is_recorded_before_creation() {
+    let plan = joining(JoinMethod::Both, AuthEntryState::Present, AccessEntryState::Absent).plan();
+    assert_eq!(step_names(&plan)[..2], ["Record", "PutAccessEntry"]);
+    let Step::Object(ObjectStep::Record { status }) = &plan.steps[0].step else { panic!("a record") };
+    assert_eq!(status["managed"]["accessEntries"], json!([converged().resolved.role_arn]));
+}
+
+#[test]
+fn converged_group_plans_nothing_for_any_join_method() {
+    use AuthEntryState::{Absent, Present};
+    for (way, auth, access) in [
+        (ACCESS_ENTRIES_ONLY, Absent, entry(LONG_AGO)),
+        (MIGRATING, Absent, entry(LONG_AGO)),
+        (JoinMethod::Both, Present, entry(LONG_AGO)),
+        (JoinMethod::Either, Present, AccessEntryState::Unasked),
+        (JoinMethod::Either, Absent, entry(LONG_AGO)),
+        (JoinMethod::AwsAuth { remove_other: true }, Present, AccessEntryState::Absent),
+    ] {
+        let plan = joining(way, auth.clone(), access).plan();
+        assert_eq!(step_names(&plan), [] as [&str; 0], "{way:?} {auth:?}");
+        assert_eq!(plan.outcome, Outcome::Converged, "{way:?} {auth:?}");
+    }
+}
+
+#[test]
+fn no_access_entry_status_without_access_entries() {
+    assert!(!converged().plan().status_update.fields.contains_key("join"));
+    let told = joining(JoinMethod::Both, AuthEntryState::Present, entry(LONG_AGO)).plan();
+    assert_eq!(told.status_update.fields["join"], json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+}
+
+#[test]
+fn aws_auth_entry_is_removed_after_handover_delay() {
+    let young = joining(MIGRATING, AuthEntryState::Present, entry("2026-01-01T23:59:30Z")).plan();
+    assert_eq!((step_names(&young), young.outcome), (vec![], Outcome::Converged));
+    assert_eq!(young.recheck_at, Some(timestamp("2026-01-02T00:00:30Z")));
+}
+
+#[test]
+fn wrong_entry_type_blocks_creation_and_readiness() {
+    let standard =
+        || AccessEntryState::Present { kind: "STANDARD".into(), is_owned: false, created_at: None, role_id: None };
+    for world in [
+        joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, standard()),
+        joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, standard()).with(remove_scaling_group),
+    ] {
+        let plan = world.plan();
+        assert!(matches!(
+            &plan.outcome,
+            Outcome::Blocked { reason: Reason::AuthConflict, message, .. } if message.contains("STANDARD")
+        ));
+        assert!(!step_names(&plan).contains(&"CreateGroup"));
+    }
+}

@@ -1,0 +1,216 @@
+//! The strategy `crd`: a resource is submitted, waited for and believed only so far.
+
+use instance_manager::api::Condition;
+use instance_manager::plan::{Step, StrategyStep};
+use instance_manager::provisioner::eks::observed::StrategyState;
+use instance_manager::provisioner::eks::rotation::crd_strategy::{build_request, needs_observation};
+use instance_manager::rotation::crd::decide::{ResourcePhase, StrategyResource};
+use instance_manager::rotation::crd::{RenderedResource, ResourceKind};
+
+use super::*;
+
+const CRD: &str = "{strategy: {type: crd, crd: {crdName: rollingupgrades, statusJSONPath: .status.currentStatus, statusSuccessString: completed, statusFailureString: error, maxRetries: 1, spec: \"{apiVersion: upgrademgr.keikoproj.io/v1alpha1, kind: RollingUpgrade, metadata: {name: '{{ .InstanceGroup.GetName }}', namespace: '{{ .InstanceGroup.GetNamespace }}'}, spec: {asgName: '{{ .InstanceGroup.Status.ActiveScalingGroupName }}'}}\"}}, eks: {configuration: {image: ami-00000002}}}";
+
+/// A new version is pinned, the nodes run the old one, and nobody has looked at resources yet.
+fn with_outdated_nodes() -> Scenario {
+    converged()
+        .with_spec(CRD)
+        .with(|w| {
+            let newer = ObservedVersion {
+                fingerprint: Some(w.resolved.fingerprint.clone()),
+                data: Some(w.resolved.template_data.clone()),
+            };
+            w.state.versions.insert(2, newer);
+            w.state.template.as_mut().expect("a template").latest_version = 2;
+        })
+        .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+}
+
+fn rendered(w: &Scenario) -> RenderedResource {
+    let crd = w.resolved.desired.crd_strategy.as_ref().expect("the strategy crd");
+    build_request(crd, &w.resolved, &w.state, &w.status, w.state.scaling_group.as_ref().expect("a group"))
+        .expect("it renders")
+}
+
+/// The same, with the resource of the wanted name in a phase, or none.
+fn with_resource_phase(phase: Option<ResourcePhase>) -> Scenario {
+    with_outdated_nodes().with(|w| {
+        let request = rendered(w);
+        let kind = ResourceKind {
+            group: request.group.clone(),
+            version: request.version.clone(),
+            kind: request.kind.clone(),
+            plural: "rollingupgrades".into(),
+        };
+        let resources = phase.into_iter().map(|phase| StrategyResource {
+            kind: kind.clone(),
+            namespace: request.namespace.clone(),
+            name: request.name.clone(),
+            uid: "uid-9".into(),
+            created_at: Some(timestamp(LONG_AGO)),
+            is_owned: true,
+            is_deleting: false,
+            phase,
+        });
+        w.state.strategy_state = Some(StrategyState::Seen { resources: resources.collect(), request, kind });
+    })
+}
+
+/// The status remembers that it was submitted and seen.
+fn with_records(world: Scenario) -> Scenario {
+    world.with(|w| {
+        let request = rendered(w);
+        w.status.current_state = Some("InitUpgrade".into());
+        w.status.strategy_resource_name = Some(request.name);
+        w.status.strategy_resource_namespace = Some(request.namespace);
+        w.status.strategy_progress =
+            serde_json::from_value(json!({"state": "Submitted", "uid": "uid-9"})).expect("progress");
+    })
+}
+
+fn with_all_nodes_updated(world: Scenario) -> Scenario {
+    world.with_scaling_group(|g| {
+        g.instances.iter_mut().for_each(|i| i.template.as_mut().expect("a pin").version = "2".into())
+    })
+}
+
+fn active() -> Option<ResourcePhase> {
+    Some(ResourcePhase::Active("running".into()))
+}
+
+#[test]
+fn plans_match_golden_files() {
+    let missing = with_outdated_nodes().with(|w| w.state.strategy_state = Some(StrategyState::Missing(rendered(w))));
+    let forbidden = with_outdated_nodes().with(|w| {
+        let message = "not allowed to get rollingupgrades.upgrademgr.keikoproj.io: no";
+        w.state.strategy_state = Some(StrategyState::Forbidden(message.into()));
+    });
+    let drained_before = with_resource_phase(None).with(|w| {
+        let mark = DisruptionRecord {
+            group: "uid-1".into(),
+            template_version: "2".into(),
+            since: timestamp(LONG_AGO),
+            cordoned_before: false,
+        };
+        w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
+    });
+    let worlds = [
+        ("crd-is-submitted", with_resource_phase(None)),
+        ("crd-is-waited-for", with_records(with_resource_phase(active()))),
+        ("crd-failed-and-is-retried", with_records(with_resource_phase(Some(ResourcePhase::Failed)))),
+        ("crd-succeeds", with_records(with_all_nodes_updated(with_resource_phase(Some(ResourcePhase::Succeeded))))),
+        ("crd-works-on-after-the-last-node", with_records(with_all_nodes_updated(with_resource_phase(active())))),
+        ("crd-is-held-by-a-lock", with_resource_phase(None).with(|w| w.lock = Some("the annotation lock-upgrades"))),
+        (
+            "crd-is-held-while-launch-is-suspended",
+            with_resource_phase(None).with_scaling_group(|g| g.suspended_processes = vec!["Launch".into()]),
+        ),
+        ("crd-is-not-installed", missing),
+        ("crd-may-not-be-looked-at", forbidden),
+        ("crd-foreseen", with_outdated_nodes()),
+        ("crd-gives-back-what-the-controller-drained-itself", drained_before),
+    ];
+    for (name, world) in worlds {
+        assert_golden(name, &world.plan());
+    }
+}
+
+/// The spec says `rollingUpdate` again; what was submitted before is, as the controller sees it, `view`.
+fn switched_to_rolling_update(view: impl FnOnce(StrategyResource) -> StrategyState) -> Scenario {
+    with_records(with_resource_phase(active())).with(|w| {
+        let Some(StrategyState::Seen { resources, .. }) = w.state.strategy_state.take() else { panic!("a resource") };
+        w.state.strategy_state = Some(view(resources.into_iter().next().expect("a resource")));
+        w.resolved.desired.crd_strategy = None;
+    })
+}
+
+/// Else two would take nodes of one group at once.
+#[test]
+fn strategy_change_waits_for_active_resource() {
+    let cordons = |plan: &Plan| plan.steps.iter().any(|s| s.step.name() == "CordonNode");
+    let left = switched_to_rolling_update(|resource| StrategyState::Left(Some(resource)));
+    let waiting = left.plan();
+    assert!(waiting.steps.is_empty(), "{waiting:?}");
+    let Outcome::Progressing { message, .. } = &waiting.outcome else { panic!("{:?}", waiting.outcome) };
+    let name = left.status.strategy_resource_name.clone().expect("a name");
+    assert!(message.contains("says `running`") && message.contains("2 nodes are outdated"), "{message}");
+    let command = format!("kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n team {name}");
+    assert!(message.contains(&command), "{message}");
+    assert!(!waiting.status_update.fields.contains_key("strategyProgress"), "it stays remembered");
+    let blocked = switched_to_rolling_update(|_| StrategyState::Forbidden("not allowed to get it".into())).plan();
+    assert!(matches!(blocked.outcome, Outcome::Blocked { reason: Reason::MissingPermission, .. }), "{blocked:?}");
+    assert!(!cordons(&blocked), "what cannot be looked at may be at work");
+    let ended = switched_to_rolling_update(|_| StrategyState::Left(None)).plan();
+    assert!(cordons(&ended), "{ended:?}");
+    assert_eq!(ended.status_update.fields["strategyProgress"], json!({}), "and nothing is looked at any more");
+}
+
+#[test]
+fn lock_does_not_stop_active_resource() {
+    let plan =
+        with_records(with_resource_phase(active())).with(|w| w.lock = Some("the annotation lock-upgrades")).plan();
+    assert!(matches!(plan.outcome, Outcome::Progressing { .. }), "{:?}", plan.outcome);
+    assert!(plan.steps.is_empty());
+}
+
+#[test]
+fn scale_in_is_drained_by_the_controller() {
+    let plan = with_resource_phase(None)
+        .with_scaling_group(|g| (g.desired, g.max) = (2, 2))
+        .with(|w| w.resolved.desired.max_size = 1)
+        .plan();
+    let names: Vec<_> = plan.steps.iter().map(|s| s.step.name()).collect();
+    assert!(names.contains(&"CordonNode") && !names.contains(&"CreateStrategyResource"), "{names:?}");
+}
+
+/// A quiet resync must cost no read for each group, and a group that was taken over in the middle is followed to its end.
+#[test]
+fn resources_are_read_only_when_needed() {
+    let of = |status: serde_json::Value| serde_json::from_value::<InstanceGroupStatus>(status).expect("a status");
+    let ready =
+        json!({"currentState": "Ready", "strategyResourceName": "web-1", "strategyProgress": {"state": "Succeeded"}});
+    assert!(!needs_observation(&of(json!({})), 0));
+    assert!(!needs_observation(&of(ready.clone()), 0));
+    assert!(!needs_observation(&of(json!({"currentState": "Ready", "strategyResourceName": "web-1"})), 0));
+    assert!(needs_observation(&of(ready), 1));
+    assert!(needs_observation(&of(json!({"currentState": "InitUpgrade", "strategyResourceName": "web-1"})), 0));
+    assert!(needs_observation(&of(json!({"strategyProgress": {"state": "Submitted"}})), 0));
+}
+
+#[test]
+fn plan_omits_rendered_resource() {
+    let plan = with_resource_phase(None).plan();
+    assert!(plan.steps.iter().any(|s| matches!(s.step, Step::Strategy(StrategyStep::CreateStrategyResource { .. }))));
+    let (text, value) = (format!("{plan:?}"), serde_json::to_string(&plan).expect("JSON"));
+    assert!(!text.contains("asgName") && !value.contains("asgName"), "{text}");
+}
+
+/// Without it, a failure would be told as any other stall, and dashboards of the controller before this one miss it.
+#[test]
+fn failed_upgrade_keeps_its_event_name() {
+    let world = with_records(with_resource_phase(Some(ResourcePhase::Failed)))
+        .with(|w| w.status.strategy_retry_count = Some(1));
+    let plan = world.plan();
+    let Outcome::Blocked { reason: Reason::StrategyFailed, message, .. } = &plan.outcome else {
+        panic!("{:?}", plan.outcome)
+    };
+    assert!(message.contains("failed (after 1 retries)") && message.contains("delete it"), "{message}");
+    let old = InstanceGroupStatus {
+        conditions: vec![Condition::new("Stalled", false, "Rotating", "")],
+        ..InstanceGroupStatus::default()
+    };
+    let applied = instance_manager::apply::Applied {
+        steps_done: plan.steps.len(),
+        error: None,
+        blocked_evictions: vec![],
+        tag_denials: vec![],
+        resource_version: None,
+        plan,
+    };
+    let report = instance_manager::controller::report::report(&old, &applied, None, NOW);
+    assert!(
+        report.transition_events.iter().any(|e| e.warning && e.reason == "InstanceGroupUpgradeFailed"),
+        "{:?}",
+        report.transition_events
+    );
+}

@@ -1,0 +1,984 @@
+//! From what is wanted and what there is to the whole plan, against golden files.
+//! `UPDATE_GOLDEN=1 cargo test --test plans` writes them anew; a hash in them that has been released never changes.
+
+use crate::common;
+
+use instance_manager::plan::EksStep;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use instance_manager::api::{
+    AdoptedResources, InstanceGroupStatus, ManagedAttributes, SpotRecommendation, decode_spec,
+};
+use instance_manager::auth::access_entries::{AccessEntryState, ObservedEntries};
+use instance_manager::auth::aws_auth::AuthEntryState;
+use instance_manager::aws::{
+    Instance, InstanceProfile, InstanceState, InstanceType, InstanceTypeCatalog, InstanceTypeOverride, LaunchTemplate,
+    LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
+};
+use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step};
+use instance_manager::provisioner::eks::input::PlanInput;
+use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
+use instance_manager::provisioner::eks::plan::plan;
+use instance_manager::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
+use instance_manager::provisioner::eks::{delete, desired};
+use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
+use instance_manager::settings::Timing;
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const NOW: &str = "2026-01-02T00:00:00Z";
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
+fn timestamp(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+/// The shortest spec that stands for a complete group; `extra` is laid over `spec`.
+fn resolved(extra: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
+    let base = "provisioner: eks\neks: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1]}}";
+    let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
+    deep_merge(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
+    let id = common::group_id(3, timestamp(LONG_AGO));
+    let annotations =
+        annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
+    let spec = decode_spec(&spec).expect("a spec");
+    resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &references(), false).expect("it resolves")
+}
+
+fn deep_merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            from.iter().for_each(|(key, value)| deep_merge(into.entry(key).or_insert(Value::Null), value));
+        }
+        (_, Value::Null) => {}
+        (into, from) => *into = from.clone(),
+    }
+}
+
+fn references() -> References {
+    let network = |id: &str| {
+        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
+    };
+    let role =
+        Role { id: "AROA-given".into(), name: "given".into(), arn: "arn:aws:iam::1:role/given".into(), tags: vec![] };
+    References {
+        cluster: Some(common::cluster()),
+        subnets: network("subnet-1"),
+        security_groups: network("sg-1"),
+        in_other_vpcs: vec![],
+        image: None,
+        instance_type: None,
+        existing_profile: Some(InstanceProfile {
+            id: "AIPA-given".into(),
+            name: "given".into(),
+            arn: "arn:aws:iam::1:instance-profile/given".into(),
+            created: None,
+            role: Some(role),
+            tags: vec![],
+        }),
+        catalog: Some(instance_type_catalog().into()),
+        ..References::default()
+    }
+}
+
+fn instance_type_catalog() -> InstanceTypeCatalog {
+    let of = |name: &str| InstanceType {
+        name: name.into(),
+        architectures: vec!["x86_64".into()],
+        vcpus: 2,
+        memory_mib: 8192,
+        ..InstanceType::default()
+    };
+    let names = ["m5.large", "m5a.large", "m5d.large", "m5n.large", "m5zn.large", "c5.large"];
+    let offers = names.iter().filter(|n| **n != "m5zn.large").map(|n| ((*n).into(), "us-west-2a".into()));
+    InstanceTypeCatalog::new(&names.map(of), offers)
+}
+
+/// Why nothing is done with what is not the group's.
+fn blocked(plan: &Plan) -> &str {
+    match &plan.outcome {
+        Outcome::Blocked { reason: Reason::OwnershipConflict, message, .. } => message,
+        other => panic!("it is blocked: {other:?}"),
+    }
+}
+
+/// A group, what there is of it, and what its status remembers.
+#[derive(Clone, Debug)]
+struct Scenario {
+    resolved: ResolvedGroup,
+    state: ObservedState,
+    status: InstanceGroupStatus,
+    lock: Option<&'static str>,
+}
+
+/// Nothing has been made.
+fn new_group(resolved: ResolvedGroup) -> Scenario {
+    let state = ObservedState {
+        scaling_group: None,
+        template: None,
+        orphaned_template: None,
+        versions: BTreeMap::new(),
+        launch_configuration: None,
+        warm_instances: None,
+        instance_profile: None,
+        role: None,
+        attached_policies: vec![],
+        lifecycle_hooks: None,
+        instance_refresh_active: false,
+        activities: vec![],
+        shortage_duration: SignedDuration::ZERO,
+        warm_pool_wait: SignedDuration::ZERO,
+        tag_retry_pending: false,
+        launch_times: BTreeMap::new(),
+        join: ObservedEntries {
+            auth_entry: AuthEntryState::Absent,
+            owns_auth_entry: false,
+            allows_windows: false,
+            access_entry: AccessEntryState::Unasked,
+            is_shared: false,
+            peers_have_access_entry: true,
+            role_id: None,
+        },
+        previous_roles: Default::default(),
+        nodes: BTreeMap::new(),
+        cluster_health: ClusterHealth { total: 10, unready: 0 },
+        drains: Drains::new(),
+        strategy_state: None,
+    };
+    Scenario { resolved, state, status: InstanceGroupStatus::default(), lock: None }
+}
+
+/// Everything has been made and two nodes are Ready.
+fn converged_with(resolved: ResolvedGroup) -> Scenario {
+    let mut world = new_group(resolved);
+    let Scenario { resolved: r, state, status, .. } = &mut world;
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let instance = |id: &str| Instance {
+        id: id.into(),
+        zone: "us-west-2a".into(),
+        state: InstanceState::InService,
+        healthy: true,
+        template: Some(pin.clone()),
+        launch_configuration: None,
+        weight: 1,
+        in_service_since: Some(timestamp(LONG_AGO)),
+    };
+    state.scaling_group = Some(ScalingGroup {
+        name: r.names.scaling_group.clone(),
+        min: 2,
+        max: 4,
+        desired: 2,
+        subnets: r.subnets.clone(),
+        template: Some(pin.clone()),
+        launch_configuration: None,
+        warm_pool: None,
+        mixed: r.desired.mixed_instances.as_ref().map(|m| MixedPolicy {
+            distribution: m.distribution.clone(),
+            overrides: (m.overrides.iter().cloned())
+                .chain(r.type_pool.iter().flat_map(|p| &p.offered_now).map(|name| type_override(name)))
+                .collect(),
+        }),
+        tags: r.tags.clone(),
+        unpropagated_tags: vec![],
+        suspended_processes: vec![],
+        enabled_metrics: vec![],
+        instances: vec![instance("i-1"), instance("i-2")],
+        deleting: false,
+    });
+    state.template = Some(LaunchTemplate {
+        id: "lt-1".into(),
+        name: r.names.template.clone(),
+        default_version: 1,
+        latest_version: 1,
+        tags: r.ownership_tags.clone(),
+    });
+    state.versions =
+        [(1, ObservedVersion { fingerprint: Some(r.fingerprint.clone()), data: Some(r.template_data.clone()) })].into();
+    let role = Role { id: "AROA-1".into(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: vec![] };
+    state.instance_profile = Some(InstanceProfile {
+        id: "AIPA-1".into(),
+        name: r.names.role.clone(),
+        arn: r.template_data.profile_arn.clone(),
+        created: Some(timestamp(LONG_AGO)),
+        role: Some(role),
+        tags: vec![],
+    });
+    state.attached_policies = r.managed_policies.clone();
+    (state.join.auth_entry, state.join.owns_auth_entry) = (AuthEntryState::Present, true);
+    state.nodes = ["i-1", "i-2"].map(|id| (id.to_owned(), node(id))).into();
+    let keys: Vec<_> = r.tags.iter().map(|t| t.key.clone()).collect();
+    let mut sorted = (keys, r.managed_policies.clone());
+    sorted.0.sort();
+    sorted.1.sort();
+    *status = serde_json::from_value(json!({
+        "currentState": "Ready",
+        "activeScalingGroupName": r.names.scaling_group,
+        "activeLaunchTemplateName": r.names.template,
+        "template": {"id": "lt-1", "version": "1", "hash": r.fingerprint.hash, "lastReadyVersion": "1"},
+        "managed": {"tags": sorted.0, "policies": sorted.1, "authEntries": [r.role_arn]},
+    }))
+    .expect("a status");
+    world
+}
+
+fn node(instance: &str) -> NodeView {
+    NodeView {
+        name: format!("node-{instance}"),
+        resource_version: "7".into(),
+        ready: true,
+        was_ready: true,
+        ready_changed_at: Some(timestamp(LONG_AGO)),
+        cordoned: false,
+        disruption: None,
+        surge: None,
+        created_at: timestamp(LONG_AGO),
+        duplicates: vec![],
+    }
+}
+
+impl Scenario {
+    /// The same cloud, another wish.
+    fn with_spec(mut self, extra: &str) -> Self {
+        self.resolved = resolved(extra, &[]);
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Scenario)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn with_scaling_group(self, change: impl FnOnce(&mut ScalingGroup)) -> Self {
+        self.with(|w| change(w.state.scaling_group.as_mut().expect("a group")))
+    }
+
+    fn plan(&self) -> Plan {
+        let timing = Timing::default();
+        plan(&PlanInput {
+            resolved: &self.resolved,
+            observed: &self.state,
+            status: &self.status,
+            lock: self.lock,
+            config_retention: 2,
+            timing: &timing,
+            now: timestamp(NOW),
+        })
+    }
+}
+
+fn converged() -> Scenario {
+    converged_with(resolved("{}", &[]))
+}
+
+/// Everything but the scaling group, known by its tags as our own writes tell them.
+fn remove_scaling_group(w: &mut Scenario) {
+    w.state.scaling_group = None;
+    let ours = w.resolved.ownership_tags.clone();
+    let profile = w.state.instance_profile.as_mut().expect("a profile");
+    profile.role.as_mut().expect("a role").tags.clone_from(&ours);
+    profile.tags = ours;
+}
+
+fn type_override(name: &str) -> InstanceTypeOverride {
+    InstanceTypeOverride { instance_type: name.into(), weight: 1 }
+}
+
+/// Without a type that AWS has launched since.
+fn with_instance_pool() -> Scenario {
+    converged_with(resolved(POOL, &[])).with_scaling_group(|g| {
+        g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5n.large");
+    })
+}
+
+fn with_mixed_instances() -> Scenario {
+    converged_with(resolved(MIXED, &[]))
+}
+
+/// Two nodes of one unit and one of two.
+fn with_weighted_types() -> Scenario {
+    converged_with(resolved(WEIGHTED, &[]))
+        .with_scaling_group(|g| {
+            g.instances.push(Instance { id: "i-3".into(), weight: 2, ..g.instances[0].clone() });
+        })
+        .with(|w| _ = w.state.nodes.insert("i-3".into(), node("i-3")))
+}
+
+fn foreign_tags() -> [Tag; 1] {
+    [Tag { key: "cost-centre".into(), value: "17".into() }]
+}
+
+fn hook(name: &str) -> LifecycleHook {
+    LifecycleHook {
+        name: name.into(),
+        transition: "autoscaling:EC2_INSTANCE_TERMINATING".into(),
+        default_result: "CONTINUE".into(),
+        heartbeat_timeout: 300,
+        notification_arn: None,
+        metadata: None,
+        role_arn: None,
+    }
+}
+
+const NEW_IMAGE: &str = "eks: {configuration: {image: ami-00000002}}";
+const MIXED: &str = "eks: {configuration: {mixedInstancesPolicy: {spotRatio: 50, baseCapacity: 1, instanceTypes: [{type: m5a.large}, {type: m5n.large}]}}}";
+const WEIGHTED: &str = "eks: {configuration: {mixedInstancesPolicy: {strategy: LowestPrice, instanceTypes: [{type: m5.xlarge, weight: 2}]}}}";
+const POOL: &str = "eks: {configuration: {mixedInstancesPolicy: {spotRatio: 50, instancePool: SubFamilyFlexible}}}";
+const SPOT: &str = "eks: {configuration: {spotPrice: '0.08'}}";
+const ATTRIBUTES: &str = "eks: {configuration: {suspendProcesses: [AZRebalance], metricsCollection: [GroupMinSize], tags: [{key: team, value: a}], lifecycleHooks: [{name: drain, lifecycle: terminate}]}}";
+
+/// What others set, in a group that remembers what it set itself, or not.
+fn with_foreign_attributes(world: Scenario) -> Scenario {
+    world
+        .with_scaling_group(|g| {
+            g.tags.extend(foreign_tags());
+            g.suspended_processes = vec!["AZRebalance".into()];
+            g.enabled_metrics = vec!["GroupMaxSize".into()];
+        })
+        .with(|w| w.state.lifecycle_hooks = Some(vec![hook("theirs")]))
+}
+
+/// A second version that is not ours, at `$Latest`, while a node runs the first, which is not ours either.
+fn changed_by_other_controller() -> Scenario {
+    converged()
+        .with(|w| {
+            w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+            let data = resolved(NEW_IMAGE, &[]).template_data;
+            w.state.versions.insert(2, ObservedVersion { fingerprint: None, data: Some(data) });
+            let template = w.state.template.as_mut().expect("a template");
+            (template.default_version, template.latest_version) = (2, 2);
+            template.tags.clear();
+        })
+        .with_scaling_group(|g| {
+            g.template.as_mut().expect("a pin").version = "$Latest".into();
+            g.instances[1].template.as_mut().expect("a version").version = "2".into();
+        })
+}
+
+fn scenarios() -> Vec<(&'static str, Scenario)> {
+    let given = || resolved("eks: {configuration: {roleName: given}}", &[]);
+    let second = |w: &mut Scenario| {
+        let newer = resolved(NEW_IMAGE, &[]);
+        w.state
+            .versions
+            .insert(2, ObservedVersion { fingerprint: Some(newer.fingerprint), data: Some(newer.template_data) });
+        w.state.template.as_mut().expect("a template").latest_version = 2;
+    };
+    vec![
+        ("create-own-role", new_group(resolved("{}", &[])).with(|w| w.resolved.desired.id.has_finalizer = false)),
+        ("create-given-role", new_group(given())),
+        (
+            "create-after-a-collision",
+            new_group(given()).with(|w| {
+                let ours = w.resolved.ownership_tags.clone();
+                w.state.orphaned_template = Some(LaunchTemplate {
+                    id: "lt-0".into(),
+                    name: "taken-by-another".into(),
+                    default_version: 1,
+                    latest_version: 1,
+                    tags: ours,
+                });
+            }),
+        ),
+        ("create-second-pass", converged().with(remove_scaling_group)),
+        (
+            "create-auth-conflict",
+            new_group(given()).with(|w| {
+                w.state.join.auth_entry = AuthEntryState::Conflict { detail: "another entry has this rolearn".into() }
+            }),
+        ),
+        ("converged", converged()),
+        ("sizes", converged().with_spec("eks: {minSize: 1, maxSize: 6}")),
+        (
+            "scale-in-is-paced",
+            converged().with_scaling_group(|g| g.desired = 4).with_spec("eks: {minSize: 1, maxSize: 1}"),
+        ),
+        (
+            "scale-in-drains",
+            converged()
+                .with_scaling_group(|g| (g.min, g.max, g.desired) = (1, 2, 2))
+                .with_spec("eks: {minSize: 1, maxSize: 1}"),
+        ),
+        (
+            "scale-in-ends",
+            converged()
+                .with_scaling_group(|g| {
+                    (g.min, g.max, g.desired) = (1, 2, 1);
+                    g.instances.truncate(1);
+                })
+                .with_spec("eks: {minSize: 1, maxSize: 1}"),
+        ),
+        ("subnets", converged().with_scaling_group(|g| g.subnets = vec!["subnet-9".into()])),
+        ("tag-repaired", converged().with_scaling_group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),
+        ("attributes-added", converged().with(|w| w.state.lifecycle_hooks = Some(vec![])).with_spec(ATTRIBUTES)),
+        ("role-repaired", converged().with(|w| _ = w.state.attached_policies.pop())),
+        (
+            "profile-repaired",
+            converged().with(|w| {
+                let (ours, profile) =
+                    (w.resolved.ownership_tags.clone(), w.state.instance_profile.as_mut().expect("a profile"));
+                (profile.role, profile.tags) = (None, ours);
+            }),
+        ),
+        ("auth-repaired", converged().with(|w| w.state.join.auth_entry = AuthEntryState::Absent)),
+        ("new-version", converged().with_spec(NEW_IMAGE)),
+        ("repin-a-retained-version", converged().with(second).with_spec(NEW_IMAGE)),
+        (
+            "rotation-begins",
+            converged()
+                .with(second)
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .with_spec(NEW_IMAGE),
+        ),
+        (
+            "rotation-surges",
+            converged()
+                .with(second)
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .with_spec("{strategy: {rollingUpdate: {maxSurge: 50%}}, eks: {configuration: {image: ami-00000002}}}"),
+        ),
+        (
+            "rotation-locked",
+            converged()
+                .with(second)
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+                .with_spec(NEW_IMAGE)
+                .with(|w| w.lock = Some("the annotation lock-upgrades")),
+        ),
+        (
+            "nodes-of-another-template",
+            converged().with_scaling_group(|g| g.instances[0].template.as_mut().expect("a pin").id = "lt-9".into()),
+        ),
+        (
+            "revert-gives-nodes-back",
+            converged().with(|w| {
+                let mark = DisruptionRecord {
+                    group: "uid-1".into(),
+                    template_version: "2".into(),
+                    since: timestamp(LONG_AGO),
+                    cordoned_before: false,
+                };
+                w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
+            }),
+        ),
+        (
+            "adoption",
+            converged()
+                .with_spec(NEW_IMAGE)
+                .with(|w| {
+                    w.status = InstanceGroupStatus::default();
+                    w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+                    w.state.template.as_mut().expect("a template").tags.clear();
+                })
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
+        ),
+        (
+            "adoption-with-older-nodes",
+            with_foreign_attributes(changed_by_other_controller()).with(|w| w.status = InstanceGroupStatus::default()),
+        ),
+        (
+            "older-nodes-stay-after-an-adoption",
+            changed_by_other_controller()
+                .with(|w| {
+                    let template = w.status.template.as_mut().expect("a record");
+                    template.version = Some("2".into());
+                    template.adopted_hash = template.hash.clone();
+                    template.adopted_version = Some("2".into());
+                })
+                .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into()),
+        ),
+        (
+            "adoption-after-another-controller-led-in-between",
+            changed_by_other_controller().with(|w| w.status.latest_template_version = Some("2".into())),
+        ),
+        ("a-version-that-a-person-made-is-no-takeover", changed_by_other_controller()),
+        (
+            "rotate-at-brings-what-a-takeover-left",
+            converged().with(|w| {
+                w.resolved = resolved(NEW_IMAGE, &[("rotate-at", NOW)]);
+                w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+                w.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
+                let template = w.status.template.as_mut().expect("a record");
+                template.adopted_hash = Some(w.resolved.fingerprint.hash.clone());
+                template.adopted_version = Some("1".into());
+            }),
+        ),
+        (
+            "rotate-at-is-waited-for",
+            converged().with(|w| w.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
+        ),
+        (
+            "launched-in-the-second-of-rotate-at",
+            converged().with(|w| {
+                w.resolved = resolved("{}", &[("rotate-at", "2026-01-01T00:00:00.9Z")]);
+                w.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
+            }),
+        ),
+        ("foreign-attributes-live-on", with_foreign_attributes(converged())),
+        (
+            "foreign-attributes-live-on-without-a-record",
+            with_foreign_attributes(converged()).with(|w| w.status.managed = None),
+        ),
+        (
+            "recorded-attributes-go",
+            with_foreign_attributes(converged()).with(|w| {
+                let managed = w.status.managed.as_mut().expect("a record");
+                managed.tags.push("cost-centre".into());
+                managed.hooks = vec!["theirs".into()];
+                managed.processes = vec!["AZRebalance".into()];
+                managed.metrics = vec!["GroupMaxSize".into()];
+            }),
+        ),
+        ("mixed-is-created", with_mixed_instances().with(remove_scaling_group)),
+        ("mixed-converged", with_mixed_instances()),
+        (
+            "mixed-ratio-changes-in-place",
+            with_mixed_instances().with_spec(MIXED).with(|w| {
+                w.resolved = resolved(&MIXED.replace("50", "80%"), &[]);
+            }),
+        ),
+        ("mixed-is-added", converged().with_spec(MIXED)),
+        ("mixed-is-added-without-spot", converged().with_spec(WEIGHTED)),
+        ("mixed-is-removed", converged_with(resolved(WEIGHTED, &[])).with_spec("{}")),
+        (
+            "mixed-is-repaired",
+            with_mixed_instances().with_scaling_group(|g| {
+                let held = g.mixed.as_mut().expect("a policy");
+                held.overrides.pop();
+                held.distribution.on_demand_base = 0;
+                held.distribution.spot_max_price = Some("0.1".into());
+            }),
+        ),
+        ("mixed-gets-a-new-version", with_mixed_instances().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        (
+            "mixed-of-the-original",
+            with_mixed_instances().with_scaling_group(|g| {
+                let held = g.mixed.as_mut().expect("a policy");
+                held.overrides.insert(1, held.overrides[0].clone());
+            }),
+        ),
+        ("pool-is-computed-at-creation", with_instance_pool().with(remove_scaling_group)),
+        ("pool-that-grew-changes-nothing", with_instance_pool()),
+        (
+            "pool-grows-with-another-change",
+            with_instance_pool().with(|w| w.resolved = resolved(&POOL.replace("50", "80"), &[])),
+        ),
+        ("pool-grows-with-a-new-version", with_instance_pool().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        (
+            "pool-in-the-order-of-the-original",
+            with_instance_pool().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.reverse()),
+        ),
+        (
+            "pool-that-was-never-filled",
+            with_instance_pool().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.truncate(1)),
+        ),
+        (
+            "pool-member-that-somebody-took-out-comes-back",
+            with_instance_pool()
+                .with(|w| w.status.managed.as_mut().expect("a record").pool = vec!["m5a.large".into()])
+                .with_scaling_group(|g| {
+                    g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5a.large")
+                }),
+        ),
+        (
+            "pool-without-a-foreign-type",
+            with_instance_pool()
+                .with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.push(type_override("c5.large"))),
+        ),
+        (
+            "spot-is-created",
+            converged_with(resolved(SPOT, &[])).with(|w| {
+                remove_scaling_group(w);
+                w.state.template = None;
+            }),
+        ),
+        ("spot-converged", converged_with(resolved(SPOT, &[]))),
+        ("spot-price-changes", converged_with(resolved(SPOT, &[])).with_spec(&SPOT.replace("0.08", "0.1"))),
+        ("spot-goes", converged_with(resolved(SPOT, &[])).with_spec("{}")),
+        (
+            "spot-is-recommended",
+            converged().with_spec(SPOT).with(|w| {
+                w.resolved.desired.spot_recommendation = Some(SpotRecommendation {
+                    use_spot: true,
+                    spot_price: "0.08".into(),
+                    given: LONG_AGO.into(),
+                    over: String::new(),
+                });
+            }),
+        ),
+        (
+            "spot-is-ignored-in-a-mixed-group",
+            with_mixed_instances()
+                .with_spec(&MIXED.replace("mixedInst", "spotPrice: '1', mixedInst"))
+                .with(|w| w.resolved.fingerprint.hash = "other".into()),
+        ),
+        (
+            "weighted-scale-in-takes-what-fits",
+            with_weighted_types()
+                .with_scaling_group(|g| (g.max, g.desired) = (4, 4))
+                .with_spec(WEIGHTED)
+                .with(|w| w.resolved.desired.max_size = 3),
+        ),
+        (
+            "weighted-scale-in-that-fits-no-node",
+            with_weighted_types()
+                .with_scaling_group(|g| {
+                    (g.max, g.desired) = (4, 4);
+                    g.instances.truncate(2);
+                    g.instances.iter_mut().for_each(|i| i.weight = 2);
+                })
+                .with(|w| w.resolved.desired.max_size = 3),
+        ),
+        (
+            "name-collision",
+            converged().with_scaling_group(|g| {
+                g.tags = vec![Tag { key: "instancegroups.keikoproj.io/Namespace".into(), value: "other".into() }]
+            }),
+        ),
+        (
+            "launch-suspended",
+            converged()
+                .with(second)
+                .with_scaling_group(|g| {
+                    g.template.as_mut().expect("a pin").version = "2".into();
+                    g.suspended_processes = vec!["Launch".into()];
+                })
+                .with_spec(NEW_IMAGE),
+        ),
+    ]
+}
+
+fn assert_golden(name: &str, plan: &Plan) {
+    let value = serde_json::to_value(plan).expect("a plan is data");
+    assert_golden_text(name, &serde_yaml::to_string(&value).expect("a plan is YAML"));
+}
+
+fn assert_golden_text(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/plans/{name}.yaml"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("the directory is made");
+        std::fs::write(&path, text).expect("the golden file is written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test plans\n{text}", path.display());
+}
+
+#[test]
+fn plans_match_golden_files() {
+    for (name, world) in scenarios() {
+        assert_golden(name, &world.plan());
+    }
+}
+
+mod fargate;
+
+mod release;
+
+mod access_entries;
+
+mod takeover_tags;
+
+mod attributes;
+
+mod warm_pool;
+
+mod launch_configurations;
+
+mod crd_strategy;
+
+mod ownership;
+
+mod nodegroup;
+
+#[test]
+fn deletion_plans_match_golden_files() {
+    let world = converged();
+    let r = &world.resolved;
+    let timing = Timing::default();
+    let members: Vec<_> = (world.state.scaling_group.iter().flat_map(|g| &g.instances))
+        .map(|i| NodeInstance { instance: i.clone(), node: world.state.nodes.get(&i.id).cloned(), reasons: vec![] })
+        .collect();
+    let emptied = ScalingGroup {
+        min: 0,
+        suspended_processes: vec!["Launch".into()],
+        instances: vec![],
+        ..world.state.scaling_group.clone().expect("a group")
+    };
+    let going = ScalingGroup { deleting: true, ..emptied.clone() };
+    let role = Role {
+        id: "AROA-1".into(),
+        name: r.names.role.clone(),
+        arn: r.role_arn.clone(),
+        tags: r.ownership_tags.clone(),
+    };
+    let profile =
+        InstanceProfile { tags: r.ownership_tags.clone(), ..world.state.instance_profile.clone().expect("a profile") };
+    let adopted = AdoptedResources::default();
+    let configurations = [launch_configurations::FOUND.to_owned()];
+    let added: Vec<_> = r.managed_policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
+    let rest = |scaling_group, members, attached_policies| delete::DeleteInput {
+        id: &r.desired.id,
+        ownership_tags: &r.ownership_tags,
+        scaling_group,
+        members,
+        drains: &world.state.drains,
+        template: world.state.template.as_ref(),
+        launch_configurations: &configurations,
+        role: Some(&role),
+        attached_policies,
+        removable_policies: &r.managed_policies,
+        inline_policies: &[],
+        instance_profile: Some(&profile),
+        adopted: &adopted,
+        aws_auth_entries: std::slice::from_ref(&r.aws_auth_entry),
+        access_entries: &[],
+        wait_for: None,
+        timing: &timing,
+        now: timestamp(NOW),
+    };
+    let policies = r.managed_policies.as_slice();
+    assert_golden(
+        "delete-drains",
+        &delete::plan_deletion(&rest(world.state.scaling_group.as_ref(), &members, policies)),
+    );
+    let launched = ScalingGroup {
+        template: None,
+        launch_configuration: Some("demo-team-web-20250101000001".into()),
+        ..emptied.clone()
+    };
+    assert_golden("delete-records-the-configuration", &delete::plan_deletion(&rest(Some(&launched), &[], policies)));
+    assert_golden("delete-empty-group", &delete::plan_deletion(&rest(Some(&emptied), &[], policies)));
+    assert_golden("delete-waits-for-aws", &delete::plan_deletion(&rest(Some(&going), &[], policies)));
+    assert_golden("delete-the-rest", &delete::plan_deletion(&rest(None, &[], policies)));
+    assert_golden("delete-blocked-by-a-policy", &delete::plan_deletion(&rest(None, &[], &added)));
+    let plan = delete::plan_deletion(&delete::DeleteInput { wait_for: Some("team/db"), ..rest(None, &[], policies) });
+    assert!(
+        plan.steps.is_empty()
+            && matches!(&plan.outcome, Outcome::Progressing { message, .. } if message.contains("team/db")),
+        "{plan:?}"
+    );
+    // Its tags were damaged, or taken off: its nodes run by the role, and by the entry that lets them join.
+    let standing = || world.state.scaling_group.clone().expect("a group");
+    let mut tags = standing().tags;
+    tags.retain(|t| !t.key.ends_with("/Namespace"));
+    let damaged = ScalingGroup { tags, ..standing() };
+    assert_golden("delete-blocked-by-damaged-tags", &delete::plan_deletion(&rest(Some(&damaged), &members, policies)));
+    let stripped = ScalingGroup { tags: vec![], ..standing() };
+    let plan = delete::plan_deletion(&rest(Some(&stripped), &members, policies));
+    let remedy = "to keep it, take the finalizer finalizer.instancegroups.keikoproj.io off";
+    assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "no tag is left to take off: {plan:?}");
+    let pin = TemplatePin { id: "lt-of-somebody".into(), version: "1".into() };
+    let half = ScalingGroup { template: Some(pin.clone()), ..damaged.clone() };
+    let plan = delete::plan_deletion(&rest(Some(&half), &[], policies));
+    assert!(plan.steps.is_empty() && blocked(&plan).contains("else take those tags off"), "{plan:?}");
+    let somebodys = ScalingGroup { template: Some(pin), ..stripped.clone() };
+    let plan = delete::plan_deletion(&rest(Some(&somebodys), &[], policies));
+    assert_eq!(plan.outcome, Outcome::Deleted, "a name alone keeps no finalizer");
+    // What was taken over and could not be tagged.
+    let bare = (
+        LaunchTemplate { tags: vec![], ..world.state.template.clone().expect("a template") },
+        Role { tags: vec![], ..role.clone() },
+        InstanceProfile { tags: vec![], ..profile.clone() },
+    );
+    let of = |adopted| delete::DeleteInput {
+        template: Some(&bare.0),
+        role: Some(&bare.1),
+        instance_profile: Some(&bare.2),
+        adopted,
+        ..rest(None, &[], policies)
+    };
+    let id = |id: &str| Some(id.to_owned());
+    let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1") };
+    assert_golden("delete-what-lacks-its-tags", &delete::plan_deletion(&of(&recorded)));
+    let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0") };
+    assert_golden("delete-nothing-of-the-same-name", &delete::plan_deletion(&of(&later)));
+    let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
+    let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };
+    let plan = delete::plan_deletion(&delete::DeleteInput { instance_profile: Some(&claimed), ..of(&recorded) });
+    assert!(
+        plan.steps.iter().all(|s| !matches!(
+            s.step,
+            Step::Iam(IamStep::DeleteProfile { .. }) | Step::Iam(IamStep::TagProfile { .. })
+        ))
+    );
+}
+
+/// What one pass sends as the largest size, if anything.
+fn planned_max_size(world: &Scenario) -> Option<i32> {
+    world.plan().steps.iter().find_map(|planned| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, .. }) => change.max,
+        _ => None,
+    })
+}
+
+#[test]
+fn lowered_max_size_keeps_less_than_one_node_weight() {
+    let of = |weights: &[u32], desired: i32, max: i32, wanted: i32| {
+        with_weighted_types()
+            .with_scaling_group(|g| {
+                let one = g.instances[0].clone();
+                g.instances = (weights.iter().enumerate())
+                    .map(|(n, weight)| Instance { id: format!("i-{n}"), weight: *weight, ..one.clone() })
+                    .collect();
+                (g.min, g.max, g.desired) = (1, max, desired);
+            })
+            .with(|w| (w.resolved.desired.min_size, w.resolved.desired.max_size) = (1, wanted))
+    };
+    let ends = |world: Scenario| world.plan().steps.iter().filter(|p| p.step.is_disruptive()).count();
+    assert_eq!(planned_max_size(&of(&[4, 4, 4], 10, 12, 8)), Some(9), "twelve units are there, though ten are desired");
+    assert_eq!((planned_max_size(&of(&[4, 4, 4], 9, 9, 8)), ends(of(&[4, 4, 4], 9, 9, 8))), (None, 1));
+    assert_eq!(planned_max_size(&of(&[4, 4], 8, 9, 8)), Some(8));
+    assert_eq!(planned_max_size(&of(&[4, 4, 4], 10, 12, 9)), Some(9), "three units are less than any node");
+    assert_eq!(planned_max_size(&of(&[4, 4, 2], 10, 12, 8)), Some(9));
+    assert_eq!(planned_max_size(&of(&[4, 4], 10, 12, 8)), Some(10), "a third one is on its way");
+    let failing = of(&[4, 4], 10, 12, 8).with(|w| w.state.shortage_duration = SignedDuration::from_mins(5));
+    assert_eq!(planned_max_size(&failing), Some(8), "and never came");
+    assert_eq!(
+        ends(of(&[1, 1, 1, 1, 1], 4, 4, 4)),
+        0,
+        "the fifth was launched to balance zones: Auto Scaling takes one"
+    );
+}
+
+#[test]
+fn duplicate_provider_id_blocks_drain_and_termination() {
+    let claimed = |w: &mut Scenario| w.state.nodes.values_mut().for_each(|n| n.duplicates = vec!["node-liar".into()]);
+    let second = |w: &mut Scenario| {
+        let wanted = ObservedVersion {
+            fingerprint: Some(w.resolved.fingerprint.clone()),
+            data: Some(w.resolved.template_data.clone()),
+        };
+        w.state.versions.insert(2, wanted);
+        w.state.template.as_mut().expect("a template").latest_version = 2;
+    };
+    let repinned = |g: &mut ScalingGroup| g.template.as_mut().expect("a pin").version = "2".into();
+    let outdated = || converged().with_spec(NEW_IMAGE).with(second).with_scaling_group(repinned);
+    assert!(outdated().plan().steps.iter().any(|p| p.step.is_disruptive()), "alone they would go");
+    let plan = outdated().with(claimed).plan();
+    assert!(!plan.steps.iter().any(|p| p.step.is_disruptive()), "{:?}", plan.steps);
+    let told =
+        plan.condition_updates.iter().find(|n| n.condition_type == "DrainBlocked" && n.status).expect("a condition");
+    assert!(told.message.contains("node-i-1, node-liar"), "{}", told.message);
+}
+
+#[test]
+fn converged_group_has_no_steps() {
+    assert_eq!(converged().plan().steps, vec![]);
+    assert_eq!(converged().plan().outcome, Outcome::Converged);
+}
+
+/// Any observed state of a group that was once in order.
+fn any_scenario() -> impl Strategy<Value = Scenario> {
+    let wish = prop::sample::select(vec!["{}", NEW_IMAGE, ATTRIBUTES, "eks: {minSize: 0, maxSize: 1}"]);
+    let state = prop::sample::select(vec![
+        InstanceState::InService,
+        InstanceState::Pending,
+        InstanceState::Terminating,
+        InstanceState::Standby,
+        InstanceState::Other,
+    ]);
+    let instance = (state, any::<(bool, bool, bool, bool)>(), 1i64..4);
+    let seen = any::<(bool, bool, bool, bool, bool, bool)>();
+    (wish, prop::collection::vec(instance, 0..6), seen, 0i32..6, any::<bool>()).prop_map(
+        |(wish, instances, (record, profile, attached, floating, launch, auth), desired, locked)| {
+            let mut world = with_foreign_attributes(converged()).with_spec(wish);
+            world.lock = locked.then_some("a test");
+            if !record {
+                world.status.managed = None;
+            }
+            if !profile {
+                world.state.instance_profile = None;
+            }
+            if !attached {
+                world.state.attached_policies.clear();
+            }
+            if !auth {
+                world.state.join.auth_entry = AuthEntryState::Absent;
+            }
+            let group = world.state.scaling_group.as_mut().expect("a group");
+            group.desired = desired;
+            if floating {
+                group.template.as_mut().expect("a pin").version = "$Latest".into();
+            }
+            if launch {
+                group.suspended_processes.push("Launch".into());
+            }
+            group.instances.clear();
+            world.state.nodes.clear();
+            for (number, (state, (joined, ready, cordoned, marked), version)) in instances.into_iter().enumerate() {
+                let id = format!("i-{number}");
+                let mut one = node(&id);
+                (one.ready, one.cordoned) = (ready, cordoned);
+                let mark = || DisruptionRecord {
+                    group: "uid-1".into(),
+                    template_version: "1".into(),
+                    since: timestamp(LONG_AGO),
+                    cordoned_before: false,
+                };
+                one.disruption = marked.then(mark);
+                if joined {
+                    world.state.nodes.insert(id.clone(), one);
+                }
+                let template = Some(TemplatePin { id: "lt-1".into(), version: version.to_string() });
+                let zone = "us-west-2a".into();
+                let in_service_since = Some(timestamp(LONG_AGO));
+                group.instances.push(Instance {
+                    id,
+                    zone,
+                    state,
+                    healthy: true,
+                    template,
+                    launch_configuration: None,
+                    weight: 1,
+                    in_service_since,
+                });
+            }
+            world
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn locked_plans_remove_no_nodes(mut world in any_scenario()) {
+        world.lock = Some("a test");
+        let plan = world.plan();
+        prop_assert!(!plan.steps.iter().any(|planned| planned.step.is_disruptive()), "{:?}", plan.steps);
+    }
+
+    #[test]
+    fn plans_remove_only_recorded_attributes(world in any_scenario()) {
+        let managed = world.status.managed.clone().unwrap_or_default();
+        for planned in world.plan().steps {
+            match planned.step {
+                Step::Eks(EksStep::DeleteTags { keys, .. }) => prop_assert!(keys.iter().all(|k| managed.tags.contains(k))),
+                Step::Eks(EksStep::DeleteHook { hook, .. }) => prop_assert!(managed.hooks.contains(&hook)),
+                Step::Iam(IamStep::DetachPolicy { policy, .. }) => prop_assert!(managed.policies.contains(&policy)),
+                Step::Eks(EksStep::ResumeProcesses { processes, .. }) => {
+                    prop_assert!(processes.iter().all(|p| managed.processes.contains(p)));
+                }
+                Step::Eks(EksStep::DisableMetrics { metrics, .. }) => {
+                    prop_assert!(metrics.iter().all(|m| managed.metrics.contains(m)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn planning_is_deterministic(world in any_scenario()) {
+        prop_assert_eq!(world.plan(), world.plan());
+    }
+}
+
+#[test]
+fn launch_checks_run_only_for_new_versions() {
+    use instance_manager::provisioner::eks::launch_template::launch_checks::needs_launch_checks;
+    let due = |w: &Scenario| needs_launch_checks(&w.resolved, &w.state, &w.status);
+    assert!(due(&new_group(resolved("{}", &[]))), "nothing has been made");
+    assert!(!due(&converged()), "its image may be gone by now, and nothing needs it");
+    assert!(!due(&converged().with_spec("eks: {minSize: 3}")), "sizes need no version");
+    assert!(due(&converged().with_spec(NEW_IMAGE)), "the image changed");
+}

@@ -1,0 +1,842 @@
+//! Managed node groups: made, changed in place, updated, replaced by another, and what EKS says of them.
+
+use instance_manager::api::spec_error::SpecError;
+use instance_manager::aws::nodegroup::{
+    Issue, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
+};
+use instance_manager::ownership;
+use instance_manager::plan::NodegroupStep;
+use instance_manager::plan::{NodeStep, ObjectStep, Reason, Recheck, Step};
+use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
+use instance_manager::provisioner::nodegroup::{delete, desired, input, observed, plan, resolve};
+use instance_manager::rotation::{DrainView, PodView};
+
+use super::*;
+
+const ROLE: &str = "arn:aws:iam::1:role/nodes";
+
+/// The shortest spec that stands for a complete group; `extra` is laid over its configuration.
+fn parsed(extra: &str) -> Result<desired::DesiredSpec, Vec<SpecError>> {
+    let base = "provisioner: eks-managed\neks-managed: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, nodeRole: 'arn:aws:iam::1:role/nodes', instanceType: m5.large, subnets: [subnet-1]}}";
+    let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
+    deep_merge(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
+    desired::parse(&common::group_id(3, timestamp(LONG_AGO)), &BTreeMap::new(), &decode_spec(&spec).expect("a spec"))
+}
+
+fn resolve_spec(extra: &str) -> resolve::ResolvedGroup {
+    let network = resolve::ClusterNetwork::default();
+    resolve::resolve(parsed(extra).expect("a group"), &network).expect("it resolves")
+}
+
+fn spec_text(configuration: &str) -> String {
+    format!("eks-managed: {{configuration: {{{configuration}}}}}")
+}
+
+/// A node group that has what is wanted, with two Ready nodes.
+fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> ObservedNodegroup {
+    let w = &resolved.desired;
+    let tags =
+        w.tags.clone().into_iter().chain(resolved.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())));
+    let scaling_groups = format!("eks-{}", resolved.name.nodegroup);
+    let nodegroup = Nodegroup {
+        name: resolved.name.clone(),
+        arn: format!("arn:aws:eks:us-west-2:1:nodegroup/{}", resolved.name),
+        created: Some(timestamp(NOW)),
+        status: NodegroupStatus::Active,
+        version: w.version.clone().unwrap_or("1.33".into()),
+        release_version: w.release_version.clone().unwrap_or("1.33.0-20250101".into()),
+        capacity_type: w.immutable.capacity_type.clone().unwrap_or("ON_DEMAND".into()),
+        sizes: NodegroupSizes { min: w.min_size, max: w.max_size, desired: Some(2) },
+        instance_types: w.immutable.instance_types.clone(),
+        subnets: w.immutable.subnets.clone(),
+        key_pair: w.immutable.key_pair.clone(),
+        security_groups: w.immutable.security_groups.clone(),
+        ami_type: "AL2023_x86_64_STANDARD".into(),
+        node_role: w.immutable.node_role.clone(),
+        labels: w.labels.clone(),
+        taints: w.taints.clone(),
+        scaling_groups: vec![scaling_groups.clone()],
+        disk_size: Some(20),
+        issues: vec![],
+        max_unavailable: None,
+        repair: false,
+        tags: tags.collect(),
+    };
+    let pin = TemplatePin { id: "lt-eks".into(), version: "1".into() };
+    let instance = |n: usize| Instance {
+        id: format!("i-{n}"),
+        zone: "us-west-2a".into(),
+        state: InstanceState::InService,
+        healthy: true,
+        weight: 1,
+        template: Some(pin.clone()),
+        launch_configuration: None,
+        in_service_since: Some(timestamp(LONG_AGO)),
+    };
+    let instances: Vec<_> = (first..first + 2).map(instance).collect();
+    let members = instances
+        .iter()
+        .map(|i| NodeInstance { node: Some(node(&i.id)), reasons: vec![], instance: i.clone() })
+        .collect();
+    let scaling_groups = vec![ScalingGroup {
+        name: scaling_groups,
+        min: w.min_size,
+        max: w.max_size,
+        desired: 2,
+        subnets: vec!["subnet-1".into()],
+        template: Some(pin),
+        launch_configuration: None,
+        mixed: None,
+        tags: vec![],
+        unpropagated_tags: Default::default(),
+        suspended_processes: vec![],
+        enabled_metrics: vec![],
+        instances,
+        warm_pool: None,
+        deleting: false,
+    }];
+    ObservedNodegroup { nodegroup, scaling_groups, members }
+}
+
+/// A group, its node groups, and what its status remembers.
+#[derive(Clone)]
+struct Scenario {
+    wish: resolve::ResolvedGroup,
+    state: ObservedState,
+    status: InstanceGroupStatus,
+    lock: Option<&'static str>,
+}
+
+impl Scenario {
+    fn new(nodegroups: Vec<ObservedNodegroup>, extra: &str) -> Self {
+        let names: Vec<_> = nodegroups.iter().map(|g| g.nodegroup.name.to_string()).collect();
+        let arns: Vec<_> = nodegroups.iter().map(|g| g.nodegroup.arn.clone()).collect();
+        let managed = json!({ "nodegroups": names, "nodegroupArns": arns });
+        let status = json!({ "provisioner": "eks-managed", "managed": managed });
+        let status = serde_json::from_value(status).expect("a status");
+        Scenario {
+            wish: resolve_spec(extra),
+            state: ObservedState { nodegroups, ..ObservedState::default() },
+            status,
+            lock: None,
+        }
+    }
+
+    /// One node group, made for `before`; `extra` is wanted now.
+    fn converged(before: &str, extra: &str) -> Self {
+        Self::new(vec![existing_nodegroup(&resolve_spec(before), 1)], extra)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn nodegroup(self, change: impl FnOnce(&mut Nodegroup)) -> Self {
+        self.with(|c| change(&mut c.state.nodegroups[0].nodegroup))
+    }
+
+    /// Nobody but this group's own reasons say why nodes have to go, as observing does.
+    fn plan(&self) -> Plan {
+        let mut state = self.state.clone();
+        let current = observed::partition(&self.wish, &state, &self.status).current.map(|g| g.nodegroup.name.clone());
+        for group in state.nodegroups.iter_mut().filter(|g| Some(&g.nodegroup.name) != current.as_ref()) {
+            let because = observed::immutable_drift(&self.wish, &group.nodegroup);
+            group.members.iter_mut().for_each(|m| m.reasons.clone_from(&because));
+        }
+        plan::plan(&input::PlanInput {
+            resolved: &self.wish,
+            observed: &state,
+            status: &self.status,
+            lock: self.lock,
+            config_retention: 2,
+            timing: &Timing::default(),
+            now: timestamp(NOW),
+        })
+    }
+
+    /// The same after what the plan records was written.
+    fn with_records(&self) -> Self {
+        let mut status = json!(self.status);
+        for planned in self.plan().steps {
+            if let Step::Object(ObjectStep::Record { status: patch }) = planned.step {
+                instance_manager::api::merge_patch(&mut status, &patch);
+            }
+        }
+        Scenario { status: serde_json::from_value(status).expect("a status"), ..self.clone() }
+    }
+
+    fn step_names(&self) -> Vec<&'static str> {
+        self.plan().steps.iter().map(|planned| planned.step.name()).collect()
+    }
+
+    fn blocked(&self) -> (Reason, String) {
+        match self.plan().outcome {
+            Outcome::Blocked { reason, message, .. } => (reason, message),
+            other => panic!("not blocked: {other:?}"),
+        }
+    }
+}
+
+const C5: &str = "eks-managed: {configuration: {instanceType: c5.large}}";
+
+const RELEASED: &str = "eks-managed: {configuration: {version: '1.34', releaseVersion: 1.34.0-20250601}}";
+
+/// The original made the node group, and nothing is on record.
+fn make_adoptable(c: &mut Scenario) {
+    let nodegroup = &mut c.state.nodegroups[0].nodegroup;
+    nodegroup.name = NodegroupName::new("demo", "web");
+    nodegroup.tags.clear();
+    c.status = InstanceGroupStatus::default();
+}
+
+/// The second node group stands beside the first.
+fn during_replacement() -> Scenario {
+    Scenario::new(vec![existing_nodegroup(&resolve_spec(""), 1), existing_nodegroup(&resolve_spec(C5), 3)], C5)
+}
+
+fn issue(code: &str) -> Issue {
+    Issue { code: code.into(), message: "EKS's words".into(), resources: vec!["i-1".into()] }
+}
+
+fn update(status: UpdateStatus, kind: &str) -> NodegroupUpdate {
+    NodegroupUpdate { id: "update-1".into(), status, kind: kind.into(), created: Some(timestamp(NOW)), errors: vec![] }
+}
+
+/// The nodes of the first node group carry our record; what stands on them is `pods`.
+fn with_drained_nodes(cloud: Scenario, pods: bool) -> Scenario {
+    cloud.with(|c| {
+        for member in &mut c.state.nodegroups[0].members {
+            let node = member.node.as_mut().expect("a node");
+            node.cordoned = true;
+            node.disruption = Some(DisruptionRecord {
+                group: "uid-1".into(),
+                template_version: c.wish.name.nodegroup.clone(),
+                since: timestamp(NOW),
+                cordoned_before: false,
+            });
+            let pod =
+                instance_manager::plan::PodRef { namespace: "team".into(), name: "app".into(), uid: "pod-1".into() };
+            let pod = PodView {
+                pod,
+                is_ignored: false,
+                is_finished: false,
+                is_unmanaged: false,
+                is_terminating: false,
+                grace_seconds: 30,
+            };
+            let pods = if pods { vec![pod] } else { vec![] };
+            c.state.drains.insert(
+                node.name.clone(),
+                DrainView { pods, empty_since: Some(timestamp(NOW)), ..DrainView::default() },
+            );
+        }
+    })
+}
+
+#[test]
+fn plans_match_golden_files() {
+    let everything = spec_text(
+        "instanceTypes: [m5a.large], capacityType: spot, amiType: AL2023_x86_64_STANDARD, volSize: 40, keyPairName: key, \
+         securityGroups: [sg-1], nodeLabels: {team: web}, taints: [{key: a, value: b, effect: NoSchedule}], \
+         tags: [{key: owner, value: web}], version: '1.33', releaseVersion: 1.33.0-20250101, nodeRepairConfig: {enabled: true}",
+    ) + "\nstrategy: {managed: {maxUnavailable: 25%}}";
+    let newer = spec_text("releaseVersion: 1.33.0-20250601");
+    let in_place = spec_text(
+        "nodeLabels: {tier: gold}, taints: [{key: a, value: c, effect: NO_EXECUTE}], nodeRepairConfig: {enabled: true}",
+    ) + "\nstrategy: {managed: {maxUnavailable: 2}}";
+    let sized = "eks-managed: {minSize: 3, maxSize: 9}";
+    let scenarios = [
+        ("create", Scenario::new(vec![], &everything)),
+        ("converged", Scenario::converged("", "")),
+        (
+            "changes-in-place",
+            Scenario::converged(&spec_text("nodeLabels: {team: web}"), &in_place).with(|c| {
+                c.status.managed.as_mut().expect("a record").labels = vec!["team".into()];
+            }),
+        ),
+        (
+            "tags-change-at-once",
+            Scenario::converged(
+                &spec_text("tags: [{key: owner, value: web}]"),
+                &spec_text("tags: [{key: tier, value: gold}]"),
+            )
+            .with(|c| c.status.managed.as_mut().expect("a record").tags = vec!["owner".into()]),
+        ),
+        (
+            "tags-that-aws-refuses-rest",
+            Scenario::converged("", &spec_text("tags: [{key: tier, value: gold}]"))
+                .with(|c| c.state.tag_retry_pending = true),
+        ),
+        ("desired-is-sent-when-it-would-be-outside", Scenario::converged("", sized)),
+        ("a-new-release-is-an-update", Scenario::converged("", &newer)),
+        (
+            "an-update-is-followed",
+            Scenario::converged("", &newer).nodegroup(|n| n.status = NodegroupStatus::Updating).with(|c| {
+                c.status.update_id = Some("update-1".into());
+                c.state.update = Some(update(UpdateStatus::InProgress, "VersionUpdate"));
+                c.state.nodegroups[0].scaling_groups[0].template.as_mut().expect("a pin").version = "2".into();
+            }),
+        ),
+        ("a-second-group-is-made", Scenario::converged("", C5)),
+        ("old-nodes-are-drained-one-at-a-time", during_replacement()),
+        ("drained-nodes-stay-until-their-group-is-deleted", with_drained_nodes(during_replacement(), false)),
+        ("taken-over", Scenario::converged("", C5).with(make_adoptable)),
+        ("taken-over-with-another-release", Scenario::converged("", RELEASED).with(make_adoptable)),
+    ];
+    for (name, cloud) in scenarios {
+        assert_golden(&format!("managed/{name}"), &cloud.plan());
+    }
+}
+
+#[test]
+fn adoption_never_replaces_nodes() {
+    for wanted in [C5, RELEASED] {
+        let first = Scenario::converged("", wanted).with(make_adoptable);
+        assert_eq!(first.step_names(), ["Record", "TagNodegroup"], "{wanted}");
+        let cut = first.with_records();
+        assert_eq!(cut.step_names(), ["TagNodegroup"], "{wanted}: all of it is in the one record");
+        let tagged = cut.with(|c| {
+            let ownership = c.wish.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+            c.state.nodegroups[0].nodegroup.tags = ownership;
+        });
+        assert_eq!(tagged.step_names(), [""; 0], "{wanted}");
+        assert_eq!(tagged.plan().outcome, Outcome::Converged, "{wanted}");
+    }
+    let later = Scenario::converged("", RELEASED).with(make_adoptable).with_records();
+    let changed = later.with(|c| c.wish = resolve_spec(&spec_text("version: '1.34', releaseVersion: 1.34.0-20251001")));
+    assert!(changed.step_names().contains(&"UpdateNodegroupVersion"), "the next change brings it");
+}
+
+#[test]
+fn removed_attributes_leave_the_record() {
+    let before =
+        spec_text("nodeLabels: {team: web}, taints: [{key: a, effect: NoSchedule}], tags: [{key: owner, value: web}]");
+    let bare = Scenario::converged(&before, &before).with_records().with(|c| {
+        c.wish = resolve_spec("");
+        c.state.nodegroups[0].nodegroup = existing_nodegroup(&resolve_spec(""), 1).nodegroup;
+    });
+    assert_eq!(bare.step_names(), ["Record"]);
+    let after = bare.with_records();
+    let managed = after.status.managed.clone().expect("a record");
+    assert!(managed.labels.is_empty() && managed.taints.is_empty() && managed.tags.is_empty(), "{managed:?}");
+    assert_eq!(after.step_names(), [""; 0]);
+}
+
+#[test]
+fn desired_size_is_omitted_while_in_range() {
+    let sizes = "eks-managed: {minSize: 1, maxSize: 9}";
+    let change = |cloud: Scenario| match &cloud.plan().steps.last().expect("a step").step {
+        Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => change.sizes.expect("sizes"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(change(Scenario::converged("", sizes)).desired, None);
+    let shrunk = "eks-managed: {minSize: 1, maxSize: 1}";
+    assert_eq!(change(Scenario::converged("", shrunk)).desired, Some(1));
+}
+
+#[test]
+fn foreign_update_is_awaited() {
+    let cloud = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20250601, nodeLabels: {a: b}"));
+    let busy = cloud.clone().nodegroup(|n| n.status = NodegroupStatus::Updating);
+    assert_eq!(busy.step_names(), ["Record"]);
+    assert!(matches!(busy.plan().outcome, Outcome::Progressing { .. }));
+    assert_eq!(cloud.step_names(), ["Record", "UpdateNodegroup"], "labels first; one change at a time");
+}
+
+#[test]
+fn failed_update_is_retried_after_an_hour_or_spec_change() {
+    let newer = spec_text("releaseVersion: 1.33.0-20250601");
+    let of = match &Scenario::converged("", &newer).plan().steps.last().expect("a step").step {
+        Step::Nodegroup(NodegroupStep::UpdateNodegroupVersion { change_hash, .. }) => change_hash.clone(),
+        other => panic!("{other:?}"),
+    };
+    let failed = Scenario::converged("", &newer).with(|c| {
+        c.status.update_id = Some("update-1".into());
+        c.status.update_of = Some(of);
+        let mut update = update(UpdateStatus::Failed, "VersionUpdate");
+        update.errors = vec![issue("PodEvictionFailure")];
+        c.state.update = Some(update);
+    });
+    let (reason, message) = failed.blocked();
+    assert_eq!(reason, Reason::DrainBlocked);
+    assert!(
+        message.contains("update-1") && message.contains("i-1") && message.contains("disruption budgets"),
+        "{message}"
+    );
+    assert!(failed.plan().recheck_at.is_some());
+    let later = failed.clone().with(|c| c.state.update.as_mut().expect("it").created = Some(timestamp(LONG_AGO)));
+    assert!(later.step_names().contains(&"UpdateNodegroupVersion"));
+    let other = failed.with(|c| c.wish = resolve_spec(&spec_text("releaseVersion: 1.33.0-20251001")));
+    assert!(other.step_names().contains(&"UpdateNodegroupVersion"));
+}
+
+#[test]
+fn lock_blocks_only_node_replacement() {
+    let locked = |cloud: Scenario| cloud.with(|c| c.lock = Some("lock-upgrades on the group"));
+    let both = "eks-managed: {configuration: {instanceType: c5.large, nodeLabels: {a: b}}}";
+    assert_eq!(locked(Scenario::converged("", both)).step_names(), ["Record", "UpdateNodegroup"]);
+    for cloud in
+        [Scenario::converged("", C5), Scenario::converged("", &spec_text("releaseVersion: x")), during_replacement()]
+    {
+        let plan = locked(cloud).plan();
+        assert!(matches!(plan.outcome, Outcome::Locked { .. }), "{:?}", plan.outcome);
+        assert!(plan.steps.iter().all(|s| !s.step.is_disruptive() && !s.step.creates_nodes()), "{:?}", plan.steps);
+    }
+    let given_back = locked(with_drained_nodes(during_replacement(), false)).step_names();
+    assert_eq!(given_back.iter().filter(|s| **s == "UncordonNode").count(), 2, "{given_back:?}");
+}
+
+#[test]
+fn old_nodes_wait_for_ready_replacements() {
+    let waiting = during_replacement().with(|c| c.state.nodegroups[1].members[0].node = None);
+    assert!(waiting.step_names().iter().all(|s| *s == "Record"), "{:?}", waiting.step_names());
+    let late = waiting
+        .with(|c| c.state.nodegroups[1].members[0].instance.in_service_since = Some(timestamp("2026-01-01T12:00:00Z")));
+    assert_eq!(late.blocked().0, Reason::ReplacementsNotReady);
+    let sick = during_replacement().with(|c| c.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
+    assert_eq!(sick.blocked().0, Reason::ClusterUnhealthy);
+    assert_eq!(sick.step_names(), ["Record"; 0]);
+}
+
+#[test]
+fn failed_replacement_halts_rotation() {
+    let failed = during_replacement().with(|c| {
+        c.state.nodegroups[1].nodegroup.status = NodegroupStatus::CreateFailed;
+        c.state.nodegroups[1].nodegroup.issues = vec![issue("AsgInstanceLaunchFailures")];
+    });
+    let (reason, message) = failed.blocked();
+    assert_eq!(reason, Reason::ReplacementsNotReady);
+    assert!(message.contains("spec.eks-managed.configuration.instanceTypes"), "{message}");
+    assert!(failed.plan().condition_updates.iter().any(|n| n.condition_type == "RotationHalted" && n.status));
+    assert!(failed.step_names().iter().all(|s| *s == "Record"));
+}
+
+#[test]
+fn reverted_change_uncordons_old_nodes() {
+    let back = with_drained_nodes(during_replacement(), true).with(|c| c.wish = resolve_spec(""));
+    let steps = back.step_names();
+    assert_eq!(steps.iter().filter(|s| **s == "UncordonNode").count(), 2, "{steps:?}");
+    assert!(!steps.contains(&"Evict"), "{steps:?}");
+    let plan = Scenario { wish: resolve_spec(""), ..during_replacement() }.plan();
+    let marked: Vec<_> = plan
+        .steps
+        .iter()
+        .filter_map(|s| match &s.step {
+            Step::Node(NodeStep::CordonNode { instance, .. }) => Some(instance.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(marked, ["i-3"]);
+}
+
+#[test]
+fn third_nodegroup_matches_largest_size() {
+    let third = Scenario { wish: resolve_spec(&spec_text("instanceType: m6i.large")), ..during_replacement() };
+    let plan = third.plan();
+    let Some(Step::Nodegroup(NodegroupStep::CreateNodegroup(new))) = plan.steps.last().map(|s| &s.step) else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(new.sizes.desired, Some(2));
+}
+
+#[test]
+fn eks_issues_become_conditions_with_remedies() {
+    let degraded = |code: &str| {
+        Scenario::converged("", "").nodegroup(|n| {
+            n.status = NodegroupStatus::Degraded;
+            n.issues = vec![issue(code)];
+        })
+    };
+    for (code, reason, words) in [
+        ("AccessDenied", Reason::MissingPermission, "AmazonEKSWorkerNodePolicy"),
+        ("AsgInstanceLaunchFailures", Reason::LaunchFailed, "instanceTypes"),
+        ("InsufficientFreeAddresses", Reason::InsufficientCapacity, "subnets"),
+        ("InstanceLimitExceeded", Reason::QuotaExceeded, "quota"),
+        ("Ec2SubnetNotFound", Reason::NotFound, "configuration.subnets"),
+        ("IamNodeRoleNotFound", Reason::NotFound, "nodeRole"),
+        ("SomethingNew", Reason::Degraded, "EKS's words"),
+    ] {
+        let (found, message) = degraded(code).blocked();
+        assert_eq!(found, reason, "{code}");
+        assert!(message.contains(words) && message.contains("i-1"), "{code}: {message}");
+    }
+    let role =
+        degraded("NodeCreationFailure").with(|c| c.state.missing_policies = vec!["AmazonEKSWorkerNodePolicy".into()]);
+    let (reason, message) = role.blocked();
+    assert_eq!(reason, Reason::NodesNotReady);
+    assert!(message.contains("nodeRole lacks AmazonEKSWorkerNodePolicy"), "{message}");
+    let (_, message) = Scenario::converged("", "")
+        .nodegroup(|n| {
+            n.status = NodegroupStatus::CreateFailed;
+            n.issues = vec![issue("Ec2SubnetNotFound")];
+        })
+        .blocked();
+    assert!(message.contains("could not be made") && message.contains("mend it"), "{message}");
+}
+
+#[test]
+fn references_are_checked_before_creation() {
+    let r = resolve_spec(&spec_text("keyPairName: key, securityGroups: [sg-1]"));
+    let object = |id: &str, vpc: &str| NetworkObject { id: id.into(), name: None, vpc: vpc.into(), zone: None };
+    let env = resolve::References {
+        cluster: Some(common::cluster()),
+        network_objects: vec![object("sg-1", "vpc-2")],
+        is_role_missing: true,
+    };
+    let problems = resolve::reference_errors(&r, &env);
+    let told = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    for field in ["nodeRole", "subnets", "securityGroups"] {
+        assert!(told.contains(&format!("spec.eks-managed.configuration.{field}")), "{told}");
+    }
+    let blocked = Scenario::new(vec![], "").with(|c| c.state.reference_errors = problems);
+    assert_eq!(blocked.blocked().0, Reason::NotFound);
+    assert_eq!(blocked.step_names(), [""; 0]);
+    let taken = Scenario::new(vec![], "").with(|c| c.state.name_conflict = Some(c.wish.name.clone()));
+    assert_eq!(taken.blocked().0, Reason::OwnershipConflict);
+    let older = Scenario::converged("", &spec_text("version: '1.32'"));
+    let (reason, message) = older.blocked();
+    assert!(reason == Reason::InvalidSpec && message.contains("configuration.version `1.32`"), "{message}");
+}
+
+#[test]
+fn invalid_spec_is_reported_by_field() {
+    let wrong = "eks-managed: {minSize: 5, maxSize: 4, configuration: {nodeRole: nodes, instanceTypes: [huge], amiType: CUSTOM, volSize: -1, taints: [{effect: NoSchedule}], tags: [{key: 'aws:x', value: y}]}}\nstrategy: {managed: {maxUnavailable: 9}}";
+    let problems = parsed(wrong).expect_err("much is wrong");
+    let paths: Vec<_> = problems.iter().map(|p| p.path.replace("spec.eks-managed.", "")).collect();
+    for path in [
+        "minSize",
+        "configuration.nodeRole",
+        "configuration.instanceTypes",
+        "configuration.amiType",
+        "configuration.volSize",
+        "configuration.taints[0].key",
+        "configuration.tags[0].key",
+        "spec.strategy.managed.maxUnavailable",
+    ] {
+        assert!(paths.iter().any(|p| p == path), "{path} of {paths:?}");
+    }
+    let empty = decode_spec(&json!({ "provisioner": "eks-managed" })).expect("a spec");
+    let id = common::group_id(1, timestamp(LONG_AGO));
+    let missing = desired::parse(&id, &BTreeMap::new(), &empty).expect_err("nothing is there");
+    assert!(
+        missing.iter().any(|p| p.path.ends_with(".nodeRole")) && missing.iter().any(|p| p.path.ends_with(".subnets"))
+    );
+}
+
+#[test]
+fn owner_follows_from_tags_record_and_name() {
+    use observed::{Owner, owner_of};
+    let r = resolve_spec("");
+    let named = |name: &str| {
+        let mut found = existing_nodegroup(&r, 1).nodegroup;
+        found.name = NodegroupName::new("demo", name);
+        found.tags.clear();
+        found
+    };
+    let status = |text: &str| serde_json::from_value(json!({ "activeScalingGroupName": text })).expect("a status");
+    let none = InstanceGroupStatus::default();
+    assert_eq!(owner_of(&r, &none, &named("web")), Owner::Found);
+    assert_eq!(owner_of(&r, &none, &named("web2")), Owner::Others);
+    let other_role = Nodegroup { node_role: "arn:aws:iam::1:role/other".into(), ..named("web") };
+    assert_eq!(owner_of(&r, &none, &other_role), Owner::Others);
+    let asg = other_role.scaling_groups[0].clone();
+    assert_eq!(owner_of(&r, &status(&asg), &other_role), Owner::Found, "the status of before names its scaling group");
+    assert_eq!(owner_of(&r, &status("eks-another"), &named("web")), Owner::Others);
+    let mut foreign = named("web");
+    foreign.tags = [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into();
+    assert_eq!(owner_of(&r, &none, &foreign), Owner::Others);
+    assert_eq!(owner_of(&r, &none, &existing_nodegroup(&r, 1).nodegroup), Owner::Ours);
+}
+
+/// Whoever may make an InstanceGroup may call it as any node group there is: theirs is none that was there before.
+#[test]
+fn predating_nodegroup_is_not_adopted_by_name() {
+    use observed::{Owner, owner_of};
+    let r = resolve_spec("");
+    let none = InstanceGroupStatus::default();
+    let found = Nodegroup {
+        tags: BTreeMap::new(),
+        name: NodegroupName::new("demo", "web"),
+        ..existing_nodegroup(&r, 1).nodegroup
+    };
+    let born = r.desired.id.created_at;
+    let of = |created| Nodegroup { created, ..found.clone() };
+    assert_eq!(owner_of(&r, &none, &of(Some(born))), Owner::Found, "the original makes it after the InstanceGroup");
+    let older = of(Some(born - SignedDuration::from_secs(1)));
+    let told = InstanceGroupStatus {
+        active_scaling_group_name: Some(found.scaling_groups[0].clone()),
+        ..InstanceGroupStatus::default()
+    };
+    assert_eq!(owner_of(&r, &told, &older), Owner::Found, "the status of before names its scaling group");
+    let mut id = common::group_id(3, timestamp(LONG_AGO));
+    id.is_deleting = true;
+    let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
+    for left in [older.clone(), of(None)] {
+        assert_eq!(owner_of(&r, &none, &left), Owner::Older);
+        let (resolved, nodegroups) = (Some(&r), std::slice::from_ref(&left));
+        let (status, tag_retry_pending) = (&none, false);
+        let input = delete::DeleteInput {
+            id: &id,
+            ownership_tags: &ownership,
+            status,
+            resolved,
+            nodegroups,
+            tag_retry_pending,
+        };
+        let steps: Vec<_> = delete::plan(&input).steps.iter().map(|s| s.step.name()).collect();
+        assert_eq!(steps, ["RemoveFinalizer"]);
+    }
+    let mut cloud = Scenario::new(vec![], "").with(|c| c.state.predating_nodegroup = Some(found.name.clone()));
+    assert_eq!(cloud.step_names(), [""; 0]);
+    let (reason, message) = cloud.blocked();
+    let tags = r.ownership_tags.iter().all(|tag| message.contains(&format!("{}={}", tag.key, tag.value)));
+    assert!(reason == Reason::OwnershipConflict && tags, "{message}");
+    let by_hand = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..older };
+    assert_eq!(owner_of(&r, &none, &by_hand), Owner::Found);
+    cloud.state = Scenario::converged("", "").state;
+    cloud.state.predating_nodegroup = Some(found.name);
+    assert_eq!(cloud.plan().outcome, Outcome::Converged, "one of its own needs no other");
+}
+
+#[test]
+fn recorded_name_alone_is_no_ownership() {
+    use observed::{Owner, owner_of};
+    let r = resolve_spec("");
+    let mut id = common::group_id(3, timestamp(LONG_AGO));
+    id.is_deleting = true;
+    let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
+    let taken = Scenario::converged("", "").with(make_adoptable).with_records();
+    let ours = taken.state.nodegroups[0].nodegroup.clone();
+    let named = InstanceGroupStatus {
+        managed: Some(ManagedAttributes { nodegroups: vec!["demo/web".into()], ..Default::default() }),
+        active_scaling_group_name: Some("eks-before".into()),
+        ..InstanceGroupStatus::default()
+    };
+    let told = InstanceGroupStatus { active_scaling_group_name: Some("eks-before".into()), ..taken.status.clone() };
+    let again = Nodegroup { arn: format!("{}-made-again", ours.arn), ..ours.clone() };
+    let tagged = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..again.clone() };
+    let other = Nodegroup {
+        tags: [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into(),
+        ..ours.clone()
+    };
+    for (status, nodegroup, whose_it_is, what) in [
+        (&told, &ours, Owner::Ours, "the ARN on record, not tagged yet"),
+        (&told, &again, Owner::Others, "another one of the same name"),
+        (&told, &other, Owner::Others, "claimed by another since"),
+        (&named, &ours, Owner::Others, "a name alone"),
+        (&named, &tagged, Owner::Ours, "a record without ARNs, and tags"),
+    ] {
+        assert_eq!(owner_of(&r, status, nodegroup), whose_it_is, "{what}");
+        let nodegroups = std::slice::from_ref(nodegroup);
+        let input = delete::DeleteInput {
+            id: &id,
+            ownership_tags: &ownership,
+            status,
+            resolved: None,
+            nodegroups,
+            tag_retry_pending: false,
+        };
+        let plan = delete::plan(&input);
+        let touches = plan.steps.iter().any(|s| ["TagNodegroup", "DeleteNodegroup"].contains(&s.step.name()));
+        assert_eq!(touches, whose_it_is == Owner::Ours, "{what}");
+    }
+}
+
+#[test]
+fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
+    let mut id = common::group_id(3, timestamp(LONG_AGO));
+    id.is_deleting = true;
+    let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
+    let told =
+        InstanceGroupStatus { active_scaling_group_name: Some("eks-web".into()), ..InstanceGroupStatus::default() };
+    let none = InstanceGroupStatus::default();
+    let plan = |status, resolved| {
+        delete::plan(&delete::DeleteInput {
+            id: &id,
+            ownership_tags: &ownership,
+            status,
+            resolved,
+            nodegroups: &[],
+            tag_retry_pending: false,
+        })
+    };
+    let refused = plan(&told, None);
+    assert!(
+        matches!(&refused.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("remove the finalizer")),
+        "{:?}",
+        refused.outcome
+    );
+    assert!(refused.steps.is_empty(), "{:?}", refused.steps);
+    let r = resolve_spec("");
+    for plan in [plan(&told, Some(&r)), plan(&none, None)] {
+        assert_eq!(plan.outcome, Outcome::Deleted);
+        assert_eq!(plan.steps.len(), 1);
+    }
+}
+
+#[test]
+fn scale_in_waits_for_lock_and_healthy_cluster() {
+    let wanted = "eks-managed: {minSize: 1, maxSize: 1, configuration: {nodeLabels: {a: b}}}";
+    let shrunk = Scenario::converged("", wanted);
+    let sizes = |cloud: &Scenario| match &cloud.plan().steps.last().expect("a step").step {
+        Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => {
+            (change.sizes.map(|s| s.max), change.set_labels.len())
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(sizes(&shrunk), (Some(1), 1));
+    let lock = |c: &mut Scenario| c.lock = Some("lock-upgrades on the group");
+    let sick = |c: &mut Scenario| c.state.cluster_health = ClusterHealth { total: 4, unready: 3 };
+    let labelled = |c: &mut Scenario| c.state.nodegroups[0].nodegroup.labels = c.wish.desired.labels.clone();
+    assert_eq!(sizes(&shrunk.clone().with(lock)), (None, 1), "the rest goes on");
+    assert_eq!(sizes(&shrunk.clone().with(sick)), (None, 1), "the rest goes on");
+    let locked = shrunk.clone().with(lock).with(labelled);
+    assert!(
+        matches!(locked.plan().outcome, Outcome::Locked { message } if message.contains("1 of 2 nodes")),
+        "{:?}",
+        locked.plan().outcome
+    );
+    assert_eq!(locked.step_names(), ["Record"]);
+    assert_eq!(shrunk.clone().with(sick).with(labelled).blocked().0, Reason::ClusterUnhealthy);
+    let disrupts = |cloud: &Scenario| cloud.plan().steps.last().expect("a step").step.is_disruptive();
+    assert!(disrupts(&shrunk), "the locks are looked at again right before it");
+    assert!(!disrupts(&shrunk.clone().with(lock)), "what takes no node away is not held up");
+    let grown = Scenario::converged("", "eks-managed: {minSize: 3, maxSize: 9}");
+    assert!(sizes(&grown).0 == Some(9) && !disrupts(&grown));
+    let room = Scenario::converged("", "eks-managed: {minSize: 1, maxSize: 3, configuration: {nodeLabels: {a: b}}}");
+    assert_eq!(sizes(&room.with(lock)), (Some(3), 1), "a lock holds no size that takes nothing");
+}
+
+/// Else nobody would learn why a tag does not come, and EKS would be asked for it in every pass.
+#[test]
+fn denied_tags_do_not_block_other_changes() {
+    let owner = |more: &str| spec_text(&format!("tags: [{{key: owner, value: web}}{more}]"));
+    let standing = Scenario::converged(&owner(""), &owner("")).with_records();
+    let wants = |extra: &str| standing.clone().with(|c| c.wish = resolve_spec(extra));
+    let rests = |cloud: Scenario| cloud.with(|c| c.state.tag_retry_pending = true);
+    assert_eq!(rests(wants(&owner(""))).plan().outcome, Outcome::Converged, "nothing is to be tagged");
+    let both = spec_text("tags: [{key: tier, value: gold}]");
+    for (wanted, steps, rights) in [
+        (owner(", {key: tier, value: gold}"), vec!["TagNodegroup"], "not eks:TagResource;"),
+        (String::new(), vec!["UntagNodegroup"], "not eks:UntagResource;"),
+        (both, vec!["TagNodegroup", "UntagNodegroup"], "not eks:TagResource and eks:UntagResource;"),
+    ] {
+        let cloud = wants(&wanted).with_records();
+        assert_eq!(cloud.step_names(), steps);
+        assert!(matches!(cloud.plan().outcome, Outcome::Progressing { recheck: Recheck::Soon, .. }));
+        let cloud = rests(cloud);
+        assert_eq!(cloud.step_names(), [""; 0], "{wanted}");
+        let (reason, message) = cloud.blocked();
+        assert!(reason == Reason::MissingPermission && message.contains(rights), "{message}");
+        assert_eq!(cloud.plan().status_update.nodes_ready, Some(true));
+        let labelled =
+            cloud.with(|c| c.wish.desired.labels = BTreeMap::from([("a".into(), "b".into())])).with_records();
+        assert_eq!(labelled.step_names(), ["UpdateNodegroup"]);
+    }
+}
+
+#[test]
+fn obsolete_failed_update_is_cleared() {
+    let failed = |wanted: &str| {
+        Scenario::converged("", wanted).with(|c| {
+            c.status.update_id = Some("update-1".into());
+            c.status.update_of = Some("what it was to reach".into());
+            c.state.update = Some(update(UpdateStatus::Failed, "VersionUpdate"));
+        })
+    };
+    let reverted = failed("").plan();
+    assert_eq!(reverted.outcome, Outcome::Converged);
+    assert_eq!(reverted.status_update.fields.get("updateOf"), Some(&Value::Null));
+    assert_eq!(failed(RELEASED).plan().status_update.fields.get("updateOf"), None, "it is begun again");
+}
+
+#[test]
+fn lock_skips_reference_checks() {
+    let state = Scenario::converged("", C5).state;
+    assert!(state.lock_prevents_creation(Some("lock-upgrades on the group")) && !state.lock_prevents_creation(None));
+    let gone = Scenario::converged("", C5).nodegroup(|n| n.status = NodegroupStatus::Deleting).state;
+    for free in [gone, ObservedState::default()] {
+        assert!(!free.lock_prevents_creation(Some("lock-upgrades on the group")), "the next one is a first one");
+    }
+}
+
+#[test]
+fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
+    let mut id = common::group_id(3, timestamp(LONG_AGO));
+    id.is_deleting = true;
+    let tags = |cluster: &str| ownership::ownership_tags(cluster, &id);
+    let cloud = Scenario::converged("", "");
+    let plan = |nodegroups: &[Nodegroup]| {
+        delete::plan(&delete::DeleteInput {
+            id: &id,
+            ownership_tags: &tags,
+            status: &cloud.status,
+            resolved: None,
+            nodegroups,
+            tag_retry_pending: false,
+        })
+    };
+    let one = cloud.state.nodegroups[0].nodegroup.clone();
+    let of = |status| Nodegroup { status, ..one.clone() };
+    let steps = |plan: &Plan| plan.steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
+    assert_eq!(steps(&plan(&[of(NodegroupStatus::Active)])), ["DeleteNodegroup"]);
+    for busy in [NodegroupStatus::Creating, NodegroupStatus::Updating, NodegroupStatus::Deleting] {
+        assert_eq!(steps(&plan(&[of(busy)])), [""; 0]);
+    }
+    let refused =
+        Nodegroup { issues: vec![issue("Ec2SecurityGroupDeletionFailure")], ..of(NodegroupStatus::DeleteFailed) };
+    let refused = plan(&[refused]);
+    assert!(
+        matches!(&refused.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("mend it"))
+    );
+    assert_eq!(steps(&refused), ["DeleteNodegroup"], "it is tried again");
+    let mut foreign = one.clone();
+    foreign.tags.insert("instancegroups.keikoproj.io/Namespace".into(), "other".into());
+    assert_eq!(steps(&plan(&[foreign])), ["RemoveFinalizer"]);
+    assert_eq!(steps(&plan(&[])), ["RemoveFinalizer"]);
+}
+
+/// The rights that are shipped reach no node group without the tags: its deletion would be refused for ever.
+#[test]
+fn keiko_nodegroup_is_tagged_before_deletion() {
+    let mut id = common::group_id(3, timestamp(LONG_AGO));
+    id.is_deleting = true;
+    let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
+    let cloud = Scenario::converged("", "").with(make_adoptable);
+    let plan = |nodegroup: &Nodegroup, tag_retry_pending| {
+        let (status, resolved) = (&cloud.status, Some(&cloud.wish));
+        let nodegroups = std::slice::from_ref(nodegroup);
+        delete::plan(&delete::DeleteInput {
+            id: &id,
+            ownership_tags: &ownership,
+            status,
+            resolved,
+            nodegroups,
+            tag_retry_pending,
+        })
+    };
+    let steps = |plan: &Plan| plan.steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
+    let mut nodegroup = cloud.state.nodegroups[0].nodegroup.clone();
+    let rests = plan(&nodegroup, true);
+    assert_eq!(steps(&rests), [""; 0]);
+    assert!(
+        matches!(&rests.outcome, Outcome::Blocked { reason: Reason::MissingPermission, is_deleting: true, message } if message.contains("eks:TagResource")),
+        "{:?}",
+        rests.outcome
+    );
+    let first = plan(&nodegroup, false);
+    assert_eq!(steps(&first), ["TagNodegroup"]);
+    let Step::Nodegroup(NodegroupStep::TagNodegroup { tags, .. }) = &first.steps[0].step else { panic!("{first:?}") };
+    nodegroup.tags.extend(tags.clone());
+    assert_eq!(steps(&plan(&nodegroup, false)), ["DeleteNodegroup"]);
+    let leaving = Nodegroup { status: NodegroupStatus::Deleting, tags: BTreeMap::new(), ..nodegroup };
+    assert_eq!(steps(&plan(&leaving, false)), [""; 0]);
+}
+
+#[test]
+fn node_role_comes_from_spec() {
+    assert_eq!(resolve_spec("").desired.immutable.node_role, ROLE);
+    assert_eq!(desired::role_name("arn:aws-cn:iam::1:role/path/to/nodes"), Some("nodes"));
+    assert_eq!(desired::role_name("nodes"), None);
+}

@@ -1,0 +1,209 @@
+//! Warm pools: made, changed, taken away, and brought to a new version before the nodes are.
+
+use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
+use instance_manager::plan::EksStep;
+use instance_manager::plan::{NodeStep, Outcome, Reason, Step};
+
+use super::*;
+
+const POOL: &str = "eks: {warmPool: {minSize: 1, maxSize: 4}}";
+
+fn pool(min: i32, max: Option<i32>) -> WarmPool {
+    WarmPool { sizes: WarmSizes { min, max }, state: "Stopped".into(), deleting: false }
+}
+
+/// A group with the pool that it asks for.
+fn converged_with_pool() -> Scenario {
+    converged_with(resolved(POOL, &[])).with_scaling_group(|g| g.warm_pool = Some(pool(1, Some(4)))).with(|w| {
+        w.status.managed.as_mut().expect("a record").warm_pool = true;
+        w.status.template.as_mut().expect("a record").warm_pool = Some("1".into());
+    })
+}
+
+fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
+    let instance = Instance {
+        id: id.into(),
+        zone: "us-west-2a".into(),
+        state: InstanceState::Warmed,
+        healthy: true,
+        weight: 1,
+        template: Some(TemplatePin { id: "lt-1".into(), version: version.into() }),
+        launch_configuration: None,
+        in_service_since: None,
+    };
+    WarmInstance { instance, phase }
+}
+
+/// A new version is pinned; nodes and pool still run the old one.
+fn with_outdated_pool(pool: Vec<WarmInstance>) -> Scenario {
+    converged_with_pool()
+        .with_spec("eks: {warmPool: {minSize: 1, maxSize: 4}, configuration: {image: ami-00000002}}")
+        .with(|w| {
+            let newer = ObservedVersion {
+                fingerprint: Some(w.resolved.fingerprint.clone()),
+                data: Some(w.resolved.template_data.clone()),
+            };
+            w.state.versions.insert(2, newer);
+            w.state.template.as_mut().expect("a template").latest_version = 2;
+            w.state.warm_instances = Some(pool);
+        })
+        .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+}
+
+fn replaced_instances(world: &Scenario) -> Vec<String> {
+    let of = |step: Step| match step {
+        Step::Eks(EksStep::ReplaceWarmInstance { instance, .. }) => Some(instance),
+        _ => None,
+    };
+    world.plan().steps.into_iter().filter_map(|s| of(s.step)).collect()
+}
+
+#[test]
+fn plans_match_golden_files() {
+    let ready = |id: &str| warm_instance(id, "1", WarmPhase::Ready);
+    let scenarios = [
+        (
+            "warm-pool-with-a-new-group",
+            new_group(resolved("eks: {warmPool: {maxSize: -1}, configuration: {roleName: given}}", &[])),
+        ),
+        ("warm-pool-added", converged().with_spec(POOL)),
+        (
+            "warm-pool-repaired",
+            converged_with_pool()
+                .with_scaling_group(|g| g.warm_pool = Some(WarmPool { state: "Running".into(), ..pool(3, None) })),
+        ),
+        ("warm-pool-gone", converged_with_pool().with_scaling_group(|g| g.warm_pool = None)),
+        ("warm-pool-removed", converged_with_pool().with_spec("{}")),
+        ("warm-pool-of-others-lives-on", converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)))),
+        (
+            "warm-pool-wanted-while-it-goes",
+            converged_with_pool().with_scaling_group(|g| g.warm_pool.as_mut().expect("a pool").deleting = true),
+        ),
+        (
+            "warm-pool-seen-for-the-first-time",
+            converged_with_pool().with(|w| {
+                w.status.template.as_mut().expect("a record").warm_pool = None;
+                w.state.warm_instances = Some(vec![ready("i-8")]);
+            }),
+        ),
+        ("warm-pool-rotates-first", with_outdated_pool(vec![ready("i-8"), ready("i-9")])),
+    ];
+    for (name, world) in scenarios {
+        assert_golden(name, &world.plan());
+    }
+}
+
+#[test]
+fn half_of_the_pool_stays_ready_during_replacement() {
+    let ready = |id: &str| warm_instance(id, "1", WarmPhase::Ready);
+    assert_eq!(
+        replaced_instances(&with_outdated_pool(vec![ready("i-6"), ready("i-7"), ready("i-8"), ready("i-9")])),
+        ["i-6", "i-7"]
+    );
+    // Two are on their way already; what is only being prepared is of no use and goes at once.
+    let coming = warm_instance("i-5", "2", WarmPhase::Coming);
+    let leaving = warm_instance("i-6", "1", WarmPhase::Leaving);
+    assert!(
+        replaced_instances(&with_outdated_pool(vec![coming.clone(), leaving.clone(), ready("i-8"), ready("i-9")]))
+            .is_empty()
+    );
+    let early = warm_instance("i-4", "1", WarmPhase::Coming);
+    assert_eq!(replaced_instances(&with_outdated_pool(vec![early, leaving, ready("i-8"), ready("i-9")])), ["i-4"]);
+}
+
+#[test]
+fn warm_instance_is_terminated_once() {
+    let mut given_up = warm_instance("i-8", "1", WarmPhase::Ready);
+    given_up.instance.healthy = false;
+    assert!(
+        replaced_instances(&with_outdated_pool(vec![given_up, warm_instance("i-9", "2", WarmPhase::Ready)])).is_empty()
+    );
+}
+
+#[test]
+fn unprepared_pool_halts_rotation() {
+    let held = |minutes| {
+        with_outdated_pool(vec![
+            warm_instance("i-8", "1", WarmPhase::Ready),
+            warm_instance("i-9", "2", WarmPhase::Coming),
+        ])
+        .with(|w| w.state.warm_pool_wait = SignedDuration::from_mins(minutes))
+    };
+    let halted =
+        |plan: &Plan| plan.condition_updates.iter().find(|n| n.condition_type == "RotationHalted").map(|n| n.status);
+    let in_time = held(14).plan();
+    assert!(matches!(in_time.outcome, Outcome::Progressing { .. }), "{:?}", in_time.outcome);
+    assert_eq!(halted(&in_time), Some(false));
+    let late = held(15).plan();
+    let Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, .. } = &late.outcome else {
+        panic!("{:?}", late.outcome)
+    };
+    assert!(message.contains("for 15m i-9 have neither come nor gone"), "{message}");
+    assert_eq!((halted(&late), late.steps.len()), (Some(true), 0));
+    // Another wanted version, and what never came is replaced as well.
+    let mended = held(15)
+        .with(|w| {
+            let pool = w.state.warm_instances.as_mut().expect("a pool");
+            pool[1].instance.template.as_mut().expect("a template").version = "1".into();
+        })
+        .plan();
+    assert_eq!(halted(&mended), Some(false));
+    assert!(
+        matches!(&mended.steps[0].step, Step::Eks(EksStep::ReplaceWarmInstance { instance, .. }) if instance == "i-9")
+    );
+}
+
+#[test]
+fn pool_rotates_before_nodes() {
+    let world = with_outdated_pool(vec![
+        warm_instance("i-8", "2", WarmPhase::Ready),
+        warm_instance("i-9", "2", WarmPhase::Coming),
+    ]);
+    let plan = world.plan();
+    assert!(matches!(plan.steps[0].step, Step::Node(NodeStep::CordonNode { .. })), "{:?}", plan.steps);
+    assert_eq!(plan.status_update.fields["template"]["warmPool"], "2");
+}
+
+#[test]
+fn adoption_reports_foreign_pool() {
+    let mut world = converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)));
+    world.status = InstanceGroupStatus::default();
+    world.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+    let notes = world.plan().condition_updates;
+    assert!(notes[0].message.ends_with("not in the spec and left as they are: the warm pool"), "{notes:?}");
+}
+
+#[test]
+fn lock_blocks_pool_replacement() {
+    let world = with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)]).with(|w| w.lock = Some("a test"));
+    assert!(matches!(world.plan().outcome, Outcome::Locked { .. }));
+    assert!(replaced_instances(&world).is_empty());
+}
+
+#[test]
+fn suspended_pool_does_not_block_rotation() {
+    let world = with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)])
+        .with_scaling_group(|g| g.suspended_processes = vec!["ReplaceUnhealthy".into()]);
+    assert!(replaced_instances(&world).is_empty());
+    assert!(matches!(world.plan().steps[0].step, Step::Node(NodeStep::CordonNode { .. })));
+}
+
+#[test]
+fn unsupported_pool_combination_names_both_fields() {
+    let problems = |extra: &str| {
+        let spec: Value = serde_yaml::from_str(&format!(
+            "eks: {{warmPool: {{minSize: -1}}, configuration: {{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [a], securityGroups: [b], {extra}}}}}"
+        ))
+        .expect("YAML");
+        let id = converged().resolved.desired.id;
+        let found = desired::parse(&id, &BTreeMap::new(), &decode_spec(&spec).expect("a spec")).expect_err("problems");
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for (field, extra) in
+        [("spotPrice", "spotPrice: '0.1'"), ("mixedInstancesPolicy", "mixedInstancesPolicy: {spotRatio: 50}")]
+    {
+        let told = problems(extra);
+        assert!(told.iter().any(|p| p.contains("spec.eks.warmPool") && p.contains(field)), "{told:?}");
+        assert!(told.iter().any(|p| p.starts_with("spec.eks.warmPool.minSize `-1`")), "{told:?}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Rules of the house that a compiler does not know.
+
+use std::path::{Path, PathBuf};
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    entries.flatten().flat_map(|entry| files(&entry.path())).collect()
+}
+
+/// Everything that decides.
+const PURE_MODULES: [&str; 10] = [
+    "src/boundaries",
+    "src/config.rs",
+    "src/digest.rs",
+    "src/plan.rs",
+    "src/plan",
+    "src/problem.rs",
+    "src/report.rs",
+    "src/upgrade",
+    "src/auth",
+    "src/provisioner",
+];
+
+/// What looks and what does in a provisioner's folder: a file of this name, or a folder.
+const IO_MODULES: [&str; 2] = ["observe", "apply"];
+
+/// What talks, tells the time, looks around or writes a log.
+const FORBIDDEN: [&str; 18] = [
+    "kube::Api",
+    "kube::api",
+    "kube::Client",
+    "kube::runtime",
+    "kube::{",
+    "tokio",
+    "reqwest",
+    "aws_sdk",
+    "aws_config",
+    "tracing",
+    "std::env",
+    "std::fs",
+    "TcpStream",
+    "std::time::SystemTime",
+    "Instant::now",
+    "Timestamp::now",
+    "Zoned::now",
+    "rand::",
+];
+
+#[test]
+fn pure_modules_have_no_io() {
+    for file in PURE_MODULES.iter().flat_map(|path| files(&root(path))) {
+        let inside = file.strip_prefix(root("src")).expect("it is a source").with_extension("");
+        let named = |name: &str| inside.iter().any(|part| part == name);
+        if named("tests") || IO_MODULES.into_iter().any(named) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).expect("the file is text");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let found = FORBIDDEN.iter().find(|word| line.contains(*word));
+            assert!(found.is_none(), "{}: {found:?} in a module that only decides: {line}", file.display());
+        }
+    }
+}
