@@ -7,6 +7,7 @@ mod docs;
 mod examples;
 mod hashes;
 mod instance;
+mod layout;
 mod mixed_instances;
 mod plans;
 mod purity;

@@ -1,0 +1,237 @@
+//! The layout of `src`: imports run one way, and who knows one provisioner's folder knows all three.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A module's path from the crate's root, for example `["plan", "step"]`.
+type Module = Vec<String>;
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the folder can be read").flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => sources(&path, found),
+            false if path.extension().is_some_and(|end| end == "rs") => found.push(path),
+            false => {}
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn words(path: &str) -> Module {
+    path.split("::").map(|word| word.trim().to_owned()).collect()
+}
+
+/// `a::{b, c::{d, e as f}}` as `a::b`, `a::c::d` and `a::c::e`, each with the name that it has here.
+fn flatten(prefix: &str, tree: &str, leaves: &mut Vec<(String, String)>) {
+    let Some(open) = tree.find('{') else {
+        let path = format!("{prefix}{}", tree.trim());
+        let (path, name) = match path.split_once(" as ") {
+            Some((path, name)) => (path.to_owned(), name.to_owned()),
+            None => (path.clone(), path.rsplit("::").next().unwrap_or_default().to_owned()),
+        };
+        let path = path.trim_end_matches("::self").to_owned();
+        let name = if name == "self" { path.rsplit("::").next().unwrap_or_default().to_owned() } else { name };
+        return leaves.push((path, name));
+    };
+    let prefix = format!("{prefix}{}", tree[..open].trim());
+    let (mut depth, mut start) = (0, open + 1);
+    for (at, c) in tree.char_indices().skip_while(|(at, _)| *at <= open) {
+        match c {
+            '{' => depth += 1,
+            ',' | '}' if depth == 0 => {
+                if !tree[start..at].trim().is_empty() {
+                    flatten(&prefix, &tree[start..at], leaves);
+                }
+                start = at + 1;
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+}
+
+/// One file: what it imports and hands on, and the qualified names in its code.
+#[derive(Default)]
+struct Source {
+    imports: Vec<(String, String)>,
+    reexports: BTreeMap<String, String>,
+    qualified: BTreeSet<String>,
+    children: BTreeSet<String>,
+}
+
+fn parse(text: &str) -> Source {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code: String =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect();
+    let mut source = Source::default();
+    for statement in code.split(';') {
+        let line = statement.rsplit('}').next().filter(|_| !statement.contains("use ")).unwrap_or(statement);
+        if let Some((before, tree)) = line.split_once("use ").filter(|(before, _)| !before.contains("fn ")) {
+            let mut leaves = Vec::new();
+            flatten("", tree, &mut leaves);
+            if before.contains("pub") {
+                source.reexports.extend(leaves.iter().map(|(path, name)| (name.clone(), path.clone())));
+            } else {
+                source.imports.extend(leaves);
+            }
+        } else if let Some((_, name)) = line.rsplit_once("mod ") {
+            source.children.insert(name.trim().to_owned());
+        }
+    }
+    for word in code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':') {
+        let word = word.trim_matches(':');
+        if word.contains("::") {
+            source.qualified.insert(word.to_owned());
+        }
+    }
+    source
+}
+
+struct Crate {
+    sources: BTreeMap<Module, (PathBuf, Source)>,
+}
+
+impl Crate {
+    fn read() -> Self {
+        let mut paths = Vec::new();
+        sources(&root(), &mut paths);
+        let is_test = |path: &PathBuf| path.iter().any(|part| part == "tests" || part == "tests.rs");
+        let sources = (paths.into_iter())
+            .filter(|path| !is_test(path) && !path.ends_with("main.rs") && !path.ends_with("lib.rs"))
+            .map(|path| {
+                let inside = path.strip_prefix(root()).expect("it is a source").with_extension("");
+                let mut module: Module = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+                if module.last().is_some_and(|last| last == "mod") {
+                    module.pop();
+                }
+                let text = std::fs::read_to_string(&path).expect("the file is text");
+                (module, (path, parse(&text)))
+            })
+            .collect();
+        Crate { sources }
+    }
+
+    /// The absolute path of a name as written in a module; `None` for other crates.
+    fn absolute(&self, module: &Module, path: &str) -> Option<Module> {
+        let words = words(path);
+        let mut base = module.clone();
+        let skip = match words[0].as_str() {
+            "crate" => {
+                base.clear();
+                1
+            }
+            "self" => 1,
+            "super" => words.iter().take_while(|word| *word == "super").inspect(|_| drop(base.pop())).count(),
+            first if self.sources[module].1.children.contains(first) => 0,
+            _ => return None,
+        };
+        Some(base.into_iter().chain(words.into_iter().skip(skip)).collect())
+    }
+
+    /// The module that defines the item of an absolute path: through every `pub use` on the way.
+    fn definition(&self, path: &Module, depth: usize) -> Option<Module> {
+        let length = (1..=path.len()).rev().find(|n| self.sources.contains_key(&path[..*n]))?;
+        let module = path[..length].to_vec();
+        let Some(item) = path.get(length) else { return Some(module) };
+        let handed_on = self.sources[&module].1.reexports.get(item).filter(|_| depth > 0);
+        let origin = handed_on.and_then(|origin| self.absolute(&module, origin));
+        origin.and_then(|origin| self.definition(&origin, depth - 1)).or(Some(module))
+    }
+
+    /// The modules that a module's code names, those that it only hands on left out.
+    fn dependencies(&self, module: &Module) -> BTreeSet<Module> {
+        let source = &self.sources[module].1;
+        let mut paths = BTreeSet::new();
+        let mut modules = BTreeMap::new();
+        for (path, name) in &source.imports {
+            let Some(path) = self.absolute(module, path) else { continue };
+            match self.sources.contains_key(&path) {
+                true => drop(modules.insert(name.clone(), path)),
+                false => drop(paths.insert(path)),
+            }
+        }
+        for name in &source.qualified {
+            let (first, rest) = name.split_once("::").expect("it is qualified");
+            match modules.get(first) {
+                Some(path) => drop(paths.insert(path.iter().cloned().chain(words(rest)).collect())),
+                None => paths.extend(self.absolute(module, name).filter(|path| !source.is_reexport(path))),
+            }
+        }
+        let mut found: BTreeSet<_> = paths.iter().filter_map(|path| self.definition(path, 8)).collect();
+        found.remove(module);
+        found
+    }
+}
+
+impl Source {
+    fn is_reexport(&self, path: &Module) -> bool {
+        let text = path.join("::");
+        self.reexports.values().any(|origin| text.ends_with(origin.trim_start_matches("super::")))
+    }
+}
+
+/// Removes modules without dependencies, again and again; what remains is on a circle, or depends on one.
+fn circles(mut edges: BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<Module, BTreeSet<Module>> {
+    loop {
+        let free: BTreeSet<_> = edges.iter().filter(|(_, to)| to.is_empty()).map(|(from, _)| from.clone()).collect();
+        let used: BTreeSet<_> = edges.values().flatten().cloned().collect();
+        let before = edges.len();
+        edges.retain(|from, _| !free.contains(from) && used.contains(from));
+        let left: BTreeSet<_> = edges.keys().cloned().collect();
+        edges.values_mut().for_each(|to| to.retain(|module| left.contains(module)));
+        if edges.len() == before {
+            return edges;
+        }
+    }
+}
+
+#[test]
+fn files_import_each_other_in_one_direction() {
+    let all = Crate::read();
+    let edges: BTreeMap<_, _> = all.sources.keys().map(|module| (module.clone(), all.dependencies(module))).collect();
+    assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "the imports are found");
+    let text: Vec<_> = circles(edges)
+        .iter()
+        .map(|(from, to)| {
+            let to: Vec<_> = to.iter().map(|module| module.join("::")).collect();
+            format!("{} -> {}", from.join("::"), to.join(", "))
+        })
+        .collect();
+    assert!(text.is_empty(), "these files import each other in a circle:\n{}", text.join("\n"));
+}
+
+#[test]
+fn circle_of_two_files_is_found() {
+    let module = |name: &str| vec![name.to_owned()];
+    let edges = [("a", "b"), ("b", "a"), ("c", "a"), ("a", "d")];
+    let mut graph: BTreeMap<Module, BTreeSet<Module>> =
+        ["a", "b", "c", "d"].map(|n| (module(n), BTreeSet::new())).into();
+    for (from, to) in edges {
+        graph.get_mut(&module(from)).expect("it is known").insert(module(to));
+    }
+    assert_eq!(circles(graph).into_keys().collect::<Vec<_>>(), [module("a"), module("b")]);
+}
+
+#[test]
+fn top_level_has_few_folders() {
+    let entries = std::fs::read_dir(root()).expect("src can be read").count();
+    assert!(entries <= 22, "src has {entries} entries");
+}
+
+#[test]
+fn provisioners_have_the_same_files() {
+    const SHARED: [&str; 11] =
+        ["adopt", "apply", "delete", "desired", "join", "names", "observe", "observed", "plan", "record", "resolve"];
+    for provisioner in ["eks", "nodegroup", "fargate"] {
+        let folder = root().join("provisioner").join(provisioner);
+        for name in SHARED {
+            let exists = folder.join(name).join("mod.rs").exists() || folder.join(format!("{name}.rs")).exists();
+            // A managed node group's nodes join by the role that EKS itself authorizes.
+            assert!(exists || (provisioner, name) == ("nodegroup", "join"), "{provisioner} has no {name}");
+        }
+    }
+}
