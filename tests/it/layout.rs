@@ -174,19 +174,26 @@ impl Source {
     }
 }
 
-/// Removes modules without dependencies, again and again; what remains is on a circle, or depends on one.
-fn circles(mut edges: BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<Module, BTreeSet<Module>> {
-    loop {
-        let free: BTreeSet<_> = edges.iter().filter(|(_, to)| to.is_empty()).map(|(from, _)| from.clone()).collect();
-        let used: BTreeSet<_> = edges.values().flatten().cloned().collect();
-        let before = edges.len();
-        edges.retain(|from, _| !free.contains(from) && used.contains(from));
-        let left: BTreeSet<_> = edges.keys().cloned().collect();
-        edges.values_mut().for_each(|to| to.retain(|module| left.contains(module)));
-        if edges.len() == before {
-            return edges;
+fn reachable(edges: &BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<Module> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(module) = next.pop() {
+        next.extend(edges[module].iter().filter(|to| found.insert((*to).clone())));
+    }
+    found
+}
+
+/// Groups of modules that depend on each other, each with the imports that tie it.
+fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<(Module, Module)>> {
+    let reach: BTreeMap<_, _> = edges.keys().map(|module| (module, reachable(edges, module))).collect();
+    let mut found: BTreeMap<BTreeSet<&Module>, Vec<(Module, Module)>> = BTreeMap::new();
+    for (from, to) in edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to))) {
+        if reach[to].contains(from) {
+            let members = reach[from].iter().filter(|other| reach[other].contains(from)).collect();
+            found.entry(members).or_default().push((from.clone(), to.clone()));
         }
     }
+    found.into_values().collect()
 }
 
 #[test]
@@ -194,14 +201,10 @@ fn files_import_each_other_in_one_direction() {
     let all = Crate::read();
     let edges: BTreeMap<_, _> = all.sources.keys().map(|module| (module.clone(), all.dependencies(module))).collect();
     assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "the imports are found");
-    let text: Vec<_> = circles(edges)
-        .iter()
-        .map(|(from, to)| {
-            let to: Vec<_> = to.iter().map(|module| module.join("::")).collect();
-            format!("{} -> {}", from.join("::"), to.join(", "))
-        })
-        .collect();
-    assert!(text.is_empty(), "these files import each other in a circle:\n{}", text.join("\n"));
+    let arrow = |(from, to): &(Module, Module)| format!("  {} -> {}", from.join("::"), to.join("::"));
+    let text: Vec<_> =
+        circles(&edges).iter().map(|circle| circle.iter().map(arrow).collect::<Vec<_>>().join("\n")).collect();
+    assert!(text.is_empty(), "these files import each other in a circle:\n{}", text.join("\n\n"));
 }
 
 #[test]
@@ -213,7 +216,8 @@ fn circle_of_two_files_is_found() {
     for (from, to) in edges {
         graph.get_mut(&module(from)).expect("it is known").insert(module(to));
     }
-    assert_eq!(circles(graph).into_keys().collect::<Vec<_>>(), [module("a"), module("b")]);
+    let arrows = vec![(module("a"), module("b")), (module("b"), module("a"))];
+    assert_eq!(circles(&graph), [arrows]);
 }
 
 #[test]
