@@ -1,37 +1,41 @@
-# `make help` lists the targets. What takes long to build is kept in the user's cache:
+# `make help` lists the targets. Slow builds are cached in
 # ${INSTANCE_MANAGER_CACHE:-~/.cache}/instance-manager
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo local test lint fmt clippy deny drift advisories golden bench
+.PHONY: help build demo local test test-fast lint fmt clippy deny drift links advisories golden bench docs
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## the whole story on a local cloud: groups, nodes, a rotation, a deletion; KEEP=1 leaves it running
+demo: ## a demo on a local cloud: groups, nodes, a rotation, a deletion; KEEP=1 keeps it running
 	@demo/run $(if $(KEEP),--keep)
 
 test: ## every test: unit, golden, property, simulator, end to end
 	@tools/test
 
-lint: fmt clippy drift deny ## formatting, clippy, generated files, dependencies
+test-fast: ## the unit, golden and property tests alone
+	@tools/need build
+	@. tools/sections.sh && cargo_quietly test --locked --quiet --no-fail-fast
 
-local: ## start the local cloud for yourself, until Ctrl-C
+lint: fmt clippy drift deny links ## formatting, clippy, generated files, dependencies, links of the docs
+
+local: ## start the local cloud; runs until Ctrl-C
 	@tools/need local
-	@deploy/local/up
+	@localcloud/up
 
 build: ## the controller, as the tests and the demo use it
 	@tools/need build
 	cargo build --locked
 
-bench: ## measure calls, time and memory of 20 groups on the local cloud, with one for each feature, and of what EKS runs
+bench: ## measure AWS calls, time and memory for 20 groups, for each feature, and for managed groups
 	@tools/need build local
 	cargo build --locked --release
-	@BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
-	@BENCH=features BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
-	@BENCH=others BENCH_PROFILE=release deploy/local/up -- python bench/bench.py
+	@BENCH_PROFILE=release localcloud/up -- python bench/bench.py
+	@BENCH=features BENCH_PROFILE=release localcloud/up -- python bench/bench.py
+	@BENCH=others BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 
-golden: ## write the generated files anew: the CRD, its reference, golden files
+golden: ## regenerate the generated files: the CRD, its reference, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet
 
 advisories: ## known vulnerabilities of the dependencies; needs the RustSec database
@@ -45,7 +49,14 @@ clippy:
 	@. tools/sections.sh && cargo_quietly clippy --locked --all-targets -- -D warnings
 
 drift:
-	@. tools/sections.sh && cargo_quietly test --locked --quiet --test crd --test docs
+	@. tools/sections.sh && cargo_quietly test --locked --quiet --test it -- crd docs
 
 deny:
 	@tools/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+
+docs: ## check the documentation and build it as a site in target/docs/html, with mdBook
+	@tools/need build
+	@tools/docs
+
+links:
+	@tools/docs --check

@@ -1,9 +1,9 @@
-"""What the controller costs: calls to AWS, time, CPU and memory for 20 groups, then while nothing happens.
+"""Measures AWS calls, time, CPU and memory of the controller: for the creation of 20 groups, then while idle.
 
-Run by `make bench`, which starts a fresh local cloud around it. The controller runs with its own default clocks.
-BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN any other binary.
-BENCH=features adds one group for each feature (features.yaml): beyond what they write they may read little.
-BENCH=others measures a managed node group and a Fargate profile instead (others.yaml), looked at once a minute.
+Run by `make bench`, which starts a new local cloud. The controller runs with its default delays.
+BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN selects another binary.
+BENCH=features adds one group for each feature (features.yaml). Their number of reads is limited.
+BENCH=others measures a managed node group and a Fargate profile instead (others.yaml), reconciled once a minute.
 """
 
 import json
@@ -15,14 +15,14 @@ import sys
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "deploy" / "local")]
+sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY)]
 
 import requests  # noqa: E402
 import yaml  # noqa: E402
 
-import support  # noqa: E402
+from localcloud.tests import support  # noqa: E402
 from e2e import harness  # noqa: E402
-from localcloud import procs  # noqa: E402
+from localcloud.controlplane import processes  # noqa: E402
 
 GROUPS = int(os.environ.get("BENCH_GROUPS", "20"))
 QUIET_SECONDS = int(os.environ.get("BENCH_QUIET_SECONDS", "300"))
@@ -31,31 +31,31 @@ API = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/bench/instancegroups"
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
 BENCH = os.environ.get("BENCH", "")
 FEATURES, OTHERS = BENCH == "features", BENCH == "others"
-CATALOGUE = ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings")
+INSTANCE_TYPE_CALLS = ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings")
 if FEATURES:
-    BUILD_GOALS = {"calls per write": 1.1, "catalogue calls": 6, "seconds to Ready": 120}
-    # The four aliases of images fit into one question.
-    QUIET_GOALS = {"catalogue calls": 0, "image look-ups": QUIET_SECONDS // 240 + 1, "CPU ms a reconcile": 5, "writes": 0}
+    BUILD_GOALS = {"calls per write": 1.1, "instance type calls": 6, "seconds to Ready": 120}
+    # One GetParameters call resolves the four image aliases.
+    QUIET_GOALS = {"instance type calls": 0, "image look-ups": QUIET_SECONDS // 240 + 1, "CPU ms a reconcile": 5, "writes": 0}
 elif OTHERS:
     BUILD_GOALS = {"calls to AWS": 25, "seconds to Ready": 120}
-    # EKS tells of one node group in a call, and of all Fargate profiles' names; scaling groups come by the hundred.
-    QUIET_GOALS = {"calls per look": 2, "CPU ms a reconcile": 5, "writes": 0}
+    # One call describes one node group, lists all Fargate profiles, or describes a hundred scaling groups.
+    QUIET_GOALS = {"calls per reconcile": 2, "CPU ms a reconcile": 5, "writes": 0}
 else:
     BUILD_GOALS = {"calls to AWS": 176, "seconds to Ready": 60, "CPU seconds": 1, "peak memory (MB)": 80}
     QUIET_GOALS = {"calls to AWS": 30, "CPU seconds": 1, "writes": 0}
 
 
 def binary():
-    """The program to be measured."""
+    """The binary to measure."""
     profile = os.environ.get("BENCH_PROFILE", "debug")
     return pathlib.Path(os.environ.get("INSTANCE_MANAGER_BIN") or REPOSITORY / "target" / profile / "instance-manager")
 
 
 class Controller:
-    """The controller under its own account, ended with this process."""
+    """The controller with its own ServiceAccount. It stops with this process."""
 
     def __init__(self, cloud):
-        self.port = procs.free_port()
+        self.port = processes.free_port()
         self.log = pathlib.Path(cloud["state"]) / "logs" / "controller.log"
         parent = os.getpid()
         command = [binary(), "--kubeconfig", cloud["controller_kubeconfig"], "--metrics-addr", f"127.0.0.1:{self.port}"]
@@ -63,36 +63,36 @@ class Controller:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [str(part) for part in command], env=cloud.environment, stdout=log, stderr=log,
-                preexec_fn=lambda: procs.die_with_parent(parent),
+                preexec_fn=lambda: processes.die_with_parent(parent),
             )  # fmt: skip
 
     def ready(self):
-        """Whether it leads and has seen everything."""
+        """Whether it is the leader and its caches are synced."""
         if self.process.poll() is not None:
-            sys.exit(f"the controller ended with {self.process.returncode}: {self.log.read_text()[-3000:]}")
+            sys.exit(f"the controller exited with {self.process.returncode}: {self.log.read_text()[-3000:]}")
         try:
             return requests.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status_code == 200
         except requests.ConnectionError:
             return False
 
     def cpu(self):
-        """Seconds of CPU that it has used."""
+        """Its CPU time in seconds."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def reconciles(self):
-        """How often it has looked at a group."""
+        """Its number of reconciles."""
         text = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
         found = re.findall(r'^controller_runtime_reconcile_total\{[^}]*\} (\S+)$', text, re.MULTILINE)
         return sum(map(float, found))
 
     def peak(self):
-        """The most resident memory that it has had, in MB."""
+        """Its peak resident memory in MB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
 
     def stop(self):
-        """Ends it in order."""
+        """Stops it."""
         self.process.terminate()
         self.process.wait(60)
 
@@ -103,13 +103,13 @@ def calls(cloud):
 
 
 def kube_writes(cloud, since):
-    """What the controller wrote to Kubernetes after the first `since` lines of the audit log, but for its lease."""
+    """The controller's writes to Kubernetes after line `since` of the audit log, without its lease."""
     mine = [e for e in cloud.audit()[since:] if e["user"]["username"] == CONTROLLER]
     return [e for e in mine if e["objectRef"].get("resource") not in ("leases", "selfsubjectaccessreviews")]
 
 
 def group(number):
-    """A group of one node that gets the rest from the ConfigMap."""
+    """A group of one node with all other values from the ConfigMap."""
     return {
         "apiVersion": "instancemgr.keikoproj.io/v1alpha1",
         "kind": "InstanceGroup",
@@ -131,13 +131,13 @@ def features():
 
 
 def others(cloud):
-    """A group of each provisioner that leaves the nodes to AWS, and the role that one of them needs."""
+    """A managed node group with its role, and a Fargate profile."""
     cloud.make_role("bench-managed-nodes")
     return list(yaml.safe_load_all((REPOSITORY / "bench" / "others.yaml").read_text()))
 
 
 def prepare(cloud):
-    """The groups that are measured; the ConfigMap is there before them."""
+    """Applies the ConfigMap. Returns the groups to measure and their description."""
     cloud.kubectl("create", "namespace", "bench")
     plain = [group(number) for number in range(GROUPS)]
     if OTHERS:
@@ -151,64 +151,64 @@ def prepare(cloud):
 
 
 def is_ready(item):
-    """Whether a group says Ready."""
+    """Whether a group has the condition Ready."""
     conditions = item.get("status", {}).get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def build(cloud, controller, groups):
-    """Measures from the first group's creation until all are Ready."""
-    began, cpu = time.monotonic(), controller.cpu()
+    """Creates the groups and measures until all are Ready."""
+    started, cpu = time.monotonic(), controller.cpu()
     for made in groups:
         cloud.create(API, made)
     while waiting := [item for item in cloud.get(API)["items"] if not is_ready(item)]:
-        if time.monotonic() - began > TIMEOUT:
+        if time.monotonic() - started > TIMEOUT:
             states = {item["metadata"]["name"]: item.get("status", {}).get("conditions") for item in waiting}
             sys.exit(f"not Ready after {TIMEOUT} s: {json.dumps(states, indent=1)}")
         time.sleep(0.25)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started
     return {"seconds to Ready": seconds, "CPU seconds": controller.cpu() - cpu, "peak memory (MB)": controller.peak()}
 
 
 def quiet(cloud, controller):
-    """Measures a time in which nothing happens."""
+    """Measures a period without changes."""
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
-    cpu, audited, looked = controller.cpu(), len(cloud.audit()), controller.reconciles()
+    cpu, audited, reconciles = controller.cpu(), len(cloud.audit()), controller.reconciles()
     time.sleep(QUIET_SECONDS)
     counted = calls(cloud)
-    looked = controller.reconciles() - looked
+    reconciles = controller.reconciles() - reconciles
     written = kube_writes(cloud, audited)
     figures = {
         "calls to AWS": counted["total"]["reads"] + counted["total"]["writes"],
         "CPU seconds": controller.cpu() - cpu,
         "writes": counted["total"]["writes"] + len(written),
     }
-    figures["calls per look"] = figures["calls to AWS"] / max(looked, 1)
-    figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
+    figures["calls per reconcile"] = figures["calls to AWS"] / max(reconciles, 1)
+    figures["instance type calls"] = sum(counted["reads"].get(name, 0) for name in INSTANCE_TYPE_CALLS)
     figures["image look-ups"] = counted["reads"].get("ssm:GetParameters", 0)
     for event in written:
         print(f"  written: {event['verb']} {event['requestURI']}")
     return figures, counted
 
 
-def look(cloud, controller, groups):
-    """CPU milliseconds of one more look at a group: each is touched ten times, by an annotation that means nothing."""
-    cpu, looked = controller.cpu(), controller.reconciles()
+def reconcile_cost(cloud, controller, groups):
+    """CPU milliseconds per reconcile. Each group is reconciled ten times, after a change of an unrelated annotation."""
+    cpu, reconciles = controller.cpu(), controller.reconciles()
     for turn in range(10):
         for made in groups:
             cloud.patch(f"{API}/{made['metadata']['name']}", {"metadata": {"annotations": {"example.com/bench": str(turn)}}})
         time.sleep(1)
-    return 1000 * (controller.cpu() - cpu) / max(controller.reconciles() - looked, 1)
+    return 1000 * (controller.cpu() - cpu) / max(controller.reconciles() - reconciles, 1)
 
 
 def show(title, figures, goals, counted):
-    """Prints figures beside their goals; whether all are met."""
+    """Prints figures and their goals. Returns whether all goals are met."""
     print(f"\n{title}\n  {'':22} {'measured':>9} {'goal':>6}")
     for name, goal in goals.items():
         print(f"  {name:22} {figures[name]:9.3g} {goal:>6} {'' if figures[name] <= goal else '  MISSED'}")
     for kind in ("reads", "writes"):
-        told = ", ".join(f"{operation} {count}" for operation, count in counted[kind].items())
-        print(f"  {kind}: {told or 'none'}")
+        counts = ", ".join(f"{operation} {count}" for operation, count in counted[kind].items())
+        print(f"  {kind}: {counts or 'none'}")
     return all(figures[name] <= goal for name, goal in goals.items())
 
 
@@ -217,19 +217,19 @@ def main():
     groups, what = prepare(cloud)
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
     controller = Controller(cloud)
-    support.eventually(controller.ready, message="a ready controller")
+    support.eventually(controller.ready, message="the controller to be ready")
     figures = build(cloud, controller, groups)
-    # The last calls and writes of the change to Ready belong to the building.
+    # Count the last calls and writes that follow the change to Ready.
     time.sleep(20)
     counted = calls(cloud)
     figures["calls to AWS"] = counted["total"]["reads"] + counted["total"]["writes"]
-    figures["catalogue calls"] = sum(counted["reads"].get(name, 0) for name in CATALOGUE)
+    figures["instance type calls"] = sum(counted["reads"].get(name, 0) for name in INSTANCE_TYPE_CALLS)
     figures["calls per write"] = figures["calls to AWS"] / max(counted["total"]["writes"], 1)
     met = show(f"{what}, from nothing to Ready ({binary()})", figures, BUILD_GOALS, counted)
     sys.stdout.flush()
     figures, counted = quiet(cloud, controller)
-    figures["CPU ms a reconcile"] = look(cloud, controller, groups) if BENCH else 0
-    met &= show(f"{QUIET_SECONDS} quiet seconds", figures, QUIET_GOALS, counted)
+    figures["CPU ms a reconcile"] = reconcile_cost(cloud, controller, groups) if BENCH else 0
+    met &= show(f"{QUIET_SECONDS} idle seconds", figures, QUIET_GOALS, counted)
     controller.stop()
     return 0 if met else 1
 

@@ -1,4 +1,4 @@
-"""The local cloud as the demo sees it: the API server, kubectl, the controller, and what AWS has recorded."""
+"""The demo's access to the local cloud: API server, kubectl, controller, and the simulated AWS."""
 
 import contextlib
 import json
@@ -10,27 +10,27 @@ import time
 import boto3
 import requests
 
-from localcloud import procs
+from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1/instancegroups"
 BINARY = pathlib.Path(os.environ["INSTANCE_MANAGER_BIN"])
-# The simulated instances boot in seconds; the controller's own waits are shortened alike.
+# The simulated instances boot in seconds, so the controller's own waits are shortened too.
 TIME_SCALE = "0.2"
 
 
 class Failed(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 def _session():
-    """Without the proxies and certificates that the environment names: everything here is on the loopback address."""
+    """An HTTP session that ignores proxy settings of the environment: everything is on the loopback address."""
     session = requests.Session()
     session.trust_env = False
     return session
 
 
 class Cloud:
-    """Reads and writes as the cluster's administrator."""
+    """Reads and writes with the permissions of the cluster admin."""
 
     def __init__(self):
         self.facts = json.loads(pathlib.Path(os.environ["LOCAL_CLOUD"]).read_text())
@@ -40,7 +40,7 @@ class Cloud:
         self._session.headers["Authorization"] = f"Bearer {self.facts['admin_token']}"
 
     def items(self, path):
-        """The objects of a collection; `path` may hold a query."""
+        """Lists the objects of a collection; `path` may include a query."""
         answer = self._session.get(self.facts["apiserver"] + path, timeout=30)
         answer.raise_for_status()
         return answer.json()["items"]
@@ -53,7 +53,7 @@ class Cloud:
         return done.stdout
 
     def apply(self, text):
-        """Applies YAML and prints what became of each object."""
+        """Applies YAML and prints the result for each object."""
         for line in self.kubectl("apply", "-f", "-", text=text).splitlines():
             print(f"  {line}", flush=True)
 
@@ -70,11 +70,11 @@ class Cloud:
         return _session().get(f"{self.facts['control']}/calls", timeout=10).json()
 
     def aws_snapshot(self):
-        """Everything that there is in AWS, as text."""
+        """Everything that exists in AWS, as text."""
         return _session().get(f"{self.facts['control']}/snapshot", timeout=30).text
 
     def make_node_role(self, name):
-        """A role for nodes that AWS manages, as the admin of an account makes it once."""
+        """Creates the role of managed node groups, as an account admin does once."""
         env = self.facts["env"]
         session = boto3.Session(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], region_name=env["AWS_REGION"])
         iam = session.client("iam", endpoint_url=env["AWS_ENDPOINT_URL"])
@@ -82,33 +82,33 @@ class Cloud:
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
         for policy in ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy"):
             iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
-        print(f"  the role {name} is in AWS, for nodes that AWS manages")
+        print(f"  IAM role {name} created, for managed node groups")
 
     def created(self):
-        """What was made in AWS, by the operation's name."""
-        made = {}
+        """How many resources were created in AWS, by operation."""
+        count = {}
         for line in (pathlib.Path(self.facts["state"]) / "aws-events.jsonl").read_text().splitlines():
             event = json.loads(line)
             if event["kind"] == "call" and event["operation"].startswith("Create") and not event.get("error"):
-                made[event["operation"]] = made.get(event["operation"], 0) + 1
-        return made
+                count[event["operation"]] = count.get(event["operation"], 0) + 1
+        return count
 
-    def refused_evictions(self):
-        """How often the API server said that a budget does not let a pod go."""
-        refused = 0
+    def blocked_evictions(self):
+        """How many evictions a PodDisruptionBudget blocked."""
+        blocked = 0
         for line in pathlib.Path(self.facts["audit_log"]).read_text().splitlines():
             with contextlib.suppress(ValueError):  # the last line may be half written
                 event = json.loads(line)
                 evicts = event.get("objectRef", {}).get("subresource") == "eviction"
-                refused += evicts and event.get("responseStatus", {}).get("code") == 429
-        return refused
+                blocked += evicts and event.get("responseStatus", {}).get("code") == 429
+        return blocked
 
 
 class Controller:
-    """The controller, under the rights that deploy/rbac.yaml gives it; it ends with this process."""
+    """The controller, with the permissions of deploy/rbac.yaml; it stops when this process ends."""
 
     def __init__(self, cloud):
-        address = f"127.0.0.1:{procs.free_port()}"
+        address = f"127.0.0.1:{processes.free_port()}"
         self.url = f"http://{address}"
         self.log = pathlib.Path(cloud.facts["logs"]) / "controller.log"
         command = [BINARY, "--kubeconfig", cloud.facts["controller_kubeconfig"], "--metrics-addr", address, "--time-scale", TIME_SCALE]
@@ -116,10 +116,10 @@ class Controller:
         parent = os.getpid()
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True,
-                                             preexec_fn=lambda: procs.die_with_parent(parent))
+                                             preexec_fn=lambda: processes.die_with_parent(parent))
 
     def wait_ready(self, timeout=60):
-        """Returns when the controller leads and has seen everything it watches."""
+        """Returns when the controller is the leader and its caches are synced."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self.check()
@@ -130,13 +130,13 @@ class Controller:
         raise Failed(f"the controller is not ready after {timeout} s; see {self.log}")
 
     def check(self):
-        """Fails when the controller has ended."""
+        """Raises `Failed` when the controller has exited."""
         if self._process.poll() is not None:
             tail = "\n".join(self.log.read_text().splitlines()[-10:])
-            raise Failed(f"the controller ended with {self._process.returncode}:\n{tail}")
+            raise Failed(f"the controller exited with {self._process.returncode}:\n{tail}")
 
     def stop(self):
-        """Asks it to end, as a Deployment would."""
+        """Sends SIGTERM, as a Deployment would."""
         self._process.terminate()
         try:
             self._process.wait(30)

@@ -1,4 +1,4 @@
-"""The story that `make demo` tells; run on a local cloud by demo/run."""
+"""The scenario of `make demo`; demo/run starts it on a local cloud."""
 
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ phases = []
 
 @contextlib.contextmanager
 def phase(title):
-    """Prints a title, and remembers how long what follows took."""
+    """Prints a title and records how long the block takes."""
     print(f"\n=== {title}", flush=True)
     began = time.monotonic()
     yield
@@ -32,7 +32,7 @@ def phase(title):
 
 
 def file(name):
-    """The text of one of the demo's manifests."""
+    """Reads one of the demo's manifests."""
     return (HERE / name).read_text()
 
 
@@ -44,13 +44,13 @@ def show(text):
 
 
 def all_ready(groups):
-    """Whether every group is converged with ready nodes; a Fargate profile has none."""
+    """Whether every group has converged with ready nodes; a Fargate profile has no nodes."""
     return groups and all(is_true(g, "Ready") and (is_true(g, "NodesReady") or "eks-fargate" in g["spec"]) for g in groups.values())
 
 
 def set_up(cloud):
-    """Namespaces and the admin's boundaries; the CRD and the rights are in the cluster already."""
-    print("  crds/ and deploy/rbac.yaml are applied; the controller runs with exactly those rights")
+    """Creates namespaces and boundaries; the local cloud has applied the CRD and RBAC already."""
+    print("  crds/ and deploy/rbac.yaml are applied; the controller runs with exactly these permissions")
     for namespace in ("team-search", "team-shop"):
         cloud.kubectl("create", "namespace", namespace)
         print(f"  namespace/{namespace} created")
@@ -59,41 +59,42 @@ def set_up(cloud):
 
 
 def create_groups(cloud, watch):
-    """Three short resources become nodes."""
+    """Applies three short InstanceGroups and waits for their nodes."""
     show(file("tenants.yaml"))
     cloud.apply(file("tenants.yaml"))
     groups = watch.until(all_ready, "three groups with ready nodes")
-    told = condition(groups["team-shop/api"], "BoundariesApplied")
-    if told.get("reason") != "TenantValuesOverridden":
-        raise Failed(f"team-shop/api was not told that its image was not used: {told}")
-    print(f"  team-shop/api asked for an image that the admin decides, and is told in its condition BoundariesApplied:\n    {told['message']}")
+    applied = condition(groups["team-shop/api"], "BoundariesApplied")
+    if applied.get("reason") != "TenantValuesOverridden":
+        raise Failed(f"team-shop/api does not report that its image is ignored: {applied}")
+    print("  team-shop/api sets an image, which the admin restricts; its condition BoundariesApplied reports:\n"
+          f"    {applied['message']}")
 
 
 def start_service(cloud, watch):
-    """Six pods on the nodes of team-search/web, and a budget of five."""
+    """Starts six pods on the nodes of team-search/web, with a PodDisruptionBudget of five."""
     cloud.apply(file("workload.yaml"))
     deadline = time.monotonic() + 60
     while len(pods := watch.pods()) < PODS:
         if time.monotonic() > deadline:
-            raise Failed(f"the service has {len(pods)} pods ready after 60 s")
+            raise Failed(f"the service has only {len(pods)} ready pods after 60 s")
         time.sleep(0.2)
-    print(f"  {PODS} of {PODS} pods ready, on {len(set(pods))} nodes")
+    print(f"  {PODS} of {PODS} pods are ready, on {len(set(pods))} nodes")
 
 
-def create_beside(cloud, watch):
-    """A managed node group and a Fargate profile, and a pod for the latter."""
-    show(file("beside.yaml"))
-    cloud.apply(file("beside.yaml"))
+def create_aws_managed(cloud, watch):
+    """Creates a managed node group, a Fargate profile, and a pod that runs on Fargate."""
+    show(file("aws-managed.yaml"))
+    cloud.apply(file("aws-managed.yaml"))
     groups = watch.until(lambda groups: len(groups) == 5 and all_ready(groups), "a managed node group and a Fargate profile")
-    print(f"  EKS runs the node group {groups['team-shop/batch']['status']['activeScalingGroupName']} for team-shop/batch")
+    print(f"  team-shop/batch is a managed node group with the scaling group {groups['team-shop/batch']['status']['activeScalingGroupName']}")
     cloud.apply(file("function.yaml"))
     path = "/api/v1/namespaces/team-search/pods?labelSelector=runs-on%3Dfargate"
     watch.until(lambda _: any(is_true(pod, "Ready") for pod in cloud.items(path)), "a pod on Fargate", header=False)
-    print(f"  the pod team-search/resize runs on {cloud.items(path)[0]['spec']['nodeName']}, without a node of anyone's")
+    print(f"  pod team-search/resize runs on Fargate, without an EC2 node: {cloud.items(path)[0]['spec']['nodeName']}")
 
 
 def plan(cloud, new):
-    """Asks what the new ConfigMap would do; nothing is changed."""
+    """Prints what the new ConfigMap would change; nothing is changed yet."""
     path = pathlib.Path(cloud.facts["state"]) / "new.yaml"
     path.write_text(new)
     command = [BINARY, "plan", "--config", path, "--all-namespaces"]
@@ -102,11 +103,11 @@ def plan(cloud, new):
     for line in done.stdout.splitlines():
         print(f"    {line}")
     if done.returncode != 2:
-        raise Failed(f"plan ended with {done.returncode} and not with 2, which says that something would change: {done.stderr}")
+        raise Failed(f"plan exited with {done.returncode}; expected 2, because something would change: {done.stderr}")
 
 
 def rotate(cloud, watch, new):
-    """The one-line change, and what follows from it."""
+    """Applies the one-line change and follows the rotation."""
     before = {name for name, node in cloud.nodes().items()}
     kept = {name for name in before if node_image(cloud.nodes()[name]) != OLD_IMAGE}
     watch.count_from_now()
@@ -120,46 +121,46 @@ def rotate(cloud, watch, new):
     after = set(cloud.nodes())
     if not kept <= after:
         raise Failed(f"nodes with another image were replaced: {kept - after}")
-    print(f"  {len(before - after)} nodes replaced, {len(before & after)} untouched (Bottlerocket has an image of its own)")
-    print(f"  team-search/web: never fewer than {watch.fewest_nodes} of 3 nodes in service (maxUnavailable 1)")
-    print(f"  its service: never fewer than {watch.fewest_pods} of {PODS} pods ready (budget {BUDGET}); "
-          f"the budget refused {cloud.refused_evictions()} evictions, which were asked again")
+    print(f"  {len(before - after)} nodes replaced, {len(before & after)} kept (Bottlerocket has its own image)")
+    print(f"  team-search/web: at least {watch.fewest_nodes} of 3 nodes were in service at all times (maxUnavailable 1)")
+    print(f"  its service: at least {watch.fewest_pods} of {PODS} pods were ready at all times (budget {BUDGET}); "
+          f"{cloud.blocked_evictions()} evictions were blocked by the budget and retried")
     if watch.fewest_nodes < 2 or watch.fewest_pods < BUDGET:
-        raise Failed("the rotation took more than it may")
+        raise Failed("the rotation exceeded maxUnavailable or the PodDisruptionBudget")
 
 
 def node_image(node):
-    """The image that a node says it runs."""
+    """The image of a node, from its label."""
     return node["metadata"]["labels"].get("instancemgr.keikoproj.io/image")
 
 
 def delete_group(cloud, watch):
-    """One group goes, with everything that was made for it."""
+    """Deletes one group and checks that nothing of it is left in AWS."""
     print("  $ kubectl delete instancegroup api --namespace team-shop")
     cloud.kubectl("delete", "instancegroup", "api", "--namespace", "team-shop", "--wait=false")
-    watch.until(lambda groups: "team-shop/api" not in groups, "the end of team-shop/api")
+    watch.until(lambda groups: "team-shop/api" not in groups, "the deletion of team-shop/api")
     if "demo-team-shop-api" in cloud.aws_snapshot():
-        raise Failed("something of team-shop/api is left in AWS")
-    print("  no scaling group, launch template, role or instance profile of it is left in AWS")
+        raise Failed("resources of team-shop/api are left in AWS")
+    print("  its scaling group, launch template, role and instance profile are deleted in AWS")
 
 
 def summary(cloud):
-    """What was made, what AWS was asked, and how long it took."""
+    """Prints the created resources, the AWS calls, and the duration of each phase."""
     print("\n=== summary")
-    print("  made in AWS: " + ", ".join(f"{count} x {name.removeprefix('Create')}" for name, count in sorted(cloud.created().items())))
+    print("  created in AWS: " + ", ".join(f"{count} x {name.removeprefix('Create')}" for name, count in sorted(cloud.created().items())))
     calls = cloud.calls()
     for kind in ("writes", "reads"):
-        told = ", ".join(f"{name} {count}" for name, count in calls[kind].items())
-        print(textwrap.fill(f"{calls['total'][kind]} {kind}: {told}", 110,
+        counts = ", ".join(f"{name} {count}" for name, count in calls[kind].items())
+        print(textwrap.fill(f"{calls['total'][kind]} {kind}: {counts}", 110,
                             initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
     for title, seconds in phases:
         print(f"  {seconds:6.1f} s  {title}")
-    print(f"  {sum(seconds for _, seconds in phases):6.1f} s  together")
+    print(f"  {sum(seconds for _, seconds in phases):6.1f} s  in total")
 
 
 def keep(cloud, controller):
-    """Leaves everything running until Ctrl-C or SIGTERM."""
-    print(f"\n=== it goes on running until Ctrl-C, or `kill {os.getppid()}`; in another terminal:")
+    """Keeps everything running until Ctrl-C or SIGTERM."""
+    print(f"\n=== running until Ctrl-C or `kill {os.getppid()}`; in another terminal:")
     print(f"  export KUBECONFIG={cloud.facts['kubeconfig']}")
     print(f"  export PATH={pathlib.Path(cloud.facts['kubectl'][0]).parent}:$PATH")
     for name, value in cloud.facts["env"].items():
@@ -177,37 +178,37 @@ def keep(cloud, controller):
 
 def main():
     parser = argparse.ArgumentParser(prog="demo/run")
-    parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
+    parser.add_argument("--keep", action="store_true", help="keep everything running at the end")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if "DEMO_BUILD_SECONDS" in os.environ:
-        phases.append(("building what was not built yet", float(os.environ["DEMO_BUILD_SECONDS"])))
+        phases.append(("building", float(os.environ["DEMO_BUILD_SECONDS"])))
         phases.append(("starting the local cloud", time.time() - float(os.environ["DEMO_STARTED"])))
     cloud = Cloud()
     new = file("boundaries.yaml").replace(OLD_IMAGE, NEW_IMAGE)
-    with phase("the admin: CRD, rights, and what all tenants share (demo/boundaries.yaml)"):
+    with phase("admin: CRD, RBAC and boundaries (demo/boundaries.yaml)"):
         set_up(cloud)
         controller = Controller(cloud)
         controller.wait_ready()
-        print("  the controller leads and is ready")
+        print("  the controller is the leader and ready")
     watch = Watch(cloud, controller)
     with phase("two tenants: three short InstanceGroups become nodes"):
         create_groups(cloud, watch)
-    with phase("a tenant's service: 6 pods, of which 5 must always be ready (PodDisruptionBudget)"):
+    with phase("tenant: a service of 6 pods, of which 5 must stay ready (PodDisruptionBudget)"):
         start_service(cloud, watch)
-    with phase("the admin asks what a new image would do; nothing changes yet"):
+    with phase("admin: preview a new image; nothing changes yet"):
         plan(cloud, new)
-    with phase("the admin changes that one line; nodes rotate, one of each group at a time"):
+    with phase("admin: change that one line; nodes rotate, one at a time in each group"):
         rotate(cloud, watch, new)
-    with phase("beside them: a node group that AWS manages, and a Fargate profile"):
-        create_beside(cloud, watch)
-    with phase("a tenant deletes a group; its nodes are drained and nothing of it stays"):
+    with phase("two tenants: a managed node group and a Fargate profile"):
+        create_aws_managed(cloud, watch)
+    with phase("tenant: delete a group; its nodes are drained and nothing is left in AWS"):
         delete_group(cloud, watch)
     summary(cloud)
     if arguments.keep:
         keep(cloud, controller)
     controller.stop()
-    print("  the controller has stopped; everything else ends now")
+    print("  the controller has stopped; the local cloud stops now")
     return 0
 
 

@@ -1,9 +1,9 @@
-# Sourced by the scripts that run in sections: each has a title, its time, and does not hide the next one's failure.
+# Sourced by scripts that run in sections. Each section has a title and a duration. All sections run, even after a failure.
 
 failed_sections=()
 times=()
 
-# section TITLE COMMAND...: runs it, remembers whether it failed and how long it took.
+# section TITLE COMMAND...: runs the command, and records its duration and whether it failed.
 section() {
     local title=$1 began=$SECONDS code=0
     shift
@@ -16,7 +16,7 @@ section() {
     return 0
 }
 
-# cargo_quietly ARGUMENTS...: cargo, whose crates are counted and not listed where there is no terminal.
+# cargo_quietly ARGUMENTS...: runs cargo. Without a terminal, it prints a count of crates instead of their names.
 cargo_quietly() {
     if [ -t 2 ]; then
         cargo "$@"
@@ -26,7 +26,7 @@ cargo_quietly() {
         if (/Compiling|Checking/ && ++n % 50 == 0) { print "  " n " crates"; fflush() } next } { print; fflush() }' >&2)
 }
 
-# finish: the times, and the exit status of everything.
+# finish: prints the durations. Fails if a section failed.
 finish() {
     printf '\n'
     printf '  %s\n' "${times[@]}"

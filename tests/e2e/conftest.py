@@ -10,6 +10,7 @@ import os
 import pytest
 
 from e2e import harness
+from e2e.cloud_pool import CloudPool
 
 
 def pytest_configure(config):
@@ -60,17 +61,26 @@ def tenant(make_tenant):
     return make_tenant()
 
 
+@pytest.fixture(scope="session")
+def cloud_pool(start_cloud):
+    """The private clouds of this worker."""
+    return CloudPool(start_cloud)
+
+
 @pytest.fixture
-def own_cloud(private_cloud):
-    """Starts a cloud of the test's own with the basic boundaries: `own_cloud("--delays", "realistic", config=text)`."""
+def own_cloud(cloud_pool):
+    """Starts a cloud of the test's own with the basic boundaries: `own_cloud("--authentication-mode", "API", config=text)`."""
+    taken = []
 
     def start(*flags, config=harness.BASIC):
-        cloud = harness.Cloud.of(private_cloud(*flags))
+        taken.append(cloud_pool.take(*flags))
         if config is not None:
-            cloud.install(config)
-        return cloud
+            taken[-1].install(config)
+        return taken[-1]
 
-    return start
+    yield start
+    for cloud in taken:
+        cloud_pool.give_back(cloud)
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
-"""What the end-to-end tests use: the controller as a process, tenants with their namespaces, groups and judges.
+"""What the end-to-end tests use: the controller as a process, tenants with their namespaces, and their groups.
 
-The judges read the simulator's log and the API server's audit log, never what the controller says of itself.
+Tests check what the controller did in the simulator's log and the API server's audit log (see logs.py), not in its own log.
 """
 
 import base64
+import bisect
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -12,6 +14,7 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 
@@ -21,9 +24,9 @@ import requests
 import yaml
 from botocore.config import Config
 
-import support
-from e2e import judge
-from localcloud import procs
+from localcloud.tests import support
+from e2e import logs
+from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
 PREFIX = "instancemgr.keikoproj.io/"
@@ -37,6 +40,9 @@ SHARED_FLAGS = ("--resync-period", "10s")
 """Flags of the controller that scenarios share: what others change in AWS is seen soon."""
 WAIT = 120
 """How long a test waits for something that should come, in seconds. Nothing is proved by being faster."""
+
+
+_MAKING_CLIENTS = threading.Lock()
 
 
 # --- the cloud ------------------------------------------------------------------------------------
@@ -55,22 +61,31 @@ class Cloud(support.Cloud):
         """The same cloud with what is asked of it here."""
         return cls(cloud._description, cloud.process)
 
+    @classmethod
+    def on_control_plane(cls, control_plane, kubernetes, aws):
+        """The cloud of a control plane and a simulated AWS, given the description of both."""
+        nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+        used_before = len(logs.read(kubernetes["audit_log"]))
+        cloud = cls({**kubernetes._description, **aws, "env": {**aws["env"], **nowhere}, "audited_before": used_before}, kubernetes.process)
+        cloud.control_plane = control_plane
+        return cloud
+
     def boto(self, service, key="person"):
-        """A client of one AWS service, as a person's, or with another access key."""
-        endpoint = {"endpoint_url": self["aws_endpoint"], "region_name": self["region"]}
-        keys = {"aws_access_key_id": key, "aws_secret_access_key": "local"}
-        return boto3.client(service, **endpoint, **keys, config=Config(retries={"max_attempts": 2}))
+        """A client of one AWS service, with the access key of a user unless another one is given."""
+        # Clients are kept, because making one reads the whole model of its service. boto3 makes them in one thread only.
+        with _MAKING_CLIENTS:
+            return _aws_client(service, self["aws_endpoint"], self["region"], key)
 
     def control(self, method, name, **body):
-        """Asks the simulator's control endpoint, see deploy/local/aws/control.py."""
-        answer = requests.request(method, f"{self['control']}/{name}", json=body, timeout=60)
+        """Asks the simulator's control endpoint, see localcloud/aws/control.py."""
+        answer = support.session().request(method, f"{self['control']}/{name}", json=body, timeout=60)
         assert answer.ok, answer.text
         return answer.json()
 
     @contextlib.contextmanager
     def fault(self, **fields):
         """A fault of the controller's calls, gone at the end (with all other faults: for private clouds)."""
-        self.control("POST", "faults", **{"who": "controller", **fields})
+        self.control("POST", "faults", **{"caller": "controller", **fields})
         try:
             yield
         finally:
@@ -81,20 +96,21 @@ class Cloud(support.Cloud):
         return self.control("GET", "snapshot")
 
     def aws_events(self, after=0):
-        """The simulator's log from the line after `after` on, in order; see deploy/local/aws/log.py."""
-        return [line for line in judge.lines(self["aws_log"]) if line["seq"] > after]
+        """The simulator's log from the line after `after` on, in order; see localcloud/aws/event_log.py."""
+        lines = logs.read(self["aws_log"])
+        return lines[bisect.bisect_right(lines, after, key=lambda line: line["seq"]) :]
 
-    def now(self):
+    def log_position(self):
         """The number of the last line in the simulator's log, for `aws_events(after=...)`."""
-        lines = judge.lines(self["aws_log"])
+        lines = logs.read(self["aws_log"])
         return lines[-1]["seq"] if lines else 0
 
     def audit(self, after=0):
         """Every write that the API server has answered, in order, without the first `after` of them."""
-        return judge.lines(self["audit_log"])[after:]
+        return logs.read(self["audit_log"])[self._description.get("audited_before", 0) + after :]
 
     def edit_config_map(self, change, path=CONFIG):
-        """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it if nobody else did meanwhile."""
+        """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it. It starts again when another client has written meanwhile."""
         while True:
             found = self.get(path)
             change(found["data"])
@@ -102,6 +118,19 @@ class Cloud(support.Cloud):
             if answer.status_code != 409:
                 assert answer.ok, answer.text
                 return answer.json()
+
+    def server_side_apply(self, document):
+        """Does to a namespaced object what `kubectl apply --server-side --force-conflicts` does, without its start."""
+        version, metadata = document["apiVersion"], document["metadata"]
+        collection = f"/{'apis' if '/' in version else 'api'}/{version}/namespaces/{metadata['namespace']}/{document['kind'].lower()}s"
+        query = "fieldManager=kubectl&fieldValidation=Strict&force=true"
+        answer = self.api("PATCH", f"{collection}/{metadata['name']}?{query}", document, content_type="application/apply-patch+yaml")
+        assert answer.ok, answer.text
+
+    def config_events(self, text):
+        """Events on the admin's ConfigMap whose message holds `text`."""
+        found = self.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"]
+        return [e for e in found if e["regarding"]["kind"] == "ConfigMap" and text in (e.get("note") or "")]
 
     def install(self, config=BASIC):
         """Applies the boundaries that tests begin with: a file, or text."""
@@ -123,7 +152,7 @@ class Cloud(support.Cloud):
     def edit_map_roles(self, change):
         """A person's edit of mapRoles in kube-system/aws-auth, from text to text; an empty list is given as no text."""
         if self.get(AWS_AUTH) is None:
-            # Somebody else may be making it now.
+            # Another client may be creating it now.
             self.api("POST", AWS_AUTH.rpartition("/")[0], {"metadata": {"name": "aws-auth"}, "data": {"mapRoles": ""}})
 
         def edit(data):
@@ -138,6 +167,12 @@ class Cloud(support.Cloud):
         return (found or {}).get("data", {}).get("mapRoles", "")
 
 
+@functools.cache
+def _aws_client(service, endpoint, region, key):
+    keys = {"aws_access_key_id": key, "aws_secret_access_key": "local"}
+    return boto3.client(service, endpoint_url=endpoint, region_name=region, **keys, config=Config(retries={"max_attempts": 2}))
+
+
 # --- the controller -------------------------------------------------------------------------------
 
 
@@ -150,7 +185,7 @@ class Controller:
         self.kubeconfig = kubeconfig or cloud["controller_kubeconfig"]
         self.env = env or {}
         self.process = None
-        self.port = procs.free_port() if described is None else described["port"]
+        self.port = processes.free_port() if described is None else described["port"]
         self.log = pathlib.Path(described["log"]) if described else pathlib.Path(log or tempfile.mkstemp(prefix="controller-", suffix=".log")[1])
 
     def describe(self):
@@ -165,13 +200,13 @@ class Controller:
         return [str(program), *map(str, flags), *map(str, self.args)]
 
     def start(self, wait=True):
-        """Starts it and waits until it is ready, unless told not to; returns itself."""
+        """Starts it and waits until it is ready, unless `wait` is false; returns itself."""
         parent = os.getpid()
         environment = {**self.cloud.environment, "AWS_ACCESS_KEY_ID": "controller", **self.env}
         environment.pop("KUBECONFIG", None)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: procs.die_with_parent(parent)
+                self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: processes.die_with_parent(parent)
             )
         if wait:
             support.eventually(lambda: self.ready() or self.process.poll() is not None, WAIT, f"the controller ({self.log})")
@@ -189,16 +224,17 @@ class Controller:
         """The text of /metrics."""
         return requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
 
-    def seen_config(self, patience=20):
-        """Waits until the ConfigMap as it is now is in force, so that a group made next is merged with it.
+    def wait_config_loaded(self, patience=20):
+        """Waits until the present ConfigMap is active, so that a group created next is merged with it.
 
-        The two come through watches of their own. A controller that is down, or may not see it, is not waited for.
+        The metric names a revision shortly before it is active, and the event on the ConfigMap comes last. A controller
+        that is not ready, or may not read the ConfigMap, is not waited for.
         """
         deadline = time.monotonic() + patience
         while self.ready() and time.monotonic() < deadline:
             revision = revision_of(self.cloud.get(CONFIG)["data"])
             with contextlib.suppress(requests.ConnectionError):
-                if f'revision="{revision}"' in self.metrics():
+                if f'revision="{revision}"' in self.metrics() and self.cloud.config_events(revision):
                     return
             time.sleep(0.05)
 
@@ -226,7 +262,7 @@ class Controller:
 
 
 class Tenant:
-    """A namespace of its own, whose groups follow a stanza of their own in the shared ConfigMap."""
+    """A namespace of its own, whose groups have a conditional of their own in the shared ConfigMap."""
 
     def __init__(self, cloud, controller, namespace=None, annotations=None, labels=None):
         self.cloud, self.controller = cloud, controller
@@ -235,15 +271,15 @@ class Tenant:
         metadata = {"name": self.namespace, "annotations": annotations or {}, "labels": labels or {}}
         cloud.create("/api/v1/namespaces", {"metadata": metadata})
 
-    def defaults(self, annotations=None, spec=None, eks=None, **configuration):
+    def set_defaults(self, annotations=None, spec=None, eks=None, **configuration):
         """What the admin's ConfigMap says for this tenant's groups from now on: spec.eks.configuration, and the rest."""
         merged = {"spec": {**(spec or {}), "eks": {**(eks or {}), "configuration": configuration}}}
         if annotations:
             merged["metadata"] = {"annotations": annotations}
-        self.stanza(merged)
+        self.set_conditional_defaults(merged)
 
-    def stanza(self, defaults):
-        """The same, as it stands in the ConfigMap; None removes the stanza."""
+    def set_conditional_defaults(self, defaults):
+        """Writes the conditional of this tenant's groups into the ConfigMap; None removes it."""
         selector = f"e2e = {self.unique}"
 
         def change(data):
@@ -254,20 +290,19 @@ class Tenant:
 
         self.cloud.edit_config_map(change)
         if self.controller is not None:
-            self.controller.seen_config()
+            self.controller.wait_config_loaded()
 
     def apply(self, manifest):
         """Applies objects (a dict, or YAML text) in this namespace; returns the Group when it is one."""
         documents = [manifest] if isinstance(manifest, dict) else [d for d in yaml.safe_load_all(manifest) if d]
         for document in documents:
             document.setdefault("metadata", {})["namespace"] = self.namespace
-        text = "\n---\n".join(json.dumps(document) for document in documents)
-        self.cloud.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+            self.cloud.server_side_apply(document)
         found = [Group(self, d["metadata"]["name"]) for d in documents if d["kind"] == "InstanceGroup"]
         return found[0] if len(found) == 1 else found or None
 
     def manifest(self, name, spec=None, annotations=None, eks=None, **configuration):
-        """A short InstanceGroup: `configuration` is spec.eks.configuration, `eks` what stands beside it."""
+        """A short InstanceGroup: `configuration` is spec.eks.configuration, `eks` the other fields of spec.eks."""
         body = {"eks": {**(eks or {}), **({"configuration": configuration} if configuration else {})}, **(spec or {})}
         metadata = {"name": name, "annotations": {"e2e": self.unique, **(annotations or {})}}
         return {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "metadata": metadata, "spec": body}
@@ -292,7 +327,7 @@ class Tenant:
         """The pods of this namespace."""
         return self.cloud.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
 
-    def running(self, count):
+    def wait_pods_running(self, count):
         """Waits until so many pods of this namespace run."""
         def check():
             return sum(p["status"].get("phase") == "Running" and not p["metadata"].get("deletionTimestamp") for p in self.pods()) == count
@@ -308,7 +343,7 @@ class Tenant:
 
 
 class Group:
-    """An InstanceGroup and what stands behind it."""
+    """An InstanceGroup and its resources in AWS and Kubernetes."""
 
     def __init__(self, tenant, name):
         self.tenant, self.cloud, self.name = tenant, tenant.cloud, name
@@ -334,7 +369,7 @@ class Group:
         """The condition of that type, or None."""
         return next((c for c in self.status().get("conditions", []) if c["type"] == kind), None)
 
-    def is_(self, kind, status="True", reason=None):
+    def has_condition(self, kind, status="True", reason=None):
         """Whether the condition has that status (and reason); gives the condition."""
         found = self.condition(kind)
         fits = found and found["status"] == status and (reason is None or found.get("reason") == reason)
@@ -414,7 +449,7 @@ class Group:
         deadline = time.monotonic() + timeout
         while not (answer := predicate(self)):
             if time.monotonic() > deadline:
-                pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.story()}", pytrace=True)
+                pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.diagnostics()}", pytrace=True)
             time.sleep(0.25)
         return answer
 
@@ -437,7 +472,7 @@ class Group:
 
     def wait_condition(self, kind, status="True", reason=None, timeout=WAIT):
         """Waits for a condition and returns it."""
-        return self.wait(lambda g: g.is_(kind, status, reason), timeout, f"{kind}={status} {reason or ''}")
+        return self.wait(lambda g: g.has_condition(kind, status, reason), timeout, f"{kind}={status} {reason or ''}")
 
     def wait_event(self, reason, text="", timeout=WAIT):
         """Waits for an event and returns it."""
@@ -447,35 +482,35 @@ class Group:
         """Waits until the object is gone."""
         self.wait(lambda g: g.get() is None, timeout, "its end")
 
-    def story(self):
-        """What a person would want to see of it."""
+    def diagnostics(self):
+        """What explains a failure: its description, the controller's log lines and the states of its instances."""
         described = subprocess.run([*self.cloud["kubectl"], "describe", "ig", "-n", self.tenant.namespace, self.name], capture_output=True, text=True).stdout
         states = [e for e in self.cloud.aws_events() if e.get("group") == self.scaling_group or e.get("id") == self.scaling_group]
         lines = [f"{e['time'][11:23]} {e['object']} {e['id']} {e['state']} {e.get('reason', '')} {e.get('version', '')}" for e in states[-15:]]
         log = self.tenant.controller.tail(self.key) if self.tenant.controller else ""
         return "\n".join(["--- describe", described, "--- the controller's log", log, "--- the simulator's", *lines])
 
-    # judging
+    # checks on the logs
 
     def events_in_aws(self, after=0):
         """What the simulator's log says about it: its states, and calls that name what it is made of."""
-        return judge.of_group(self.cloud.aws_events(after), self.scaling_group)
+        return logs.events_of_group(self.cloud.aws_events(after), self.scaling_group)
 
     def writes(self, after=0):
         """The controller's calls to AWS that wrote something of this group, from the line after `after` on."""
-        return judge.writes(self.cloud.aws_events(), self.scaling_group, after)
+        return logs.writes(self.cloud.aws_events(), self.scaling_group, after)
 
     def max_unavailable_seen(self):
         """The most nodes that were unavailable by the controller's own doing at once."""
-        return judge.max_unavailable_seen(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group)
+        return logs.max_unavailable_seen(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group)
 
-    def least_serving(self, size):
+    def min_serving_nodes(self, size):
         """The fewest nodes that took and kept pods, from when there first were `size`, by the controller's own doing."""
-        return judge.least_serving(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, size)
+        return logs.min_serving_nodes(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, size)
 
     def undrained(self, stays=()):
         """Instances that the controller terminated before they were drained, with what stood on each; none is right."""
-        return judge.undrained(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, stays)
+        return logs.undrained(self.cloud.aws_events(), self.cloud.audit(), self.scaling_group, stays)
 
 
 def node_ready(node):

@@ -1,6 +1,6 @@
 """What the tests of managed node groups share: groups of the provisioner eks-managed, and what EKS shows of them."""
 
-from e2e import harness, judge
+from e2e import harness, logs
 
 RELEASES = tuple(f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001"))
 """What the simulated EKS knows of Amazon Linux 2023 for Kubernetes 1.32, oldest first."""
@@ -9,7 +9,7 @@ LABEL = "eks.amazonaws.com/nodegroup"
 
 
 class Managed(harness.Group):
-    """An InstanceGroup of the provisioner eks-managed and what stands behind it."""
+    """An InstanceGroup of the provisioner eks-managed and its node groups."""
 
     def __init__(self, tenant, name):
         super().__init__(tenant, name)
@@ -42,7 +42,7 @@ class Managed(harness.Group):
 
     def calls(self, *operations, after=0):
         """The controller's calls of these operations that EKS took and that name a node group of this namespace."""
-        made = [e for e in self.cloud.aws_events(after) if judge.by_controller(e) and e["operation"] in operations]
+        made = [e for e in self.cloud.aws_events(after) if logs.is_controller_call(e) and e["operation"] in operations]
         return [e for e in made if self.tenant.namespace in str(e) and e["status"] < 300]
 
     def ready_nodes(self):
@@ -62,7 +62,7 @@ def role(tenant, name="nodes"):
 
 def give_role(tenant, arn):
     """Lets the admin's ConfigMap name the role of this tenant's nodes: the basic boundaries keep it from tenants."""
-    tenant.stanza({"spec": {"eks-managed": {"configuration": {"nodeRole": arn}}}})
+    tenant.set_conditional_defaults({"spec": {"eks-managed": {"configuration": {"nodeRole": arn}}}})
 
 
 def manifest(tenant, name="web", size=(2, 4), spec=None, annotations=None, **configuration):
@@ -75,7 +75,7 @@ def manifest(tenant, name="web", size=(2, 4), spec=None, annotations=None, **con
 
 
 def apply(tenant, name="web", size=(2, 4), spec=None, annotations=None, role_arn=None, **configuration):
-    """Creates one; its role is the tenant's own, made anew, unless it is given."""
+    """Creates one; it creates a role for it unless one is given."""
     give_role(tenant, role_arn or role(tenant, name))
     tenant.apply(manifest(tenant, name, size, spec, annotations, **configuration))
     return Managed(tenant, name)

@@ -2,7 +2,7 @@
 
 import datetime
 
-from e2e import judge
+from e2e import logs
 
 ROTATION = 400
 """How long a test waits for a whole rotation, in seconds."""
@@ -14,13 +14,13 @@ def images(cloud, family="amazonlinux2023"):
     return cloud["amis"][family]
 
 
-def start(tenant, nodes, image=None, name="web", annotations=None, **rolling):
+def start_group(tenant, nodes, image=None, name="web", annotations=None, **rolling):
     """A group of that many Ready nodes, which run the oldest image and have the label `pool`."""
-    tenant.defaults(image=image or images(tenant.cloud)[0])
-    return add(tenant, nodes, name, annotations, **rolling)
+    tenant.set_defaults(image=image or images(tenant.cloud)[0])
+    return add_group(tenant, nodes, name, annotations, **rolling)
 
 
-def add(tenant, nodes, name, annotations=None, **rolling):
+def add_group(tenant, nodes, name, annotations=None, **rolling):
     """A further group of the same tenant."""
     strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1, **rolling}}
     group = tenant.group(name, spec={"strategy": strategy}, annotations=annotations, size=(nodes, nodes + 4), labels=pool(tenant, name))
@@ -39,13 +39,13 @@ def spread(app):
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def hold(tenant, replicas, app="app", name="web"):
+def block_drains(tenant, replicas, app="app", name="web"):
     """One pod on each node, and a budget that lets none of them go."""
     tenant.deployment(app, replicas, pool(tenant, name), {"maxUnavailable": 0}, affinity=spread(app))
-    tenant.running(replicas)
+    tenant.wait_pods_running(replicas)
 
 
-def loosen(tenant, allowed=1, app="app"):
+def allow_disruptions(tenant, allowed=1, app="app"):
     """Lets so many of the pods go at once."""
     tenant.cloud.patch(f"/apis/policy/v1/namespaces/{tenant.namespace}/poddisruptionbudgets/{app}", {"spec": {"maxUnavailable": allowed}})
 
@@ -58,17 +58,17 @@ def wait_rotated(group, old, nodes, image):
     assert group.template_versions()[int(group.pinned()) - 1]["LaunchTemplateData"]["ImageId"] == image
 
 
-def marked(group):
+def draining_nodes(group):
     """The group's nodes that carry a record of disruption."""
     return [n for n in group.nodes() if DISRUPTION in n["metadata"].get("annotations", {})]
 
 
-def wait_marked(group, count=1):
+def wait_draining(group, count=1):
     """Waits until so many nodes are being drained, and returns them."""
-    return group.wait(lambda g: len(found := marked(g)) == count and found, what=f"{count} nodes being drained")
+    return group.wait(lambda g: len(found := draining_nodes(g)) == count and found, what=f"{count} nodes being drained")
 
 
-def standing_by(group):
+def in_standby(group):
     """Ids of its instances in standby."""
     return [i["InstanceId"] for i in group.asg()["Instances"] if "Standby" in i["LifecycleState"]]
 
@@ -92,25 +92,25 @@ def node_names(group):
 def cordons(group, after="", on=True):
     """The controller's changes of `unschedulable` on this group's nodes since a moment: (moment, node)."""
     names = node_names(group)
-    found = judge.cordons(group.cloud.audit())
-    return [(when, node) for when, node, cordoned, user in found if node in names and cordoned == on and user == judge.CONTROLLER and when > after]
+    found = logs.cordons(group.cloud.audit())
+    return [(when, node) for when, node, cordoned, user in found if node in names and cordoned == on and user == logs.CONTROLLER and when > after]
 
 
 def evictions(tenant, after=""):
     """The controller's accepted evictions in the tenant's namespace since a moment: (moment, pod)."""
-    found = judge.audit_of(tenant.cloud.audit(), "pods", namespace=tenant.namespace, subresource="eviction", user=judge.CONTROLLER)
-    return [(judge.moment(e), e["objectRef"]["name"]) for e in found if judge.moment(e) > after]
+    found = logs.audited_writes(tenant.cloud.audit(), "pods", namespace=tenant.namespace, subresource="eviction", user=logs.CONTROLLER)
+    return [(logs.timestamp(e), e["objectRef"]["name"]) for e in found if logs.timestamp(e) > after]
 
 
-def pod_deletes(tenant):
+def deleted_pods(tenant):
     """Pods of the tenant that the controller deleted without the eviction API."""
-    found = judge.audit_of(tenant.cloud.audit(), "pods", namespace=tenant.namespace, subresource="", user=judge.CONTROLLER)
+    found = logs.audited_writes(tenant.cloud.audit(), "pods", namespace=tenant.namespace, subresource="", user=logs.CONTROLLER)
     return [e for e in found if e["verb"] == "delete"]
 
 
 def progress(group):
     """What `.status.nodes` was after each write that changed it, in order."""
-    written = judge.audit_of(group.cloud.audit(), "instancegroups", name=group.name, namespace=group.tenant.namespace, subresource="status")
+    written = logs.audited_writes(group.cloud.audit(), "instancegroups", name=group.name, namespace=group.tenant.namespace, subresource="status")
     found = [{}]
     for event in written:
         changes = (event.get("requestObject") or {}).get("status", {}).get("nodes")
@@ -119,11 +119,11 @@ def progress(group):
     return found[1:]
 
 
-def utc():
-    """This moment, as it stands in the logs."""
+def now_utc():
+    """The present time in the format of the logs."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")[:26]
 
 
-def note(event):
+def event_message(event):
     """An event's message."""
     return event.get("message") or event.get("note") or ""

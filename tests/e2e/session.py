@@ -1,6 +1,6 @@
-"""Runs a command with one controller at work in the local cloud that LOCAL_CLOUD names.
+"""Runs a command while one controller runs in the local cloud that LOCAL_CLOUD names.
 
-`deploy/local/up -- python -m e2e.session -- python -m pytest ...`, with tests/ on PYTHONPATH: the command finds the
+`localcloud/up -- python -m e2e.session -- python -m pytest ...`, with the repository and tests/ on PYTHONPATH: the command finds the
 controller through E2E_CONTROLLER. The exit code is the command's.
 """
 
@@ -10,13 +10,13 @@ import pathlib
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "deploy" / "local"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from e2e import harness  # noqa: E402
 
 
 def main(argv):
-    """Runs the command after `--`; what stands before it goes to the controller."""
+    """Runs the command after `--`; arguments before it go to the controller."""
     at = argv.index("--")
     cloud = harness.Cloud.shared()
     cloud.install()

@@ -1,4 +1,4 @@
-"""Resources of the crd strategy: their kinds, and a stand-in for the controllers that work on them.
+"""Resources of the crd strategy: their definitions, and a fake of the controllers that reconcile them.
 
 Argo's definition of a Workflow is Argo's own, out of its published module. That of a RollingUpgrade is ours, with every
 property of upgrade-manager's, because no registry has it; see `ROLLING_UPGRADE_SCHEMA`. With E2E_STRATEGY_CRDS set, the
@@ -9,8 +9,8 @@ import json
 import os
 import pathlib
 
-from e2e import harness, judge
-from localcloud import tools
+from e2e import harness, logs
+from localcloud.controlplane import tools
 
 ROLLING_UPGRADE = ("upgrademgr.keikoproj.io", "RollingUpgrade", "rollingupgrades")
 WORKFLOW = ("argoproj.io", "Workflow", "workflows")
@@ -167,8 +167,8 @@ def workflow(**more):
     return {"type": "crd", "crd": {**crd, **more}}
 
 
-class StandIn:
-    """Plays the controller that works on the resources of a group, step by step as a test asks."""
+class StrategyController:
+    """A fake of the controller that reconciles a group's resources, driven by a test step by step."""
 
     def __init__(self, group, kind):
         self.group, self.cloud, self.kind = group, group.cloud, kind
@@ -179,15 +179,15 @@ class StandIn:
         found = (self.cloud.get(self.collection) or {"items": []})["items"]
         return sorted(found, key=lambda r: (r["metadata"]["creationTimestamp"], int(r["metadata"]["resourceVersion"])))
 
-    def fresh(self):
+    def unprocessed(self):
         """The one that has no status yet, if it is there."""
         return next((r for r in self.resources() if not r.get("status")), None)
 
-    def submitted(self):
+    def wait_submitted(self):
         """Waits for one that has no status yet, and returns its name."""
-        return self.group.wait(lambda _: self.fresh(), what=f"a {self.kind[1]}")["metadata"]["name"]
+        return self.group.wait(lambda _: self.unprocessed(), what=f"a {self.kind[1]}")["metadata"]["name"]
 
-    def says(self, name, word):
+    def set_phase(self, name, word):
         """Writes a resource's status, where its own controller does."""
         if self.kind == ROLLING_UPGRADE:
             path, status = f"{self.collection}/{name}/status", {"currentStatus": word}
@@ -196,7 +196,7 @@ class StandIn:
         self.cloud.patch(path, {"status": status})
 
     def delete(self, name):
-        """Deletes a resource, as a person does."""
+        """Deletes a resource, as a user does."""
         assert self.cloud.api("DELETE", f"{self.collection}/{name}").ok
 
     def replace_nodes(self):
@@ -211,22 +211,22 @@ class StandIn:
 
     def created(self):
         """Names that the controller created, in order."""
-        found = judge.audit_of(self.cloud.audit(), self.kind[2], namespace=self.group.tenant.namespace, user=judge.CONTROLLER)
+        found = logs.audited_writes(self.cloud.audit(), self.kind[2], namespace=self.group.tenant.namespace, user=logs.CONTROLLER)
         return [e.get("objectRef", {}).get("name") for e in found if e["verb"] == "create"]
 
     def deleted(self):
         """Names that the controller deleted, in order."""
-        found = judge.audit_of(self.cloud.audit(), self.kind[2], namespace=self.group.tenant.namespace, user=judge.CONTROLLER)
+        found = logs.audited_writes(self.cloud.audit(), self.kind[2], namespace=self.group.tenant.namespace, user=logs.CONTROLLER)
         return [e["objectRef"]["name"] for e in found if e["verb"] == "delete"]
 
 
 def start(tenant, strategy, nodes=1, name="web", annotations=None):
     """A Ready group of that many nodes with a strategy."""
-    tenant.defaults(image=tenant.cloud["amis"]["amazonlinux2023"][0])
+    tenant.set_defaults(image=tenant.cloud["amis"]["amazonlinux2023"][0])
     group = tenant.group(name, spec={"strategy": strategy}, size=(nodes, nodes + 2), annotations=annotations)
     return group.wait_ready(nodes=nodes)
 
 
 def change(tenant, image=1):
     """Asks for another image, so that every node is outdated."""
-    tenant.defaults(image=tenant.cloud["amis"]["amazonlinux2023"][image])
+    tenant.set_defaults(image=tenant.cloud["amis"]["amazonlinux2023"][image])

@@ -26,13 +26,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("configuration", "eks", "path", "value"), WRONG, ids=[f"{path.rsplit('.', 1)[-1]}-{value.split()[0]}" for _, _, path, value in WRONG])
-def test_a_wrong_value_is_named_with_its_place(tenant, configuration, eks, path, value):
+def test_an_invalid_value_is_reported_with_its_field(tenant, configuration, eks, path, value):
     """A tenant who reads `kubectl describe` must find what to correct, and AWS must see nothing of it."""
-    tenant.defaults(eks=eks, **configuration)
+    tenant.set_defaults(eks=eks, **configuration)
     group = tenant.group()
     stalled = group.wait_condition("Stalled")
     assert path in stalled["message"] and value in stalled["message"], stalled["message"]
-    assert group.state() == "Error" and group.is_("Ready", "False")
+    assert group.state() == "Error" and group.has_condition("Ready", "False")
     assert group.event(stalled["reason"], path)
     assert group.writes() == []
     group.delete()
@@ -40,19 +40,19 @@ def test_a_wrong_value_is_named_with_its_place(tenant, configuration, eks, path,
     assert group.writes() == []
 
 
-def test_a_subnet_of_another_vpc_is_told_with_its_vpc(tenant, shared):
-    """Who copies an id from another cluster's group must see where it belongs."""
+def test_a_subnet_of_another_vpc_is_reported_with_its_vpc(tenant, shared):
+    """A tenant who copies an id from another cluster must see where it belongs."""
     ec2 = shared.boto("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.77.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.77.1.0/24")["Subnet"]["SubnetId"]
-    tenant.defaults(subnets=[subnet])
+    tenant.set_defaults(subnets=[subnet])
     group = tenant.group()
     stalled = group.wait_condition("Stalled", reason="NotFound")
     assert f"spec.eks.configuration.subnets `{subnet}` is in {vpc}" in stalled["message"]
     assert group.writes() == []
 
 
-def test_a_hook_that_nobody_could_hear_is_named(tenant):
+def test_a_hook_with_an_invalid_notification_target_is_rejected(tenant):
     """AWS would refuse it together with the scaling group, when the role has been made already."""
     group = tenant.group(lifecycleHooks=[{"name": "up", "lifecycle": "launch", "notificationArn": "my-topic"}])
     stalled = group.wait_condition("Stalled", reason="InvalidSpec")
@@ -60,24 +60,24 @@ def test_a_hook_that_nobody_could_hear_is_named(tenant):
     assert group.writes() == []
 
 
-def test_a_corrected_value_needs_no_other_help(tenant):
-    """Whoever corrects the field is done."""
-    tenant.defaults(instanceType="large please")
+def test_a_group_recovers_when_its_spec_is_corrected(tenant):
+    """A tenant corrects the field and needs nothing else."""
+    tenant.set_defaults(instanceType="large please")
     group = tenant.group(size=(1, 1))
     group.wait_condition("Stalled", reason="InvalidSpec")
-    tenant.defaults(instanceType="m5.large")
+    tenant.set_defaults(instanceType="m5.large")
     group.wait_ready(nodes=1)
-    assert group.is_("Stalled", "False")
+    assert group.has_condition("Stalled", "False")
 
 
-def test_a_bad_change_leaves_the_running_group_as_it_is(tenant):
+def test_an_invalid_change_does_not_affect_the_running_group(tenant):
     """A typo in an edit must not cost a node, nor hold the sizes' drift."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
-    before, mark = group.instances(), tenant.cloud.now()
-    tenant.defaults(image="ami-nonsense")
+    before, mark = group.instances(), tenant.cloud.log_position()
+    tenant.set_defaults(image="ami-nonsense")
     group.wait_condition("Stalled")
     assert group.instances() == before and group.writes(after=mark) == []
-    tenant.defaults()
+    tenant.set_defaults()
     group.wait_ready(nodes=1)
     assert group.instances() == before and group.writes(after=mark) == []
 
@@ -92,8 +92,8 @@ def fail_launches(group, code):
     ("VcpuLimitExceeded", "QuotaExceeded", "vCPU"),
     ("InvalidIamInstanceProfile", "LaunchFailed", "Invalid IAM Instance Profile"),
 ])
-def test_why_instances_do_not_come_is_told_in_awss_words(tenant, code, reason, words):
-    """Without it, a group simply stays small and nobody knows why."""
+def test_launch_failures_are_reported_with_the_message_of_aws(tenant, code, reason, words):
+    """Without it, a group stays small and the tenant does not know why."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     fail_launches(group, code)
     group.patch_spec(eks={"minSize": 2})
@@ -102,4 +102,4 @@ def test_why_instances_do_not_come_is_told_in_awss_words(tenant, code, reason, w
     group.wait_event(reason, words)
     fail_launches(group, None)
     group.wait_ready(nodes=2)
-    assert group.is_("Stalled", "False")
+    assert group.has_condition("Stalled", "False")

@@ -10,13 +10,13 @@ import re
 
 import pytest
 
-from e2e import harness, judge, rotation
+from e2e import harness, logs, rotation
 from e2e.proxy import Proxy
 
 pytestmark = pytest.mark.private
 
 NODES = 2
-ALONE = ("--enable-leader-election=false",)
+NO_ELECTION = ("--enable-leader-election=false",)
 """Without a lease to wait for: what is tested is what the new process makes of what the old one left."""
 
 
@@ -27,7 +27,7 @@ class AwsPoint:
         self.operation, self.until = operation, until
 
     def arm(self, stage):
-        stage.cloud.control("POST", "faults", action="hold", operation=self.operation, who="controller", match=stage.tenant.namespace if self.until is None else "", count=1)
+        stage.cloud.control("POST", "faults", action="hold", operation=self.operation, caller="controller", match=stage.tenant.namespace if self.until is None else "", count=1)
 
     def reached(self, stage):
         return bool(stage.cloud.control("GET", "held"))
@@ -60,7 +60,7 @@ SURGE_POINTS = {
 }
 
 
-class Stage:
+class CrashStage:
     """One cloud whose controller is killed and replaced, and one tenant after the other."""
 
     def __init__(self, cloud):
@@ -75,7 +75,7 @@ class Stage:
 
     def start(self):
         """A new controller."""
-        self.controller = harness.Controller(self.cloud, ALONE, kubeconfig=self.proxy.kubeconfig).start()
+        self.controller = harness.Controller(self.cloud, NO_ELECTION, kubeconfig=self.proxy.kubeconfig).start()
         if self.tenant:
             self.tenant.controller = self.controller
 
@@ -92,7 +92,7 @@ class Stage:
 
     def deliver(self, point):
         """Lets the answer through, and waits for the next write, which is not performed."""
-        hold = {"action": "hold", "kind": "write", "who": "controller", "before": True}
+        hold = {"action": "hold", "kind": "write", "caller": "controller", "before": True}
         operation = {"operation": point.until} if point.until else {}
         self.cloud.control("POST", "faults", **hold, **operation)
         next_kube = None if point.until else self.proxy.hold(".*", r"^(?!.*(/leases|/events))", before=True)
@@ -119,7 +119,7 @@ class Stage:
 def stage(start_cloud):
     cloud = harness.Cloud.of(start_cloud())
     cloud.install()
-    made = Stage(cloud)
+    made = CrashStage(cloud)
     yield made
     made.end()
 
@@ -127,21 +127,21 @@ def stage(start_cloud):
 @pytest.fixture(scope="module")
 def reference(stage):
     """What an undisturbed life of a group leaves and calls."""
-    return live(stage)
+    return run_lifecycle(stage)
 
 
 @pytest.fixture(scope="module")
 def surge_reference(stage):
-    """The same of a group whose nodes stand by while their replacements come."""
-    return live(stage, surge=1)
+    """The same for a group with a surge, whose old nodes are in standby."""
+    return run_lifecycle(stage, surge=1)
 
 
-def live(stage, name=None, answer=None, surge=0):
+def run_lifecycle(stage, name=None, answer=None, surge=0):
     """A group is made, rotated and deleted; with the crash at one point. Returns what it came to."""
     tenant = stage.begin()
     old, new = rotation.images(stage.cloud)[:2]
-    seen = stage.cloud.now()
-    tenant.defaults(image=old)
+    seen = stage.cloud.log_position()
+    tenant.set_defaults(image=old)
     point = (SURGE_POINTS if surge else POINTS).get(name)
     if name == "role":
         point.arm(stage)
@@ -151,30 +151,30 @@ def live(stage, name=None, answer=None, surge=0):
         stage.crash(point, answer)
     group.wait_ready(nodes=NODES)
     tenant.deployment("app", NODES, rotation.pool(tenant), {"maxUnavailable": 1}, affinity=rotation.spread("app"))
-    tenant.running(NODES)
+    tenant.wait_pods_running(NODES)
     instances = group.instances(None)
     if point and name != "role":
         point.arm(stage)
-    tenant.defaults(image=new)
+    tenant.set_defaults(image=new)
     if point and name != "role":
         stage.crash(point, answer)
     rotation.wait_rotated(group, instances, NODES, new)
-    tenant.running(NODES)
+    tenant.wait_pods_running(NODES)
     end = {"aws": masked(stage, tenant, stage.cloud.snapshot()), "kubernetes": objects(stage, tenant, group)}
     assert group.max_unavailable_seen() <= 1 and group.undrained() == {}
     if surge:
-        assert group.least_serving(NODES) == NODES
+        assert group.min_serving_nodes(NODES) == NODES
         assert not [i for i in group.asg()["Instances"] if i["LifecycleState"] != "InService"]
     # Nothing else would have room for these pods.
     stage.cloud.kubectl("delete", "deployment,pdb", "--all", "-n", tenant.namespace)
-    tenant.running(0)
+    tenant.wait_pods_running(0)
     group.delete()
     group.wait_gone()
     left = [kind for kind, things in stage.cloud.snapshot().items() if any(tenant.namespace in thing for thing in things)]
     assert left == [] and tenant.namespace not in stage.cloud.map_roles()
     made = counts(stage, seen)
     stage.controller.stop()
-    tenant.stanza(None)
+    tenant.set_conditional_defaults(None)
     return {"end": end, "counts": made}
 
 
@@ -182,7 +182,7 @@ def counts(stage, seen):
     """How often each thing was made and removed."""
     found = {}
     for event in stage.cloud.aws_events(seen):
-        if judge.by_controller(event) and event["status"] and event["status"] < 300 and re.match("Create|Delete|Terminate|Attach|Detach|Enter", event["operation"]):
+        if logs.is_controller_call(event) and event["status"] and event["status"] < 300 and re.match("Create|Delete|Terminate|Attach|Detach|Enter", event["operation"]):
             found[event["operation"]] = found.get(event["operation"], 0) + 1
     return found
 
@@ -237,16 +237,16 @@ def ordered(value):
 @pytest.mark.parametrize("name", POINTS)
 def test_a_crash_leaves_no_trace(stage, reference, name, answer):
     """Nothing is made twice, nothing is left behind, no node goes undrained."""
-    result = live(stage, name, answer)
+    result = run_lifecycle(stage, name, answer)
     assert result["counts"] == reference["counts"]
     assert differences(reference["end"], result["end"]) == []
 
 
 @pytest.mark.parametrize("answer", ["delivered", "lost"])
 @pytest.mark.parametrize("name", SURGE_POINTS)
-def test_a_crash_leaves_nobody_standing_by(stage, surge_reference, name, answer):
-    """No node stands by for ever, none is told so twice, and none goes before its replacement serves."""
-    result = live(stage, name, answer, surge=1)
+def test_a_crash_leaves_no_instance_in_standby(stage, surge_reference, name, answer):
+    """No instance stays in standby, none enters it twice, and none is terminated before its replacement is ready."""
+    result = run_lifecycle(stage, name, answer, surge=1)
     assert result["counts"] == surge_reference["counts"]
     assert differences(surge_reference["end"], result["end"]) == []
 

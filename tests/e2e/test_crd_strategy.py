@@ -1,10 +1,10 @@
-"""Nodes are replaced by resources of other controllers, whose part the tests play."""
+"""Nodes are replaced by resources of other controllers, which the tests fake."""
 
 import pytest
 
-import support
+from localcloud.tests import support
 from e2e import strategies
-from e2e.strategies import ROLLING_UPGRADE, WORKFLOW, StandIn
+from e2e.strategies import ROLLING_UPGRADE, WORKFLOW, StrategyController
 
 SCOPE = "instancemgr.keikoproj.io/upgrade-scope"
 
@@ -20,185 +20,185 @@ def kinds(request):
     (strategies.rolling_upgrade, ROLLING_UPGRADE, ("running", "completed")),
     (strategies.workflow, WORKFLOW, ("Running", "Succeeded")),
 ], ids=["RollingUpgrade", "Workflow"])
-def test_a_group_is_ready_when_its_strategy_says_so(tenant, strategy, kind, words):
+def test_a_group_is_ready_when_its_strategy_resource_has_succeeded(tenant, strategy, kind, words):
     """Without this, groups that upgrade-manager or Argo rotates would keep old nodes, or be Ready too early."""
     group = strategies.start(tenant, strategy(), nodes=2)
-    stand_in = StandIn(group, kind)
-    assert stand_in.resources() == [] and group.status()["strategy"] == "crd"
+    fake = StrategyController(group, kind)
+    assert fake.resources() == [] and group.status()["strategy"] == "crd"
     strategies.change(tenant)
-    name = stand_in.submitted()
-    made = stand_in.resources()[0]
+    name = fake.wait_submitted()
+    made = fake.resources()[0]
     assert made["metadata"]["annotations"][SCOPE] == group.scaling_group
     assert made["metadata"]["annotations"]["app.kubernetes.io/managed-by"] == "instance-manager"
     assert group.scaling_group in str(made["spec"])
     suffix = group.status()["activeLaunchTemplateName"].rsplit("-", 1)[-1]
     assert name.endswith(f"{suffix}-2")
-    stand_in.says(name, words[0])
-    group.wait(lambda g: f"says `{words[0]}`" in g.is_("Reconciling")["message"], what="the word of the strategy")
+    fake.set_phase(name, words[0])
+    group.wait(lambda g: f"says `{words[0]}`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
     assert group.state() == "InitUpgrade" and len(group.status()["strategyResourceName"]) > 3
-    stand_in.replace_nodes()
+    fake.replace_nodes()
     group.wait(lambda g: g.status()["nodes"]["outdated"] == 0, what="the count of the new nodes")
-    assert group.state() == "InitUpgrade" and group.is_("Ready", "False"), "the strategy has not said it yet"
-    stand_in.says(name, words[1])
+    assert group.state() == "InitUpgrade" and group.has_condition("Ready", "False"), "the strategy has not said it yet"
+    fake.set_phase(name, words[1])
     group.wait_ready(nodes=2)
     status = group.status()
     assert (status["strategyResourceName"], status["strategyResourceNamespace"]) == (name, tenant.namespace)
     assert status["strategyRetryCount"] == 0 and status["strategyProgress"]["state"] == "Succeeded"
-    assert stand_in.created() == [name] and group.event("UpgradeSubmitted", name) and group.event("RotationCompleted")
+    assert fake.created() == [name] and group.event("UpgradeSubmitted", name) and group.event("RotationCompleted")
     assert [w["operation"] for w in group.writes() if "Terminate" in w["operation"]] == [], "the nodes are the strategy's"
 
 
-def test_a_failed_upgrade_is_tried_as_often_as_maxretries_says(tenant):
-    """Without the count, a broken upgrade would go round for ever, or stop at its first hiccup."""
+def test_a_failed_upgrade_is_retried_up_to_max_retries(tenant):
+    """Without the count, a broken upgrade would be retried endlessly, or stop at its first failure."""
     group = strategies.start(tenant, strategies.rolling_upgrade(maxRetries=2))
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
     for retries in range(3):
-        name = stand_in.submitted()
+        name = fake.wait_submitted()
         assert group.status().get("strategyRetryCount", 0) == retries
-        stand_in.says(name, "Error")
+        fake.set_phase(name, "Error")
     stalled = group.wait_condition("Stalled", reason="StrategyFailed")
     assert name in stalled["message"] and "after 2 retries" in stalled["message"] and "delete it" in stalled["message"]
     assert group.state() == "Error" and group.wait_event("InstanceGroupUpgradeFailed", name)
-    assert stand_in.created() == [name] * 3 and len(stand_in.resources()) == 1, "the last one is left to be looked at"
-    stand_in.delete(name)
-    assert stand_in.submitted() == name
-    assert group.status()["strategyRetryCount"] == 0, "who deletes it asks anew"
-    stand_in.replace_nodes()
-    stand_in.says(name, "completed")
+    assert fake.created() == [name] * 3 and len(fake.resources()) == 1, "the last one is left to be looked at"
+    fake.delete(name)
+    assert fake.wait_submitted() == name
+    assert group.status()["strategyRetryCount"] == 0, "a deletion requests a new attempt"
+    fake.replace_nodes()
+    fake.set_phase(name, "completed")
     group.wait_ready(nodes=1)
 
 
-def test_a_resource_that_someone_deleted_is_submitted_again_within_the_retries(tenant):
-    """Whoever deletes it by mistake must not stop the upgrade, and whoever deletes it always must not keep it going round."""
+def test_a_deleted_resource_is_submitted_again_and_counts_as_a_retry(tenant):
+    """A deletion by mistake must not stop the upgrade, and repeated deletions must not keep it running endlessly."""
     group = strategies.start(tenant, strategies.workflow(maxRetries=1))
-    stand_in = StandIn(group, WORKFLOW)
+    fake = StrategyController(group, WORKFLOW)
     strategies.change(tenant)
     for _ in range(2):
-        name = stand_in.submitted()
-        stand_in.says(name, "Running")
-        group.wait(lambda g: "says `Running`" in g.is_("Reconciling")["message"], what="the word of the strategy")
-        stand_in.delete(name)
+        name = fake.wait_submitted()
+        fake.set_phase(name, "Running")
+        group.wait(lambda g: "says `Running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
+        fake.delete(name)
     stalled = group.wait_condition("Stalled", reason="StrategyFailed")
     assert "deleted by someone" in stalled["message"] and "maxRetries" in stalled["message"]
-    assert stand_in.created() == [name] * 2
+    assert fake.created() == [name] * 2
     group.patch({"spec": {"strategy": {"crd": {"maxRetries": 2}}}})
-    stand_in.says(stand_in.submitted(), "Running")
+    fake.set_phase(fake.wait_submitted(), "Running")
 
 
-def test_success_with_old_nodes_is_not_believed(tenant):
+def test_success_is_not_accepted_while_old_nodes_remain(tenant):
     """A strategy that did nothing would otherwise leave a Ready group of old nodes."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
-    name = stand_in.submitted()
-    stand_in.says(name, "completed")
+    name = fake.wait_submitted()
+    fake.set_phase(name, "completed")
     stalled = group.wait_condition("Stalled", reason="StrategyFailed")
     assert name in stalled["message"] and "1 nodes are outdated" in stalled["message"]
-    stand_in.delete(name)
-    assert stand_in.submitted() == name
-    stand_in.replace_nodes()
-    stand_in.says(name, "completed")
+    fake.delete(name)
+    assert fake.wait_submitted() == name
+    fake.replace_nodes()
+    fake.set_phase(name, "completed")
     group.wait_ready(nodes=1)
 
 
 @pytest.mark.parametrize("policy", ["forbid", "replace", "allow", "whatever"])
-def test_what_becomes_of_an_upgrade_under_way_is_the_policys_choice(tenant, policy):
+def test_the_concurrency_policy_decides_about_a_running_upgrade(tenant, policy):
     """Two upgrades of one group at once are harmless for some strategies only."""
     group = strategies.start(tenant, strategies.rolling_upgrade(concurrencyPolicy=policy))
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant, 1)
-    first = stand_in.submitted()
-    stand_in.says(first, "running")
+    first = fake.wait_submitted()
+    fake.set_phase(first, "running")
     strategies.change(tenant, 2)
     group.wait(lambda g: g.pinned() == "3", what="the next version")
     if policy in ("forbid", "whatever"):
-        group.wait(lambda g: "concurrencyPolicy forbid" in (g.is_("Reconciling") or {}).get("message", ""), what="the policy's word")
-        assert len(stand_in.resources()) == 1
-        stand_in.says(first, "error")
-    second = stand_in.submitted()
+        group.wait(lambda g: "concurrencyPolicy forbid" in (g.has_condition("Reconciling") or {}).get("message", ""), what="the policy's word")
+        assert len(fake.resources()) == 1
+        fake.set_phase(first, "error")
+    second = fake.wait_submitted()
     assert second != first and second.endswith("-3")
-    names = [r["metadata"]["name"] for r in stand_in.resources()]
+    names = [r["metadata"]["name"] for r in fake.resources()]
     assert names == ([second] if policy == "replace" else [first, second])
-    assert stand_in.deleted() == ([first] if policy == "replace" else [])
-    stand_in.replace_nodes()
-    stand_in.says(second, "completed")
+    assert fake.deleted() == ([first] if policy == "replace" else [])
+    fake.replace_nodes()
+    fake.set_phase(second, "completed")
     group.wait_ready(nodes=1)
 
 
 def test_a_lock_holds_the_submission(tenant):
-    """The brake must hold before the first node goes, whoever would take it."""
+    """The lock must hold before the first node is replaced, by whichever controller."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     group.annotate(lock_upgrades="true")
     strategies.change(tenant)
     group.wait_state("Locked")
-    assert stand_in.resources() == [] and "1 nodes are outdated" in group.is_("Stalled")["message"]
+    assert fake.resources() == [] and "1 nodes are outdated" in group.has_condition("Stalled")["message"]
     group.annotate(lock_upgrades=None)
-    stand_in.submitted()
+    fake.wait_submitted()
 
 
-def test_a_change_that_is_taken_back_waits_for_the_upgrade_that_it_began(tenant):
+def test_a_reverted_change_waits_for_the_upgrade_that_it_started(tenant):
     """While another controller works on the nodes, the group is not Ready."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant, 1)
-    name = stand_in.submitted()
-    stand_in.says(name, "running")
-    group.wait(lambda g: "says `running`" in g.is_("Reconciling")["message"], what="the word of the strategy")
+    name = fake.wait_submitted()
+    fake.set_phase(name, "running")
+    group.wait(lambda g: "says `running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
     strategies.change(tenant, 0)
     group.wait(lambda g: g.pinned() == "1", what="the old version's pin")
-    group.wait(lambda g: "at work still" in (g.is_("Reconciling") or {}).get("message", ""), what="the wait")
-    stand_in.says(name, "completed")
+    group.wait(lambda g: "at work still" in (g.has_condition("Reconciling") or {}).get("message", ""), what="the wait")
+    fake.set_phase(name, "completed")
     group.wait_ready(nodes=1)
-    assert len(stand_in.created()) == 1
+    assert len(fake.created()) == 1
 
 
 def cordoned(group):
-    """The group's nodes that nobody may be scheduled on."""
+    """The group's cordoned nodes."""
     return [n["metadata"]["name"] for n in group.nodes() if n["spec"].get("unschedulable")]
 
 
 @pytest.mark.parametrize("end", ["success", "deletion"])
-def test_after_a_change_to_rolling_update_no_second_one_takes_nodes(tenant, end):
+def test_after_a_switch_to_rolling_update_only_one_rotation_runs(tenant, end):
     """A person who gives a strategy up must not have two controllers drain the same group."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
-    name = stand_in.submitted()
-    stand_in.says(name, "running")
-    group.wait(lambda g: "says `running`" in g.is_("Reconciling")["message"], what="the word of the strategy")
+    name = fake.wait_submitted()
+    fake.set_phase(name, "running")
+    group.wait(lambda g: "says `running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
     (before,) = group.instances()
     group.patch({"spec": {"strategy": {"type": "rollingUpdate", "crd": None}}})
-    told = group.wait(lambda g: "before spec.strategy was changed" in (g.is_("Reconciling") or {}).get("message", "") and g.is_("Reconciling"), what="the wait")
-    assert f"kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n {tenant.namespace} {name}" in told["message"]
+    condition = group.wait(lambda g: "before spec.strategy was changed" in (g.has_condition("Reconciling") or {}).get("message", "") and g.has_condition("Reconciling"), what="the wait")
+    assert f"kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n {tenant.namespace} {name}" in condition["message"]
     assert cordoned(group) == [] and group.instances() == [before]
     if end == "success":
-        stand_in.says(name, "Completed")
+        fake.set_phase(name, "Completed")
     else:
-        stand_in.delete(name)
+        fake.delete(name)
     group.wait_ready(nodes=1)
     assert before not in group.instances() and group.pinned() == "2", "the controller's own rotation went on"
-    assert stand_in.deleted() == [] and group.status()["strategyProgress"] == {}
+    assert fake.deleted() == [] and group.status()["strategyProgress"] == {}
     assert [e["operation"] for e in group.writes()].count("TerminateInstanceInAutoScalingGroup") == 1
 
 
 def test_another_kind_in_the_template_waits_for_the_resource_of_the_first(tenant):
-    """Its end is seen by its own words, or the second upgrade would wait until a person deletes the first."""
+    """Its own status ends it, or the second upgrade would wait until a user deletes the first."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
-    name = stand_in.submitted()
-    stand_in.says(name, "running")
-    group.wait(lambda g: "says `running`" in g.is_("Reconciling")["message"], what="the word of the strategy")
+    name = fake.wait_submitted()
+    fake.set_phase(name, "running")
+    group.wait(lambda g: "says `running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
     group.patch({"spec": {"strategy": strategies.workflow()}})
-    group.wait(lambda g: "concurrencyPolicy forbid" in (g.is_("Reconciling") or {}).get("message", ""), what="the policy's word")
-    second = StandIn(group, WORKFLOW)
+    group.wait(lambda g: "concurrencyPolicy forbid" in (g.has_condition("Reconciling") or {}).get("message", ""), what="the policy's word")
+    second = StrategyController(group, WORKFLOW)
     assert second.resources() == []
-    stand_in.says(name, "completed")
-    other = second.submitted()
+    fake.set_phase(name, "completed")
+    other = second.wait_submitted()
     second.replace_nodes()
-    second.says(other, "Succeeded")
+    second.set_phase(other, "Succeeded")
     group.wait_ready(nodes=1)
 
 
@@ -219,13 +219,13 @@ TEMPLATES = [
 ]
 
 
-def test_a_template_that_may_not_be_submitted_is_named_and_costs_nobody_else(make_tenant):
+def test_a_forbidden_template_is_reported_and_affects_no_other_group(make_tenant):
     """A tenant's template runs in the controller: what is wrong or hostile must stop that group alone."""
     tenant, neighbour = make_tenant(), make_tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
-    stand_in.says(stand_in.submitted(), "running")
+    fake.set_phase(fake.wait_submitted(), "running")
     for case, text, reason, words in TEMPLATES:
         if case == "another's CRD":
             patch = {"crdName": "workflows", "spec": strategies.ROLLING_UPGRADE_TEMPLATE}
@@ -234,37 +234,37 @@ def test_a_template_that_may_not_be_submitted_is_named_and_costs_nobody_else(mak
         else:
             patch = {"spec": text}
         group.patch({"spec": {"strategy": {"crd": patch}}})
-        stalled = group.wait(lambda g: (g.is_("Stalled", reason=reason) or {}).get("message", "").find(words) >= 0 and g.is_("Stalled"), what=f"{case}: {words}")
+        stalled = group.wait(lambda g: (g.has_condition("Stalled", reason=reason) or {}).get("message", "").find(words) >= 0 and g.has_condition("Stalled"), what=f"{case}: {words}")
         assert "spec.strategy.crd." in stalled["message"], case
-        assert len(stand_in.created()) == 1, case
+        assert len(fake.created()) == 1, case
     other = strategies.start(neighbour, strategies.rolling_upgrade())
     strategies.change(neighbour)
-    StandIn(other, ROLLING_UPGRADE).submitted()
+    StrategyController(other, ROLLING_UPGRADE).wait_submitted()
 
 
-def test_another_groups_resource_of_the_same_name_is_left_alone(tenant):
-    """Two groups whose resources read the same must not follow, or delete, each other's."""
+def test_a_resource_of_the_same_name_of_another_group_is_not_changed(tenant):
+    """Two groups whose resources have the same name must not track or delete each other's."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
-    stand_in = StandIn(group, ROLLING_UPGRADE)
+    fake = StrategyController(group, ROLLING_UPGRADE)
     suffix = group.status()["activeLaunchTemplateName"].rsplit("-", 1)[-1]
     body = {"apiVersion": "upgrademgr.keikoproj.io/v1alpha1", "kind": "RollingUpgrade", "metadata": {"name": f"web-{suffix}-2", "annotations": {SCOPE: "demo-other-db"}}, "spec": {"asgName": "demo-other-db"}}
-    theirs = tenant.cloud.create(stand_in.collection, body)
+    theirs = tenant.cloud.create(fake.collection, body)
     strategies.change(tenant)
     stalled = group.wait_condition("Stalled", reason="OwnershipConflict")
     assert f"web-{suffix}-2" in stalled["message"] and "metadata.name" in stalled["message"]
-    assert [r["metadata"]["uid"] for r in stand_in.resources()] == [theirs["metadata"]["uid"]]
-    assert stand_in.deleted() == []
+    assert [r["metadata"]["uid"] for r in fake.resources()] == [theirs["metadata"]["uid"]]
+    assert fake.deleted() == []
 
 
 @pytest.mark.parametrize(("name", "kind"), [("crd-rolling-upgrade", ROLLING_UPGRADE), ("crd-workflow", WORKFLOW)])
-def test_the_examples_submit_what_their_controllers_take(make_tenant, name, kind):
-    """Who copies an example must get what it shows."""
+def test_the_examples_submit_valid_resources(make_tenant, name, kind):
+    """A user who copies an example must get what it shows."""
     tenant = make_tenant(annotations={"instancemgr.keikoproj.io/config-excluded": "true"})
     group = tenant.apply((support.REPOSITORY / "examples" / f"{name}.yaml").read_text()).wait_ready(nodes=1)
-    stand_in = StandIn(group, kind)
+    fake = StrategyController(group, kind)
     group.patch_spec(image=tenant.cloud["amis"]["amazonlinux2023"][1])
-    submitted = stand_in.submitted()
-    assert submitted.startswith(f"{name}-") and group.scaling_group in str(stand_in.resources()[0]["spec"])
-    stand_in.replace_nodes()
-    stand_in.says(submitted, "Completed" if kind == ROLLING_UPGRADE else "succeeded")
+    submitted = fake.wait_submitted()
+    assert submitted.startswith(f"{name}-") and group.scaling_group in str(fake.resources()[0]["spec"])
+    fake.replace_nodes()
+    fake.set_phase(submitted, "Completed" if kind == ROLLING_UPGRADE else "succeeded")
     group.wait_ready(nodes=1)

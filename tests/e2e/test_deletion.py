@@ -15,10 +15,10 @@ def traces(cloud, text):
 
 def test_a_deletion_drains_and_leaves_nothing(tenant):
     """A leaked role or template costs money and names; a node that goes undrained costs requests."""
-    tenant.defaults(tags=[{"key": "team", "value": "a"}])
+    tenant.set_defaults(tags=[{"key": "team", "value": "a"}])
     group = tenant.group(size=(3, 3), managedPolicies=["AmazonSSMManagedInstanceCore"]).wait_ready(nodes=3)
     tenant.deployment("app", 5, {"node.kubernetes.io/role": "web", PREFIX + "image": "ami-02100000000000001"})
-    tenant.running(5)
+    tenant.wait_pods_running(5)
     arn = group.status()["nodesInstanceRoleArn"]
     assert {kind for kind, _ in traces(tenant.cloud, tenant.unique)} == {"groups", "templates", "roles", "profiles"}
     group.delete()
@@ -28,22 +28,22 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
     assert not any(w["params"].get("ForceDelete") == "true" for w in group.writes())
 
 
-@pytest.mark.parametrize("whose", ["ours", "a person's"])
-def test_a_deletion_takes_who_stands_by_too_and_drains_everyone(tenant, whose):
-    """Who stands by counts for nothing in desired: counted, it would run on for ever, or cost a node that is still being drained."""
-    group = rotation.start(tenant, 2, maxSurge=1)
-    rotation.hold(tenant, 2)
+@pytest.mark.parametrize("standby_by", ["controller", "user"])
+def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, standby_by):
+    """Instances in standby are not part of the desired capacity: counted, one would run on, or cost a node that is still being drained."""
+    group = rotation.start_group(tenant, 2, maxSurge=1)
+    rotation.block_drains(tenant, 2)
     (aside, _), asg = group.instances(), tenant.cloud.boto("autoscaling")
-    if whose == "ours":
-        tenant.defaults(image=rotation.images(tenant.cloud)[1])
-        rotation.wait_marked(group)
-        (aside,) = rotation.standing_by(group)
+    if standby_by == "controller":
+        tenant.set_defaults(image=rotation.images(tenant.cloud)[1])
+        rotation.wait_draining(group)
+        (aside,) = rotation.in_standby(group)
     else:
         asg.enter_standby(AutoScalingGroupName=group.scaling_group, InstanceIds=[aside], ShouldDecrementDesiredCapacity=False)
         group.wait(lambda g: len(g.nodes()) == 3, what="the node in its place")
     group.delete()
     for allowed, left in [(0, 2), (1, 1), (2, 0)]:
-        rotation.loosen(tenant, allowed)
+        rotation.allow_disruptions(tenant, allowed)
         group.wait(lambda g, left=left: len(g.instances(None)) == left, what=f"{left} instances left")
     group.wait_gone()
     assert traces(tenant.cloud, tenant.unique) == set() and group.undrained() == {}
@@ -51,12 +51,12 @@ def test_a_deletion_takes_who_stands_by_too_and_drains_everyone(tenant, whose):
     assert aside in ended and ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
 
 
-def test_a_group_that_never_made_anything_goes_at_once(tenant):
+def test_a_group_without_resources_is_deleted_at_once(tenant):
     """A wrong group must not be stuck behind a finalizer."""
-    tenant.defaults(image="no-image")
+    tenant.set_defaults(image="no-image")
     group = tenant.group()
     group.wait_condition("Stalled")
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     group.delete()
     group.wait_gone()
     assert group.writes(after=mark) == []
@@ -71,8 +71,8 @@ def test_deleting_during_the_creation_leaves_nothing(tenant):
     assert traces(tenant.cloud, tenant.unique) == set()
 
 
-def test_a_policy_that_a_person_put_on_our_role_blocks_its_deletion_by_name(tenant):
-    """Taking a stranger's policy off could break what they run; going on silently would leave the role for ever."""
+def test_a_foreign_policy_on_the_role_blocks_its_deletion_and_is_named(tenant):
+    """Detaching a foreign policy could break its owner; continuing silently would leave the role behind."""
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     iam, role = tenant.cloud.boto("iam"), group.scaling_group
     iam.attach_role_policy(RoleName=role, PolicyArn=READ_ONLY)
@@ -86,15 +86,15 @@ def test_a_policy_that_a_person_put_on_our_role_blocks_its_deletion_by_name(tena
     assert traces(tenant.cloud, tenant.unique) == set()
 
 
-def test_an_entry_that_was_there_before_us_stays(tenant, unique):
-    """Who mapped the role by hand did so for more than this group."""
+def test_an_existing_aws_auth_entry_is_kept(tenant, unique):
+    """An admin who mapped the role by hand did so for more than this group."""
     cloud = tenant.cloud
     arn = cloud.make_role(unique)
     entry = (
         f"- rolearn: {arn}\n  username: system:node:{{{{EC2PrivateDNSName}}}}\n  groups:\n  - system:bootstrappers\n  - system:nodes\n"
     )
     cloud.edit_map_roles(lambda text: text + entry)
-    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    tenant.set_defaults(roleName=unique, instanceProfileName=unique)
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     group.delete()
     group.wait_gone()
@@ -102,7 +102,7 @@ def test_an_entry_that_was_there_before_us_stays(tenant, unique):
     assert traces(cloud, unique) == {("roles", unique), ("profiles", unique)}
 
 
-def test_after_another_role_only_our_own_entry_goes(tenant, unique):
+def test_after_a_change_of_role_only_the_controllers_entry_is_removed(tenant, unique):
     """An admin's default sends groups to a role that everyone's nodes use: its entry is not ours to take with a group."""
     cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
     own, shared = group.status()["nodesInstanceRoleArn"], cloud.make_role(unique)
@@ -111,7 +111,7 @@ def test_after_another_role_only_our_own_entry_goes(tenant, unique):
     )
     cloud.edit_map_roles(lambda text: text + entry)
     (first,) = group.instances()
-    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    tenant.set_defaults(roleName=unique, instanceProfileName=unique)
     group.wait(lambda g: g.status()["nodesInstanceRoleArn"] == shared, what="the other role")
 
     def rotated(g):
@@ -128,10 +128,10 @@ def test_after_another_role_only_our_own_entry_goes(tenant, unique):
     assert traces(cloud, tenant.unique) == set()
 
 
-def test_a_shared_roles_entry_is_there_as_long_as_someone_uses_it(tenant, unique):
+def test_the_entry_of_a_shared_role_stays_while_it_is_used(tenant, unique):
     """Removed with the first group, the nodes of the second would go silent."""
     arn = tenant.cloud.make_role(unique)
-    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    tenant.set_defaults(roleName=unique, instanceProfileName=unique)
     first = tenant.group("first", size=(1, 1))
     second = tenant.group("second", size=(1, 1)).wait_ready(nodes=1)
     first.wait_ready(nodes=1)
@@ -149,10 +149,10 @@ def test_a_shared_roles_entry_is_there_as_long_as_someone_uses_it(tenant, unique
     assert unique in tenant.cloud.snapshot()["roles"]
 
 
-def test_groups_that_go_together_take_the_entry_of_their_role_along(tenant, unique):
-    """A namespace takes all its groups at once: an entry that stayed would let in whoever makes a role of that name."""
+def test_groups_deleted_together_remove_the_entry_of_their_role(tenant, unique):
+    """A namespace takes all its groups at once: an entry that stayed would let in any later role of that name."""
     arn = tenant.cloud.make_role(unique)
-    tenant.defaults(roleName=unique, instanceProfileName=unique)
+    tenant.set_defaults(roleName=unique, instanceProfileName=unique)
     groups = [tenant.group(name, size=(0, 1)).wait_ready() for name in ("first", "second", "third")]
     for group in groups:
         group.wait(lambda g: arn in g.status()["managed"].get("authEntries", []), what="the entry on record")

@@ -8,7 +8,7 @@ POLICY = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
 
 
 def update(group, **changes):
-    """What a person does to a scaling group in the console."""
+    """What a user changes in a scaling group in the console."""
     group.cloud.boto("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group.scaling_group, **changes)
 
 
@@ -18,21 +18,21 @@ def settled(group, mark, *operations):
     assert [w["operation"] for w in group.writes(after=mark)] == list(operations)
 
 
-def test_sizes_that_someone_changed_come_back(tenant):
-    """Else the group silently stays at what somebody tried out one night."""
+def test_changed_sizes_are_restored(tenant):
+    """Else the group silently keeps a value that a user tried out."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     update(group, MinSize=0, MaxSize=9)
     group.wait(lambda g: (g.asg()["MinSize"], g.asg()["MaxSize"]) == (1, 3), what="the sizes")
     settled(group, mark, "UpdateAutoScalingGroup")
     assert group.event("ScalingGroupUpdated", "maxSize: 9 -> 3")
 
 
-def test_a_template_pin_that_someone_changed_comes_back(tenant):
+def test_a_changed_template_version_is_restored(tenant):
     """With `$Latest` or an old version pinned, new nodes would not be what the group asks for."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     (first,) = group.instances()
-    template, mark = group.asg()["LaunchTemplate"], tenant.cloud.now()
+    template, mark = group.asg()["LaunchTemplate"], tenant.cloud.log_position()
     floating = {"LaunchTemplateId": template["LaunchTemplateId"], "Version": "$Latest"}
     update(group, LaunchTemplate=floating)
     group.wait(lambda g: g.pinned() == template["Version"], what="the pin")
@@ -40,26 +40,26 @@ def test_a_template_pin_that_someone_changed_comes_back(tenant):
     data = {"ImageId": tenant.cloud["amis"]["amazonlinux2023"][2], "InstanceType": "m5.large"}
     made = tenant.cloud.boto("ec2").create_launch_template_version(LaunchTemplateId=template["LaunchTemplateId"], LaunchTemplateData=data)
     other = str(made["LaunchTemplateVersion"]["VersionNumber"])
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     update(group, LaunchTemplate={**floating, "Version": other})
     group.wait(lambda g: g.pinned() == template["Version"], what="the pin")
     settled(group, mark, "UpdateAutoScalingGroup")
     assert group.instances() == [first]
 
 
-def test_a_policy_that_someone_took_off_the_role_comes_back(tenant):
+def test_a_detached_policy_is_restored(tenant):
     """Without it, nodes lose their network while everything else looks fine."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
-    role, mark = group.scaling_group, tenant.cloud.now()
+    role, mark = group.scaling_group, tenant.cloud.log_position()
     tenant.cloud.boto("iam").detach_role_policy(RoleName=role, PolicyArn=POLICY)
     group.wait(lambda g: POLICY in g.cloud.snapshot()["roles"][role]["policies"], what="the policy")
     settled(group, mark, "AttachRolePolicy")
 
 
-def test_an_entry_that_someone_took_out_of_aws_auth_comes_back(tenant):
+def test_a_removed_aws_auth_entry_is_restored(tenant):
     """Without it, running nodes go silent and new ones never join."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
-    arn, mark = group.status()["nodesInstanceRoleArn"], tenant.cloud.now()
+    arn, mark = group.status()["nodesInstanceRoleArn"], tenant.cloud.log_position()
 
     def without(text):
         return "".join(entry for entry in re.split(r"(?m)^(?=- )", text) if arn not in entry)
@@ -71,11 +71,11 @@ def test_an_entry_that_someone_took_out_of_aws_auth_comes_back(tenant):
     settled(group, mark)
 
 
-def test_a_tag_that_someone_removed_or_changed_comes_back(tenant):
+def test_a_removed_or_changed_tag_is_restored(tenant):
     """The tags pay the bills and lead other tools to the group."""
-    tenant.defaults(tags=[{"key": "team", "value": "search"}])
+    tenant.set_defaults(tags=[{"key": "team", "value": "search"}])
     group = tenant.group(size=(1, 2), tags=[{"key": "cost", "value": "1"}]).wait_ready(nodes=1)
-    asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.now()
+    asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.log_position()
     wanted = tags_of(group.asg())
 
     def tag(key, value, propagate=True):
@@ -91,20 +91,20 @@ def test_a_tag_that_someone_removed_or_changed_comes_back(tenant):
     assert wanted[OWNERSHIP + "InstanceGroup"] == "web"
 
 
-def test_a_process_that_someone_resumed_is_suspended_again(tenant):
-    """Who suspends AZRebalance does so because it takes nodes undrained."""
+def test_a_resumed_process_is_suspended_again(tenant):
+    """Users suspend AZRebalance because it terminates nodes undrained."""
     group = tenant.group(size=(1, 2), suspendProcesses=["AZRebalance"]).wait_ready(nodes=1)
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     tenant.cloud.boto("autoscaling").resume_processes(AutoScalingGroupName=group.scaling_group, ScalingProcesses=["AZRebalance"])
     group.wait(lambda g: [p["ProcessName"] for p in g.asg()["SuspendedProcesses"]] == ["AZRebalance"], what="the suspended process")
     settled(group, mark, "SuspendProcesses")
 
 
-def test_a_lifecycle_hook_that_someone_changed_comes_back(tenant):
-    """A hook with another timeout lets instances in before they are prepared, or holds them for ever."""
+def test_a_changed_lifecycle_hook_is_restored(tenant):
+    """A hook with another timeout lets instances in before they are prepared, or holds them too long."""
     hook = {"name": "prepare", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 100}
     group = tenant.group(size=(1, 2), lifecycleHooks=[hook]).wait_ready(nodes=1)
-    asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.now()
+    asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.log_position()
 
     def timeouts(g):
         return [h["HeartbeatTimeout"] for h in asg.describe_lifecycle_hooks(AutoScalingGroupName=g.scaling_group)["LifecycleHooks"]]

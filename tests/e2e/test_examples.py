@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-import support
+from localcloud.tests import support
 from e2e.harness import OWNERSHIP, PREFIX, tags_of
 
 EXAMPLES = support.REPOSITORY / "examples"
@@ -21,7 +21,7 @@ def relabelled(group):
     group.wait(lambda g: labels_of(g).get("kubernetes.io/role") == g.name, what="the label kubernetes.io/role")
 
 
-def test_the_full_example_gives_what_it_asks_for(make_tenant):
+def test_the_full_example_is_applied_completely(make_tenant):
     """Amazon Linux 2 with everything set: a user would miss labels, taints, disks, hooks or autoscaler tags."""
     tenant = make_tenant(annotations=EXCLUDED)
     group = tenant.apply((EXAMPLES / "full.yaml").read_text()).wait_ready(nodes=1)
@@ -67,7 +67,7 @@ def test_bottlerocket_joins_by_its_settings(make_tenant):
 
 
 def test_windows_joins_by_its_powershell(make_tenant, shared):
-    """The family that differs in everything: script, image, right to join, and what the autoscaler must be told."""
+    """The family that differs in everything: script, image, right to join, and and the tags for the autoscaler."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "windows.yaml").read_text()).wait_ready(nodes=1)
     (node,) = group.nodes()
     labels = node["metadata"]["labels"]
@@ -100,7 +100,7 @@ def test_a_warm_pool_waits_beside_its_group(make_tenant, shared):
 
 
 def test_network_and_image_are_found_by_name(make_tenant, shared):
-    """Who names subnets by their tag and asks for `latest` must not have to know any id."""
+    """A tenant who names subnets by their tag and uses `latest` needs no id."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "by-name.yaml").read_text()).wait_ready(nodes=1)
     assert set(group.asg()["VPCZoneIdentifier"].split(",")) == set(shared["subnets"][:2])
     data = group.template_versions()[-1]["LaunchTemplateData"]
@@ -108,7 +108,7 @@ def test_network_and_image_are_found_by_name(make_tenant, shared):
     assert data["SecurityGroupIds"] == [shared["security_group"]]
 
 
-def test_a_role_of_the_users_own_is_used_and_never_changed(make_tenant, shared, unique):
+def test_an_existing_role_is_used_and_never_changed(make_tenant, shared, unique):
     """A team whose roles are made elsewhere must find them as they were, also after the group has gone."""
     name = f"tenant-nodes-{unique}"
     arn = shared.make_role(name)
@@ -133,7 +133,7 @@ def test_the_short_example_is_completed_by_the_admins_config_map(make_tenant):
     assert labels["team"] == "search" and labels["example.com/pool"] == "shared" and labels[PREFIX + "image"] == "ami-02100000000000001"
     tags = tags_of(group.asg())
     assert tags["team"] == "search" and tags["owner"] == "platform" and group.asg()["MaxSize"] == 4
-    assert group.is_("BoundariesApplied") and group.status()["configMD5"]
+    assert group.has_condition("BoundariesApplied") and group.status()["configMD5"]
     relabelled(group)
 
 
@@ -155,11 +155,11 @@ def test_conditionals_choose_image_and_type_by_annotation(own_cloud, start_contr
     }
 
 
-def test_a_key_pair_of_the_users_reaches_the_instances(make_tenant, shared, unique):
-    """Who gives a key pair wants to log in with it."""
+def test_a_key_pair_reaches_the_instances(make_tenant, shared, unique):
+    """Users log in with the key pair."""
     shared.boto("ec2").create_key_pair(KeyName=unique)
     tenant = make_tenant()
-    tenant.defaults(keyPairName=unique)
+    tenant.set_defaults(keyPairName=unique)
     group = tenant.group().wait_ready(nodes=1)
     (identifier,) = group.instances()
     found = shared.boto("ec2").describe_instances(InstanceIds=[identifier])["Reservations"][0]["Instances"][0]

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-import support
+from localcloud.tests import support
 from e2e.harness import OWNERSHIP, PREFIX, WAIT, Tenant
-from support import eventually
+from localcloud.tests.support import eventually
 
 EXCLUDED = {PREFIX + "config-excluded": "true"}
 SUBNETS = ["demo-private-a", "demo-private-b"]
@@ -15,7 +15,7 @@ SUBNETS = ["demo-private-a", "demo-private-b"]
 
 @pytest.fixture
 def fargate(make_tenant):
-    """A tenant whose groups are complete as they stand."""
+    """A tenant whose groups need no boundaries."""
     return make_tenant(annotations=EXCLUDED)
 
 
@@ -72,7 +72,7 @@ def calls(cloud, operation, text, after=0):
     return [e for e in cloud.aws_events(after) if e["kind"] == "call" and e["operation"] == operation and text in json.dumps(e["params"])]
 
 
-def test_a_profile_with_its_role_runs_pods_and_goes_without_a_trace(fargate):
+def test_a_profile_runs_pods_and_is_deleted_with_its_role(fargate):
     """A user asks for pods without nodes of their own, and for a bill that ends with the group."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}, {"Name": "pods"}])).wait_ready()
@@ -84,7 +84,7 @@ def test_a_profile_with_its_role_runs_pods_and_goes_without_a_trace(fargate):
     entry = cloud.map_roles().partition(role)[2].partition("rolearn")[0]
     assert "system:node:{{SessionName}}" in entry and "system:node-proxier" in entry
     fargate.deployment("app", 2)
-    fargate.running(2)
+    fargate.wait_pods_running(2)
     assert all(p["spec"]["nodeName"].startswith("fargate-ip-") for p in fargate.pods())
     group.delete()
     group.wait_gone()
@@ -102,11 +102,11 @@ def test_the_example_gives_what_it_asks_for(fargate):
     group.wait_gone()
 
 
-def test_a_change_of_selectors_leaves_no_moment_without_a_profile(fargate):
+def test_a_change_of_selectors_always_leaves_one_profile_active(fargate):
     """A pod that starts during the change must find a profile, or it stays pending."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate)).wait_ready()
-    first, mark = the_profile(group)["fargateProfileName"], cloud.now()
+    first, mark = the_profile(group)["fargateProfileName"], cloud.log_position()
     change(group, selectors=[{"namespace": fargate.namespace}, {"namespace": f"{fargate.namespace}-*"}])
     group.wait_ready()
     second = the_profile(group)["fargateProfileName"]
@@ -116,7 +116,7 @@ def test_a_change_of_selectors_leaves_no_moment_without_a_profile(fargate):
     assert group.status()["activeScalingGroupName"] == second and "waitingSince" not in group.status()["fargate"]
 
 
-def test_tags_change_in_place_and_those_of_others_stay(fargate):
+def test_tags_change_in_place_and_foreign_tags_stay(fargate):
     """A new tag must not cost the pods their lives, and a cost centre's tag is not ours to remove."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
@@ -129,10 +129,10 @@ def test_tags_change_in_place_and_those_of_others_stay(fargate):
 
 
 def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
-    """EKS deletes the pods that run by a profile with it; a person's brake must hold that."""
+    """EKS deletes the pods that run by a profile with it; a lock must hold that."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     fargate.deployment("app", 1)
-    fargate.running(1)
+    fargate.wait_pods_running(1)
     (pod,) = fargate.pods()
     group.annotate(lock_upgrades="true")
     change(group, subnets=["demo-private-c"])
@@ -142,11 +142,11 @@ def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
     group.annotate(lock_upgrades=None)
     group.wait_ready()
     assert len(profiles(group)) == 1
-    fargate.running(1)
+    fargate.wait_pods_running(1)
 
 
 def test_no_other_provisioner_takes_the_group_over(fargate):
-    """The profile would go on selecting pods beside the nodes, and nobody would remove it."""
+    """The profile would go on selecting pods beside the nodes, and no controller would remove it."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     group.patch({"spec": {"provisioner": "eks"}})
     condition = group.wait_condition("Stalled", reason="InvalidSpec")
@@ -157,9 +157,9 @@ def test_no_other_provisioner_takes_the_group_over(fargate):
     assert profiles(group) == {}
 
 
-def test_groups_of_one_cluster_take_turns(fargate):
-    """EKS makes one profile at a time: each group must get its own, and a person see why it waits."""
-    cloud, mark = fargate.cloud, fargate.cloud.now()
+def test_profiles_of_one_cluster_change_one_at_a_time(fargate):
+    """EKS makes one profile at a time: each group must get its own, and its status must say why it waits."""
+    cloud, mark = fargate.cloud, fargate.cloud.log_position()
     groups = [fargate.apply(manifest(fargate, name, selectors=[{"namespace": f"{fargate.namespace}-{name}"}])) for name in ("one", "two", "three")]
     waits = set()
 
@@ -170,7 +170,7 @@ def test_groups_of_one_cluster_take_turns(fargate):
         return all(group.state() == "Ready" for group in groups)
 
     groups[0].wait(done, what="every group's turn")
-    assert waits, "nobody was told that it waits"
+    assert waits, "no group reported that it waits"
     made = calls(cloud, "CreateFargateProfile", fargate.namespace, mark)
     assert sum(not e.get("error") for e in made) == 3
     for group in groups:
@@ -179,9 +179,9 @@ def test_groups_of_one_cluster_take_turns(fargate):
         group.wait_gone()
 
 
-def test_what_eks_would_refuse_is_named_before_it_is_asked(fargate):
+def test_values_that_eks_rejects_are_reported_before_any_call(fargate):
     """The message must say which field, and EKS must not be bothered."""
-    mark = fargate.cloud.now()
+    mark = fargate.cloud.log_position()
     bad = manifest(fargate, subnets=["demo-public-a"])
     group = fargate.apply(bad)
     condition = group.wait_condition("Stalled", reason="InvalidSpec")
@@ -195,7 +195,7 @@ def test_what_eks_would_refuse_is_named_before_it_is_asked(fargate):
     group.wait_ready()
 
 
-def originals(tenant):
+def keiko_profile(tenant):
     """The name of the profile that the other controller would have made for the group web; made with its role."""
     cloud = tenant.cloud
     eks = cloud.boto("eks")
@@ -222,10 +222,10 @@ def originals(tenant):
     return name
 
 
-def test_a_profile_of_the_other_controller_is_taken_over_as_it_is(fargate):
+def test_a_profile_of_the_keiko_controller_is_adopted_unchanged(fargate):
     """The takeover must neither make another profile nor lose the pods of this one."""
-    cloud, name = fargate.cloud, originals(fargate)
-    mark = cloud.now()
+    cloud, name = fargate.cloud, keiko_profile(fargate)
+    mark = cloud.log_position()
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
     assert list(profiles(group)) == [name]
     assert "taken over" in group.wait_condition("Adopted")["message"]
@@ -235,7 +235,7 @@ def test_a_profile_of_the_other_controller_is_taken_over_as_it_is(fargate):
     assert name not in cloud.snapshot()["fargate"] and f"{name}-role" not in cloud.snapshot()["roles"]
 
 
-def test_a_role_that_is_in_use_all_the_same_stays(fargate):
+def test_a_role_that_is_still_in_use_stays(fargate):
     """Named by its ARN in the group's own spec or in another one's, it must not go: new pods of both could not start."""
     cloud = fargate.cloud
     one = fargate.apply(manifest(fargate, "one")).wait_ready()
@@ -272,7 +272,7 @@ def execution_role(cloud, name):
     return arn
 
 
-def test_a_role_that_all_groups_leave_lets_their_pods_in_until_the_last_has_left(fargate):
+def test_a_role_that_all_groups_stop_using_admits_pods_until_the_last_has_changed(fargate):
     """Another default for the role is one line of the admin's: pods of groups that wait must not lose the cluster meanwhile."""
     cloud = fargate.cloud
     old, new = (execution_role(cloud, f"{fargate.namespace}-{name}") for name in ("old", "new"))
@@ -289,24 +289,24 @@ def test_a_role_that_all_groups_leave_lets_their_pods_in_until_the_last_has_left
     one.wait(lambda g: g.state() == "Ready" and the_profile(g)["podExecutionRoleArn"] == new, what="its new profile alone")
     assert len(profiles(two)) == 2 and old in cloud.map_roles()
     two.annotate(lock_upgrades=None)
-    two.wait(lambda _: old not in cloud.map_roles(), what="the entry of the role that nobody has")
+    two.wait(lambda _: old not in cloud.map_roles(), what="the removal of the unused role's entry")
     assert the_profile(two)["podExecutionRoleArn"] == new and new in cloud.map_roles()
 
 
-SOON = ("--resync-period", "5s")
-ALONE = ("--enable-leader-election=false", *SOON)
+SHORT_RESYNC = ("--resync-period", "5s")
+NO_ELECTION = ("--enable-leader-election=false", *SHORT_RESYNC)
 
 
-def alone(cloud, controller):
-    """A tenant of a private cloud, whose groups are complete as they stand."""
+def tenant_without_boundaries(cloud, controller):
+    """A tenant of a private cloud, whose groups need no boundaries."""
     return Tenant(cloud, controller, annotations=EXCLUDED)
 
 
 @pytest.mark.private
-def test_a_profile_that_fails_is_told_and_made_again(own_cloud, start_controller):
+def test_a_failed_profile_is_reported_and_created_again(own_cloud, start_controller):
     """EKS fails for a while: the reason must be seen, and nothing be left to do by hand."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     cloud.control("POST", "fargate-failure", profile="*", state="CREATE_FAILED", code="AccessDenied")
     group = tenant.apply(manifest(tenant))
     condition = group.wait_condition("Stalled", reason="ProfileFailed")
@@ -325,22 +325,22 @@ def test_a_profile_that_fails_is_told_and_made_again(own_cloud, start_controller
 
 
 @pytest.mark.private
-def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_the_end_nothing(own_cloud, start_controller):
+def test_crashes_leave_no_duplicates_and_nothing_after_deletion(own_cloud, start_controller):
     """Killed after a write whose answer it never got: the next one finds what there is, and makes nothing twice."""
     cloud = own_cloud()
-    controller = start_controller(cloud, *ALONE)
-    tenant = alone(cloud, controller)
+    controller = start_controller(cloud, *NO_ELECTION)
+    tenant = tenant_without_boundaries(cloud, controller)
     before = cloud.snapshot()["roles"].keys()
 
     def killed_after(operation, act):
         nonlocal controller
-        cloud.control("POST", "faults", action="hold", operation=operation, who="controller", count=1)
+        cloud.control("POST", "faults", action="hold", operation=operation, caller="controller", count=1)
         group = act()
         eventually(lambda: cloud.control("GET", "held"), WAIT, f"the held {operation}")
         controller.kill()
         cloud.control("DELETE", "faults")
         cloud.control("POST", "release", lose=True)
-        controller = tenant.controller = start_controller(cloud, *ALONE)
+        controller = tenant.controller = start_controller(cloud, *NO_ELECTION)
         return group
 
     for number, operation in enumerate(["CreateRole", "AttachRolePolicy", "CreateFargateProfile"]):
@@ -361,10 +361,10 @@ def test_a_controller_that_is_killed_anywhere_leaves_one_of_everything_and_in_th
 
 
 @pytest.mark.private
-def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there(own_cloud, start_controller):
+def test_a_missing_permission_is_reported_and_the_group_recovers_once_granted(own_cloud, start_controller):
     """A right that is missing stops the act that needs it and nothing else."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     with cloud.fault(action="deny", service="eks", operation="CreateFargateProfile", count=-1):
         group = tenant.apply(manifest(tenant))
         condition = group.wait_condition("Stalled", reason="MissingPermission")
@@ -373,10 +373,10 @@ def test_a_right_that_is_missing_is_named_and_the_group_goes_on_once_it_is_there
 
 
 @pytest.mark.private
-def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud, start_controller):
-    """Without an entry the node of a pod is turned away; one that is left behind lets a role in for ever."""
+def test_in_api_mode_pods_start_with_an_access_entry(own_cloud, start_controller):
+    """Without an entry the node of a pod is turned away; one that is left behind lets a role in permanently."""
     cloud = own_cloud("--authentication-mode", "API")
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     group = tenant.apply(manifest(tenant)).wait_ready()
     arn = group.status()["nodesInstanceRoleArn"]
     entry = cloud.boto("eks").describe_access_entry(clusterName="demo", principalArn=arn)["accessEntry"]
@@ -384,21 +384,21 @@ def test_where_the_cluster_reads_access_entries_only_pods_start_by_one(own_cloud
     role = cloud.boto("iam").get_role(RoleName=arn.rsplit("/", 1)[1])["Role"]["RoleId"]
     assert group.status()["join"] == {"awsAuth": False, "accessEntry": "FARGATE_LINUX", "roleId": role}
     tenant.deployment("app", 1)
-    tenant.running(1)
+    tenant.wait_pods_running(1)
     group.delete()
     group.wait_gone()
     assert arn not in cloud.boto("eks").list_access_entries(clusterName="demo")["accessEntries"]
 
 
 @pytest.mark.private
-def test_a_role_that_is_not_there_stops_its_own_group_and_no_other(own_cloud, start_controller):
-    """EKS makes one profile at a time: a group that can never have its turn must not stand before the others for ever."""
+def test_a_missing_role_blocks_only_its_own_group(own_cloud, start_controller):
+    """EKS makes one profile at a time: a group that can never succeed must not block the others."""
     cloud = own_cloud("--authentication-mode", "API")
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     arn = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
     one = tenant.apply(manifest(tenant, "one", podExecutionRoleArn=arn))
-    told = one.wait_condition("Stalled", reason="RefusedByAws")["message"]
-    assert "spec.eks-fargate.podExecutionRoleArn" in told and "invalid principal" in told
+    message = one.wait_condition("Stalled", reason="RefusedByAws")["message"]
+    assert "spec.eks-fargate.podExecutionRoleArn" in message and "invalid principal" in message
     two = tenant.apply(manifest(tenant, "two", selectors=[{"namespace": f"{tenant.namespace}-two"}])).wait_ready()
     two.delete()
     two.wait_gone()
@@ -407,38 +407,38 @@ def test_a_role_that_is_not_there_stops_its_own_group_and_no_other(own_cloud, st
 
 
 @pytest.mark.private
-def test_an_own_role_that_somebody_changed_is_told_after_a_while(own_cloud, start_controller):
-    """At first EKS may not know a new role; one that it refuses for minutes needs a person, who must be told of it."""
+def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(own_cloud, start_controller):
+    """At first EKS may not know a new role; one that it rejects for minutes must be reported, because only a user can repair it."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     group = tenant.apply(manifest(tenant)).wait_ready()
     iam, name = cloud.boto("iam"), role_of(group)
     before = json.dumps(iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"])
     iam.update_assume_role_policy(RoleName=name, PolicyDocument=before.replace("eks-fargate-pods", "ec2"))
     change(group, selectors=[{"namespace": f"{tenant.namespace}-other"}])
-    told = group.wait_condition("Stalled", reason="RefusedByAws", timeout=4 * WAIT)["message"]
-    assert "trust policy" in told and "the group's own" in told
+    message = group.wait_condition("Stalled", reason="RefusedByAws", timeout=4 * WAIT)["message"]
+    assert "trust policy" in message and "the group's own" in message
     iam.update_assume_role_policy(RoleName=name, PolicyDocument=before)
     group.wait_ready()
 
 
 @pytest.mark.private
-def test_a_quiet_group_costs_one_listing_for_all_of_its_cluster(own_cloud, start_controller):
+def test_settled_groups_cost_one_list_call_per_cluster(own_cloud, start_controller):
     """Profiles hardly change: looking at each of them again and again would cost more than they do."""
     cloud = own_cloud()
-    tenant = alone(cloud, start_controller(cloud, *SOON))
+    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
     groups = [tenant.apply(manifest(tenant, f"g{n}", selectors=[{"namespace": f"x-{n}"}])) for n in range(3)]
     for group in groups:
         group.wait_ready()
-    passed(groups, 2)
+    wait_reconciles(groups, 2)
     cloud.control("POST", "reset-log")
-    passed(groups, 4)
+    wait_reconciles(groups, 4)
     counts = cloud.control("GET", "calls")
     assert counts["writes"] == {} and "eks:DescribeFargateProfile" not in counts["reads"]
     assert counts["reads"].get("eks:ListFargateProfiles", 0) <= 8, counts
 
 
-def passed(groups, times):
+def wait_reconciles(groups, times):
     """Waits until each group was looked at so often again."""
     controller = groups[0].tenant.controller
 

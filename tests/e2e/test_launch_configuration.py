@@ -20,7 +20,7 @@ def found(tenant, nodes):
     """What the other controller left of a group `web` that launches from a configuration, and the InstanceGroup over it."""
     donor = tenant.group("donor", size=(0, 1)).wait_ready()
     defaults = {"roleName": donor.scaling_group, "image": images(tenant.cloud)[0]}
-    tenant.defaults(**defaults)
+    tenant.set_defaults(**defaults)
     data, like = donor.template_versions()[-1]["LaunchTemplateData"], donor.asg()
     name = f"{tenant.cloud['cluster_name']}-{tenant.namespace}-web"
     asg = tenant.cloud.boto("autoscaling")
@@ -34,7 +34,7 @@ def found(tenant, nodes):
         AutoScalingGroupName=name, MinSize=nodes, MaxSize=nodes + 2, LaunchConfigurationName=f"{name}-{STAMP}", VPCZoneIdentifier=like["VPCZoneIdentifier"],
         Tags=[{"Key": key, "Value": value, "PropagateAtLaunch": True, "ResourceId": name, "ResourceType": "auto-scaling-group"} for key, value in tags.items()],
     )
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     return tenant.group(size=(nodes, nodes + 2)), defaults, mark
 
 
@@ -44,20 +44,20 @@ def configurations(group):
     return [c["LaunchConfigurationName"] for page in pages for c in page["LaunchConfigurations"] if c["LaunchConfigurationName"].startswith(group.scaling_group + "-")]
 
 
-def test_a_group_keeps_its_configuration_until_something_needs_new_nodes(tenant, old_account):
-    """A swap of the controller that replaced every such node would be the outage that it promises not to be."""
+def test_a_group_keeps_its_launch_configuration_until_its_nodes_change(tenant, old_account):
+    """A change of controllers that replaced every such node would be an outage."""
     group, defaults, mark = found(tenant, 2)
     group.wait_ready(nodes=2)
     name, old = f"{group.scaling_group}-{STAMP}", group.instances()
     assert group.status()["activeLaunchConfigurationName"] == name
-    assert group.is_("Adopted") and [w["operation"] for w in group.writes(after=mark)] == []
+    assert group.has_condition("Adopted") and [w["operation"] for w in group.writes(after=mark)] == []
     group.patch_spec(eks={"maxSize": 5})
     group.wait(lambda g: g.asg()["MaxSize"] == 5, what="the larger size")
     group.wait_ready(nodes=2)
     assert group.instances() == old and group.asg()["LaunchConfigurationName"] == name
     assert [w["operation"] for w in group.writes(after=mark)] == ["UpdateAutoScalingGroup"]
 
-    tenant.defaults(**{**defaults, "image": images(tenant.cloud)[1]})
+    tenant.set_defaults(**{**defaults, "image": images(tenant.cloud)[1]})
     wait_rotated(group, old, 2, images(tenant.cloud)[1])
     group.wait(lambda g: not configurations(g), ROTATION, "the end of the old configuration")
     group.wait_ready(nodes=2)
@@ -68,8 +68,8 @@ def test_a_group_keeps_its_configuration_until_something_needs_new_nodes(tenant,
     assert "CreateAutoScalingGroup" not in done and not group.undrained() and group.max_unavailable_seen() <= 1
 
 
-def test_the_configuration_goes_with_its_group(tenant, old_account):
-    """Else every group that is deleted leaves something behind that nobody dares to remove."""
+def test_the_launch_configuration_is_deleted_with_its_group(tenant, old_account):
+    """Else every deleted group leaves a launch configuration behind."""
     group, *_ = found(tenant, 1)
     group.wait_ready(nodes=1)
     assert configurations(group)
@@ -78,7 +78,7 @@ def test_the_configuration_goes_with_its_group(tenant, old_account):
     assert not configurations(group)
 
 
-def test_a_new_group_that_asks_for_one_gets_a_template(tenant):
+def test_a_new_group_of_type_launch_configuration_gets_a_template(tenant):
     """AWS refuses to make launch configurations for new accounts; the group must come up all the same."""
     group = tenant.apply(tenant.manifest("web", eks={"type": "LaunchConfiguration", "minSize": 1, "maxSize": 2})).wait_ready(nodes=1)
     assert group.event("LaunchConfigurationUnsupported", "spec.eks.type")

@@ -1,4 +1,4 @@
-"""What Prometheus reads, what a probe is told, and what nobody may read anywhere."""
+"""Metrics, probes, and secrets that must appear nowhere."""
 
 import base64
 import re
@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from e2e import harness
-from support import eventually
+from localcloud.tests.support import eventually
 
 TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
 
@@ -25,8 +25,8 @@ def of(text, group):
     return {name.replace(label, "").replace("{,", "{").replace(",}", "}"): value for name, value in series(text).items() if label in name}
 
 
-def test_a_group_has_its_series_until_it_is_gone(tenant, controller):
-    """Without this, alerts would be blind, or ring for groups that nobody has any more."""
+def test_a_group_has_its_series_until_it_is_deleted(tenant, controller):
+    """Without this, alerts would be blind, or fire for groups that no longer exist."""
     group = tenant.group("web", size=(2, 3)).wait_ready(nodes=2)
     eventually(lambda: of(controller.metrics(), group).get('instance_manager_instance_group_status{status="Ready"}') == 1, harness.WAIT, "state Ready")
     seen = of(controller.metrics(), group)
@@ -43,7 +43,7 @@ def test_a_group_has_its_series_until_it_is_gone(tenant, controller):
         eventually(lambda gone=gone: not of(controller.metrics(), gone), harness.WAIT, "the end of its series")
 
 
-def test_every_name_that_dashboards_know_is_served(tenant, controller):
+def test_every_metric_of_the_keiko_dashboards_is_served(tenant, controller):
     """Without this, working dashboards go dark when the controller is exchanged."""
     tenant.group("web", size=(1, 2)).wait_ready(nodes=1)
     found = series(controller.metrics())
@@ -80,13 +80,13 @@ def test_every_family_has_help_and_type(tenant, controller):
         assert family in types, name
         assert (types[family] == "counter") == family.endswith("_total"), family
         assert not re.search(r"_(counter|gauge|histogram|milliseconds|minutes|kilobytes)(_|$)", family), family
-    for family, told in helps.items():
-        assert not told[0].islower() and told.endswith("."), family
+    for family, text in helps.items():
+        assert not text[0].islower() and text.endswith("."), family
 
 
 @pytest.mark.private
 def test_readiness_needs_the_lease(own_cloud, start_controller):
-    """Without this, an upgrade would be called done while nobody works."""
+    """Without this, a rollout would count as complete while no controller works."""
     cloud = own_cloud()
     first = start_controller(cloud)
     second = start_controller(cloud, wait=False)

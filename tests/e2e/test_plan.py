@@ -7,12 +7,12 @@ import subprocess
 import pytest
 import yaml
 
-import support
+from localcloud.tests import support
 from e2e import harness, rotation
 
 NOTHING, ERROR, SOMETHING = 0, 1, 2
 PLANNER = "planner"
-"""The AWS key that `plan` works with, so that its calls can be told from others."""
+"""The AWS key that `plan` works with, so that its calls can be distinguished."""
 
 CALLS = {
     "CreateRole": "CreateRole", "AttachPolicy": "AttachRolePolicy", "CreateProfile": "CreateInstanceProfile",
@@ -39,7 +39,7 @@ def planned(cloud, *arguments):
 
 def written(cloud):
     """Everything that `plan` wrote, to AWS or to Kubernetes: it names no user agent, which kubectl and this do."""
-    to_aws = [event for event in cloud.aws_events() if event["kind"] == "call" and event["who"]["key"] == PLANNER]
+    to_aws = [event for event in cloud.aws_events() if event["kind"] == "call" and event["caller"]["key"] == PLANNER]
     return to_aws + [e for e in cloud.audit() if e["user"]["username"] == "admin" and not e.get("userAgent")]
 
 
@@ -66,15 +66,15 @@ def new_config(cloud, path, change):
 
 
 @pytest.mark.private
-def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_tenant, tmp_path):
+def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tenant, tmp_path):
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]
-    tenant.defaults(image=old)
+    tenant.set_defaults(image=old)
     group = tenant.group("web", size=(2, 3), tags=[{"key": "team", "value": "a"}], suspendProcesses=["AZRebalance"])
     other = tenant.group("calm", size=(1, 2))
 
-    before = cloud.now()
+    before = cloud.log_position()
     code, found = planned(cloud, f"{tenant.namespace}/web")
     assert (code, [g["change"] for g in found["groups"]]) == (SOMETHING, ["create"])
     tenant.controller = controller = start_controller(cloud)
@@ -85,10 +85,10 @@ def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_
     controller.stop()
     # The admin's question: one image, one group that has its own, and a tenant whose group is locked.
     other.annotate(lock_upgrades="true")
-    stanza = {"metadata": {}, "spec": {"eks": {"configuration": {"image": new}}}}
+    conditional = {"metadata": {}, "spec": {"eks": {"configuration": {"image": new}}}}
 
     def edit(data):
-        data["conditionals"] = yaml.safe_dump([{"annotationSelector": f"e2e = {tenant.unique}", "defaults": {"spec": stanza["spec"]}}])
+        data["conditionals"] = yaml.safe_dump([{"annotationSelector": f"e2e = {tenant.unique}", "defaults": {"spec": conditional["spec"]}}])
 
     file = new_config(cloud, tmp_path / "new.yaml", edit)
     code, found = planned(cloud, "-A", "--config", file)
@@ -100,7 +100,7 @@ def test_what_is_planned_is_what_is_then_done(own_cloud, start_controller, make_
     text = plan(cloud, "-A", "--config", file)[1]
     assert "rotates 2 nodes" in text and f"image: {old} -> {new}" in text
 
-    seen, instances = cloud.now(), group.instances()
+    seen, instances = cloud.log_position(), group.instances()
     cloud.kubectl("apply", "--server-side", "--force-conflicts", "-n", "instance-manager", "-f", file)
     tenant.controller = start_controller(cloud)
     rotation.wait_rotated(group, instances, 2, new)

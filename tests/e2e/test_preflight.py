@@ -1,4 +1,4 @@
-"""Before the swap and back again: `preflight` says what is missing, `handback` lets the other controller have its groups."""
+"""The change of controllers and back: `preflight` reports what is missing, `handback` releases groups to the other controller."""
 
 import json
 import os
@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-import support
-from e2e import harness, original, rotation, worlds
+from localcloud.tests import support
+from e2e import harness, keiko_groups, keiko_loader, rotation
 
 DONE, REFUSED, SOMETHING = 0, 1, 2
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
@@ -33,10 +33,10 @@ def only(checks, finding):
 
 
 @pytest.mark.private
-def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique):
-    """An admin reads here what a swap will do, before it is done."""
+def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique):
+    """An admin reads what a change of controllers will do."""
     cloud = own_cloud(config=None)
-    (group,) = original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]}).values()
+    (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
     before, mark = group.snapshot(), group.mark()
     code, found = preflight(cloud, "--as", CONTROLLER)
     assert code == DONE
@@ -48,18 +48,18 @@ def test_a_cluster_of_the_original_is_checked_without_a_change(own_cloud, unique
     assert any("name the controller's AWS role with --role-arn" in m for m in only(found["iam"], "unknown"))
     policy = json.loads(command(cloud, "preflight", "--policy")[1])
     assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
-    assert original.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
+    assert keiko_loader.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
 
 
 @pytest.mark.private
-def test_what_is_missing_is_named_with_its_remedy(own_cloud, unique):
-    """A right that is missing would show only in the middle of the swap, as a group that waits for a person."""
+def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
+    """A right that is missing would show only after the change of controllers, as a stalled group."""
     cloud = own_cloud(config=None)
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/instance-manager"
     role = cloud.get(path)
     role["rules"] = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
     assert cloud.api("PUT", path, role).ok
-    # A definition that knows nothing of this controller's own fields, as that of the original.
+    # A definition that knows nothing of this controller's own fields, as that of keikoproj/instance-manager.
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/instancegroups.instancemgr.keikoproj.io"
     crd = cloud.get(path)
     del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["template"]
@@ -74,7 +74,7 @@ def test_what_is_missing_is_named_with_its_remedy(own_cloud, unique):
 
 
 @pytest.mark.private
-def test_the_printed_policy_is_complete_and_a_missing_action_is_named(own_cloud):
+def test_the_printed_policy_is_complete_and_a_missing_action_is_reported(own_cloud):
     """The printed policy goes into AWS as it is; an action that the role lacks would show only when the controller needs it."""
     cloud = own_cloud(config=None)
     iam = cloud.boto("iam")
@@ -100,10 +100,10 @@ def test_the_printed_policy_is_complete_and_a_missing_action_is_named(own_cloud)
 
 
 @pytest.mark.private
-def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
+def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique):
     """The controller's own role may not ask IAM what it may do; without dry runs nothing at all would be known."""
     cloud = own_cloud(config=None)
-    original.load_all(cloud, {"plain": worlds.plain(original.Site.of(cloud, unique))[0]})
+    keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]})
     (template,) = cloud.boto("ec2").describe_launch_templates()["LaunchTemplates"]
     iam = cloud.boto("iam")
     trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}]}
@@ -116,7 +116,7 @@ def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
     def check(statements):
         document = json.dumps(policy | {"Statement": statements})
         iam.put_role_policy(RoleName="controller", PolicyName="printed", PolicyDocument=document)
-        with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, who=""):
+        with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, caller=""):
             code, found = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER, **keys)
         return code, found["iam"]
 
@@ -128,7 +128,7 @@ def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
         "DeleteLaunchTemplate",
         "DeleteLaunchTemplateVersions",
         "ModifyLaunchTemplate",
-    ], "nothing carries the cluster's tag before the swap"
+    ], "nothing has the cluster's tag before the takeover"
     assert "iam:SimulatePrincipalPolicy" in unknown[-1] and "cannot be simulated" in unknown[-1]
     tag = {"Key": "instancegroups.keikoproj.io/ClusterName", "Value": cloud["cluster_name"]}
     cloud.boto("ec2").create_tags(Resources=[template["LaunchTemplateId"]], Tags=[tag])
@@ -137,7 +137,7 @@ def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
     missing = only(found, "missing")
     assert len(missing) == 4 and missing[0].startswith("ec2:CreateLaunchTemplateVersion, as a dry run shows of arn:aws:sts::")
     assert "may do 14 of EC2's actions" in only(check(policy["Statement"])[1], "fine")[0]
-    with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, who=""):
+    with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, caller=""):
         _, others = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER)
     assert [c["finding"] for c in others["iam"]] == ["unknown"], "what the administrator may do says nothing of the role"
     (still,) = cloud.boto("ec2").describe_launch_templates()["LaunchTemplates"]
@@ -145,18 +145,18 @@ def test_where_nobody_may_simulate_ec2_is_asked_by_dry_runs(own_cloud, unique):
 
 
 @pytest.mark.private
-def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_controller, make_tenant):
-    """The original makes template versions for ever when a group is pinned, and would undo half a rotation."""
+def test_groups_are_handed_back_only_when_they_are_settled(own_cloud, start_controller, make_tenant):
+    """keikoproj/instance-manager creates template versions endlessly when a group is pinned, and would undo half a rotation."""
     cloud = own_cloud()
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]
-    tenant.defaults(image=old)
+    tenant.set_defaults(image=old)
     tenant.controller = controller = start_controller(cloud)
     group = tenant.group("web", size=(2, 3)).wait_ready(nodes=2)
     code, _, err = command(cloud, "handback")
     assert code == REFUSED and "holds the Lease" in err and "scale its Deployment to 0" in err
     group.annotate(lock_upgrades="true")
-    tenant.defaults(image=new)
+    tenant.set_defaults(image=new)
     group.wait_state("Locked")
     controller.stop()
     code, out, err = command(cloud, "handback")
@@ -179,7 +179,7 @@ def test_groups_are_handed_back_only_when_nothing_is_under_way(own_cloud, start_
     broken.delete()
 
     # And forward again.
-    mark = cloud.now()
+    mark = cloud.log_position()
     tenant.controller = start_controller(cloud)
     group.wait(lambda g: g.pinned() == "2", what="the pin")
     group.wait_ready(nodes=2)

@@ -6,16 +6,16 @@ import pytest
 import requests
 import yaml
 
-from e2e import harness, judge, rotation
+from e2e import harness, rotation
 from e2e.harness import AWS_AUTH, CONFIG, WAIT
 from e2e.proxy import Proxy
-from support import eventually
+from localcloud.tests.support import eventually
 
 pytestmark = pytest.mark.private
 
 SOON = ("--resync-period", "5s")
 LAST_GOOD = f"{CONFIG}-last-good"
-TAKES = ("Create", "Delete", "Terminate", "Update", "Attach", "Detach", "Put", "Remove", "Add", "Suspend")
+WRITES = ("Create", "Delete", "Terminate", "Update", "Attach", "Detach", "Put", "Remove", "Add", "Suspend")
 """How the names of AWS's writes begin."""
 
 
@@ -24,10 +24,10 @@ def tenant_of(cloud, controller):
     return harness.Tenant(cloud, controller)
 
 
-def takes(cloud, after, key=None):
+def performed_writes(cloud, after, key=None):
     """Calls that were performed and changed something in AWS, by any controller or the one with an access key."""
-    found = [e for e in cloud.aws_events(after) if e["kind"] == "call" and 0 < e["status"] < 300 and e["operation"].startswith(TAKES)]
-    return [e["operation"] for e in found if e["who"]["key"] == key or (key is None and e["who"]["key"] != "person")]
+    found = [e for e in cloud.aws_events(after) if e["kind"] == "call" and 0 < e["status"] < 300 and e["operation"].startswith(WRITES)]
+    return [e["operation"] for e in found if e["caller"]["key"] == key or (key is None and e["caller"]["key"] != "person")]
 
 
 def metric(controller, series):
@@ -42,7 +42,7 @@ def config_events(cloud, reason):
     return [e for e in found if e["reason"] == reason and e["regarding"]["kind"] == "ConfigMap"]
 
 
-def passed_over(group, controller):
+def wait_reconciled_again(group, controller):
     """Waits until the controller has looked at a group once more."""
     series = [f'instance_manager_reconcile_success_total{{instancegroup="{group.key}"}}']
     series += [f'instance_manager_reconcile_fail_total{{instancegroup="{group.key}",reason="{r}"}}' for r in ("ApplyDefaults", "HandleReconcile", "ResourceValidation")]
@@ -51,13 +51,13 @@ def passed_over(group, controller):
     eventually(lambda: total() >= before + 2, WAIT, f"another look at {group.key}")
 
 
-def test_the_last_good_boundaries_stay_in_force(own_cloud, start_controller):
+def test_the_last_known_good_boundaries_stay_active(own_cloud, start_controller):
     """Without this, a slip in the ConfigMap would free every tenant, or rotate every node, or stop all work."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
     tenant = tenant_of(cloud, controller)
     group = tenant.group("web", size=(1, 2)).wait_ready(nodes=1)
-    good, mark = cloud.get(CONFIG)["data"], cloud.now()
+    good, mark = cloud.get(CONFIG)["data"], cloud.log_position()
 
     def in_force(reason_of_event):
         group.wait_condition("BoundariesApplied", "False", "UsingLastKnownGood")
@@ -74,10 +74,10 @@ def test_the_last_good_boundaries_stay_in_force(own_cloud, start_controller):
     cloud.patch(CONFIG, {"data": {"boundaries": "restricted: {"}})
     broken = group.wait_condition("BoundariesApplied", "False", "UsingLastKnownGood")
     assert "boundaries" in broken["message"]
-    told = eventually(lambda: [e for e in cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"] if e["type"] == "Warning" and e["regarding"]["kind"] == "ConfigMap"], WAIT, "a warning on the ConfigMap")
-    in_force(told[0]["reason"])
+    warnings = eventually(lambda: [e for e in cloud.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"] if e["type"] == "Warning" and e["regarding"]["kind"] == "ConfigMap"], WAIT, "a warning on the ConfigMap")
+    in_force(warnings[0]["reason"])
     controller = restart()
-    in_force(told[0]["reason"])
+    in_force(warnings[0]["reason"])
     late = tenant.group("late", size=(1, 2), image="ami-0aaaaaaaaaaaaaaaa").wait_ready(nodes=1)
     assert late.template_versions()[0]["LaunchTemplateData"]["ImageId"] == "ami-02100000000000001", "restricted still holds"
     cloud.kubectl("delete", "configmap", "instance-manager", "-n", "instance-manager")
@@ -91,7 +91,7 @@ def test_the_last_good_boundaries_stay_in_force(own_cloud, start_controller):
     assert group.writes(mark) == []
 
 
-def test_without_any_good_revision_groups_that_had_one_are_left_alone(own_cloud, start_controller):
+def test_without_a_valid_revision_groups_that_had_one_are_not_changed(own_cloud, start_controller):
     """Without this, a restore without ConfigMaps would strip groups of what the admin had set."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -99,21 +99,21 @@ def test_without_any_good_revision_groups_that_had_one_are_left_alone(own_cloud,
     group = tenant.group("web", size=(1, 2)).wait_ready(nodes=1)
     controller.stop()
     cloud.kubectl("delete", "configmap", "instance-manager", "instance-manager-last-good", "-n", "instance-manager")
-    mark = cloud.now()
+    mark = cloud.log_position()
     group.patch_spec(eks={"maxSize": 3})
     controller = start_controller(cloud, *SOON)
     stalled = group.wait_condition("Stalled", reason="BoundariesUnavailable")
     assert "instance-manager" in stalled["message"]
     group.delete()
-    passed_over(group, controller)
-    assert takes(cloud, mark) == [] and group.get() is not None
+    wait_reconciled_again(group, controller)
+    assert performed_writes(cloud, mark) == [] and group.get() is not None
     cloud.install()
     group.wait_gone()
     assert group.asg() is None
 
 
-def test_a_cluster_that_never_had_a_config_map_runs_without(own_cloud, start_controller):
-    """The original does; who uses no boundaries needs no ConfigMap."""
+def test_a_cluster_without_a_config_map_runs_without_boundaries(own_cloud, start_controller):
+    """keikoproj/instance-manager does so too: without boundaries no ConfigMap is needed."""
     cloud = own_cloud(config=None)
     controller = start_controller(cloud)
     tenant = tenant_of(cloud, controller)
@@ -124,42 +124,42 @@ def test_a_cluster_that_never_had_a_config_map_runs_without(own_cloud, start_con
     assert group.condition("BoundariesApplied")["reason"] == "NoBoundaries" and not group.status().get("configMD5")
 
 
-def test_a_missing_right_to_evict_terminates_nothing(own_cloud, start_controller):
+def test_without_permission_to_evict_nothing_is_terminated(own_cloud, start_controller):
     """Without this, a forgotten line in a Role would take nodes away under running pods."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
     tenant = tenant_of(cloud, controller)
-    group = rotation.start(tenant, 2)
+    group = rotation.start_group(tenant, 2)
     tenant.deployment("app", 2, rotation.pool(tenant), affinity=rotation.spread("app"))
-    tenant.running(2)
+    tenant.wait_pods_running(2)
     old, path = group.instances(), "/apis/rbac.authorization.k8s.io/v1/clusterroles/instance-manager"
     rules = cloud.get(path)["rules"]
-    mark = cloud.now()
+    mark = cloud.log_position()
     cloud.patch(path, {"rules": [r for r in rules if r["resources"] != ["pods/eviction"]]})
     new = rotation.images(cloud)[1]
-    tenant.defaults(image=new)
+    tenant.set_defaults(image=new)
     stalled = group.wait_condition("Stalled", reason="MissingPermission")
     assert "create" in stalled["message"] and "pods/eviction" in stalled["message"]
-    passed_over(group, controller)
+    wait_reconciled_again(group, controller)
     assert rotation.terminated(group, mark) == []
     cloud.patch(path, {"rules": rules})
     rotation.wait_rotated(group, old, 2, new)
     assert group.undrained() == {} and group.max_unavailable_seen() == 1
 
 
-def test_an_action_that_aws_denies_blocks_only_who_needs_it(own_cloud, start_controller):
+def test_an_action_that_aws_denies_blocks_only_the_groups_that_need_it(own_cloud, start_controller):
     """Without this, an admin would have to guess the action, and one group would hold up all."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
     tenant = tenant_of(cloud, controller)
-    tenant.defaults(image=rotation.images(cloud)[0])
+    tenant.set_defaults(image=rotation.images(cloud)[0])
     first, second = (tenant.group(name, size=(1, 2)) for name in ("first", "second"))
     first.wait_ready(nodes=1)
     second.wait_ready(nodes=1)
     old, new = second.instances(), rotation.images(cloud)[1]
     template = first.asg()["LaunchTemplate"]["LaunchTemplateId"]
     with cloud.fault(action="deny", operation="CreateLaunchTemplateVersion", match=template, count=-1):
-        tenant.defaults(image=new)
+        tenant.set_defaults(image=new)
         stalled = first.wait_condition("Stalled", reason="MissingPermission")
         assert "ec2:CreateLaunchTemplateVersion" in stalled["message"]
         rotation.wait_rotated(second, old, 1, new)
@@ -169,7 +169,7 @@ def test_an_action_that_aws_denies_blocks_only_who_needs_it(own_cloud, start_con
 
 
 @pytest.mark.parametrize("action", ["throttle", "error5xx", "deny"])
-def test_aws_that_does_not_answer_is_not_taken_for_empty(own_cloud, start_controller, action):
+def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, action):
     """Without this, everything would be made a second time, or a finalizer would go while instances still run."""
     cloud = own_cloud()
     controller = start_controller(cloud)
@@ -178,7 +178,7 @@ def test_aws_that_does_not_answer_is_not_taken_for_empty(own_cloud, start_contro
     stays.wait_ready(nodes=1)
     goes.wait_ready(nodes=1)
     controller.stop()
-    mark = cloud.now()
+    mark = cloud.log_position()
     with cloud.fault(action=action, kind="read", count=-1):
         goes.delete()
         start_controller(cloud, *SOON, "--max-api-retries", "1")
@@ -188,14 +188,14 @@ def test_aws_that_does_not_answer_is_not_taken_for_empty(own_cloud, start_contro
             return len(reads) >= 12
 
         eventually(refused, WAIT, "reads that were refused")
-        assert takes(cloud, mark) == []
+        assert performed_writes(cloud, mark) == []
         assert goes.get() is not None and goes.asg() is not None
     goes.wait_gone()
     stays.wait_ready(nodes=1)
     assert goes.asg() is None and stays.writes(mark) == []
 
 
-def test_an_aws_auth_that_is_not_understood_is_left_alone(own_cloud, start_controller):
+def test_an_invalid_aws_auth_is_not_changed(own_cloud, start_controller):
     """Without this, an edit of ours could lock every node out of the cluster."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -245,14 +245,14 @@ def answer(controller):
         return None
 
 
-def test_the_second_controller_waits_and_takes_over_in_order(own_cloud, start_controller):
+def test_the_standby_controller_becomes_leader_after_the_first_stops(own_cloud, start_controller):
     """Without this, an upgrade of the controller would have two writers, or none for a while."""
     cloud = own_cloud()
     first = start_controller(cloud)
     second = standby(start_controller, cloud)
     tenant = tenant_of(cloud, first)
     group = tenant.group("web", size=(1, 2)).wait_ready(nodes=1)
-    assert takes(cloud, 0, "second") == [] and not second.ready()
+    assert performed_writes(cloud, 0, "second") == [] and not second.ready()
     assert first.stop() == 0
     # Seen by one that does not lead yet.
     (node,) = group.nodes()
@@ -261,10 +261,10 @@ def test_the_second_controller_waits_and_takes_over_in_order(own_cloud, start_co
     tenant.controller = second
     eventually(second.ready, WAIT, "a new leader")
     eventually(lambda: cloud.get(path)["metadata"]["labels"].get("kubernetes.io/role") == "web", WAIT, "the role's label")
-    mark = cloud.now()
+    mark = cloud.log_position()
     group.patch_spec(eks={"maxSize": 3})
     group.wait(lambda g: g.asg()["MaxSize"] == 3, what="the new size")
-    assert takes(cloud, mark, "second") == ["UpdateAutoScalingGroup"] and takes(cloud, mark, "controller") == []
+    assert performed_writes(cloud, mark, "second") == ["UpdateAutoScalingGroup"] and performed_writes(cloud, mark, "controller") == []
     lease = cloud.get("/apis/coordination.k8s.io/v1/namespaces/instance-manager/leases/instance-manager")
     assert lease["spec"]["leaseTransitions"] >= 1
 
@@ -272,28 +272,28 @@ def test_the_second_controller_waits_and_takes_over_in_order(own_cloud, start_co
 def rotating(cloud, controller, nodes=3):
     """A group in the middle of its rotation, its old instances and the new image."""
     tenant = tenant_of(cloud, controller)
-    group = rotation.start(tenant, nodes)
+    group = rotation.start_group(tenant, nodes)
     tenant.deployment("app", nodes, rotation.pool(tenant), {"maxUnavailable": 1}, affinity=rotation.spread("app"))
-    tenant.running(nodes)
+    tenant.wait_pods_running(nodes)
     old, new = group.instances(), rotation.images(cloud)[1]
-    tenant.defaults(image=new)
+    tenant.set_defaults(image=new)
     group.wait(lambda g: rotation.terminated(g), what="the first terminated node")
     return group, old, new
 
 
-def judged(group, old):
+def assert_each_drained_once(group, old):
     """Each old node went once, drained, one at a time."""
-    assert sorted(ended(group)) == sorted(old)
+    assert sorted(terminated(group)) == sorted(old)
     assert group.undrained() == {} and group.max_unavailable_seen() == 1
 
 
-def ended(group):
+def terminated(group):
     """Instances that any controller terminated."""
     calls = [e for e in group.events_in_aws() if e["kind"] == "call" and e["operation"] == "TerminateInstanceInAutoScalingGroup"]
     return [e["params"]["InstanceId"] for e in calls if 0 < e["status"] < 300]
 
 
-def test_a_leader_that_dies_in_mid_rotation_is_followed_without_a_double_step(own_cloud, start_controller):
+def test_a_leader_crash_during_a_rotation_repeats_no_step(own_cloud, start_controller):
     """Without this, a crash would take more nodes than may be unavailable."""
     cloud = own_cloud()
     first = start_controller(cloud)
@@ -302,10 +302,10 @@ def test_a_leader_that_dies_in_mid_rotation_is_followed_without_a_double_step(ow
     first.kill()
     group.tenant.controller = second
     rotation.wait_rotated(group, old, 3, new)
-    judged(group, old)
+    assert_each_drained_once(group, old)
 
 
-def test_a_paused_leader_that_wakes_writes_nothing(own_cloud, start_controller):
+def test_a_paused_leader_writes_nothing_after_it_resumes(own_cloud, start_controller):
     """Without this, two leaders would each take the nodes that may be unavailable."""
     cloud = own_cloud()
     proxy = Proxy(cloud)
@@ -315,18 +315,18 @@ def test_a_paused_leader_that_wakes_writes_nothing(own_cloud, start_controller):
     first.process.send_signal(signal.SIGSTOP)
     group.tenant.controller = second
     eventually(second.ready, WAIT, "a new leader")
-    mark, written = cloud.now(), len(proxy.written)
+    mark, written = cloud.log_position(), len(proxy.written)
     first.process.send_signal(signal.SIGCONT)
     eventually(lambda: first.process.poll() is not None or not first.ready(), WAIT, "the end of the old leader's term")
     rotation.wait_rotated(group, old, 3, new)
-    judged(group, old)
-    assert takes(cloud, mark, "controller") == []
+    assert_each_drained_once(group, old)
+    assert performed_writes(cloud, mark, "controller") == []
     leases = "/apis/coordination.k8s.io/v1/namespaces/instance-manager/leases"
     assert [w for w in proxy.written[written:] if not w[1].startswith(leases)] == []
     proxy.stop()
 
 
-def test_reads_that_lag_behind_make_one_of_everything(own_cloud, start_controller):
+def test_stale_reads_create_no_duplicates(own_cloud, start_controller):
     """Without this, eventual consistency would leave a second group behind."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SOON)
@@ -334,10 +334,10 @@ def test_reads_that_lag_behind_make_one_of_everything(own_cloud, start_controlle
     with cloud.fault(action="stale", count=-1):
         group = tenant.group("web", size=(1, 2))
         group.wait(lambda g: g.asg() is not None, what="the scaling group")
-        passed_over(group, controller)
+        wait_reconciled_again(group, controller)
     group.wait_ready(nodes=1)
     made = [e["operation"] for e in group.writes() if e["operation"].startswith("Create") and e["status"] < 300]
-    assert sorted(made) == ["CreateAutoScalingGroup", "CreateInstanceProfile", "CreateLaunchTemplate", "CreateRole"], group.story()
+    assert sorted(made) == ["CreateAutoScalingGroup", "CreateInstanceProfile", "CreateLaunchTemplate", "CreateRole"], group.diagnostics()
     for kind, things in cloud.snapshot().items():
         # A group of this provisioner is made of these, and of nothing else.
         expected = 1 if kind in ("groups", "templates", "roles", "profiles") else 0

@@ -11,14 +11,14 @@ def test_a_group_of_each_family_rotates_and_keeps_its_labels_and_taints(tenant, 
     """Without this, one family's nodes could come without what pods are placed by, or not be replaced at all."""
     old_image, new_image, *_ = rotation.images(tenant.cloud, family)
     annotations = {PREFIX + "os-family": family}
-    tenant.defaults(annotations=annotations, image=old_image)
+    tenant.set_defaults(annotations=annotations, image=old_image)
     taint = {"key": "dedicated", "value": "us", "effect": "NoSchedule"}
     labels = {**rotation.pool(tenant), "example.com/team": "a.b-c_d"}
     group = tenant.group("web", annotations=annotations, size=(2, 4), labels=labels, taints=[taint])
     group.wait_ready(nodes=2)
     old = group.instances()
     assert_as_asked(group, labels, taint, old_image, family)
-    tenant.defaults(annotations=annotations, image=new_image)
+    tenant.set_defaults(annotations=annotations, image=new_image)
     rotation.wait_rotated(group, old, 2, new_image)
     assert sorted(rotation.terminated(group)) == sorted(old)
     assert group.max_unavailable_seen() == 1 and group.undrained() == {}

@@ -5,54 +5,54 @@ import pytest
 from e2e import rotation
 
 
-def judged(group, old, size):
-    """What holds for every surge that was not disturbed."""
-    assert group.least_serving(size) == size and group.undrained() == {}
+def assert_surged(group, old, size):
+    """Asserts what holds for every undisturbed surge."""
+    assert group.min_serving_nodes(size) == size and group.undrained() == {}
     assert sorted(rotation.terminated(group)) == sorted(old), "each old node goes once, and no other"
     stood = rotation.calls(group, "EnterStandby")
     assert len(stood) == len(old) and all(c["params"]["ShouldDecrementDesiredCapacity"] in (False, "false") for c in stood)
-    assert rotation.calls(group, "SetDesiredCapacity") == [] and rotation.standing_by(group) == []
+    assert rotation.calls(group, "SetDesiredCapacity") == [] and rotation.in_standby(group) == []
     assert group.asg()["DesiredCapacity"] == size
 
 
 def test_a_group_of_one_node_rotates_without_a_gap(tenant):
     """Without this, the only node would go before another can take its pods, whatever their budget says."""
     new_image = rotation.images(tenant.cloud)[1]
-    group = rotation.start(tenant, 1, maxSurge=1)
+    group = rotation.start_group(tenant, 1, maxSurge=1)
     tenant.deployment("app", 2, rotation.pool(tenant), {"minAvailable": 1})
-    tenant.running(2)
+    tenant.wait_pods_running(2)
     old = group.instances()
-    tenant.defaults(image=new_image)
+    tenant.set_defaults(image=new_image)
     rotation.wait_rotated(group, old, 1, new_image)
-    judged(group, old, 1)
-    tenant.running(2)
-    assert group.event("InstanceEnteredStandby") and rotation.pod_deletes(tenant) == []
+    assert_surged(group, old, 1)
+    tenant.wait_pods_running(2)
+    assert group.event("InstanceEnteredStandby") and rotation.deleted_pods(tenant) == []
 
 
 def test_a_weighted_group_surges_by_whole_nodes(tenant):
     """Standing by and replacing are counted in units of capacity there: a miscount costs a node, or never ends."""
     new_image = rotation.images(tenant.cloud)[1]
-    tenant.defaults(image=rotation.images(tenant.cloud)[0])
+    tenant.set_defaults(image=rotation.images(tenant.cloud)[0])
     policy = {"spotRatio": 0, "instanceTypes": [{"type": "m5.large", "weight": 2}, {"type": "m5.xlarge", "weight": 4}]}
     strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": "25%"}}
     group = tenant.group(size=(6, 12), spec={"strategy": strategy}, mixedInstancesPolicy=policy).wait_ready(nodes=3)
     old = group.instances()
-    tenant.defaults(image=new_image)
+    tenant.set_defaults(image=new_image)
     rotation.wait_rotated(group, old, 3, new_image)
-    assert group.least_serving(3) == 3 and group.undrained() == {}
+    assert group.min_serving_nodes(3) == 3 and group.undrained() == {}
     assert sorted(rotation.terminated(group)) == sorted(old) and len(rotation.calls(group, "EnterStandby")) == 3
-    assert rotation.standing_by(group) == [] and group.asg()["DesiredCapacity"] == 6
+    assert rotation.in_standby(group) == [] and group.asg()["DesiredCapacity"] == 6
 
 
 @pytest.mark.parametrize(("surge", "at_once"), [(2, 2), ("25%", 1)])
-def test_no_more_nodes_stand_by_at_once_than_may(tenant, surge, at_once):
+def test_no_more_instances_are_in_standby_than_max_surge(tenant, surge, at_once):
     """Without this, a rotation would cost more instances than the tenant has allowed for."""
     new_image = rotation.images(tenant.cloud)[1]
-    group = rotation.start(tenant, 4, maxSurge=surge)
+    group = rotation.start_group(tenant, 4, maxSurge=surge)
     old = group.instances()
-    tenant.defaults(image=new_image)
+    tenant.set_defaults(image=new_image)
     rotation.wait_rotated(group, old, 4, new_image)
-    judged(group, old, 4)
+    assert_surged(group, old, 4)
     up, most = set(), 0
     for event in group.events_in_aws():
         if event["kind"] == "state" and event["object"] == "instance":
@@ -61,34 +61,34 @@ def test_no_more_nodes_stand_by_at_once_than_may(tenant, surge, at_once):
     assert most == at_once
 
 
-def test_a_replacement_that_never_joins_halts_and_the_old_node_keeps_its_pods(tenant):
-    """Without this, a broken image would cost a node although the group was told to bring the new one first."""
+def test_a_replacement_that_never_joins_halts_the_surge_and_keeps_the_old_node(tenant):
+    """Without this, a broken image would cost a node although the group surges."""
     new_image = rotation.images(tenant.cloud)[1]
     broken = tenant.cloud["amis"]["broken_never_joins"]
-    group = rotation.start(tenant, 1, maxSurge=1, joinTimeout="20s")
+    group = rotation.start_group(tenant, 1, maxSurge=1, joinTimeout="20s")
     tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 1})
-    tenant.running(1)
+    tenant.wait_pods_running(1)
     (old,) = group.instances()
     pods = {p["metadata"]["uid"] for p in tenant.pods()}
-    tenant.defaults(image=broken)
+    tenant.set_defaults(image=broken)
     group.wait_condition("RotationHalted", reason="ReplacementsNotReady")
-    assert rotation.standing_by(group) == [old] and rotation.evictions(tenant) == []
+    assert rotation.in_standby(group) == [old] and rotation.evictions(tenant) == []
     assert {p["metadata"]["uid"] for p in tenant.pods()} == pods
-    tenant.defaults(image=new_image)
+    tenant.set_defaults(image=new_image)
     rotation.wait_rotated(group, [old], 1, new_image)
-    assert group.least_serving(1) == 1 and rotation.standing_by(group) == []
+    assert group.min_serving_nodes(1) == 1 and rotation.in_standby(group) == []
 
 
-def test_a_persons_standby_is_left_alone(tenant):
-    """Without this, an instance that somebody set aside to look into would be drained and terminated."""
+def test_a_foreign_standby_is_not_changed(tenant):
+    """Without this, an instance that a user set aside would be drained and terminated."""
     new_image = rotation.images(tenant.cloud)[1]
-    group = rotation.start(tenant, 2, maxSurge=1)
+    group = rotation.start_group(tenant, 2, maxSurge=1)
     group.patch_spec(eks={"minSize": 1})
     group.wait(lambda g: g.asg()["MinSize"] == 1, what="room for one less")
     aside, other = group.instances()
     tenant.cloud.boto("autoscaling").enter_standby(AutoScalingGroupName=group.scaling_group, InstanceIds=[aside], ShouldDecrementDesiredCapacity=True)
-    group.wait(lambda g: rotation.standing_by(g) == [aside], what="a person's standby")
-    tenant.defaults(image=new_image)
+    group.wait(lambda g: rotation.in_standby(g) == [aside], what="the user's standby")
+    tenant.set_defaults(image=new_image)
     group.wait(lambda g: other not in g.instances(None), rotation.ROTATION, "the end of the other node")
     group.wait_ready()
-    assert rotation.standing_by(group) == [aside] and aside not in rotation.terminated(group)
+    assert rotation.in_standby(group) == [aside] and aside not in rotation.terminated(group)

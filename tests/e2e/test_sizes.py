@@ -18,7 +18,7 @@ def sent_desired(group):
 def test_sizes_change_in_place(tenant):
     """Raising the sizes must give nodes without replacing any, and without a new template version."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
-    first, mark = group.instances(), tenant.cloud.now()
+    first, mark = group.instances(), tenant.cloud.log_position()
     group.patch_spec(eks={"minSize": 2, "maxSize": 5})
     group.wait_ready(nodes=2)
     assert size_of(group) == (2, 5, 2) and set(first) < set(group.instances())
@@ -26,7 +26,7 @@ def test_sizes_change_in_place(tenant):
     assert group.status()["currentMin"] == 2 and group.status()["currentMax"] == 5
 
 
-def test_what_the_autoscaler_wants_is_left_alone(tenant):
+def test_the_desired_capacity_of_the_autoscaler_is_kept(tenant):
     """The autoscaler owns the desired capacity: a change of sizes must not send it back."""
     group = tenant.group(size=(1, 5)).wait_ready(nodes=1)
     tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
@@ -37,18 +37,18 @@ def test_what_the_autoscaler_wants_is_left_alone(tenant):
     assert sent_desired(group) == []
 
 
-def test_a_smaller_maximum_drains_the_nodes_that_go(tenant):
+def test_a_smaller_maximum_drains_the_removed_nodes(tenant):
     """Sent at once, AWS would kill nodes with their pods on: they are drained first, and the maximum follows."""
-    tenant.defaults(spec={"strategy": {"rollingUpdate": {"maxUnavailable": 1}}})
+    tenant.set_defaults(spec={"strategy": {"rollingUpdate": {"maxUnavailable": 1}}})
     group = tenant.group(size=(4, 5)).wait_ready(nodes=4)
     selector = {"node.kubernetes.io/role": "web", PREFIX + "image": "ami-02100000000000001"}
     tenant.deployment("app", 6, selector, budget={"maxUnavailable": 2})
-    tenant.running(6)
-    mark = tenant.cloud.now()
+    tenant.wait_pods_running(6)
+    mark = tenant.cloud.log_position()
     group.patch_spec(eks={"minSize": 1, "maxSize": 2})
     group.wait_ready(nodes=2)
     assert size_of(group) == (1, 2, 2)
-    tenant.running(6)
+    tenant.wait_pods_running(6)
     assert group.undrained() == {}
     assert sent_desired(group) == []
     ended = [e for e in group.events_in_aws(mark) if e["kind"] == "state" and e["object"] == "instance" and e["state"] == "Terminating"]
@@ -71,12 +71,12 @@ def test_a_smaller_maximum_drains_heavy_nodes_too(tenant):
     labels = rotation.pool(tenant)
     group = tenant.group(size=(10, 12), labels=labels, mixedInstancesPolicy=policy).wait_ready(nodes=3)
     tenant.deployment("app", 6, labels, {"maxUnavailable": 2})
-    tenant.running(6)
+    tenant.wait_pods_running(6)
     old = set(group.instances())
     group.patch_spec(eks={"minSize": 8, "maxSize": 8})
     group.wait(lambda g: size_of(g) == (8, 8, 8), what="the new sizes")
     group.wait_ready(nodes=2)
-    tenant.running(6)
+    tenant.wait_pods_running(6)
     states = [e for e in group.events_in_aws() if e["kind"] == "state" and e["object"] == "instance"]
     ended = {e["id"] for e in states if e["state"] == "Terminating"}
     assert group.undrained() == {} and sent_desired(group) == []

@@ -15,7 +15,7 @@ def shown(group, name):
     return next(iter(found), None)
 
 
-def test_two_tenants_whose_names_collide_both_get_nodes(make_tenant, unique):
+def test_two_tenants_with_colliding_names_both_get_nodes(make_tenant, unique):
     """a-b/c and a/b-c have one derived name between them: taking it over would give one tenant's nodes to the other."""
     one, two = make_tenant(namespace=f"{unique}-b"), make_tenant(namespace=unique)
     first, second = one.group("c", size=(1, 2)), two.group("b-c", size=(1, 2))
@@ -48,8 +48,8 @@ def test_two_tenants_whose_names_collide_both_get_nodes(make_tenant, unique):
     assert not [name for things in second.cloud.snapshot().values() for name in things if unique in name]
 
 
-def test_a_role_that_bears_the_derived_name_gives_a_tenant_nothing(tenant):
-    """Whoever may choose a group's name would else choose the power of its nodes, past every policy on roles."""
+def test_a_foreign_role_of_the_derived_name_is_not_used(tenant):
+    """A tenant who chooses a group's name would else choose the role of its nodes, past every policy."""
     cloud, name = tenant.cloud, f"{tenant.cloud['cluster_name']}-{tenant.namespace}-web"
     theirs = cloud.make_role(name)
     before = {kind: cloud.snapshot()[kind][name] for kind in ("roles", "profiles")}
@@ -66,7 +66,7 @@ def test_a_role_that_bears_the_derived_name_gives_a_tenant_nothing(tenant):
     assert [name for kind, things in cloud.snapshot().items() for name in things if tenant.unique in name] == [name, name]
 
 
-def test_an_excluded_namespace_skips_the_boundaries(make_tenant, shared):
+def test_an_excluded_namespace_has_no_boundaries(make_tenant, shared):
     """The platform team's own groups say everything themselves; the tenants' defaults must not reach them."""
     tenant = make_tenant(annotations={PREFIX + "config-excluded": "TRUE"})
     network = {"subnets": shared["subnets"], "securityGroups": [shared["security_group"]]}
@@ -78,16 +78,16 @@ def test_an_excluded_namespace_skips_the_boundaries(make_tenant, shared):
     assert node["metadata"]["labels"][PREFIX + "image"] == image and "example.com/pool" not in node["metadata"]["labels"]
     assert "owner" not in tags_of(group.asg())
     assert not group.status().get("configMD5")
-    assert group.is_("BoundariesApplied", reason="NoBoundaries")
+    assert group.has_condition("BoundariesApplied", reason="NoBoundaries")
 
 
-def test_a_value_that_a_tenant_set_and_did_not_get_is_named(tenant):
+def test_an_overridden_tenant_value_is_reported(tenant):
     """Silently ignored, a tenant would look for the fault in their image for hours."""
     group = tenant.group(size=(1, 1), image="ami-0badbadbadbadbad0", labels={"team": "a"}).wait_ready(nodes=1)
-    told = group.is_("BoundariesApplied", reason="TenantValuesOverridden")
-    assert told and "spec.eks.configuration.image" in told["message"] and "ami-0badbadbadbadbad0" in told["message"]
+    condition = group.has_condition("BoundariesApplied", reason="TenantValuesOverridden")
+    assert condition and "spec.eks.configuration.image" in condition["message"] and "ami-0badbadbadbadbad0" in condition["message"]
     group.wait_event("TenantValuesOverridden", "ami-0badbadbadbadbad0")
     (node,) = group.nodes()
     assert node["metadata"]["labels"][PREFIX + "image"] == tenant.cloud["amis"]["amazonlinux2023"][0]
     group.patch_spec(image=None)
-    group.wait(lambda g: g.is_("BoundariesApplied", reason="Applied"), what="BoundariesApplied without a refusal")
+    group.wait(lambda g: g.has_condition("BoundariesApplied", reason="Applied"), what="BoundariesApplied without a refusal")

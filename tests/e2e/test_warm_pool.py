@@ -25,18 +25,18 @@ def filled(group, size):
 def start(tenant, nodes, family="amazonlinux2023", **sizes):
     """A group with a warm pool and that many Ready nodes, which run the oldest image; nothing is taken to balance zones."""
     annotations = {PREFIX + "os-family": family}
-    tenant.defaults(annotations=annotations, image=images(tenant.cloud, family)[0])
+    tenant.set_defaults(annotations=annotations, image=images(tenant.cloud, family)[0])
     eks = {"minSize": nodes, "maxSize": nodes + 3, "warmPool": sizes}
     return tenant.apply(tenant.manifest("web", annotations=annotations, eks=eks, suspendProcesses=["AZRebalance"])).wait_ready(nodes=nodes)
 
 
-def test_a_pool_is_filled_repaired_and_taken_away(tenant):
+def test_a_warm_pool_is_filled_restored_and_removed(tenant):
     """A pool that is not what the spec says costs money, or is missing at the very moment that it is kept for."""
     group = start(tenant, 1, minSize=1, maxSize=3)
     waiting = filled(group, 2)
     assert len(group.nodes()) == 1 and not set(waiting) & set(group.instances(None))
     group.wait(lambda g: g.status()["template"].get("warmPool") == g.pinned(), what="the pool's version in the status")
-    mark = tenant.cloud.now()
+    mark = tenant.cloud.log_position()
     asg, name = tenant.cloud.boto("autoscaling"), {"AutoScalingGroupName": group.scaling_group}
     asg.put_warm_pool(**name, MinSize=0, MaxGroupPreparedCapacity=-1)
     group.wait(lambda g: g.asg()["WarmPoolConfiguration"].get("MaxGroupPreparedCapacity") == 3, what="the pool's size")
@@ -50,8 +50,8 @@ def test_a_pool_is_filled_repaired_and_taken_away(tenant):
     assert [w["operation"] for w in group.writes(after=mark)] == ["PutWarmPool", "PutWarmPool", "DeleteWarmPool"]
 
 
-def test_a_scale_out_takes_a_node_from_the_pool(tenant):
-    """What the pool is for: a node that was prepared joins with the right labels and nobody rotates it."""
+def test_a_scale_out_uses_a_warm_instance(tenant):
+    """What the pool is for: a node that was prepared joins with the right labels and is not rotated."""
     group = start(tenant, 1, maxSize=3)
     waiting = filled(group, 2)
     group.patch_spec(eks={"minSize": 2})
@@ -60,7 +60,7 @@ def test_a_scale_out_takes_a_node_from_the_pool(tenant):
     assert not [w for w in group.writes() if w["operation"] in ("TerminateInstanceInAutoScalingGroup", "SetInstanceHealth")]
 
 
-def test_bottlerocket_waits_in_the_pool_and_rotates_out_of_it(tenant):
+def test_bottlerocket_instances_rotate_through_the_warm_pool(tenant):
     """It has no script that could look where it is: without its own setting it would join, and be terminated as a stray node."""
     group = start(tenant, 1, family="bottlerocket", maxSize=3)
     waiting, (old,) = filled(group, 2), group.instances()
@@ -71,16 +71,16 @@ def test_bottlerocket_waits_in_the_pool_and_rotates_out_of_it(tenant):
     group.wait_ready(nodes=2)
     assert len(set(group.instances()) & set(waiting)) == 1
     nodes, new_image = group.instances(), images(tenant.cloud, "bottlerocket")[1]
-    tenant.defaults(annotations={PREFIX + "os-family": "bottlerocket"}, image=new_image)
+    tenant.set_defaults(annotations={PREFIX + "os-family": "bottlerocket"}, image=new_image)
     wait_rotated(group, nodes, 2, new_image)
     assert old not in group.instances() and not group.undrained() and group.max_unavailable_seen() <= 1
 
 
-def test_the_pool_goes_to_a_new_image_before_the_nodes_do(tenant):
+def test_the_warm_pool_is_replaced_before_the_nodes(tenant):
     """Else replacements come out of the pool with the old image, and every node is replaced twice."""
     group = start(tenant, 2, maxSize=4)
-    waiting, old, mark = filled(group, 2), group.instances(), tenant.cloud.now()
-    tenant.defaults(image=images(tenant.cloud)[1])
+    waiting, old, mark = filled(group, 2), group.instances(), tenant.cloud.log_position()
+    tenant.set_defaults(image=images(tenant.cloud)[1])
     wait_rotated(group, old, 2, images(tenant.cloud)[1])
     fresh = filled(group, 2)
     assert not set(fresh) & set(waiting)
@@ -90,29 +90,29 @@ def test_the_pool_goes_to_a_new_image_before_the_nodes_do(tenant):
     assert not group.undrained() and group.max_unavailable_seen() <= 1
 
 
-def test_a_pool_that_is_held_back_halts_the_rotation_and_resumes_it(tenant):
-    """Nothing else would tell a person why no node is replaced."""
+def test_an_incomplete_warm_pool_halts_the_rotation(tenant):
+    """Nothing else would say why no node is replaced."""
     group = start(tenant, 1, maxSize=3)
     group.patch({"spec": {"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "10s"}}}})
     waiting, old = filled(group, 2), group.instances()
     asg = tenant.cloud.boto("autoscaling")
     hook = {"AutoScalingGroupName": group.scaling_group, "LifecycleHookName": "theirs"}
     asg.put_lifecycle_hook(**hook, LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING", HeartbeatTimeout=7200)
-    tenant.defaults(image=images(tenant.cloud)[1])
-    found = group.wait(lambda g: g.is_("RotationHalted"), ROTATION, "the halt")
+    tenant.set_defaults(image=images(tenant.cloud)[1])
+    found = group.wait(lambda g: g.has_condition("RotationHalted"), ROTATION, "the halt")
     assert found["reason"] == "ReplacementsNotReady" and "lifecycle hook" in found["message"]
-    assert group.instances() == old and group.is_("Stalled", reason="ReplacementsNotReady")
+    assert group.instances() == old and group.has_condition("Stalled", reason="ReplacementsNotReady")
     held = {i["InstanceId"] for i in pool(group) if i["LifecycleState"] == "Warmed:Pending:Wait"}
     assert held and all(i in found["message"] for i in held) and not held & set(waiting)
     for instance in held:
         asg.complete_lifecycle_action(**hook, InstanceId=instance, LifecycleActionResult="CONTINUE")
     asg.delete_lifecycle_hook(**hook)
     wait_rotated(group, old, 1, images(tenant.cloud)[1])
-    assert group.is_("RotationHalted", "False")
+    assert group.has_condition("RotationHalted", "False")
 
 
-def test_a_group_is_deleted_with_its_pool(tenant):
-    """AWS keeps a group whose pool has instances: its deletion would hang for ever."""
+def test_a_group_is_deleted_with_its_warm_pool(tenant):
+    """AWS keeps a group whose pool has instances: its deletion would never end."""
     group = start(tenant, 1, minSize=1)
     filled(group, 1)
     group.delete()
@@ -120,11 +120,11 @@ def test_a_group_is_deleted_with_its_pool(tenant):
     assert group.asg() is None
 
 
-def test_a_pool_that_somebody_else_made_lives_on(tenant):
+def test_a_foreign_warm_pool_is_kept(tenant):
     """The controller takes away what it made, and nothing else."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     tenant.cloud.boto("autoscaling").put_warm_pool(AutoScalingGroupName=group.scaling_group, MinSize=1, MaxGroupPreparedCapacity=1)
-    theirs, mark = filled(group, 1), tenant.cloud.now()
+    theirs, mark = filled(group, 1), tenant.cloud.log_position()
     group.patch_spec(eks={"maxSize": 4})
     group.wait(lambda g: g.asg()["MaxSize"] == 4, what="the larger size")
     group.wait_ready(nodes=1)

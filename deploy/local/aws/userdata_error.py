@@ -1,5 +1,0 @@
-"""Why user data makes no node."""
-
-
-class Unusable(Exception):
-    """The node's software would refuse this user data, for this reason."""

@@ -1,1 +1,0 @@
-"""Starts and stops the local cloud; see deploy/local/up."""

@@ -1,0 +1,1 @@
+"""The local cloud: a Kubernetes control plane and a simulated AWS on this machine."""

@@ -1,0 +1,95 @@
+"""Launches of single instances, and the handling of launch failures.
+
+Follows the Amazon EC2 Auto Scaling User Guide: "Availability Zone distribution", "Allocation strategies" and
+"Troubleshoot: EC2 instance launch failures".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moto.core.exceptions import ServiceException
+
+from localcloud.aws.autoscaling import instance_launch
+from localcloud.aws.autoscaling.allocation import instance_type_order, next_is_spot, weights
+from localcloud.aws.autoscaling.launch_source import Source, current_source, with_override
+from localcloud.aws.autoscaling.lifecycle import Lifecycle
+from localcloud.aws.autoscaling.model import Group, Member, now
+from localcloud.aws.errors import AwsError
+
+
+class Launching(Lifecycle):
+    """The part of the engine that launches instances. See :class:`localcloud.aws.autoscaling.engine.Engine`."""
+
+    launch_failures: dict[tuple[str, str | None], tuple[str, str]]
+
+    def launch(self, group: Group, why: str, warm: bool = False) -> Member | None:
+        """Launch one instance in the zone with the fewest instances that offers its type. Schedules a retry on failure."""
+        counts = group.per_zone(warm)
+        for zone in sorted(group.zones, key=lambda z: (counts[z], z)):
+            made, code = self.launch_in_zone(group, zone, why, warm)
+            if made:
+                return made
+            if code != "Unsupported":
+                break
+        group.launch_backoff = True
+        self.simulator.timers.after(self.simulator.settings.delays.relaunch, lambda: self.retry_launch(group))
+        return None
+
+    def launch_in_zone(self, group: Group, zone: str, why: str, warm: bool) -> tuple[Member | None, str]:
+        """Launch one instance in a zone. On failure, record it and return the error's code."""
+        cause = f"an instance was started in response to a difference between desired and actual capacity, {why}."
+        activity = self.activity(group, "Launching a new EC2 instance" + " into warm pool" * warm, cause)
+        try:
+            subnet = next(s for s in group.subnets if self.simulator.ec2.get_subnet(s).availability_zone == zone)
+            activity["Details"] = f'{{"Subnet ID":"{subnet}","Availability Zone":"{zone}"}}'
+            source, instance = self.run(group, zone, subnet)
+        except ServiceException as error:
+            self.launch_failed(group, activity, error.message)
+            return None, error.code
+        kind = instance.instance_type
+        member = Member(instance.id, zone, subnet, kind, source.template, now(), protected=group.protect_new, activity=activity)
+        member.configuration, member.spot, member.weight = source.configuration, source.spot, weights(group).get(kind)
+        member.warm = warm
+        member.enter("Pending")
+        (group.warm if warm else group.members)[instance.id] = member
+        activity["Description"] += f": {instance.id}"
+        self.log_state(group, member)
+        self.simulator.timers.after(self.simulator.settings.delays.pending, lambda: self.on_running(group, member, instance))
+        return member, ""
+
+    def run(self, group: Group, zone: str, subnet: str) -> tuple[Source, Any]:
+        """Run an instance of the group's launch source. Tries several types in order, until EC2 accepts one."""
+        source, error = current_source(self.simulator, group), None
+        variants = [source]
+        if group.policy:
+            spot = next_is_spot(group)
+            variants = [with_override(source, group, kind, spot) for kind in instance_type_order(group, spot, zone) or [None]]
+        for variant in variants:
+            try:
+                self.check(group, variant)
+                return variant, instance_launch.run(self.simulator, group, variant, subnet)
+            except ServiceException as refusal:
+                error = refusal
+        raise error
+
+    def check(self, group: Group, source: Source) -> None:
+        """Raise the error with which EC2 refuses the launch, or an injected launch failure."""
+        for where in (group.name, "*"):
+            for kind in (instance_launch.instance_type_of(source.data), None):
+                if (where, kind) in self.launch_failures:
+                    raise AwsError(*self.launch_failures[where, kind])
+        reason = instance_launch.launch_problem(self.simulator, source.data, group.subnets)
+        if reason:
+            raise AwsError("ValidationError", f"{reason.rstrip('.')}. Launching EC2 instance failed.")
+
+    def launch_failed(self, group: Group, activity: dict[str, Any], reason: str) -> None:
+        """Record a failed launch."""
+        activity["Description"] += f".  Status Reason: {reason}"
+        self.finish(activity, "Failed", reason)
+        self.simulator.log.state("group", group.name, state="launch-failed", reason=reason)
+
+    def retry_launch(self, group: Group) -> None:
+        """Retry after a failed launch."""
+        group.launch_backoff = False
+        self.reconcile(group)

@@ -1,0 +1,114 @@
+"""Starts the simulated AWS.
+
+`LOCAL_AWS_PLAIN_MOTO=1` starts unpatched moto with the same resources: tests of patched behavior must fail there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="localcloud.aws.server", description="The simulated AWS of the local cloud.")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one (see aws.json)")
+    parser.add_argument("--state", required=True, help="directory for aws.json and aws-events.jsonl")
+    parser.add_argument("--kubeconfig-json", help='file with {"url", "token", "ca"}; without it there are no nodes')
+    parser.add_argument("--delays", default="short", help="short, realistic, or e.g. short,join=3")
+    parser.add_argument("--cluster-name", default="demo")
+    parser.add_argument("--cluster-version", default="1.32")
+    parser.add_argument("--region", default="us-west-2")
+    parser.add_argument("--service-cidr", default="10.96.0.0/16")
+    parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP")
+    return parser.parse_args()
+
+
+def set_moto_environment() -> None:
+    """Set the environment variables that moto reads when it is imported."""
+    os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+    os.environ.setdefault("MOTO_DISABLE_GLOBAL_CORS", "true")
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "local")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "local")
+    os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Create the initial resources and serve requests until the process is killed."""
+    import moto.core.responses as responses
+    from moto.moto_server.werkzeug_app import (
+        DomainDispatcherApplication,
+        MotoRequestHandler,
+        create_backend_app,
+    )
+    from werkzeug.serving import make_server
+
+    from localcloud.aws.gateway import Gateway
+    from localcloud.aws.settings import Settings, parse_delays
+    from localcloud.aws.simulator import Simulator
+
+    patched = os.environ.get("LOCAL_AWS_PLAIN_MOTO", "") in ("", "0")
+    kube = json.loads(Path(options.kubeconfig_json).read_text()) if options.kubeconfig_json else None
+    settings = Settings(
+        state_dir=options.state,
+        delays=parse_delays(options.delays),
+        region=options.region,
+        cluster_name=options.cluster_name,
+        cluster_version=options.cluster_version,
+        service_cidr=options.service_cidr,
+        authentication_mode=options.authentication_mode,
+    )
+    simulator = Simulator(settings, kube, patched)
+    # moto lists the methods of a class for every call, which takes longer than most calls. Cache the list.
+    responses.method_names_from_class = functools.cache(responses.method_names_from_class)
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    class QuietRequestHandler(MotoRequestHandler):
+        """A request handler that logs nothing: the event log has every call."""
+
+        def log_request(self, *_: Any) -> None:
+            pass
+
+    app = Gateway(simulator, moto) if patched else moto
+    server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=QuietRequestHandler)
+    server.daemon_threads = True
+    write_facts(Path(options.state), simulator.facts | {"aws_endpoint": f"http://127.0.0.1:{server.server_port}"})
+    server.serve_forever()
+
+
+def write_facts(state: Path, facts: dict[str, Any]) -> None:
+    """Write aws.json atomically, so that readers never see a part of it."""
+    facts["control"] = facts["aws_endpoint"] + "/_local"
+    facts["env"] = {
+        "AWS_ENDPOINT_URL": facts["aws_endpoint"],
+        "AWS_REGION": facts["region"],
+        "AWS_DEFAULT_REGION": facts["region"],
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    partial = state / "aws.json.partial"
+    partial.write_text(json.dumps(facts, indent=1))
+    partial.rename(state / "aws.json")
+
+
+def main() -> None:
+    """Entry point."""
+    logging.basicConfig(level=logging.WARNING, format="aws: %(levelname)s %(name)s: %(message)s")
+    options = parse_arguments()
+    Path(options.state).mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGINT, lambda *_: os._exit(0))
+    set_moto_environment()
+    serve(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Starts and stops the local cloud. See localcloud/up."""

@@ -1,0 +1,209 @@
+"""The Kubernetes side of the local cloud: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok."""
+
+import json
+import os
+import pathlib
+import secrets
+import ssl
+import subprocess
+import urllib.request
+
+from localcloud.controlplane import processes, tools
+from localcloud.controlplane.tools import log_progress
+
+HERE = pathlib.Path(__file__).resolve().parent
+NAMESPACE = "instance-manager"
+SERVICE_ACCOUNT = "instance-manager"
+KUBELET_LABEL = "local.instance-manager/kubelet"
+# Lease duration of a node (kubelets renew after a quarter of it) and node monitor grace period, in seconds.
+HEARTBEAT_SETTINGS = {"short": (20, 20), "realistic": (40, 50)}
+# The users in the audit log. All of them are cluster administrators.
+USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "kwok", "aws-simulator")
+# The controllers that nodes, drains and garbage collection need. The others only use CPU.
+CONTROLLERS = (
+    "clusterrole-aggregation-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "serviceaccount-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+)
+
+
+class Cluster:
+    """A control plane with its files under `state`.
+
+    Its processes are `children`, started from `programs`. `delays` is a key of HEARTBEAT_SETTINGS.
+    """
+
+    def __init__(self, programs, children, state, delays):
+        self._programs = programs
+        self._children = children
+        self._state = state
+        self._pki = state / "pki"
+        self._lease, self._grace = HEARTBEAT_SETTINGS[delays]
+        self.tokens = {user: secrets.token_urlsafe(24) for user in USERS}
+        self.url = f"https://127.0.0.1:{processes.free_port()}"
+        self.ca = self._pki / "apiserver.crt"
+        self.audit_log = state / "audit.jsonl"
+        self.kubeconfig = state / "kubeconfig"
+
+    def start(self):
+        """Start every process. Returns when the API server is ready and service accounts exist."""
+        self._write_secrets()
+        etcd = self._start_etcd()
+        self._start_apiserver(etcd)
+        self._children.wait_until(lambda: self._get("/readyz"), "the API server")
+        log_progress("kube-apiserver is ready")
+        self._start_clients()
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        self._children.wait_until(lambda: self._get(account), "the controller manager")
+
+    def _write_secrets(self):
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        self._pki.mkdir()
+        key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+        (self._pki / "service-accounts.key").write_bytes(key)
+        lines = [f'{token},{user},{user},"system:masters"\n' for user, token in self.tokens.items()]
+        (self._pki / "tokens.csv").write_text("".join(lines))
+
+    def _start(self, name, *flags):
+        self._children.start(name, [*self._programs[name], *flags])
+
+    def _start_etcd(self):
+        client, peer = (f"http://127.0.0.1:{processes.free_port()}" for _ in range(2))
+        self._start(
+            "etcd",
+            f"--data-dir={self._state / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+        return client
+
+    def _start_apiserver(self, etcd):
+        key = self._pki / "service-accounts.key"
+        self._start(
+            "kube-apiserver",
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--secure-port={self.url.rsplit(':', 1)[1]}",
+            f"--cert-dir={self._pki}",
+            f"--token-auth-file={self._pki / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--audit-policy-file={HERE / 'audit-policy.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-maxsize=0",
+            "--profiling=false",
+        )
+
+    def _start_clients(self):
+        common = ("--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400")
+        self._start(
+            "kube-controller-manager",
+            f"--kubeconfig={self.write_kubeconfig('system:kube-controller-manager')}",
+            f"--controllers={','.join(CONTROLLERS)}",
+            f"--node-monitor-grace-period={self._grace}s",
+            *common,
+        )
+        self._start("kube-scheduler", f"--kubeconfig={self.write_kubeconfig('system:kube-scheduler')}", *common)
+        self._start(
+            "kwok",
+            f"--kubeconfig={self.write_kubeconfig('kwok')}",
+            f"--config={HERE / 'kwok-stages.yaml'}",
+            "--manage-all-nodes=false",
+            f"--manage-nodes-with-label-selector={KUBELET_LABEL} in (alive,never-ready)",
+            f"--node-lease-duration-seconds={self._lease}",
+            "--node-port=0",
+        )
+
+    def write_kubeconfig(self, user, token=None, path=None):
+        """Write a kubeconfig (as JSON, which is YAML) for one of `USERS`, or for `user` with a `token`. Returns its
+        path.
+        """
+        path = path or self._pki / f"{user.replace(':', '-')}.kubeconfig"
+        name = "local-cloud"
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": self.url, "certificate-authority": str(self.ca)}}],
+            "users": [{"name": user, "user": {"token": token or self.tokens[user]}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
+            "current-context": name,
+        }
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(content, indent=1))
+        return path
+
+    def _get(self, path):
+        """The response body for `path`, or None if the API server does not respond yet."""
+        if not self.ca.exists():
+            return None
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.tokens['admin']}"})
+        try:
+            context = ssl.create_default_context(cafile=str(self.ca))
+            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+                return answer.read().decode()
+        except OSError:  # the base class of all errors of urllib and ssl
+            return None
+
+    @property
+    def kubectl(self):
+        """The start of every kubectl command line for the cluster's administrator."""
+        program = self._state / "bin" / "kubectl"
+        return [str(program), f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self._state / 'kubectl-cache'}"]
+
+    def install_kubectl(self):
+        """Install kubectl and the administrator's kubeconfig at the paths in `kubectl`."""
+        (self._state / "bin").mkdir()
+        (self._state / "bin" / "kubectl").symlink_to(self._programs["kubectl"][0])
+        self.write_kubeconfig("admin", path=self.kubeconfig)
+
+    def run_kubectl(self, *arguments):
+        """Run kubectl as the administrator. Returns its output, or raises an error with its message."""
+        environment = {**os.environ, "KUBERC": "off"}
+        done = subprocess.run([*self.kubectl, *map(str, arguments)], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise processes.ProcessExited(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _established(self):
+        # `kubectl wait` fails for an object that has no conditions yet.
+        crds = json.loads(self._get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or "{}").get("items", [])
+        wanted = {"type": "Established", "status": "True"}
+        return bool(crds) and all(
+            any(wanted.items() <= condition.items() for condition in crd["status"].get("conditions") or []) for crd in crds
+        )
+
+    def apply_manifests(self, with_crds):
+        """Apply the CRDs and the RBAC manifest that a cluster admin applies. Returns the controller's kubeconfig."""
+        crds = tools.REPOSITORY / "crds"
+        if with_crds and any(crds.glob("*.yaml")):
+            self.run_kubectl("apply", "--server-side", "-f", crds)
+            self._children.wait_until(self._established, "the CRDs")
+        self.run_kubectl("apply", "-f", tools.REPOSITORY / "deploy" / "rbac.yaml")
+        token = self.run_kubectl("create", "token", SERVICE_ACCOUNT, "-n", NAMESPACE, "--duration=720h").strip()
+        return self.write_kubeconfig(SERVICE_ACCOUNT, token, self._state / "controller.kubeconfig")

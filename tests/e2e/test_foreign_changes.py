@@ -1,0 +1,176 @@
+"""What others set on the same things stays as they set it."""
+
+import textwrap
+
+from e2e.harness import AWS_AUTH, OWNERSHIP, tags_of
+
+FOREIGN_ROLES = """\
+# The platform team's own roles; ask before you change anything here.
+- rolearn:   arn:aws:iam::123456789012:role/admins   # keep the spaces
+  groups: ["system:masters"]
+  username: admin
+  # a key that only our tooling knows
+  x-owner: platform
+"""
+FOREIGN_USERS = "- userarn: arn:aws:iam::123456789012:user/ops\n  username: ops\n  groups: [system:masters]\n"
+
+
+def tag(group, key, value):
+    """A tag of a scaling group."""
+    return {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": key, "Value": value, "PropagateAtLaunch": False}
+
+
+def hooks(group):
+    """The names of its lifecycle hooks."""
+    found = group.cloud.boto("autoscaling").describe_lifecycle_hooks(AutoScalingGroupName=group.scaling_group)["LifecycleHooks"]
+    return {hook["LifecycleHookName"]: hook["HeartbeatTimeout"] for hook in found}
+
+
+def processes(group):
+    """The names of its suspended processes."""
+    return {p["ProcessName"] for p in group.asg()["SuspendedProcesses"]}
+
+
+def metrics(group):
+    """The names of its enabled metrics."""
+    return {m["Metric"] for m in group.asg()["EnabledMetrics"]}
+
+
+def test_foreign_settings_of_the_scaling_group_are_kept(tenant):
+    """Cost tools, on-call people and agents set things there; a controller that resets them is switched off."""
+    hook = {"name": "ours", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 50}
+    group = tenant.group(
+        size=(1, 2),
+        tags=[{"key": "team", "value": "search"}, {"key": "stage", "value": "test"}],
+        lifecycleHooks=[hook], suspendProcesses=["AlarmNotification"], metricsCollection=["GroupMinSize"],
+    ).wait_ready(nodes=1)
+    asg, name = tenant.cloud.boto("autoscaling"), {"AutoScalingGroupName": group.scaling_group}
+    asg.create_or_update_tags(Tags=[tag(group, "cost-tool", "seen")])
+    asg.put_lifecycle_hook(**name, LifecycleHookName="theirs", LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING", HeartbeatTimeout=77, DefaultResult="CONTINUE")
+    asg.suspend_processes(**name, ScalingProcesses=["AZRebalance"])
+    asg.enable_metrics_collection(**name, Granularity="1Minute", Metrics=["GroupMaxSize"])
+    group.patch_spec(tags=[{"key": "team", "value": "search"}, {"key": "new", "value": "1"}], lifecycleHooks=[], suspendProcesses=["HealthCheck"], metricsCollection=["GroupDesiredCapacity"])
+    group.wait(lambda g: hooks(g) == {"theirs": 77}, what="our hook gone and theirs there")
+    group.wait_ready(nodes=1)
+    tags = tags_of(group.asg())
+    assert tags["cost-tool"] == "seen" and tags["new"] == "1" and tags["team"] == "search" and "stage" not in tags
+    assert processes(group) == {"AZRebalance", "HealthCheck"}
+    assert metrics(group) == {"GroupMaxSize", "GroupDesiredCapacity"}
+
+
+def test_settings_that_existed_before_are_not_removed(tenant):
+    """A person suspended AZRebalance; later the spec names it, and later no more: our record tells the two apart."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    asg = tenant.cloud.boto("autoscaling")
+    asg.create_or_update_tags(Tags=[tag(group, "owner-id", "42")])
+    asg.suspend_processes(AutoScalingGroupName=group.scaling_group, ScalingProcesses=["AZRebalance"])
+    mark = tenant.cloud.log_position()
+    group.patch_spec(suspendProcesses=["AlarmNotification"])
+    group.wait(lambda g: processes(g) == {"AZRebalance", "AlarmNotification"}, what="both processes")
+    group.patch_spec(suspendProcesses=[])
+    group.wait(lambda g: processes(g) == {"AZRebalance"}, what="the person's process alone")
+    group.wait_ready()
+    assert tags_of(group.asg())["owner-id"] == "42"
+    touched = {p for w in group.writes(after=mark) for p in w["params"].get("ScalingProcesses", [])}
+    assert touched == {"AlarmNotification"}
+
+
+def test_foreign_text_in_aws_auth_is_kept_byte_for_byte(tenant):
+    """It decides who gets into the cluster: a lost comment is a nuisance, a lost entry locks people out."""
+    cloud = tenant.cloud
+    marker = tenant.unique
+    theirs = FOREIGN_ROLES.replace("admins", f"admins-{marker}")
+
+    cloud.edit_map_roles(lambda text: theirs + text)
+    cloud.edit_config_map(lambda data: data.update({"mapUsers": FOREIGN_USERS, f"x-{marker}": "  a foreign key\n"}), AWS_AUTH)
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    arn = group.status()["nodesInstanceRoleArn"]
+    data = cloud.get(AWS_AUTH)["data"]
+    assert theirs in data["mapRoles"] and arn in data["mapRoles"]
+    assert data["mapUsers"] == FOREIGN_USERS and data[f"x-{marker}"] == "  a foreign key\n"
+    group.delete()
+    group.wait_gone()
+    data = cloud.get(AWS_AUTH)["data"]
+    assert theirs in data["mapRoles"] and arn not in data["mapRoles"]
+    assert data["mapUsers"] == FOREIGN_USERS and data[f"x-{marker}"] == "  a foreign key\n"
+
+
+def test_a_conflicting_aws_auth_entry_is_reported_and_not_changed(tenant, unique):
+    """Two writers with two opinions: overwriting could lock someone out, silence would keep nodes away."""
+    cloud = tenant.cloud
+    arn = cloud.make_role(unique)
+    entry = textwrap.dedent(f"""\
+        - rolearn: {arn}
+          username: someone
+          groups: [viewers]
+        """)
+    cloud.edit_map_roles(lambda text: entry + text)
+    tenant.set_defaults(roleName=unique, instanceProfileName=unique)
+    group = tenant.group(size=(1, 1))
+    stalled = group.wait_condition("Stalled", reason="AuthConflict")
+    assert unique in stalled["message"] and "someone" in stalled["message"]
+    assert entry in cloud.map_roles()
+    cloud.edit_map_roles(lambda text: text.replace(entry, ""))
+    group.wait_ready(nodes=1)
+    assert arn in cloud.map_roles()
+
+
+def test_hooks_processes_and_metrics_are_set_before_the_first_instance(tenant):
+    """A hook that comes after the first instance has missed it."""
+    hook = {"name": "prepare", "lifecycle": "LAUNCH", "defaultResult": "Continue", "heartbeatTimeout": 60, "metadata": "first"}
+    group = tenant.group(size=(1, 1), lifecycleHooks=[hook], suspendProcesses=["AZRebalance"], metricsCollection=["all"]).wait_ready(nodes=1)
+    states = [e for e in group.events_in_aws() if e["kind"] == "state" and e["object"] == "instance"]
+    first = [e["state"] for e in states if e["id"] == states[0]["id"]]
+    assert first[:2] == ["Pending", "Pending:Wait"] and states[1]["hook"] == "prepare"
+    assert processes(group) == {"AZRebalance"}
+    assert len(metrics(group)) >= 8 and {"GroupMinSize", "GroupTotalInstances"} <= metrics(group)
+    mark = tenant.cloud.log_position()
+    tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=1)
+    group.annotate(touched="1")
+    group.wait_ready()
+    assert group.writes(after=mark) == [], "`all` and hooks of any case must not look like drift"
+
+
+def scaling_groups(tenant):
+    """The names of all scaling groups of the tenant's."""
+    return [name for name in tenant.cloud.snapshot()["groups"] if tenant.unique in name]
+
+
+def test_a_scaling_group_with_edited_tags_is_not_replaced_by_a_second_one(tenant):
+    """Its nodes would run on beside those of the new one, and no controller would manage or delete them."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    autoscaling, arn = tenant.cloud.boto("autoscaling"), group.status()["nodesInstanceRoleArn"]
+    tag = {"ResourceId": group.scaling_group, "ResourceType": "auto-scaling-group", "Key": OWNERSHIP + "InstanceGroup"}
+    autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "edited", "PropagateAtLaunch": True}])
+    group.patch_spec(eks={"maxSize": 3})
+    stalled = group.wait_condition("Stalled", reason="OwnershipConflict")
+    assert tag["Key"] + " says edited and not web" in stalled["message"] and "put its tags back" in stalled["message"]
+    assert group.status()["activeScalingGroupName"] == group.scaling_group and scaling_groups(tenant) == [group.scaling_group]
+    autoscaling.delete_tags(Tags=[tag])
+    group.delete()
+    group.wait(lambda g: tag["Key"] + "=web is missing" in (g.has_condition("Stalled", reason="OwnershipConflict") or {}).get("message", ""), what="why it stays")
+    assert len(group.ready_nodes()) == 1 and arn in tenant.cloud.map_roles()
+    assert group.scaling_group in tenant.cloud.snapshot()["roles"]
+    autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "web", "PropagateAtLaunch": True}])
+    group.wait_gone()
+    assert scaling_groups(tenant) == [] and group.undrained() == {} and arn not in tenant.cloud.map_roles()
+
+
+def test_a_change_of_cluster_does_not_move_the_group(tenant, unique):
+    """One edit of the defaults would create every group again elsewhere, and leave all nodes behind."""
+    cloud = tenant.cloud
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    before, eks = cloud.snapshot()["groups"][group.scaling_group], cloud.boto("eks")
+    network = {"subnetIds": cloud["subnets"], "securityGroupIds": [cloud["security_group"]]}
+    eks.create_cluster(name=unique, roleArn=cloud.make_role(unique), resourcesVpcConfig=network)
+    try:
+        tenant.set_defaults(clusterName=unique)
+        stalled = group.wait_condition("Stalled", reason="InvalidSpec")
+        for word in ("spec.eks.configuration.clusterName", unique, "put demo back"):
+            assert word in stalled["message"]
+        assert scaling_groups(tenant) == [group.scaling_group]
+        assert cloud.snapshot()["groups"][group.scaling_group] == before
+        tenant.set_conditional_defaults(None)
+        group.wait_ready(nodes=1)
+    finally:
+        eks.delete_cluster(name=unique)
