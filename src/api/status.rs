@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     conditions::Condition,
     fields::{lenient, lenient_list, without_defaults},
+    patch::diff_merge_patch,
     status_fargate::FargateStatus,
 };
 
@@ -308,25 +309,8 @@ impl InstanceGroupStatus {
     /// they are equal.
     pub fn patch_from(&self, old: &Self) -> Option<Value> {
         let plain = |status: &Self| serde_json::to_value(status).unwrap_or_default();
-        diff_patch(&plain(old), &plain(self))
+        diff_merge_patch(&plain(old), &plain(self))
     }
-}
-
-/// The JSON merge patch (RFC 7386) from `old` to `new`; `None` when they are equal.
-fn diff_patch(old: &Value, new: &Value) -> Option<Value> {
-    let (Value::Object(before), Value::Object(after)) = (old, new) else {
-        return (old != new).then(|| new.clone());
-    };
-    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let changed = after.iter().filter_map(|(key, value)| {
-        let patch = match before.get(key) {
-            Some(old) => diff_patch(old, value)?,
-            None => value.clone(),
-        };
-        Some((key.clone(), patch))
-    });
-    let patch: serde_json::Map<String, Value> = gone.chain(changed).collect();
-    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 #[cfg(test)]
@@ -353,7 +337,7 @@ mod tests {
     #[test]
     fn malformed_status_decodes() {
         let stored = serde_json::json!({
-            "currentState": "Ready", "currentMin": "3", "latestTemplateVersion": 7, "nodes": [], "unheardOf": {},
+            "currentState": "Ready", "currentMin": "3", "latestTemplateVersion": 7, "nodes": [], "unknownField": {},
             "conditions": [{"type": "NodesReady", "status": "True"}, {"type": "Half"}, 3], "managed": {"tags": null},
         });
         let status: InstanceGroupStatus = serde_json::from_value(stored).unwrap();

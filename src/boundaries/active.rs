@@ -30,7 +30,7 @@ pub enum BoundariesSource {
     /// The live ConfigMap.
     Live,
     /// This cluster never had one.
-    Never,
+    NotConfigured,
     /// The stored revision, because the live one is missing or broken.
     LastGood(String),
     /// The live one is missing or broken, none is stored, and groups were made with one.
@@ -45,14 +45,14 @@ pub fn select_active(
 ) -> (ActiveBoundaries, Option<ConfigError>) {
     let (why, error) = match live.map(Boundaries::parse) {
         Some(Ok((boundaries, warnings))) => return (active(boundaries, BoundariesSource::Live, warnings), None),
-        Some(Err(error)) => (format!("the ConfigMap instance-manager is broken: {error}"), Some(error)),
+        Some(Err(error)) => (format!("the ConfigMap instance-manager is invalid: {error}"), Some(error)),
         None => ("the ConfigMap instance-manager is missing".to_owned(), None),
     };
     if let Some(Ok((boundaries, _))) = last_good.map(Boundaries::parse) {
         return (active(boundaries, BoundariesSource::LastGood(why), Vec::new()), error);
     }
-    let never = live.is_none() && last_good.is_none() && !groups_had_one;
-    let source = if never { BoundariesSource::Never } else { BoundariesSource::Unavailable(why) };
+    let not_configured = live.is_none() && last_good.is_none() && !groups_had_one;
+    let source = if not_configured { BoundariesSource::NotConfigured } else { BoundariesSource::Unavailable(why) };
     (ActiveBoundaries { source, ..ActiveBoundaries::default() }, error)
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn missing_boundaries_block_unless_never_configured() {
-        assert_eq!(select_active(None, None, false).0.source, BoundariesSource::Never);
+        assert_eq!(select_active(None, None, false).0.source, BoundariesSource::NotConfigured);
         assert!(matches!(select_active(None, None, true).0.source, BoundariesSource::Unavailable(_)));
         assert!(matches!(
             select_active(Some(&data("restricted: {")), None, false).0.source,

@@ -27,8 +27,8 @@ pub struct MergedSpec {
 impl std::fmt::Debug for MergedSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { annotations, spec, provenance: _, overridden, hash } = self;
-        let mut parts = f.debug_struct("Effective");
+        let mut parts = f.debug_struct("MergedSpec");
         parts.field("annotations", annotations).field("spec", &redacted(spec).to_string());
-        parts.field("refused", overridden).field("hash", hash).finish_non_exhaustive()
+        parts.field("overridden", overridden).field("hash", hash).finish_non_exhaustive()
     }
 }

@@ -22,7 +22,7 @@ pub mod yaml;
 pub use error::{ConfigError, ConfigWarning};
 pub use merge::{MergeError, merge};
 pub use merged_spec::MergedSpec;
-pub use overridden::{OverriddenValue, summary};
+pub use overridden::OverriddenValue;
 pub use parse::{Boundaries, CONFIG_MAP_KEYS};
 pub use policy::{NamespaceUsage, Policy, PolicyViolation, matches_glob};
 pub use provenance::{Boundary, Origin, Provenance, Source};

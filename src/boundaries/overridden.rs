@@ -32,17 +32,6 @@ impl std::fmt::Display for OverriddenValue {
     }
 }
 
-/// One text for a condition: the first values by name, and how many more there are. `None` when nothing was refused.
-pub fn summary(refused: &[OverriddenValue]) -> Option<String> {
-    const MAX_LISTED: usize = 20;
-    let named = refused.iter().take(MAX_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    match refused.len() {
-        0 => None,
-        count if count > MAX_LISTED => Some(format!("{named}; and {} more", count - MAX_LISTED)),
-        _ => Some(named),
-    }
-}
-
 /// Compares what a tenant wrote with what became of it.
 pub(super) fn find_overridden(tenant: &Value, effective: &SourcedValue) -> Vec<OverriddenValue> {
     let mut found = vec![];

@@ -117,7 +117,7 @@ impl Boundaries {
                     line: None,
                     path: list.to_owned(),
                     message: format!("without this list, tenants may choose any value for {fields}"),
-                    remedy: format!("list what they may choose, or restrict {fields}"),
+                    remedy: format!("list the allowed values, or restrict {fields}"),
                 });
             }
         }
@@ -126,10 +126,9 @@ impl Boundaries {
                 key: "policy".to_owned(),
                 line: None,
                 path: "fargateNamespaces".to_owned(),
-                message: "without this list, a tenant's Fargate profile may take the pods of other namespaces"
-                    .to_owned(),
+                message: "without this list, a tenant's Fargate profile may select pods of other namespaces".to_owned(),
                 remedy: format!(
-                    "list the namespaces ([] for the tenant's own alone), or restrict {FARGATE_SELECTORS_PATH}"
+                    "list the namespaces ([] for only the tenant's own), or restrict {FARGATE_SELECTORS_PATH}"
                 ),
             });
         }
@@ -139,8 +138,8 @@ impl Boundaries {
                 line: None,
                 path: "strategyKinds".to_owned(),
                 message:
-                    "without this list, tenants may submit RollingUpgrades and Workflows of their own, and what runs \
-                          in them has the rights of others' ServiceAccounts"
+                    "without this list, tenants may create RollingUpgrades and Workflows, whose pods can run with the \
+                          permissions of any ServiceAccount"
                         .to_owned(),
                 remedy: "list the kinds ([] for none), or restrict spec.strategy.crd".to_owned(),
             });
@@ -160,7 +159,7 @@ fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
             key: key.clone(),
             line: None,
             path: key.clone(),
-            message: "is not a key that has a meaning here".to_owned(),
+            message: "is not a known key and has no effect".to_owned(),
             remedy: suggestion(schema::closest_match(key, CONFIG_MAP_KEYS.into_iter())),
         })
         .collect()
@@ -187,7 +186,7 @@ fn parse_conditionals(
             reason: fail_reason::APPLY_DEFAULTS,
             ..section.error(
                 &selector_at,
-                &format!("is not a selector: {problem}"),
+                &format!("is not a valid selector: {problem}"),
                 "use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'",
             )
         })?;

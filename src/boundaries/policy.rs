@@ -85,7 +85,7 @@ impl Policy {
                 || format!("use one of {}", POLICY_KEYS.join(", ")),
                 |near| format!("did you mean {near:?}?"),
             );
-            return Err(section.error(unknown, "is not a rule of the policy", &remedy));
+            return Err(section.error(unknown, "is not a known policy key", &remedy));
         }
         let list = |name: &str| match root.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -131,8 +131,8 @@ impl Policy {
                     found.push(PolicyViolation {
                         path: path.to_owned(),
                         value: format!("{count} {what}"),
-                        rule: format!("is more than the {most} that policy.quotas[{glob}] grants the namespace"),
-                        remedy: "use less, or ask the cluster's admin for more".to_owned(),
+                        rule: format!("exceeds the limit of {most} that policy.quotas[{glob}] sets for the namespace"),
+                        remedy: "reduce it, or ask your cluster admin for a higher quota".to_owned(),
                     });
                 }
             };
@@ -158,8 +158,10 @@ impl Policy {
                 found.push(PolicyViolation {
                     value: display_value(&path, &selector["namespace"]),
                     path,
-                    rule: "is not among policy.fargateNamespaces".to_owned(),
-                    remedy: format!("select pods of {own}, or ask the cluster's admin for more"),
+                    rule: "is not allowed by policy.fargateNamespaces".to_owned(),
+                    remedy: format!(
+                        "select pods of the namespace {own}, or ask your cluster admin to allow more namespaces"
+                    ),
                 });
             }
         }
@@ -167,9 +169,8 @@ impl Policy {
 
     /// Whether a namespace's groups skip boundaries and defaults: it asks for it, and the policy grants it.
     pub fn is_excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
-        let asked =
-            annotations.get(annotation::CONFIG_EXCLUDED).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        asked && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
+        let requested = annotation::is_true(annotations, annotation::CONFIG_EXCLUDED);
+        requested && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
     }
 
     /// Whether the crd strategy may submit a resource of this kind and API group.
@@ -205,7 +206,7 @@ fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, Co
         match key.as_str() {
             "maxGroups" => quota.max_groups = Some(number()?),
             "maxNodes" => quota.max_nodes = Some(number()?),
-            _ => return Err(section.error(&path, "is not a quota", "use maxGroups or maxNodes")),
+            _ => return Err(section.error(&path, "is not a known quota", "use maxGroups or maxNodes")),
         }
     }
     Ok(quota)
@@ -243,10 +244,10 @@ fn check_allowed(
         found.push(PolicyViolation {
             path: path.to_owned(),
             value: display_value(path, value),
-            rule: format!("is not among policy.{list}"),
+            rule: format!("is not allowed by policy.{list}"),
             remedy: match globs {
-                [] => "leave it out: none may be chosen".to_owned(),
-                globs => format!("choose one of {}", globs.join(", ")),
+                [] => "remove it: the policy allows no value".to_owned(),
+                globs => format!("use one of {}", globs.join(", ")),
             },
         });
     }

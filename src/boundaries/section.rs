@@ -43,8 +43,8 @@ impl<'a> Section<'a> {
             key: key.to_owned(),
             line: None,
             path: name,
-            message: "stands twice in one map, and the last one counts".to_owned(),
-            remedy: "remove one".to_owned(),
+            message: "is a duplicate key, and only the last value is used".to_owned(),
+            remedy: "remove the duplicate".to_owned(),
         }));
         Ok(Self { key, text, value: document.value })
     }
@@ -119,7 +119,7 @@ impl<'a> Section<'a> {
                 Some(path) => {
                     let name = path.to_string();
                     if !schema::is_known_path(&name) {
-                        let message = format!("{name:?} names no field, so it has no effect");
+                        let message = format!("{name:?} matches no field and has no effect");
                         self.warn(&at, &message, || suggestion(schema::closest_path(&name)), warnings);
                     }
                     found.push(path);
@@ -143,7 +143,7 @@ impl<'a> Section<'a> {
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
             let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
             let remedy = || suggestion(schema::closest_match(key, known.iter().copied()));
-            self.warn(&path, "has no meaning here", remedy, warnings);
+            self.warn(&path, "is not a known key and has no effect", remedy, warnings);
         }
     }
 
@@ -197,7 +197,7 @@ impl<'a> Section<'a> {
         collect_unreached(&fragment["metadata"]["annotations"], "metadata.annotations", listed, &mut unreached);
         collect_unreached(&fragment["spec"], "spec", listed, &mut unreached);
         for path in unreached {
-            let message = "reaches no group, because no boundary lists it";
+            let message = "has no effect, because no boundary lists it";
             let remedy = || format!("list {path} under restricted or shared, or remove it");
             self.warn(&format!("{prefix}{path}"), message, remedy, warnings);
         }

@@ -39,7 +39,7 @@ pub fn read(text: &str) -> Result<YamlDocument, YamlError> {
     match documents.len() {
         0 => Ok(YamlDocument::default()),
         1 => Ok(documents.remove(0)),
-        count => Err(YamlError { line: None, message: format!("holds {count} documents instead of one") }),
+        count => Err(YamlError { line: None, message: format!("contains {count} documents instead of one") }),
     }
 }
 
@@ -80,7 +80,7 @@ fn check_flow_depth(text: &str) -> Result<(), YamlError> {
         }
         if depth > 1000 {
             let line = text.as_bytes()[..index].iter().filter(|byte| **byte == b'\n').count() + 1;
-            return Err(YamlError { line: Some(line), message: "brackets nest too deeply".to_owned() });
+            return Err(YamlError { line: Some(line), message: "brackets are nested too deeply".to_owned() });
         }
     }
     Ok(())
@@ -114,7 +114,7 @@ impl LimitedReader<'_> {
     fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
         self.budget.text += text.len();
         if self.budget.text > MAX_TEXT {
-            Err(E::custom("holds too much text after its aliases are expanded"))
+            Err(E::custom("contains too much text after its aliases are expanded"))
         } else {
             Ok(())
         }
@@ -127,10 +127,10 @@ impl<'de> DeserializeSeed<'de> for LimitedReader<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         self.budget.values += 1;
         if self.budget.values > MAX_VALUES {
-            return Err(D::Error::custom("holds too many values after its aliases are expanded"));
+            return Err(D::Error::custom("contains too many values after its aliases are expanded"));
         }
         if self.depth > MAX_DEPTH {
-            return Err(D::Error::custom("nests too deeply"));
+            return Err(D::Error::custom("is nested too deeply"));
         }
         deserializer.deserialize_any(self)
     }
@@ -168,7 +168,7 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("holds a number without a value"))
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("contains a number that is not finite"))
     }
 
     fn visit_str<E: serde::de::Error>(mut self, value: &str) -> Result<Value, E> {
@@ -196,12 +196,12 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
                 self.budget.duplicates.push(key);
             }
         }
-        // A merge key (<<) fills in what the map itself does not say; of several maps, the first that says it counts.
+        // A merge key (<<) adds keys that the map itself does not have; with several maps, the first that has the key wins.
         for value in merged {
             let sources = if let Value::Array(items) = value { items } else { vec![value] };
             for source in sources {
                 let Value::Object(entries) = source else {
-                    return Err(A::Error::custom("'<<' needs a map or a list of maps"));
+                    return Err(A::Error::custom("the merge key '<<' needs a map or a list of maps"));
                 };
                 entries.into_iter().for_each(|(key, value)| {
                     map.entry(key).or_insert(value);
@@ -212,7 +212,7 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
     }
 }
 
-const FOUND_MARKER: &str = "the place that was looked for";
+const FOUND_MARKER: &str = "the requested position";
 
 /// Walks down a path and stops with an error there, because an error is what carries a line.
 struct LineProbe<'a> {
@@ -255,7 +255,7 @@ impl<'de> Visitor<'de> for LineProbe<'_> {
             return Err(A::Error::custom(FOUND_MARKER));
         }
         while let Some(key) = access.next_key::<String>()? {
-            // A key may itself hold dots, so it may stand for several segments of the path.
+            // A key may itself contain dots, so it may match several segments of the path.
             let taken = (1..=self.path.len()).find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
             match taken {
                 Some(count) => {
@@ -315,7 +315,11 @@ mod tests {
         {
             assert_eq!(locate(text, 0, path), Some(line), "{path}");
         }
-        assert_eq!(locate(text, 0, "spec.eks.maxSize"), Some(2), "what is missing is looked for where it should stand");
+        assert_eq!(
+            locate(text, 0, "spec.eks.maxSize"),
+            Some(2),
+            "a missing field is reported at the map that should contain it"
+        );
         assert_eq!(locate(text, 0, "status"), None);
         assert_eq!(locate("a: 1\n---\n\nb: 2\n", 1, "b"), Some(4));
     }

@@ -74,16 +74,16 @@ pub struct UnsupportedMode {
 ///
 /// # Errors
 /// The cluster does not read what the flag asks for.
-pub fn join_method(asked: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
-    match (authentication_mode, asked) {
+pub fn join_method(requested: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
+    match (authentication_mode, requested) {
         ("API", JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
-        // What is written into aws-auth would be read by nobody.
+        // The cluster does not read aws-auth in this mode.
         ("API", JoinAuth::Both) => Ok(JoinMethod::AccessEntries { remove_other: false }),
         ("API", JoinAuth::AccessEntries) | ("API_AND_CONFIG_MAP", JoinAuth::AccessEntries) => {
             Ok(JoinMethod::AccessEntries { remove_other: true })
         }
         ("API", JoinAuth::AwsAuth) => Err(UnsupportedMode {
-            rule: "takes access entries only (authenticationMode API), and --join-auth is aws-auth".into(),
+            rule: "accepts only access entries (authenticationMode API), but --join-auth is aws-auth".into(),
             remedy: "set --join-auth to auto or access-entries",
         }),
         ("API_AND_CONFIG_MAP", JoinAuth::Auto) => Ok(JoinMethod::Either),
@@ -91,7 +91,10 @@ pub fn join_method(asked: JoinAuth, authentication_mode: &str) -> Result<JoinMet
         ("API_AND_CONFIG_MAP", JoinAuth::Both) => Ok(JoinMethod::Both),
         (_, JoinAuth::Auto | JoinAuth::AwsAuth) => Ok(JoinMethod::AwsAuth { remove_other: false }),
         (mode, JoinAuth::AccessEntries | JoinAuth::Both) => Err(UnsupportedMode {
-            rule: format!("takes no access entries (authenticationMode {mode}), and --join-auth is {}", asked.as_str()),
+            rule: format!(
+                "does not accept access entries (authenticationMode {mode}), but --join-auth is {}",
+                requested.as_str()
+            ),
             remedy: "set the cluster's authenticationMode to API_AND_CONFIG_MAP, or --join-auth to auto",
         }),
     }
@@ -102,7 +105,7 @@ pub fn join_method(asked: JoinAuth, authentication_mode: &str) -> Result<JoinMet
 pub enum AccessEntryState {
     /// Nobody had a reason to look.
     #[default]
-    Unasked,
+    NotQueried,
     /// The cluster has none for this role.
     Absent,
     /// It is there.
@@ -135,7 +138,7 @@ impl AccessEntryState {
     pub fn kind(&self) -> Option<&str> {
         match self {
             AccessEntryState::Present { kind, .. } => Some(kind),
-            AccessEntryState::Unasked | AccessEntryState::Absent => None,
+            AccessEntryState::NotQueried | AccessEntryState::Absent => None,
         }
     }
 }
@@ -147,7 +150,7 @@ pub fn is_owned_by_cluster(tags: &[Tag], cluster: &str) -> bool {
         && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
 }
 
-/// Whether an entry of this type lets in whoever joined by the one before it, and more.
+/// Whether an entry of this type lets in whoever plan by the one before it, and more.
 fn supersedes(found: &str, kind: AccessEntryType) -> bool {
     found == AccessEntryType::Ec2Linux.as_str() && kind == AccessEntryType::Ec2Windows
 }
@@ -206,20 +209,20 @@ pub struct JoinPlan {
 impl JoinMethod {
     /// Whether a role's access entry is to be looked at, given its entry in aws-auth and whether we recorded one of each
     /// kind. Groups that join by aws-auth cost no call.
-    pub fn queries_access_entry(self, auth: &AuthEntryState, auth_is_ours: bool, access_is_ours: bool) -> bool {
+    pub fn queries_access_entry(self, auth: &AuthEntryState, owns_auth_entry: bool, owns_access_entry: bool) -> bool {
         match self {
-            JoinMethod::AwsAuth { remove_other } => remove_other && access_is_ours,
+            JoinMethod::AwsAuth { remove_other } => remove_other && owns_access_entry,
             JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
-            JoinMethod::Either => *auth != AuthEntryState::Present && !auth_is_ours,
+            JoinMethod::Either => *auth != AuthEntryState::Present && !owns_auth_entry,
         }
     }
 
     /// Whether something may be taken out because of what is seen, so that an old look is not good enough.
-    pub fn needs_fresh_read(self, auth: &AuthEntryState, auth_is_ours: bool) -> bool {
+    pub fn needs_fresh_read(self, auth: &AuthEntryState, owns_auth_entry: bool) -> bool {
         match self {
             JoinMethod::AwsAuth { remove_other } => remove_other,
             JoinMethod::AccessEntries { remove_other } => {
-                remove_other && *auth == AuthEntryState::Present && auth_is_ours
+                remove_other && *auth == AuthEntryState::Present && owns_auth_entry
             }
             JoinMethod::Both | JoinMethod::Either => false,
         }
@@ -235,8 +238,8 @@ impl JoinPlanner<'_> {
             JoinMethod::Both => (true, true),
             JoinMethod::Either => {
                 let ObservedEntries { auth_entry, owns_auth_entry, access_entry, .. } = self.observed;
-                let admitted = access_entry.kind().is_some_and(|kind| self.access_entry.kind.allows(kind));
-                let aws_auth = (*auth_entry != AuthEntryState::Absent || *owns_auth_entry) && !admitted;
+                let allowed = access_entry.kind().is_some_and(|kind| self.access_entry.kind.allows(kind));
+                let aws_auth = (*auth_entry != AuthEntryState::Absent || *owns_auth_entry) && !allowed;
                 (aws_auth, !aws_auth)
             }
         }
@@ -245,28 +248,28 @@ impl JoinPlanner<'_> {
     /// Decides.
     pub fn plan(&self) -> JoinPlan {
         let (aws_auth, access_entry) = self.required_entries();
-        let mut joined = JoinPlan::default();
+        let mut plan = JoinPlan::default();
         if aws_auth {
-            self.put_auth_entry(&mut joined);
+            self.add_auth_entry(&mut plan);
         }
         if access_entry {
-            self.put_access_entry(&mut joined);
+            self.add_access_entry(&mut plan);
         }
-        if joined.steps.is_empty() && joined.conflict.is_none() {
-            self.remove_superseded(&mut joined);
+        if plan.steps.is_empty() && plan.conflict.is_none() {
+            self.remove_superseded(&mut plan);
         }
-        joined
+        plan
     }
 
-    fn put_auth_entry(&self, joined: &mut JoinPlan) {
+    fn add_auth_entry(&self, plan: &mut JoinPlan) {
         match &self.observed.auth_entry {
             AuthEntryState::Present => {}
-            AuthEntryState::Absent => joined.steps.push(PlannedStep::new(
+            AuthEntryState::Absent => plan.steps.push(PlannedStep::new(
                 JoinStep::PutAwsAuthEntry(self.auth_entry.clone()),
                 vec![Drift::new("aws-auth", "", &self.auth_entry.role_arn)],
             )),
             AuthEntryState::Conflict { detail } | AuthEntryState::Unparsable { detail } => {
-                joined.conflict = Some(format!("kube-system/aws-auth: {detail}"));
+                plan.conflict = Some(format!("kube-system/aws-auth: {detail}"));
             }
         }
     }
@@ -279,7 +282,7 @@ impl JoinPlanner<'_> {
         }
     }
 
-    fn put_access_entry(&self, joined: &mut JoinPlan) {
+    fn add_access_entry(&self, plan: &mut JoinPlan) {
         let (NewAccessEntry { cluster, principal, kind: needed, .. }, kind) = (self.access_entry, self.access_kind());
         let to = format!("{} {principal}", kind.as_str());
         let put = |from: &str| {
@@ -289,27 +292,27 @@ impl JoinPlanner<'_> {
             PlannedStep::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
         };
         match &self.observed.access_entry {
-            AccessEntryState::Unasked => {}
-            AccessEntryState::Absent => joined.steps.extend(self.role_propagated.then(|| put(""))),
-            // It lets in a role that is gone, and nobody else.
+            AccessEntryState::NotQueried => {}
+            AccessEntryState::Absent => plan.steps.extend(self.role_propagated.then(|| put(""))),
+            // The entry authorizes a deleted role of the same name, and no other role.
             AccessEntryState::Present { is_owned: true, role_id: Some(id), .. }
                 if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|now| now != id) =>
             {
-                joined.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
+                plan.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
             }
-            // Its type cannot be changed. Where others' nodes join by it as well, the next one lets them in too.
+            // The type cannot be changed, so the entry is replaced. With a shared role, only by a type that also allows the other nodes.
             AccessEntryState::Present { kind: found, is_owned: true, .. }
                 if self.role_propagated
                     && !kind.allows(found)
                     && (!self.observed.is_shared || supersedes(found, kind)) =>
             {
-                joined.steps.extend([self.remove_access_entry().into(), put(found)]);
+                plan.steps.extend([self.remove_access_entry().into(), put(found)]);
             }
             AccessEntryState::Present { kind: found, .. } if needed.allows(found) => {}
             AccessEntryState::Present { kind: found, .. } => {
-                joined.conflict = Some(format!(
-                    "the access entry of {principal} in the cluster {cluster} has the type {found}, and these nodes need {}; delete \
-                     it, and one of the right type is made, or give the group another role",
+                plan.conflict = Some(format!(
+                    "the access entry of {principal} in the cluster {cluster} has the type {found}, but these nodes need {}; \
+                     delete the entry, and the controller creates one of the right type, or give the group another role",
                     needed.as_str()
                 ));
             }
@@ -317,7 +320,7 @@ impl JoinPlanner<'_> {
     }
 
     /// What is ours and not wanted any more goes while the role's other entry is there.
-    fn remove_superseded(&self, joined: &mut JoinPlan) {
+    fn remove_superseded(&self, plan: &mut JoinPlan) {
         let ObservedEntries { auth_entry, owns_auth_entry, access_entry, peers_have_access_entry, .. } = self.observed;
         let moved = |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]);
         match (self.method, auth_entry, access_entry) {
@@ -326,7 +329,7 @@ impl JoinPlanner<'_> {
                 AuthEntryState::Present,
                 AccessEntryState::Present { is_owned: true, .. },
             ) => {
-                joined.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
+                plan.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
             }
             (
                 JoinMethod::AccessEntries { remove_other: true },
@@ -334,9 +337,9 @@ impl JoinPlanner<'_> {
                 AccessEntryState::Present { created_at, .. },
             ) if *peers_have_access_entry && (*owns_auth_entry || self.owns_role) => {
                 let due = created_at.map(|made| made + self.handover_delay).filter(|due| *due > self.now);
-                joined.recheck_at = due;
+                plan.recheck_at = due;
                 let step = JoinStep::RemoveAwsAuthEntry(self.auth_entry.clone());
-                joined.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
+                plan.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
             }
             _ => {}
         }
@@ -348,9 +351,9 @@ impl JoinPlanner<'_> {
     }
 
     /// Roles whose entry in aws-auth is ours once the steps are done, for `status.managed.authEntries`.
-    pub fn owned_auth_entries(&self, joined: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
-        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
-        match (puts, &self.observed.auth_entry) {
+    pub fn owned_auth_entries(&self, plan: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
+        let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
+        match (adds_entry, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
             (false, AuthEntryState::Absent) => Vec::new(),
             (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],
@@ -361,28 +364,28 @@ impl JoinPlanner<'_> {
     }
 
     /// Roles whose access entry is ours once the steps are done, for `status.managed.accessEntries`.
-    pub fn owned_access_entries(&self, joined: &JoinPlan, old: &[String]) -> Vec<String> {
+    pub fn owned_access_entries(&self, plan: &JoinPlan, old: &[String]) -> Vec<String> {
         let role = || vec![self.access_entry.principal.clone()];
-        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
-        match (puts, &self.observed.access_entry) {
+        let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
+        match (adds_entry, &self.observed.access_entry) {
             (true, _) | (false, AccessEntryState::Present { is_owned: true, .. }) => role(),
             (false, AccessEntryState::Absent) => Vec::new(),
-            (false, AccessEntryState::Unasked | AccessEntryState::Present { is_owned: false, .. }) => old.to_vec(),
+            (false, AccessEntryState::NotQueried | AccessEntryState::Present { is_owned: false, .. }) => old.to_vec(),
         }
     }
 
     /// How the role joins now, for `status.join`; nothing where nobody ever looked at access entries.
-    pub fn join_status(&self, remembered: Option<&JoinStatus>) -> Option<JoinStatus> {
-        let access_entry = match (&self.observed.access_entry, remembered) {
-            (AccessEntryState::Unasked, None) => return None,
-            (AccessEntryState::Unasked, Some(old)) => old.access_entry.clone(),
+    pub fn join_status(&self, recorded: Option<&JoinStatus>) -> Option<JoinStatus> {
+        let access_entry = match (&self.observed.access_entry, recorded) {
+            (AccessEntryState::NotQueried, None) => return None,
+            (AccessEntryState::NotQueried, Some(old)) => old.access_entry.clone(),
             (AccessEntryState::Absent, _) => None,
-            // By one of another type its nodes do not join.
+            // The nodes cannot join through an entry of another type.
             (AccessEntryState::Present { kind, .. }, _) => {
                 Some(kind.clone()).filter(|kind| self.access_entry.kind.allows(kind))
             }
         };
-        // A later look must not take an entry of the role before this one for an entry of this one.
+        // A later read must not mistake the entry of a previous role for an entry of this role.
         let replaced = matches!(&self.observed.access_entry, AccessEntryState::Present { role_id: Some(id), .. }
             if self.observed.role_id.as_ref() != Some(id));
         let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !replaced);

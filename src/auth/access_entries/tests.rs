@@ -134,10 +134,10 @@ fn auto_keeps_existing_entry_and_creates_access_entries_for_new_roles() {
     let auto = JoinMethod::Either;
     assert_eq!(steps(auto, Absent, AccessEntryState::Absent), ["PutAccessEntry"]);
     assert_eq!(steps(auto, Absent, present("EC2_LINUX", false)), Vec::<&str>::new());
-    assert_eq!(steps(auto, Present, AccessEntryState::Unasked), Vec::<&str>::new());
+    assert_eq!(steps(auto, Present, AccessEntryState::NotQueried), Vec::<&str>::new());
     assert!(!auto.queries_access_entry(&Present, false, false) && auto.queries_access_entry(&Absent, false, false));
     // What we put into aws-auth and somebody took out comes back there, whatever else the controller may do.
-    let lost = ObservedEntries { owns_auth_entry: true, ..observed_entries(Absent, AccessEntryState::Unasked) };
+    let lost = ObservedEntries { owns_auth_entry: true, ..observed_entries(Absent, AccessEntryState::NotQueried) };
     assert!(!auto.queries_access_entry(&Absent, true, false));
     assert_eq!(planned_steps(auto, &lost, |_| ()).0, ["PutAwsAuthEntry"]);
     // An access entry counts, whatever aws-auth says.

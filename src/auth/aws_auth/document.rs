@@ -39,11 +39,13 @@ impl<'a> AwsAuthDocument<'a> {
             _ => return Err("it is not a list".to_owned()),
         };
         if values.len() != items.len() {
-            return Err("two YAML readers do not agree about its entries".to_owned());
+            return Err("two YAML parsers disagree about its entries".to_owned());
         }
         if let Some(at) = values.iter().position(|value| !value.is_mapping() && !value.is_null()) {
             let line = text[..items[at].start].matches('\n').count() + 1;
-            return Err(format!("line {line}: it is no mapping, and with it in the list no entry counts: remove it"));
+            return Err(format!(
+                "line {line}: the entry is not a mapping, which makes the whole list invalid: remove it"
+            ));
         }
         Ok(Self { text, style, items, values, end })
     }
@@ -101,7 +103,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn handle_event(&mut self, event: &Event<'_>, span: Span) -> Result<(), String> {
-        let at = span.byte_range().ok_or("it has no positions")?;
+        let at = span.byte_range().ok_or("the parser reports no positions")?;
         if event.anchor_id().is_some() || event.is_alias() {
             return Err(format!(
                 "line {}: it uses an anchor or alias, which cannot be edited safely: write the entry out",
@@ -112,7 +114,7 @@ impl Reader<'_> {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(format!("line {}: it holds a second document", span.start.line()));
+                    return Err(format!("line {}: it contains a second document", span.start.line()));
                 }
             }
             Event::DocumentEnd if self.text[at.clone()].starts_with("...") => self.end = at.start,

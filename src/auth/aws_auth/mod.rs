@@ -48,8 +48,8 @@ pub enum AwsAuthError {
     },
     /// The edited text does not read back as it should.
     #[error(
-        "mapRoles in the ConfigMap kube-system/aws-auth cannot be edited without touching what \
-         others wrote: rewrite it as a plain list, one `- rolearn:` after the other"
+        "mapRoles in the ConfigMap kube-system/aws-auth cannot be edited without changing entries \
+         of others: rewrite it as a plain list, one `- rolearn:` after the other"
     )]
     Unsafe,
 }
@@ -142,7 +142,7 @@ pub fn remove_entries<S: AsRef<str>>(map_roles: Option<&str>, role_arns: &[S]) -
 
 fn unparsable_message(detail: &str) -> String {
     format!(
-        "mapRoles in the ConfigMap kube-system/aws-auth is not understood and is left alone: \
+        "mapRoles in the ConfigMap kube-system/aws-auth cannot be parsed and is left unchanged: \
          {detail}; correct it by hand"
     )
 }
@@ -181,7 +181,7 @@ fn entry_state_in(document: &AwsAuthDocument<'_>, want: &AuthEntry) -> AuthEntry
         (false, Some(value)) => AuthEntryState::Conflict {
             detail: format!(
                 "mapRoles in the ConfigMap kube-system/aws-auth has an entry for {} with username \
-                 {} and groups {}, and nodes need username {} and groups {}: correct the entry or \
+                 {} and groups {}, but nodes need username {} and groups {}: correct the entry or \
                  remove it",
                 without_path(&want.role_arn),
                 str_field(value, "username").unwrap_or("(none)"),
