@@ -1,14 +1,14 @@
 //! Enumerations of the spec and status. Parsing ignores case, and an empty string means "not set".
 
 /// Declares an enumeration with its exact spellings, a parser that ignores case, and the pattern that the CRD uses.
-macro_rules! words {
+macro_rules! string_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal $(| $other:literal)*),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name { $($(#[$vmeta])* $variant),+ }
 
         impl $name {
-            /// Pattern for the CRD: any of the words in any case, or nothing.
+            /// Pattern for the CRD: any of the values in any case, or an empty string.
             pub const PATTERN: &'static str = concat!("(?i)^(", $("|", $word, $("|", $other,)*)+ ")$");
             /// Every value, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
@@ -18,7 +18,7 @@ macro_rules! words {
                 match self { $(Self::$variant => $word),+ }
             }
 
-            /// The value of a word in any case; `None` for an unknown or empty one.
+            /// Parses a value in any case; `None` for an unknown or empty text.
             pub fn parse(text: &str) -> Option<Self> {
                 $(if text.eq_ignore_ascii_case($word) $(|| text.eq_ignore_ascii_case($other))* { return Some(Self::$variant); })+
                 None
@@ -39,7 +39,7 @@ macro_rules! words {
     };
 }
 
-words! {
+string_enum! {
     /// `spec.provisioner`: what provides the nodes.
     ProvisionerKind {
         /// An Auto Scaling group that the controller manages.
@@ -51,7 +51,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `spec.strategy.type`: how nodes are replaced; empty means `rollingUpdate`.
     StrategyType {
         /// The controller drains and replaces nodes itself.
@@ -63,7 +63,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `spec.eks.type`: the resource that instances launch from.
     ScalingConfigurationKind {
         /// A launch template.
@@ -73,7 +73,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `spec.eks-managed.configuration.capacityType`: the purchase option of the instances.
     CapacityType {
         /// On-Demand Instances.
@@ -83,7 +83,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `spec.eks-managed.configuration.taints[].effect`, in the spelling of the EKS API.
     NodegroupTaintEffect {
         /// No new pods are scheduled on the node.
@@ -95,7 +95,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `spec.strategy.crd.concurrencyPolicy`; an unknown value means `forbid`.
     ConcurrencyPolicy {
         /// Create a resource even while others are active.
@@ -107,7 +107,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `userData[].stage`; entries with an unknown stage are ignored.
     UserDataStage {
         /// Runs before the node joins the cluster.
@@ -119,7 +119,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// The annotation `instancemgr.keikoproj.io/os-family`; an unknown value means `amazonlinux2`.
     OsFamily {
         /// Amazon Linux 2.
@@ -133,7 +133,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `lifecycleHooks[].lifecycle`: the transition at which a hook pauses an instance.
     LifecycleTransition {
         /// Before the instance enters service.
@@ -143,7 +143,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `lifecycleHooks[].defaultResult`; an unknown value means `abandon`.
     DefaultResult {
         /// Auto Scaling terminates the instance.
@@ -153,7 +153,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `taints[].effect`, in the spelling of Kubernetes.
     TaintEffect {
         /// No new pods are scheduled on the node.
@@ -165,7 +165,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `volumes[].mountOptions.fileSystem`.
     FileSystem {
         /// XFS.
@@ -175,7 +175,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `placement.tenancy`.
     Tenancy {
         /// Shared hardware.
@@ -187,7 +187,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `metadataOptions.httpEndpoint`.
     HttpEndpoint {
         /// The metadata service is available.
@@ -197,7 +197,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `metadataOptions.httpTokens`.
     HttpTokens {
         /// Requests without a session token are accepted (IMDSv1 and IMDSv2).
@@ -207,7 +207,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `mixedInstancesPolicy.strategy`: the Spot allocation strategy.
     SpotStrategy {
         /// Pools with the most available capacity.
@@ -221,7 +221,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `mixedInstancesPolicy.onDemandAllocationStrategy`: how On-Demand instance types are chosen.
     OnDemandStrategy {
         /// In the order of the types.
@@ -231,7 +231,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `mixedInstancesPolicy.instancePool`: which similar instance types the controller adds.
     InstancePool {
         /// Types of the same family, generation, architecture and size.
@@ -239,7 +239,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `status.lifecycle`: the purchase option of the group's instances.
     Lifecycle {
         /// On-Demand Instances.
@@ -251,7 +251,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `status.currentState`: the state of the group in one word.
     CurrentState {
         /// The controller has not planned the group yet.

@@ -68,7 +68,7 @@ pub fn closest_path(path: &str) -> Option<&'static str> {
 
 /// The candidate closest to a word; `None` when more than half of the letters differ.
 pub fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Distances over long words cost their product, and nobody misspells a path of this length.
+    // The cost grows with the product of the lengths, and no real path is this long.
     if word.len() > 200 {
         return None;
     }

@@ -202,7 +202,7 @@ fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut
     }
 }
 
-/// The words of an enumeration's pattern.
+/// The values of an enumeration's pattern.
 fn pattern_words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
     Some(pattern.strip_prefix("(?i)^(")?.strip_suffix(")$")?.split('|'))
 }

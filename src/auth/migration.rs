@@ -1,25 +1,25 @@
-//! What an admin who moves roles from aws-auth to access entries reads on the ConfigMap.
+//! The event on the ConfigMap that reports the progress of the migration from aws-auth to access entries.
 
 use super::JoinAuth;
 use crate::plan::Event;
 
-/// How many roles a message names.
+/// Maximum number of roles that a message lists.
 const MAX_LISTED_ROLES: usize = 5;
 
-/// How far the roles of all groups have come.
+/// Progress of the migration over the roles of all groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationProgress {
-    /// How many roles the groups use.
+    /// Number of roles that the groups use.
     pub roles: usize,
-    /// Those that some group has not seen an access entry of, sorted.
+    /// ARNs of roles without an access entry, as far as some group observed, sorted.
     pub missing: Vec<String>,
-    /// Entries of groups that are in aws-auth.
+    /// Number of entries of groups in aws-auth.
     pub remaining_auth_entries: usize,
-    /// Roles of others that aws-auth lets in, in its order.
+    /// Roles in aws-auth that no group uses, in their order.
     pub foreign: Vec<String>,
 }
 
-/// What is to be told; nothing while no role moves.
+/// The event to publish; `None` while no migration is in progress.
 pub fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Option<Event> {
     let MigrationProgress { roles, missing, remaining_auth_entries, foreign } = progress;
     let migrating = match requested {

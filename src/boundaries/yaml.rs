@@ -1,39 +1,39 @@
-//! YAML from people, read within limits: size, depth, and what aliases expand to.
+//! A YAML reader with limits on size, depth and expanded aliases, for text written by users.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Longest text, in bytes.
+/// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Deepest nesting.
+/// Maximum nesting depth.
 pub const MAX_DEPTH: usize = 40;
-/// Most values, after aliases are expanded.
+/// Maximum number of values after aliases are expanded.
 pub const MAX_VALUES: usize = 50_000;
-/// Most text in all values together, after aliases are expanded, in bytes.
+/// Maximum length of all texts in the values after aliases are expanded, in bytes.
 pub const MAX_TEXT: usize = 4 << 20;
 
-/// Text that is not YAML, or too much of it.
+/// A text that is not valid YAML or exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct YamlError {
-    /// Line, counted from 1, where one is known.
+    /// Line, counted from 1, if known.
     pub line: Option<usize>,
     /// What is wrong.
     pub message: String,
 }
 
-/// A document and what is odd about it.
+/// A parsed document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct YamlDocument {
-    /// Its content.
+    /// Content of the document.
     pub value: Value,
-    /// Keys that stand twice in one map; the last one counts.
+    /// Keys that occur twice in one map; the last value is used.
     pub duplicates: Vec<String>,
 }
 
-/// Reads the only document of a text; an empty text is null.
+/// Parses a text with one document; an empty text is null.
 pub fn read(text: &str) -> Result<YamlDocument, YamlError> {
     let mut documents = read_all(text)?;
     match documents.len() {
@@ -43,7 +43,7 @@ pub fn read(text: &str) -> Result<YamlDocument, YamlError> {
     }
 }
 
-/// Reads every document of a text.
+/// Parses all documents of a text.
 pub fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError { line: None, message: format!("is longer than {MAX_BYTES} bytes") });
@@ -60,8 +60,8 @@ pub fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
     Ok(documents)
 }
 
-/// The line, counted from 1, of the value at a path of keys and list indexes in the document of the given number, or of the
-/// map that it is missing from.
+/// The line, counted from 1, of the value at a path of keys and list indexes in the document with this number. For a
+/// missing value, the line of the map that should contain it.
 pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
     let segments = split_path(path);
     let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
@@ -69,7 +69,7 @@ pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
     found.to_string().contains(FOUND_MARKER).then(|| found.location().map(|at| at.line()))?
 }
 
-/// The parser's brackets cost their square in time, so a text that nests them senselessly never reaches it.
+/// Rejects deeply nested brackets, on which the parser spends quadratic time.
 fn check_flow_depth(text: &str) -> Result<(), YamlError> {
     let mut depth = 0_usize;
     for (index, byte) in text.bytes().enumerate() {
@@ -214,7 +214,7 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
 
 const FOUND_MARKER: &str = "the requested position";
 
-/// Walks down a path and stops with an error there, because an error is what carries a line.
+/// Follows a path and stops with an error at its end, because only errors carry a line.
 struct LineProbe<'a> {
     path: &'a [&'a str],
 }

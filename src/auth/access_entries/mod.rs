@@ -1,7 +1,8 @@
-//! Aws-auth or access entries: which kind of entry a role is to have, and what is to be done for it.
+//! Authorization of nodes to join the cluster: which entry a role needs, in aws-auth or as an access entry, and the
+//! steps towards it.
 //!
-//! A role moves from one kind to the other without a gap: the new entry is seen before the old one is taken out, and
-//! only what this controller put there is ever taken out.
+//! A role moves from one kind of entry to the other without a gap: the old entry is removed only after the new one is
+//! observed. Only entries that this controller created are removed.
 
 #[cfg(test)]
 mod tests;
@@ -15,22 +16,22 @@ use crate::api::names::tag;
 use crate::aws::{AccessEntry, AccessEntryType, NewAccessEntry, Tag, tag_map};
 use crate::plan::{Drift, JoinStep, PlannedStep, Step};
 
-/// How nodes get the right to join the cluster: `--join-auth`.
+/// How nodes are authorized to join the cluster: `--join-auth`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum JoinAuth {
-    /// What the cluster reads: its authenticationMode decides.
+    /// The cluster's authenticationMode decides.
     #[default]
     Auto,
     /// An entry in the ConfigMap kube-system/aws-auth.
     AwsAuth,
     /// An access entry of the EKS cluster.
     AccessEntries,
-    /// Both, while moving from one to the other.
+    /// Both kinds, during a migration from one to the other.
     Both,
 }
 
 impl JoinAuth {
-    /// As the flag takes it.
+    /// The value of the flag.
     pub fn as_str(self) -> &'static str {
         match self {
             JoinAuth::Auto => "auto",
@@ -41,39 +42,39 @@ impl JoinAuth {
     }
 }
 
-/// Which kinds of entry roles of one cluster are to have.
+/// Which kinds of entry the roles in one cluster need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinMethod {
     /// An entry in aws-auth.
     AwsAuth {
-        /// Our access entry is taken out once the entry in aws-auth is there.
+        /// Whether the controller's access entry is removed once the entry in aws-auth exists.
         remove_other: bool,
     },
     /// An access entry.
     AccessEntries {
-        /// Our entry in aws-auth is taken out once the access entry is there.
+        /// Whether the controller's entry in aws-auth is removed once the access entry exists.
         remove_other: bool,
     },
-    /// One of each.
+    /// One entry of each kind.
     Both,
-    /// What a role has stays; a role that has neither gets an access entry.
+    /// A role keeps the entry that it has; a role without one gets an access entry.
     Either,
 }
 
-/// A way that the cluster does not read.
+/// A value of `--join-auth` that the cluster's authenticationMode does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedMode {
-    /// What the cluster does not do.
+    /// Why the cluster does not support it.
     pub rule: String,
-    /// What a person can do.
+    /// What the user can do.
     pub remedy: &'static str,
 }
 
-/// Which kinds of entry a cluster's authenticationMode and the flag ask for (Amazon EKS User Guide, "Grant IAM users
+/// Which kinds of entry the flag and the cluster's authenticationMode require (Amazon EKS User Guide, "Grant IAM users
 /// access to Kubernetes with EKS access entries").
 ///
 /// # Errors
-/// The cluster does not read what the flag asks for.
+/// The cluster does not support what the flag requires.
 pub fn join_method(requested: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
     match (authentication_mode, requested) {
         ("API", JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
@@ -100,29 +101,30 @@ pub fn join_method(requested: JoinAuth, authentication_mode: &str) -> Result<Joi
     }
 }
 
-/// What is known of a role's access entry.
+/// What is known about a role's access entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessEntryState {
-    /// Nobody had a reason to look.
+    /// The access entry was not queried.
     #[default]
     NotQueried,
-    /// The cluster has none for this role.
+    /// The cluster has no access entry for this role.
     Absent,
-    /// It is there.
+    /// The access entry exists.
     Present {
-        /// `EC2_LINUX`, `STANDARD` and so on.
+        /// Type of the entry: `EC2_LINUX`, `STANDARD` and so on.
         kind: String,
-        /// Its tags prove that a group of this cluster made it; false as well where nobody had a reason to read them.
+        /// Whether the entry's tags prove that a group of this cluster created it; also false when the tags were not
+        /// read.
         is_owned: bool,
-        /// When it was made, where it was read.
+        /// Creation time of the entry, if it was read.
         created_at: Option<Timestamp>,
-        /// The id of the role that we made it for, where its tags tell.
+        /// ID of the role that the controller created the entry for, from the entry's tags.
         role_id: Option<String>,
     },
 }
 
 impl AccessEntryState {
-    /// An entry that was read.
+    /// The state of an entry that was read.
     pub fn from_entry(entry: Option<&AccessEntry>, cluster: &str) -> Self {
         match entry {
             None => AccessEntryState::Absent,
@@ -134,7 +136,7 @@ impl AccessEntryState {
         }
     }
 
-    /// The type of the entry that is there.
+    /// The type of an existing entry.
     pub fn kind(&self) -> Option<&str> {
         match self {
             AccessEntryState::Present { kind, .. } => Some(kind),
@@ -143,72 +145,73 @@ impl AccessEntryState {
     }
 }
 
-/// Whether a group of this cluster made what carries these tags: one of those that share the role, whichever it was.
+/// Whether a group of this cluster created the resource with these tags. Groups can share a role, so it may be any
+/// group.
 pub fn is_owned_by_cluster(tags: &[Tag], cluster: &str) -> bool {
     let tags = tag_map(tags);
     tags.get(tag::CLUSTER_NAME) == Some(&cluster)
         && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
 }
 
-/// Whether an entry of this type lets in whoever plan by the one before it, and more.
+/// Whether an entry of type `kind` authorizes all nodes that an entry of type `found` does, and more.
 fn supersedes(found: &str, kind: AccessEntryType) -> bool {
     found == AccessEntryType::Ec2Linux.as_str() && kind == AccessEntryType::Ec2Windows
 }
 
-/// What was seen of a role's entries.
+/// The observed entries of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedEntries {
     /// Its entry in aws-auth.
     pub auth_entry: AuthEntryState,
-    /// A group of ours has recorded that it put that entry there.
+    /// Whether a group recorded that the controller added that entry.
     pub owns_auth_entry: bool,
-    /// Windows nodes join by that entry too.
+    /// Whether that entry also authorizes Windows nodes.
     pub allows_windows: bool,
     /// Its access entry.
     pub access_entry: AccessEntryState,
-    /// Another group uses the role.
+    /// Whether another group uses the role.
     pub is_shared: bool,
-    /// Every other group that uses the role has its access entry.
+    /// Whether every other group that uses the role has its access entry.
     pub peers_have_access_entry: bool,
-    /// The id that the role has now, where it is known.
+    /// The current ID of the role, if known.
     pub role_id: Option<String>,
 }
 
-/// A role and everything that its entries depend on.
+/// A role with everything that its entries depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinPlanner<'a> {
-    /// Which kinds of entry it is to have.
+    /// Which kinds of entry the role needs.
     pub method: JoinMethod,
-    /// The entry that it is to have in aws-auth.
+    /// The desired entry in aws-auth.
     pub auth_entry: &'a AuthEntry,
-    /// The access entry that it is to have.
+    /// The desired access entry.
     pub access_entry: &'a NewAccessEntry,
-    /// What there is.
+    /// The observed entries.
     pub observed: &'a ObservedEntries,
-    /// The role is this group's own, and its entries with it.
+    /// Whether the role, and thus its entries, belong to this group.
     pub owns_role: bool,
-    /// IAM knows the role everywhere; before that, EKS refuses an access entry for it.
+    /// Whether the role has propagated in IAM. Before that, EKS rejects an access entry for it.
     pub role_propagated: bool,
-    /// How long an access entry must have been there before the entry in aws-auth goes.
+    /// Minimum age of an access entry before the entry in aws-auth is removed.
     pub handover_delay: SignedDuration,
-    /// The moment of the decision.
+    /// Reference time of the decision.
     pub now: Timestamp,
 }
 
-/// What is to be done for a role.
+/// The steps for a role's entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JoinPlan {
-    /// In order: what is put comes first.
+    /// Steps in order; additions come first.
     pub steps: Vec<PlannedStep>,
-    /// Why nodes with this role cannot join until a person acts, where the conflict is, and the remedy.
+    /// Why nodes with this role cannot join without manual intervention: where the conflict is, and the remedy.
     pub conflict: Option<String>,
-    /// When the old entry may go.
+    /// When the old entry may be removed.
     pub recheck_at: Option<Timestamp>,
 }
 
 impl JoinMethod {
-    /// Whether a role's access entry is to be looked at, given its entry in aws-auth and whether we recorded one of each
-    /// kind. Groups that join by aws-auth cost no call.
+    /// Whether the role's access entry must be queried, given its entry in aws-auth and whether the controller recorded
+    /// an entry of each kind. Groups that join through aws-auth cause no call.
     pub fn queries_access_entry(self, auth: &AuthEntryState, owns_auth_entry: bool, owns_access_entry: bool) -> bool {
         match self {
             JoinMethod::AwsAuth { remove_other } => remove_other && owns_access_entry,
@@ -217,7 +220,7 @@ impl JoinMethod {
         }
     }
 
-    /// Whether something may be taken out because of what is seen, so that an old look is not good enough.
+    /// Whether an observation may cause the removal of an entry, so that a cached read is not sufficient.
     pub fn needs_fresh_read(self, auth: &AuthEntryState, owns_auth_entry: bool) -> bool {
         match self {
             JoinMethod::AwsAuth { remove_other } => remove_other,
@@ -230,7 +233,7 @@ impl JoinMethod {
 }
 
 impl JoinPlanner<'_> {
-    /// Which entries the role is to have: in aws-auth, and as an access entry.
+    /// Which entries the role needs: (in aws-auth, as an access entry).
     fn required_entries(&self) -> (bool, bool) {
         match self.method {
             JoinMethod::AwsAuth { .. } => (true, false),
@@ -245,7 +248,7 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// Decides.
+    /// Plans the steps for the role's entries.
     pub fn plan(&self) -> JoinPlan {
         let (aws_auth, access_entry) = self.required_entries();
         let mut plan = JoinPlan::default();
@@ -274,7 +277,8 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// The type that lets in all nodes of the role: an access entry counts at once, and more than the entry in aws-auth.
+    /// The type of access entry that authorizes all nodes of the role. An access entry takes effect at once and
+    /// overrides the entry in aws-auth.
     fn access_kind(&self) -> AccessEntryType {
         match self.access_entry.kind {
             AccessEntryType::Ec2Linux if self.observed.allows_windows => AccessEntryType::Ec2Windows,
@@ -319,7 +323,7 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// What is ours and not wanted any more goes while the role's other entry is there.
+    /// Removes the controller's entry of the kind that is no longer needed, once the other entry exists.
     fn remove_superseded(&self, plan: &mut JoinPlan) {
         let ObservedEntries { auth_entry, owns_auth_entry, access_entry, peers_have_access_entry, .. } = self.observed;
         let moved = |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]);
@@ -350,7 +354,7 @@ impl JoinPlanner<'_> {
         JoinStep::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
     }
 
-    /// Roles whose entry in aws-auth is ours once the steps are done, for `status.managed.authEntries`.
+    /// Roles whose entry in aws-auth is the controller's after the steps, for `status.managed.authEntries`.
     pub fn owned_auth_entries(&self, plan: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
         let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
         match (adds_entry, &self.observed.auth_entry) {
@@ -363,7 +367,7 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// Roles whose access entry is ours once the steps are done, for `status.managed.accessEntries`.
+    /// Roles whose access entry is the controller's after the steps, for `status.managed.accessEntries`.
     pub fn owned_access_entries(&self, plan: &JoinPlan, old: &[String]) -> Vec<String> {
         let role = || vec![self.access_entry.principal.clone()];
         let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
@@ -374,7 +378,7 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// How the role joins now, for `status.join`; nothing where nobody ever looked at access entries.
+    /// How the role joins now, for `status.join`; `None` while access entries were never queried.
     pub fn join_status(&self, recorded: Option<&JoinStatus>) -> Option<JoinStatus> {
         let access_entry = match (&self.observed.access_entry, recorded) {
             (AccessEntryState::NotQueried, None) => return None,

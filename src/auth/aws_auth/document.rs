@@ -1,4 +1,4 @@
-//! `mapRoles` as text with positions: where each entry stands, so that an edit touches nothing else.
+//! Parser for `mapRoles` that keeps the position of each entry, so that an edit changes nothing else.
 
 use std::ops::Range;
 
@@ -8,29 +8,32 @@ use serde_yaml::Value;
 /// How the list is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ListStyle {
-    /// Nothing is there: the text is empty or holds comments only, or `null` stands at the place.
+    /// There is no list: the text is empty or has only comments, or it has `null` at this position.
     Nothing(Option<Range<usize>>),
-    /// `- ` at this column.
+    /// Block style, with `- ` at this column.
     Block { indent: usize },
-    /// `[...]`: the range from bracket to bracket.
+    /// Flow style, `[...]`; the range includes both brackets.
     Flow(Range<usize>),
 }
 
-/// A `mapRoles` that was understood.
+/// A `mapRoles` that was parsed.
 #[derive(Clone, Debug)]
 pub(super) struct AwsAuthDocument<'a> {
     pub text: &'a str,
     pub style: ListStyle,
-    /// Where the content of each entry stands, without dash, white space and comments around it.
+    /// Range of each entry's content, without the dash and surrounding white space and comments.
     pub items: Vec<Range<usize>>,
     /// The same entries as values.
     pub values: Vec<Value>,
-    /// Where the list may grow: the end of the text, or the `...` that ends the document.
+    /// Where entries can be appended: the end of the text, or the `...` that ends the document.
     pub end: usize,
 }
 
 impl<'a> AwsAuthDocument<'a> {
-    /// Reads the text; the error says where and why it is not understood.
+    /// Parses the text.
+    ///
+    /// # Errors
+    /// Where and why it cannot be parsed.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let (style, items, end) = positions(text)?;
         let values = match serde_yaml::from_str(text).map_err(|error| error.to_string())? {
@@ -55,7 +58,7 @@ impl<'a> AwsAuthDocument<'a> {
         if self.text.contains("\r\n") { "\r\n" } else { "\n" }
     }
 
-    /// The whole lines of a block entry, from the one with its dash.
+    /// The full lines of a block entry, starting with the line of its dash.
     pub fn lines_of(&self, item: usize, indent: usize) -> Option<Range<usize>> {
         let content = self.items.get(item)?;
         let mut start = line_start(self.text, content.start);
@@ -68,12 +71,12 @@ impl<'a> AwsAuthDocument<'a> {
     }
 }
 
-/// The start of the line that holds the byte at `at`.
+/// The start of the line that contains the byte at `at`.
 pub(super) fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |found| found + 1)
 }
 
-/// The end, with its line break, of the line that holds the byte before `at`.
+/// The end, including the line break, of the line that contains the byte before `at`.
 pub(super) fn line_end(text: &str, at: usize) -> usize {
     if text[..at].ends_with('\n') {
         return at;
@@ -166,7 +169,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A collection ends. Those in block style end where the next token begins, which is no content.
+    /// A collection ends. Block-style collections end where the next token begins, which is not part of their content.
     fn close(&mut self, at: Range<usize>) {
         let bracket = !at.is_empty() && self.text[at.clone()].ends_with([']', '}']);
         match (&mut self.style, self.depth) {
