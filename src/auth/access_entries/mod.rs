@@ -316,7 +316,7 @@ impl JoinPlanner<'_> {
             AccessEntryState::Present { kind: found, .. } => {
                 plan.conflict = Some(format!(
                     "the access entry of {principal} in the cluster {cluster} has the type {found}, but these nodes need {}; \
-                     delete the entry, and the controller creates one of the right type, or give the group another role",
+                     delete it so that the controller creates one of the right type, or give the group another role",
                     needed.as_str()
                 ));
             }
