@@ -1,4 +1,4 @@
-//! Conditions: the answers that people and tools read first.
+//! Status conditions, which report the state of a group to people and tools.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -10,26 +10,26 @@ use super::fields::lenient;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// The aspect, such as Ready, Reconciling, Stalled or NodesReady.
+    /// Aspect that the condition describes, such as Ready, Reconciling, Stalled or NodesReady.
     pub r#type: String,
     /// True, False or Unknown.
     pub status: String,
-    /// One word for why, for programs.
+    /// Reason for the status in one CamelCase word, for programs.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What happened and what to do about it, for people.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the status last changed, as RFC 3339.
+    /// Time of the last change of the status, in RFC 3339.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
-    /// The generation of the spec that this tells about.
+    /// Generation of the spec that this condition describes.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
 impl Condition {
-    /// A condition without a time; [`set_condition`] gives it one.
+    /// A condition without a transition time; [`set_condition`] sets it.
     pub fn new(r#type: &str, status: bool, reason: &str, message: impl Into<String>) -> Self {
         Self {
             r#type: r#type.to_owned(),
@@ -46,8 +46,9 @@ impl Condition {
     }
 }
 
-/// Puts `new` into the list and tells whether anything changed. The transition time moves to `now` (RFC 3339) only when the
-/// status does. A condition that differs in nothing but `observedGeneration` counts as changed.
+/// Inserts `new` into the list, or replaces the condition of its type, and returns whether anything changed. The
+/// transition time becomes `now` (RFC 3339) only when the status changes. A difference in `observedGeneration` alone
+/// counts as a change.
 pub fn set_condition(list: &mut Vec<Condition>, mut new: Condition, now: &str) -> bool {
     match list.iter_mut().find(|old| old.r#type == new.r#type) {
         None => {
@@ -65,7 +66,7 @@ pub fn set_condition(list: &mut Vec<Condition>, mut new: Condition, now: &str) -
     }
 }
 
-/// RFC 3339 in whole seconds, as Kubernetes writes times.
+/// A time in RFC 3339 with whole seconds, as Kubernetes writes times.
 pub fn rfc3339(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }

@@ -1,14 +1,14 @@
-//! Closed sets of words. They are matched without regard to case, and an empty string means "not set".
+//! Enumerations of the spec and status. Parsing ignores case, and an empty string means "not set".
 
 /// Declares an enumeration with its exact spellings, a parser that ignores case, and the pattern that the CRD uses.
-macro_rules! words {
+macro_rules! string_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal $(| $other:literal)*),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name { $($(#[$vmeta])* $variant),+ }
 
         impl $name {
-            /// Pattern for the CRD: any of the words in any case, or nothing.
+            /// Pattern for the CRD: any of the values in any case, or an empty string.
             pub const PATTERN: &'static str = concat!("(?i)^(", $("|", $word, $("|", $other,)*)+ ")$");
             /// Every value, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
@@ -18,7 +18,7 @@ macro_rules! words {
                 match self { $(Self::$variant => $word),+ }
             }
 
-            /// The value of a word in any case; `None` for an unknown or empty one.
+            /// Parses a value in any case; `None` for an unknown or empty text.
             pub fn parse(text: &str) -> Option<Self> {
                 $(if text.eq_ignore_ascii_case($word) $(|| text.eq_ignore_ascii_case($other))* { return Some(Self::$variant); })+
                 None
@@ -39,10 +39,10 @@ macro_rules! words {
     };
 }
 
-words! {
-    /// `spec.provisioner`: who makes the nodes.
+string_enum! {
+    /// `spec.provisioner`: what provides the nodes.
     ProvisionerKind {
-        /// A scaling group of our own.
+        /// An Auto Scaling group that the controller manages.
         Eks = "eks",
         /// An EKS managed node group.
         EksManaged = "eks-managed",
@@ -51,20 +51,20 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `spec.strategy.type`: how nodes are replaced; empty means `rollingUpdate`.
     StrategyType {
         /// The controller drains and replaces nodes itself.
         RollingUpdate = "rollingUpdate",
-        /// A custom resource of another controller does it.
+        /// A custom resource of another controller replaces the nodes.
         Crd = "crd",
-        /// AWS does it.
+        /// AWS replaces the nodes.
         Managed = "managed",
     }
 }
 
-words! {
-    /// `spec.eks.type`: what the scaling group launches from.
+string_enum! {
+    /// `spec.eks.type`: the resource that instances launch from.
     ScalingConfigurationKind {
         /// A launch template.
         LaunchTemplate = "LaunchTemplate",
@@ -73,54 +73,54 @@ words! {
     }
 }
 
-words! {
-    /// `spec.eks-managed.configuration.capacityType`: how instances are bought.
+string_enum! {
+    /// `spec.eks-managed.configuration.capacityType`: the purchase option of the instances.
     CapacityType {
-        /// By the hour.
+        /// On-Demand Instances.
         OnDemand = "ON_DEMAND",
-        /// Spare capacity, which AWS may take back.
+        /// Spot Instances, which AWS may interrupt.
         Spot = "SPOT",
     }
 }
 
-words! {
-    /// `spec.eks-managed.configuration.taints[].effect`, as the EKS API spells it.
+string_enum! {
+    /// `spec.eks-managed.configuration.taints[].effect`, in the spelling of the EKS API.
     NodegroupTaintEffect {
-        /// New pods stay away.
+        /// No new pods are scheduled on the node.
         NoSchedule = "NO_SCHEDULE" | "NoSchedule",
-        /// New pods stay away where they can.
+        /// New pods are scheduled elsewhere if possible.
         PreferNoSchedule = "PREFER_NO_SCHEDULE" | "PreferNoSchedule",
-        /// Pods that are there have to leave as well.
+        /// No new pods are scheduled, and running pods are evicted.
         NoExecute = "NO_EXECUTE" | "NoExecute",
     }
 }
 
-words! {
-    /// `spec.strategy.crd.concurrencyPolicy`; an unknown word means `forbid`.
+string_enum! {
+    /// `spec.strategy.crd.concurrencyPolicy`; an unknown value means `forbid`.
     ConcurrencyPolicy {
-        /// Submit beside active ones.
+        /// Create a resource even while others are active.
         Allow = "allow",
-        /// Wait for active ones.
+        /// Wait until no other resource is active.
         Forbid = "forbid",
-        /// Delete active ones first.
+        /// Delete active resources first.
         Replace = "replace",
     }
 }
 
-words! {
-    /// `userData[].stage`; an unknown stage is ignored.
+string_enum! {
+    /// `userData[].stage`; entries with an unknown stage are ignored.
     UserDataStage {
-        /// Before the node joins.
+        /// Runs before the node joins the cluster.
         PreBootstrap = "PreBootstrap",
-        /// After the node joined.
+        /// Runs after the node joined the cluster.
         PostBootstrap = "PostBootstrap",
         /// A NodeConfig document of Amazon Linux 2023.
         NodeConfigYaml = "NodeConfigYaml",
     }
 }
 
-words! {
-    /// The annotation `instancemgr.keikoproj.io/os-family`; an unknown family means `amazonlinux2`.
+string_enum! {
+    /// The annotation `instancemgr.keikoproj.io/os-family`; an unknown value means `amazonlinux2`.
     OsFamily {
         /// Amazon Linux 2.
         AmazonLinux2 = "amazonlinux2",
@@ -133,39 +133,39 @@ words! {
     }
 }
 
-words! {
-    /// `lifecycleHooks[].lifecycle`: the transition at which a hook stops an instance.
+string_enum! {
+    /// `lifecycleHooks[].lifecycle`: the transition at which a hook pauses an instance.
     LifecycleTransition {
-        /// Before it is in service.
+        /// Before the instance enters service.
         Launch = "launch",
-        /// Before it is terminated.
+        /// Before the instance is terminated.
         Terminate = "terminate",
     }
 }
 
-words! {
-    /// `lifecycleHooks[].defaultResult`; an unknown word means `abandon`.
+string_enum! {
+    /// `lifecycleHooks[].defaultResult`; an unknown value means `abandon`.
     DefaultResult {
-        /// Give the instance up.
+        /// Auto Scaling terminates the instance.
         Abandon = "abandon",
-        /// Go on with it.
+        /// Auto Scaling continues the transition.
         Continue = "continue",
     }
 }
 
-words! {
+string_enum! {
     /// `taints[].effect`, in the spelling of Kubernetes.
     TaintEffect {
-        /// New pods stay away.
+        /// No new pods are scheduled on the node.
         NoSchedule = "NoSchedule",
-        /// New pods stay away if they can.
+        /// New pods are scheduled elsewhere if possible.
         PreferNoSchedule = "PreferNoSchedule",
-        /// All pods leave.
+        /// No new pods are scheduled, and running pods are evicted.
         NoExecute = "NoExecute",
     }
 }
 
-words! {
+string_enum! {
     /// `volumes[].mountOptions.fileSystem`.
     FileSystem {
         /// XFS.
@@ -175,108 +175,108 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// `placement.tenancy`.
     Tenancy {
         /// Shared hardware.
         Default = "default",
-        /// Hardware of one account.
+        /// Hardware of a single AWS account.
         Dedicated = "dedicated",
-        /// A dedicated host.
+        /// A Dedicated Host.
         Host = "host",
     }
 }
 
-words! {
+string_enum! {
     /// `metadataOptions.httpEndpoint`.
     HttpEndpoint {
-        /// The metadata service answers.
+        /// The metadata service is available.
         Enabled = "enabled",
-        /// It does not.
+        /// The metadata service is not available.
         Disabled = "disabled",
     }
 }
 
-words! {
+string_enum! {
     /// `metadataOptions.httpTokens`.
     HttpTokens {
-        /// Requests without a token are answered.
+        /// Requests without a session token are accepted (IMDSv1 and IMDSv2).
         Optional = "optional",
-        /// Requests need a token.
+        /// Requests need a session token (IMDSv2).
         Required = "required",
     }
 }
 
-words! {
-    /// `mixedInstancesPolicy.strategy`: how spot capacity is chosen.
+string_enum! {
+    /// `mixedInstancesPolicy.strategy`: the Spot allocation strategy.
     SpotStrategy {
-        /// From the pools least likely to be interrupted.
+        /// Pools with the most available capacity.
         CapacityOptimized = "CapacityOptimized",
-        /// From the cheapest pools.
+        /// Pools with the lowest price.
         LowestPrice = "LowestPrice",
-        /// From the cheapest of the pools that are least likely to be interrupted.
+        /// Pools with the lowest price among those with the most available capacity.
         PriceCapacityOptimized = "PriceCapacityOptimized",
-        /// From the pools least likely to be interrupted, in the order of the types where it can.
+        /// Pools with the most available capacity, in the order of the types where possible.
         CapacityOptimizedPrioritized = "CapacityOptimizedPrioritized",
     }
 }
 
-words! {
-    /// `mixedInstancesPolicy.onDemandAllocationStrategy`: how types are chosen for what is on demand.
+string_enum! {
+    /// `mixedInstancesPolicy.onDemandAllocationStrategy`: how On-Demand instance types are chosen.
     OnDemandStrategy {
         /// In the order of the types.
         Prioritized = "Prioritized",
-        /// The cheapest.
+        /// The types with the lowest price.
         LowestPrice = "LowestPrice",
     }
 }
 
-words! {
-    /// `mixedInstancesPolicy.instancePool`: which types are added by themselves.
+string_enum! {
+    /// `mixedInstancesPolicy.instancePool`: which similar instance types the controller adds.
     InstancePool {
-        /// Of the same family, generation, architecture and size.
+        /// Types of the same family, generation, architecture and size.
         SubFamilyFlexible = "SubFamilyFlexible",
     }
 }
 
-words! {
-    /// `status.lifecycle`: how the group's instances are bought.
+string_enum! {
+    /// `status.lifecycle`: the purchase option of the group's instances.
     Lifecycle {
-        /// On demand.
+        /// On-Demand Instances.
         Normal = "normal",
-        /// Spot.
+        /// Spot Instances.
         Spot = "spot",
-        /// Some of each.
+        /// On-Demand and Spot Instances.
         Mixed = "mixed",
     }
 }
 
-words! {
-    /// `status.currentState`: one word for where the group is.
+string_enum! {
+    /// `status.currentState`: the state of the group in one word.
     CurrentState {
-        /// Seen, nothing decided yet.
+        /// The controller has not planned the group yet.
         Init = "Init",
-        /// A deletion begins.
+        /// A deletion is starting.
         InitDelete = "InitDelete",
-        /// An update begins.
+        /// An update is starting.
         InitUpdate = "InitUpdate",
-        /// Its resources are being made.
+        /// The controller is creating the group's resources.
         InitCreate = "InitCreate",
-        /// Nodes are being replaced.
+        /// The controller is replacing nodes.
         InitUpgrade = "InitUpgrade",
-        /// Its resources are being removed.
+        /// The controller is deleting the group's resources.
         Deleting = "Deleting",
-        /// Its resources are gone.
+        /// The group's resources are deleted.
         Deleted = "Deleted",
-        /// Changing in place, or waiting for AWS or nodes.
+        /// The controller is updating resources in place, or waits for AWS or for nodes.
         ReconcileModifying = "ReconcileModifying",
-        /// Changed.
+        /// The last update is complete.
         ReconcileModified = "ReconcileModified",
-        /// Something is outdated and a lock holds it.
+        /// Nodes are outdated, and lock-upgrades blocks their replacement.
         Locked = "Locked",
-        /// Converged.
+        /// The group matches its spec.
         Ready = "Ready",
-        /// Blocked until a person acts.
+        /// The group needs manual intervention.
         Error = "Error",
     }
 }

@@ -1,4 +1,4 @@
-//! Which InstanceGroup, as the rest of the house knows it.
+//! The identity of an InstanceGroup, as planning needs it.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use serde::Serialize;
 use super::names::FINALIZER;
 use super::spec::InstanceGroup;
 
-/// Which InstanceGroup, as far as a plan must know it.
+/// Identity and metadata of an InstanceGroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupId {
-    /// Its namespace.
+    /// Namespace of the InstanceGroup.
     pub namespace: String,
-    /// Its name.
+    /// Name of the InstanceGroup.
     pub name: String,
-    /// Its UID; the record on a node carries it.
+    /// UID of the InstanceGroup; disruption and surge records on Nodes contain it.
     pub uid: String,
-    /// Its generation.
+    /// Generation of the spec.
     pub generation: i64,
-    /// When it was created; part of the launch template's name.
+    /// Creation time; part of the launch template's name.
     pub created_at: Timestamp,
-    /// Whether it is being deleted.
+    /// Whether the InstanceGroup has a deletion timestamp.
     pub is_deleting: bool,
-    /// Whether our finalizer is on it.
+    /// Whether the InstanceGroup has the controller's finalizer.
     pub has_finalizer: bool,
-    /// Its own annotations, before any merge.
+    /// Annotations of the InstanceGroup before the merge with the boundaries.
     pub annotations: BTreeMap<String, String>,
-    /// Its labels.
+    /// Labels of the InstanceGroup.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -38,7 +38,7 @@ impl GroupId {
     }
 }
 
-/// The identity of a group, as far as a plan needs it.
+/// Reads the identity from an InstanceGroup's metadata.
 pub fn group_id(group: &InstanceGroup) -> GroupId {
     let meta = &group.metadata;
     GroupId {

@@ -1,4 +1,4 @@
-//! A stored InstanceGroup, decoded or not.
+//! A stored InstanceGroup that may or may not decode, like kube-rs's `DeserializeGuard`.
 
 use std::borrow::Cow;
 
@@ -10,17 +10,19 @@ use serde_json::Value;
 
 use super::{InstanceGroup, InstanceGroupStatus};
 
-/// An object as the API server holds it. One that does not decode is still one object: others go on, it can be answered
-/// with a condition, and what its status names is not forgotten.
+/// An InstanceGroup as the API server stores it. One that cannot be decoded does not stop the watch: the controller
+/// reports a condition on it, and still uses the names recorded in its status. kube's `DeserializeGuard` would lose
+/// that status.
 #[derive(Clone, Debug)]
 pub struct GroupObject(pub Result<InstanceGroup, InvalidObject>);
 
-/// What is known of an object that does not decode. The decoder's own words may quote values, and are not.
+/// The parts of an InstanceGroup whose spec cannot be decoded. The decoder's message is dropped, because it may quote
+/// values.
 #[derive(Clone, Debug)]
 pub struct InvalidObject {
-    /// Its metadata.
+    /// Metadata of the object.
     pub metadata: ObjectMeta,
-    /// Its status, by itself; `None` when that does not decode either, which is not the same as none.
+    /// Status of the object; empty when the object has none, `None` when the status cannot be decoded either.
     pub status: Option<InstanceGroupStatus>,
 }
 

@@ -1,10 +1,11 @@
-//! The `InstanceGroup` resource: what tenants write (`spec`), what the controller answers (`status`), and the names both share.
+//! The `InstanceGroup` resource: what tenants set (`spec`), what the controller reports (`status`), and the names both
+//! share.
 //!
-//! Every field of the spec is optional, because a tenant writes a fragment and the cluster's ConfigMap supplies the rest; what
-//! an effective spec must hold is judged after the merge. The same types decode both.
+//! Every field of the spec is optional, because a tenant writes a fragment and the cluster's ConfigMap supplies the
+//! rest. What a merged spec must contain is checked after the merge. The same types decode both.
 //!
-//! Watch [`Stored`]: a stored object that does not decode then stays one object that does not decode, and its metadata is
-//! still there to answer with a condition. A status never fails to decode (see [`status`]).
+//! Watches use [`GroupObject`]: an object that cannot be decoded then stays a single invalid object, and its metadata
+//! is available for a condition. A status never fails to decode (see [`status`]).
 
 pub mod conditions;
 pub mod enums;
@@ -32,7 +33,7 @@ pub use enums::{
 pub use fields::IntOrString;
 pub use group_id::{GroupId, group_id};
 pub use group_object::{GroupObject, InvalidObject};
-pub use patch::merge_patch;
+pub use patch::{apply_merge_patch, diff_merge_patch};
 pub use redact::{display_value, redacted};
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{
@@ -52,7 +53,7 @@ pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
 
 use kube::CustomResourceExt;
 
-/// The CustomResourceDefinition as YAML, exactly as `crds/instancegroups.yaml` holds it.
+/// The CustomResourceDefinition as YAML, exactly as in `crds/instancegroups.yaml`.
 pub fn crd_yaml() -> String {
     let body = serde_yaml::to_string(&InstanceGroup::crd()).unwrap_or_else(|error| format!("# {error}\n"));
     format!("# Generated from src/api by `instance-manager crd`; change the types, not this file.\n---\n{body}")

@@ -1,9 +1,9 @@
-//! What of a spec people may see in logs, events, conditions and explanations.
+//! Redaction of spec values in logs, events, conditions and explanations.
 
 use serde_json::Value;
 
-/// How a value is shown to people: scalars shortened, containers by their size, and nothing of user data, of bootstrap
-/// arguments or of a strategy's template.
+/// Formats a value for people: long texts are shortened, containers are shown by size, and user data, bootstrap
+/// arguments and a strategy's template are redacted.
 pub fn display_value(path: &str, value: &Value) -> String {
     let secret = ["userData", "bootstrapArguments"].iter().any(|word| path.split(['.', '[']).any(|part| part == *word))
         || path == "spec.strategy.crd.spec";
@@ -20,7 +20,7 @@ pub fn display_value(path: &str, value: &Value) -> String {
     }
 }
 
-/// A copy without the texts that [`display_value`] does not show: user data, bootstrap arguments and a strategy's template.
+/// A copy of a value in which user data, bootstrap arguments and a strategy's template are redacted.
 pub fn redacted(value: &Value) -> Value {
     match value {
         Value::Array(items) => Value::Array(items.iter().map(redacted).collect()),

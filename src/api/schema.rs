@@ -1,4 +1,5 @@
-//! The CRD's own schema, for questions about paths: what is known, of which type, and what was probably meant.
+//! Queries about paths in the CRD's schema: which fields exist, their types, and the closest match for a misspelled
+//! name.
 
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ static ROOT: LazyLock<Value> = LazyLock::new(|| {
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 });
 
-/// Every dotted path that the schema names, `metadata.annotations` first; list items add no segment.
+/// Every dotted path in the schema, with `metadata.annotations` first. Lists add no segment.
 static PATHS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut paths = vec!["metadata.annotations".to_owned()];
     collect_paths(spec(), "spec", &mut paths);
@@ -36,8 +37,8 @@ pub fn status() -> &'static Value {
     &ROOT["properties"]["status"]
 }
 
-/// Whether a dotted path names `metadata.annotations`, an annotation whose key has no dots, or a field of the spec outside of
-/// lists; the keys of a map such as `labels` count as known.
+/// Whether a dotted path names `metadata.annotations`, an annotation whose key has no dots, or a field of the spec
+/// outside lists. Any key of a map such as `labels` is known.
 pub fn is_known_path(path: &str) -> bool {
     if let Some(annotation) = path.strip_prefix("metadata.annotations") {
         return annotation.is_empty()
@@ -54,20 +55,20 @@ pub fn is_known_path(path: &str) -> bool {
     path == "spec" || path.starts_with("spec.")
 }
 
-/// Whether a dotted path names a map with keys of a person's choice, such as labels or annotations.
+/// Whether a dotted path names a map with arbitrary keys, such as labels or annotations.
 pub fn is_free_map(path: &str) -> bool {
     let field = path.split('.').try_fold(&*ROOT, |schema, segment| schema["properties"].get(segment));
     path == "metadata.annotations" || field.is_some_and(|schema| schema["additionalProperties"].is_object())
 }
 
-/// The known path that looks most like an unknown one.
+/// The known path closest to an unknown one.
 pub fn closest_path(path: &str) -> Option<&'static str> {
     closest_match(path, PATHS.iter().map(String::as_str))
 }
 
-/// The candidate nearest to a word, unless even that one is more than half different.
+/// The candidate closest to a word; `None` when more than half of the letters differ.
 pub fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Distances over long words cost their product, and nobody misspells a path of this length.
+    // The cost grows with the product of the lengths, and no real path is this long.
     if word.len() > 200 {
         return None;
     }
@@ -75,7 +76,7 @@ pub fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) 
     (distance * 2 <= word.len().max(best.len())).then_some(best)
 }
 
-/// Number of insertions, deletions and replacements between two words, without regard to case.
+/// Number of insertions, deletions and replacements between two words, ignoring case.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_ascii_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

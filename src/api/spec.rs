@@ -1,6 +1,6 @@
-//! The spec's root and the upgrade strategies.
+//! The root of the InstanceGroup spec and the settings of the upgrade strategies.
 
-// Each printer column has a type and a path, which the lint takes for repetition.
+// The lint mistakes the type and path of each printer column for a repetition.
 #![allow(clippy::duplicated_attributes)]
 
 use kube::{CustomResource, KubeSchema};
@@ -16,7 +16,8 @@ use super::{
     status::InstanceGroupStatus,
 };
 
-/// A group of worker nodes of an EKS cluster. It may be a fragment: what the cluster's ConfigMap supplies can be left out.
+/// Desired state of a group of EKS worker nodes. Tenants set these fields; the boundaries in the cluster's ConfigMap
+/// may supply defaults for them or restrict them.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "instancemgr.keikoproj.io",
@@ -32,7 +33,7 @@ use super::{
         name = "State",
         type_ = "string",
         json_path = ".status.currentState",
-        description = "where the group is"
+        description = "state of the group"
     ),
     printcolumn(
         name = "Min",
@@ -56,7 +57,7 @@ use super::{
         name = "Provisioner",
         type_ = "string",
         json_path = ".status.provisioner",
-        description = "who makes the nodes"
+        description = "what provides the nodes"
     ),
     printcolumn(
         name = "Strategy",
@@ -68,7 +69,7 @@ use super::{
         name = "Lifecycle",
         type_ = "string",
         json_path = ".status.lifecycle",
-        description = "how instances are bought"
+        description = "purchase option of the instances"
     ),
     printcolumn(
         name = "Age",
@@ -79,20 +80,21 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceGroupSpec {
-    /// Who makes the nodes: eks, eks-managed or eks-fargate (also written fargate), in any case.
+    /// What provides the nodes: eks (an Auto Scaling group), eks-managed (an EKS managed node group) or eks-fargate (a
+    /// Fargate profile; also written fargate). Case does not matter.
     #[schemars(regex(pattern = ProvisionerKind::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<String>,
-    /// How nodes are replaced when their configuration changes.
+    /// How nodes are replaced when their configuration changes; the default is a rolling update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// Settings of the provisioner eks.
+    /// Settings of the provisioner eks; required with that provisioner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eks: Option<EksSpec>,
-    /// Settings of the provisioner eks-managed.
+    /// Settings of the provisioner eks-managed; required with that provisioner.
     #[serde(rename = "eks-managed", skip_serializing_if = "Option::is_none")]
     pub eks_managed: Option<EksManagedSpec>,
-    /// Settings of the provisioner eks-fargate.
+    /// Settings of the provisioner eks-fargate; required with that provisioner.
     #[serde(rename = "eks-fargate", skip_serializing_if = "Option::is_none")]
     pub eks_fargate: Option<EksFargateSpec>,
 }
@@ -101,81 +103,87 @@ pub struct InstanceGroupSpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
-    /// rollingUpdate (also when empty), crd or managed, in any case; eks-fargate needs managed.
+    /// Strategy type: rollingUpdate (the default), crd or managed. Case does not matter. The provisioner eks-fargate
+    /// needs managed.
     #[schemars(regex(pattern = StrategyType::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Settings of the type rollingUpdate.
+    /// Settings of the strategy type rollingUpdate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
-    /// Settings of the type crd.
+    /// Settings of the strategy type crd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crd: Option<CrdStrategy>,
-    /// Settings of the type managed.
+    /// Settings of the strategy type managed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedStrategy>,
 }
 
-/// Settings of the type rollingUpdate: the controller drains and replaces nodes itself.
+/// Settings of the strategy type rollingUpdate, with which the controller drains and replaces nodes itself.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("!has(self.drainTimeout) || self.drainTimeout == '' || duration(self.drainTimeout) <= duration('168h')")
-        .message("drainTimeout may be at most 168h; leave it out to wait for as long as it takes"),
+        .message("drainTimeout may be at most 168h; leave it out for no limit"),
     validation = Rule::new("!has(self.joinTimeout) || self.joinTimeout == '' || duration(self.joinTimeout) <= duration('24h')")
         .message("joinTimeout may be at most 24h"),
 )]
 pub struct RollingUpdate {
-    /// How many nodes may be unavailable at once: a number, or a percentage of the desired size rounded up (default 1).
+    /// Maximum number of nodes that may be unavailable at the same time: a number, or a percentage of the desired
+    /// capacity, rounded up (default 1).
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// How long a node's drain may take, such as 30m; without it, a drain waits for as long as it takes.
+    /// Maximum duration of one node's drain, such as 30m and at most 168h. By default there is no limit.
     #[schemars(regex(pattern = DURATION), length(max = 32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<String>,
-    /// What happens at drainTimeout: true deletes the remaining pods with their grace period; false (the default) uncordons
-    /// the node and reports DrainBlocked.
+    /// What the controller does at drainTimeout. true deletes the remaining pods with their grace period. false (the
+    /// default) uncordons the node and reports DrainBlocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_force: Option<bool>,
-    /// How long a new instance may take from being in service to a Ready node before the rotation halts (default 15m).
+    /// Maximum time from an instance entering service until its node is Ready, at most 24h (default 15m). When it
+    /// expires, the rotation halts.
     #[schemars(regex(pattern = DURATION), length(max = 32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_timeout: Option<String>,
-    /// How many replacements may be added before old nodes are drained: a number, or a percentage of the desired size (default 0).
+    /// Maximum number of healthy nodes that may be in standby at the same time while their replacements launch: a
+    /// number, or a percentage of the desired capacity, rounded up (default 0).
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
 }
 
-/// Settings of the type crd: a custom resource of another controller replaces the nodes.
+/// Settings of the strategy type crd, with which a custom resource of another controller replaces the nodes.
 #[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CrdStrategy {
-    /// The resource to submit, as a YAML template; `.InstanceGroup` is the group after the merge.
+    /// Template of the custom resource to create, as YAML. `.InstanceGroup` is the InstanceGroup after the merge with
+    /// the boundaries.
     #[schemars(length(max = 262144))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<String>,
-    /// The resource's CRD: its plural or its full name.
+    /// Name of the resource's CustomResourceDefinition: its plural or its full name.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crd_name: Option<String>,
-    /// What to do about resources that are still active: allow, forbid (the default, also for unknown words) or replace.
+    /// What to do while an earlier resource is still active: allow (create another), forbid (wait) or replace (delete
+    /// it first). The default, also for unknown values, is forbid.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency_policy: Option<String>,
-    /// How often to submit again after a failure; -1 means for ever (default 3).
+    /// Maximum number of times the resource is created again after it failed; -1 means no limit (default 3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<i64>,
-    /// Where the resource tells its status, such as .status.phase.
+    /// JSONPath of the field in which the resource reports its status, such as .status.phase.
     #[serde(rename = "statusJSONPath", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub status_json_path: Option<String>,
-    /// The status that means success, in any case.
+    /// Value of that status field that means success. Case does not matter.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_success_string: Option<String>,
-    /// The status that means failure, in any case.
+    /// Value of that status field that means failure. Case does not matter.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_failure_string: Option<String>,

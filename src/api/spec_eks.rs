@@ -1,4 +1,4 @@
-//! Settings of the provisioner eks.
+//! Settings of the provisioner eks, which runs nodes in an EC2 Auto Scaling group.
 
 use std::collections::BTreeMap;
 
@@ -14,42 +14,43 @@ use super::{
     redact::redacted,
 };
 
-/// Settings of the provisioner eks: a scaling group of EC2 instances.
+/// Settings of the provisioner eks, which runs nodes in an EC2 Auto Scaling group.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksSpec {
-    /// Minimum number of nodes.
+    /// Minimum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of nodes.
+    /// Maximum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
-    /// What instances are launched from: LaunchTemplate or LaunchConfiguration, in any case; the controller's flag
-    /// --default-scaling-configuration decides when it is empty.
+    /// Resource that instances launch from: LaunchTemplate or LaunchConfiguration. Case does not matter. The default is
+    /// the value of the controller flag --default-scaling-configuration.
     #[schemars(regex(pattern = ScalingConfigurationKind::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Stopped instances that are kept ready for a scale-out.
+    /// Warm pool of stopped instances that are ready for a scale-out; by default there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<WarmPool>,
-    /// What the nodes look like.
+    /// Configuration of the nodes, their instances and their Auto Scaling group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<EksConfiguration>,
 }
 
-/// Stopped instances that are kept ready for a scale-out.
+/// Warm pool of stopped instances that are ready for a scale-out.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WarmPool {
-    /// Minimum number of instances in the pool.
+    /// Minimum number of instances in the warm pool (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of prepared instances; -1 means the group's maximum.
+    /// Maximum number of instances in the warm pool and the group together. -1 means the group's own maxSize; 0 (the
+    /// default) means the warm pool's minSize.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
 }
 
-/// What the nodes look like.
+/// Configuration of the nodes, their instances and their Auto Scaling group.
 #[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksConfiguration {
@@ -57,11 +58,12 @@ pub struct EksConfiguration {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// EC2 key pair for logging in to the nodes.
+    /// Name of the EC2 key pair for SSH access to the nodes; by default there is none.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
-    /// The machine image: an AMI id, latest (any case), or ssm:// and a version.
+    /// Machine image: an AMI ID; latest for the newest EKS image (case does not matter); or ssm:// followed by an image
+    /// version.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
@@ -69,46 +71,46 @@ pub struct EksConfiguration {
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
-    /// Security groups: ids, or values of the Name tag within the cluster's VPC.
+    /// Security groups of the nodes: IDs, or values of the Name tag within the cluster's VPC.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
-    /// Subnets: ids, or values of the Name tag within the cluster's VPC.
+    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// Block devices; without any, /dev/xvda with 32 GiB of gp2.
+    /// Block devices of each node; the default is /dev/xvda with 32 GiB of type gp2.
     #[schemars(length(max = 200))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<Volume>>,
-    /// Processes of the scaling group to suspend, or all.
+    /// Auto Scaling processes to suspend, or all; by default none is suspended.
     #[schemars(length(max = 100), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend_processes: Option<Vec<String>>,
-    /// Further arguments for the kubelet.
+    /// Additional kubelet arguments.
     #[schemars(length(max = 65536))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_arguments: Option<String>,
-    /// Settings of the kubelet and of the container runtime.
+    /// Settings of the kubelet and the container runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_options: Option<BootstrapOptions>,
-    /// Highest price in dollars per hour for spot instances.
+    /// Maximum price of a Spot Instance, in US dollars per hour. When it is set, the group launches Spot Instances.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
-    /// Tags of the scaling group and of its instances.
+    /// Tags of the Auto Scaling group and its instances.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
-    /// Tags of other resources that a launch creates.
+    /// Tags of other resources that a launch creates, such as volumes.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag_specifications: Option<Vec<TagSpecification>>,
-    /// Labels of the nodes.
+    /// Kubernetes labels of the nodes.
     #[schemars(schema_with = "labels")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Taints of the nodes.
+    /// Kubernetes taints of the nodes.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<Taint>>,
@@ -116,55 +118,55 @@ pub struct EksConfiguration {
     #[schemars(length(max = 200))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<Vec<UserData>>,
-    /// An existing role for the nodes; without it, one is made.
+    /// Existing IAM role of the nodes, by name or ARN. By default the controller creates a role.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_name: Option<String>,
-    /// An existing instance profile for the nodes; it counts only with roleName.
+    /// Existing instance profile of the nodes; ignored without roleName.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_profile_name: Option<String>,
-    /// Further policies for the role that is made: names or ARNs.
+    /// Additional IAM policies, by name or ARN, for the role that the controller creates.
     #[schemars(length(max = 200), inner(length(max = 2048)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed_policies: Option<Vec<String>>,
-    /// Metrics that the scaling group collects, or all.
+    /// Group metrics that the Auto Scaling group publishes to CloudWatch, or all; by default none.
     #[schemars(length(max = 100), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_collection: Option<Vec<String>>,
-    /// Hooks that hold an instance while it launches or terminates.
+    /// Lifecycle hooks of the Auto Scaling group, which pause an instance while it launches or terminates.
     #[schemars(length(max = 200))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle_hooks: Option<Vec<LifecycleHook>>,
-    /// Several instance types, on demand and spot, in one group.
+    /// Mixed instances policy: several instance types, On-Demand and Spot, in one group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed_instances_policy: Option<MixedInstancesPolicy>,
-    /// ARNs of licence configurations.
+    /// ARNs of License Manager license configurations.
     #[schemars(length(max = 100), inner(length(max = 2048)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license_specifications: Option<Vec<String>>,
-    /// Where instances run.
+    /// Placement of the instances: availability zone, tenancy and host resource group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// The instance metadata service.
+    /// Settings of the EC2 instance metadata service (IMDS).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_options: Option<MetadataOptions>,
 }
 
-/// Settings of the kubelet and of the container runtime.
+/// Settings of the kubelet and the container runtime.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapOptions {
-    /// Most pods that a node may run.
+    /// Maximum number of pods on a node. By default it follows from the instance type and the network settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<i64>,
-    /// Container runtime, such as containerd.
+    /// Container runtime, such as containerd. By default the machine image decides.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<String>,
 }
 
-/// A block device.
+/// Block device of a node.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
@@ -172,35 +174,36 @@ pub struct Volume {
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Volume type, such as gp3; with launch configurations gp2, io1, sc1 or st1, with launch templates also gp3 and io2.
+    /// EBS volume type, such as gp3. Launch configurations accept gp2, io1, sc1 and st1; launch templates also accept
+    /// gp3 and io2.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Size in GiB; not together with snapshotId.
+    /// Size in GiB; not allowed together with snapshotId.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
-    /// Operations per second, at least 100, for io1, io2 and gp3.
+    /// Provisioned I/O operations per second, at least 100; for io1, io2 and gp3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<i64>,
-    /// MiB per second, for gp3.
+    /// Provisioned throughput in MiB per second; for gp3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
-    /// Whether the volume goes with its instance (default true).
+    /// Whether the volume is deleted together with its instance (default true).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
-    /// Whether the volume is encrypted.
+    /// Whether the volume is encrypted. By default the snapshot and the settings of the AWS account decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// Snapshot that the volume is made from.
+    /// ID of the EBS snapshot that the volume is created from.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
-    /// File system and mount point.
+    /// File system and mount point of the volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<MountOptions>,
 }
 
-/// How a volume is mounted.
+/// File system and mount point of a volume.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountOptions {
@@ -208,26 +211,27 @@ pub struct MountOptions {
     #[schemars(length(max = 64), regex(pattern = FileSystem::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// Directory that the volume is mounted on.
+    /// Directory at which the volume is mounted.
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// Whether the mount survives a reboot (default true). The name is spelt so for compatibility; persistence is accepted too.
+    /// Whether the mount survives a reboot (default true). The spelling is kept for compatibility; persistence is
+    /// accepted too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistance: Option<bool>,
-    /// The right spelling of persistance, which wins when both are given.
+    /// Correct spelling of persistance; takes precedence when both are set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistence: Option<bool>,
 }
 
 impl MountOptions {
-    /// Whether the mount survives a reboot, whichever way the field is spelt.
+    /// Whether the mount survives a reboot, by either spelling of the field.
     pub fn is_persistent(&self) -> bool {
         self.persistence.or(self.persistance).unwrap_or(true)
     }
 }
 
-/// A tag of an AWS resource.
+/// Tag of an AWS resource.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tag {
@@ -241,21 +245,21 @@ pub struct Tag {
     pub value: Option<String>,
 }
 
-/// Tags of one kind of resource that a launch creates.
+/// Tags of one type of resource that a launch creates.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TagSpecification {
-    /// Kind of the resource, such as instance, volume or network-interface.
+    /// Resource type, such as instance, volume or network-interface.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_type: Option<String>,
-    /// Its tags.
+    /// Tags of these resources.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
 }
 
-/// A taint of a node.
+/// Kubernetes taint of a node.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
@@ -263,39 +267,40 @@ pub struct Taint {
     #[schemars(length(max = 317), regex(pattern = LABEL_KEY))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Value of the taint.
+    /// Value of the taint; may be empty.
     #[schemars(length(max = 1024), regex(pattern = LABEL_VALUE))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// NoSchedule, PreferNoSchedule or NoExecute.
+    /// Effect of the taint: NoSchedule, PreferNoSchedule or NoExecute.
     #[schemars(length(max = 64), regex(pattern = TaintEffect::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
-    /// Ignored; accepted because taints of nodes have it.
+    /// Ignored; accepted because the taints of a Node have this field.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
 }
 
-/// A script or settings that a node starts with.
+/// Script or settings that run when a node starts.
 #[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserData {
-    /// Name of the entry; the ConfigMap and the group are merged by it.
+    /// Name of the entry; entries of the boundaries and of the group are merged by name.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// When it is used: PreBootstrap, PostBootstrap or NodeConfigYaml, in any case; entries with another stage are ignored.
+    /// When the entry is used: PreBootstrap (before the node joins), PostBootstrap (after it joined) or NodeConfigYaml
+    /// (a NodeConfig of Amazon Linux 2023). Case does not matter; entries with another stage are ignored.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
-    /// The text itself, plain or as base64.
+    /// Content of the entry, as plain text or base64.
     #[schemars(length(max = 262144))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
 }
 
-/// A hook that holds an instance while it launches or terminates.
+/// Lifecycle hook, which pauses an instance while it launches or terminates.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LifecycleHook {
@@ -303,110 +308,115 @@ pub struct LifecycleHook {
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The transition that it holds: launch or terminate, in any case.
+    /// Transition at which the hook pauses an instance: launch or terminate. Case does not matter.
     #[schemars(length(max = 64), regex(pattern = LifecycleTransition::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<String>,
-    /// What follows when nobody answers: abandon (the default, also for unknown words) or continue, in any case.
+    /// Result when the heartbeat times out: abandon or continue. Case does not matter. The default, also for unknown
+    /// values, is abandon.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_result: Option<String>,
-    /// Seconds until the default result (default 300).
+    /// Heartbeat timeout in seconds, after which defaultResult applies (default 300).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<i64>,
-    /// ARN of the queue, topic or function that is told.
+    /// ARN of the SQS queue, SNS topic or Lambda function that AWS notifies.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notification_arn: Option<String>,
-    /// Text that is sent along.
+    /// Text that AWS includes in each notification.
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
-    /// ARN of the role that may write to notificationArn: a topic or a queue needs one, a function none.
+    /// ARN of the IAM role that may publish to notificationArn. A topic or queue needs one; a function does not.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_arn: Option<String>,
 }
 
-/// Several instance types, on demand and spot, in one group.
+/// Mixed instances policy: several instance types, On-Demand and Spot, in one group.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MixedInstancesPolicy {
-    /// How spot capacity is chosen: CapacityOptimized, LowestPrice, PriceCapacityOptimized or CapacityOptimizedPrioritized, in
-    /// any case (default CapacityOptimized, or LowestPrice with spotPools).
+    /// Spot allocation strategy: CapacityOptimized, LowestPrice, PriceCapacityOptimized or
+    /// CapacityOptimizedPrioritized. Case does not matter. The default is CapacityOptimized, or LowestPrice when
+    /// spotPools is set.
     #[schemars(length(max = 64), regex(pattern = SpotStrategy::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// How types are chosen for what is on demand: Prioritized (the default), in the order of the types, or LowestPrice, in any
-    /// case.
+    /// On-Demand allocation strategy: Prioritized (the default; types in the listed order) or LowestPrice. Case does
+    /// not matter.
     #[schemars(length(max = 64), regex(pattern = OnDemandStrategy::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_demand_allocation_strategy: Option<String>,
-    /// Number of pools for LowestPrice, 1 to 20 (default 2); other numbers count as unset.
+    /// Number of Spot pools for LowestPrice, from 1 to 20 (default 2); other numbers are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_pools: Option<i64>,
-    /// Units of capacity that are always on demand (default 0).
+    /// Minimum On-Demand capacity, in units of capacity (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_capacity: Option<i64>,
-    /// Percentage of spot capacity above the base, as 60 or "60%" (default 0).
+    /// Percentage of Spot capacity above baseCapacity, as 60 or "60%" (default 0).
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot_ratio: Option<IntOrString>,
-    /// Which similar types are added by themselves: SubFamilyFlexible, in any case.
+    /// Which similar instance types the controller adds: SubFamilyFlexible (same family, generation, architecture and
+    /// size). Case does not matter. By default it adds none.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_pool: Option<String>,
-    /// Further instance types, the preferred ones first; instanceType comes before them.
+    /// Additional instance types, in order of preference; spec.eks.configuration.instanceType precedes them.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_types: Option<Vec<InstanceTypeSpec>>,
 }
 
-/// An instance type and how much it counts for.
+/// Instance type with its weight.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceTypeSpec {
-    /// EC2 instance type.
+    /// EC2 instance type, such as m5.large.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// How many units of minSize, maxSize and desired capacity one instance counts for, 1 to 999; all types have a weight or
-    /// none (then each counts for 1). instanceType counts for 1, unless it is listed with another weight.
+    /// Units of capacity that one instance provides, from 1 to 999; minSize, maxSize and the desired capacity are in
+    /// these units. Set a weight on all types or on none (then each counts 1). instanceType counts 1 unless it is
+    /// listed with another weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }
 
-/// Where instances run.
+/// Placement of the instances.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Availability zone.
+    /// Availability zone in which the instances run.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
-    /// ARN of a host resource group; it needs the tenancy host.
+    /// ARN of a host resource group; needs the tenancy host.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_resource_group_arn: Option<String>,
-    /// default, dedicated or host.
+    /// Tenancy of the instances: default (shared hardware), dedicated or host.
     #[schemars(length(max = 64), regex(pattern = Tenancy::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenancy: Option<String>,
 }
 
-/// The instance metadata service.
+/// Settings of the EC2 instance metadata service (IMDS). What is not set follows the AWS defaults of the image and the
+/// account.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataOptions {
-    /// Whether it answers: enabled or disabled.
+    /// Whether the metadata service is available: enabled or disabled.
     #[schemars(length(max = 64), regex(pattern = HttpEndpoint::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_endpoint: Option<String>,
-    /// Whether requests need a token: optional or required.
+    /// Whether requests need a session token (IMDSv2): optional or required.
     #[schemars(length(max = 64), regex(pattern = HttpTokens::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_tokens: Option<String>,
-    /// How many network hops an answer may travel.
+    /// Maximum number of network hops for a response with a session token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_put_hop_limit: Option<i64>,
 }

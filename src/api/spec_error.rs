@@ -1,29 +1,29 @@
-//! What is wrong with a merged spec, told so that a person can mend it.
+//! Errors in a merged spec: what is wrong, where, and what to do.
 
 use serde::Serialize;
 
 use crate::plan::Reason;
 
-/// The rule of [`Problem::missing`].
+/// The rule of [`SpecError::missing`].
 const REQUIRED_RULE: &str = "is required";
 
-/// One thing that is wrong with a merged spec: where, what, which rule, and what to do.
+/// One error in a merged spec: where, which value, which rule, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpecError {
-    /// Which outcome it leads to.
+    /// Reason of the resulting outcome.
     pub reason: Reason,
-    /// Dotted path into the InstanceGroup.
+    /// Dotted path in the InstanceGroup; empty when `rule` is the whole message.
     pub path: String,
-    /// The offending value, never user data; empty when it is missing.
+    /// The invalid value, never user data; empty when it is missing.
     pub value: String,
-    /// The rule that it breaks.
+    /// The rule that the value violates.
     pub rule: String,
-    /// What a person can do.
+    /// What the user can do.
     pub remedy: String,
 }
 
 impl SpecError {
-    /// A value that breaks a rule.
+    /// A value that violates a rule.
     pub fn invalid(path: &str, value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
         SpecError {
             reason: Reason::InvalidSpec,
@@ -34,22 +34,17 @@ impl SpecError {
         }
     }
 
-    /// A required value that neither the tenant nor a default gives.
+    /// A required value that neither the tenant nor a default sets.
     pub fn missing(path: &str) -> Self {
-        Self::invalid(
-            path,
-            "",
-            REQUIRED_RULE,
-            "set it in the InstanceGroup, or ask your cluster admin for a default of it",
-        )
+        Self::invalid(path, "", REQUIRED_RULE, "set it in the InstanceGroup, or ask your cluster admin for a default")
     }
 
-    /// Whether a required value is not there.
+    /// Whether this is the error of a missing required value.
     pub fn is_missing(&self) -> bool {
         self.value.is_empty() && self.rule == REQUIRED_RULE
     }
 
-    /// A problem whose own words name field, rule and remedy.
+    /// An error whose message already contains field, rule and remedy.
     pub fn from_message(message: impl ToString) -> Self {
         SpecError {
             reason: Reason::InvalidSpec,
@@ -60,7 +55,7 @@ impl SpecError {
         }
     }
 
-    /// The same problem with another outcome.
+    /// The same error with another reason.
     pub fn with_reason(mut self, reason: Reason) -> Self {
         self.reason = reason;
         self
@@ -79,29 +74,29 @@ impl std::fmt::Display for SpecError {
     }
 }
 
-/// The outcome of several problems is that of the first.
-pub fn first_reason(problems: &[SpecError]) -> Reason {
-    problems.first().map_or(Reason::InvalidSpec, |p| p.reason)
+/// The reason of the first error, which becomes the reason of the outcome.
+pub fn first_reason(errors: &[SpecError]) -> Reason {
+    errors.first().map_or(Reason::InvalidSpec, |p| p.reason)
 }
 
-/// Several problems as one message.
-pub fn join_messages(problems: &[SpecError]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(". ")
+/// All errors as one message.
+pub fn join_messages(errors: &[SpecError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(". ")
 }
 
-/// Collects what is wrong, so that a person mends everything in one go.
+/// Collects all errors of a spec, so that the user can fix them at once.
 pub struct SpecErrors {
     base_path: &'static str,
     errors: Vec<SpecError>,
 }
 
 impl SpecErrors {
-    /// None yet. Fields are named from `base_path` on, the dotted path of what is parsed.
+    /// No errors. Field names are relative to `base_path`, the dotted path of the parsed value.
     pub fn under(base_path: &'static str) -> Self {
         SpecErrors { base_path, errors: Vec::new() }
     }
 
-    /// A field's value that breaks a rule.
+    /// Adds an error about a field whose value violates a rule.
     pub fn push_invalid(
         &mut self,
         field: &str,
@@ -112,22 +107,22 @@ impl SpecErrors {
         self.push_error(SpecError::invalid(&self.field_path(field), value, rule, remedy));
     }
 
-    /// A required field that neither the tenant nor a default gives.
+    /// Adds an error about a required field that neither the tenant nor a default sets.
     pub fn push_missing(&mut self, field: &str) {
         self.push_error(SpecError::missing(&self.field_path(field)));
     }
 
-    /// What is wrong somewhere else.
-    pub fn push_error(&mut self, problem: SpecError) {
-        self.errors.push(problem);
+    /// Adds an error about any path.
+    pub fn push_error(&mut self, error: SpecError) {
+        self.errors.push(error);
     }
 
-    /// What is wrong with something that was parsed by itself.
-    pub fn extend(&mut self, problems: Vec<SpecError>) {
-        self.errors.extend(problems);
+    /// Adds the errors of a value that was parsed separately.
+    pub fn extend(&mut self, errors: Vec<SpecError>) {
+        self.errors.extend(errors);
     }
 
-    /// A field's text; empty, and a problem, where there is none.
+    /// The text of a required field; adds an error and returns an empty text when there is none.
     pub fn required(&mut self, field: &str, value: &Option<String>) -> String {
         non_empty(value).unwrap_or_else(|| {
             self.push_missing(field);
@@ -135,7 +130,7 @@ impl SpecErrors {
         })
     }
 
-    /// A field's items; none, and a problem, where there are none.
+    /// The items of a required list; adds an error and returns an empty list when there are none.
     pub fn required_list(&mut self, field: &str, value: &Option<Vec<String>>) -> Vec<String> {
         let items = non_empty_items(value);
         if items.is_empty() {
@@ -144,10 +139,10 @@ impl SpecErrors {
         items
     }
 
-    /// What was parsed, unless anything is wrong with it.
+    /// The parsed value, unless there are errors.
     ///
     /// # Errors
-    /// Everything that is wrong, in the order in which it was found.
+    /// All errors, in the order in which they were found.
     pub fn into_result<T>(self, value: T) -> Result<T, Vec<SpecError>> {
         if self.errors.is_empty() { Ok(value) } else { Err(self.errors) }
     }
@@ -157,7 +152,7 @@ impl SpecErrors {
     }
 }
 
-/// A text that is there; an empty one counts as absent, as it does for the tenant who writes it.
+/// The text, unless it is empty; an empty text means that the field is not set.
 pub fn non_empty(value: &Option<String>) -> Option<String> {
     value.as_ref().filter(|v| !v.is_empty()).cloned()
 }

@@ -11,22 +11,22 @@ use super::{
     spec_eks::Tag,
 };
 
-/// Settings of the provisioner eks-managed: a node group that AWS manages.
+/// Settings of the provisioner eks-managed, which runs nodes in an EKS managed node group.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksManagedSpec {
-    /// Minimum number of nodes.
+    /// Minimum number of nodes, from 0 to 10000 (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of nodes.
+    /// Maximum number of nodes, from 1 to 10000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
-    /// What the nodes look like.
+    /// Configuration of the node group and its nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<EksManagedConfiguration>,
 }
 
-/// What the nodes of a managed node group look like.
+/// Configuration of a managed node group and its nodes.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksManagedConfiguration {
@@ -34,38 +34,39 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// Size of the root volume in GiB.
+    /// Size of the root volume in GiB, from 1 to 16384. By default EKS decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vol_size: Option<i64>,
-    /// EC2 instance type, such as m5.large; with instanceTypes it is the first of them.
+    /// EC2 instance type, such as m5.large. Together with instanceTypes, it is the first of them.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
-    /// EC2 instance types, at most 20 and in order of preference; the more there are, the likelier a spot instance is found.
+    /// EC2 instance types in order of preference, at most 20. More types make it more likely that Spot capacity is
+    /// found.
     #[schemars(length(max = 200), inner(length(max = 64)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_types: Option<Vec<String>>,
-    /// How instances are bought: ON_DEMAND or SPOT, in any case; EKS takes ON_DEMAND when it is empty.
+    /// Capacity type: ON_DEMAND (the default of EKS) or SPOT. Case does not matter.
     #[schemars(regex(pattern = CapacityType::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_type: Option<String>,
-    /// Labels of the nodes.
+    /// Kubernetes labels of the nodes.
     #[schemars(schema_with = "labels")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// Taints of the nodes.
+    /// Kubernetes taints of the nodes.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<NodegroupTaint>>,
-    /// ARN of the role that the nodes assume; it has to be there, with the policies that nodes need.
+    /// ARN of the IAM role of the nodes. The role must exist and have the policies that EKS nodes need.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_role: Option<String>,
-    /// Security groups that may log in to the nodes, by id or Name tag; they count only with keyPairName.
+    /// Security groups that may access the nodes by SSH, by ID or Name tag; ignored without keyPairName.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
-    /// EC2 key pair for logging in to the nodes.
+    /// Name of the EC2 key pair for SSH access to the nodes; by default there is none.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
@@ -73,28 +74,28 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
-    /// Subnets: ids, or Name tags in the cluster's VPC.
+    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// Type of the machine image, such as AL2_x86_64.
+    /// AMI type, such as AL2_x86_64. By default EKS decides.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ami_type: Option<String>,
-    /// Release of the machine image.
+    /// Release version of the EKS-optimized AMI. By default EKS uses the latest release when it creates the group.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_version: Option<String>,
-    /// Version of Kubernetes on the nodes.
+    /// Kubernetes version of the nodes. By default EKS uses the version of the cluster.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether EKS replaces broken nodes.
+    /// Whether EKS replaces unhealthy nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_repair_config: Option<NodeRepairConfig>,
 }
 
-/// A taint of the nodes of a managed node group.
+/// Kubernetes taint of the nodes of a managed node group.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodegroupTaint {
@@ -106,33 +107,34 @@ pub struct NodegroupTaint {
     #[schemars(length(max = 63), regex(pattern = LABEL_VALUE))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE, or as Kubernetes writes them (NoSchedule, ...), in any case.
+    /// Effect of the taint: NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE, or the Kubernetes spelling such as
+    /// NoSchedule. Case does not matter.
     #[schemars(regex(pattern = NodegroupTaintEffect::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }
 
-/// Whether EKS replaces broken nodes of a managed node group.
+/// Whether EKS replaces unhealthy nodes of a managed node group.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRepairConfig {
-    /// True lets EKS replace nodes that do not recover by themselves.
+    /// Whether EKS replaces nodes that do not recover on their own (node auto repair).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
 
-/// Settings of the type managed: EKS replaces the nodes of a managed node group.
+/// Settings of the strategy type managed, with which EKS replaces the nodes of a managed node group.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ManagedStrategy {
-    /// How many nodes may be unavailable at once while EKS updates their version, and while they move to another node
-    /// group: a number from 1 to 100, or a percentage; EKS takes 1 when it is left out.
+    /// Maximum number of nodes that may be unavailable at the same time during a version update or a move to another
+    /// node group: a number from 1 to 100, or a percentage (default of EKS: 1).
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
 }
 
-/// Settings of the provisioner eks-fargate: a Fargate profile.
+/// Settings of the provisioner eks-fargate, which runs pods on Fargate.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksFargateSpec {
@@ -140,33 +142,33 @@ pub struct EksFargateSpec {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// ARN of an existing role for the pods; without it, one is made.
+    /// ARN of an existing pod execution role. By default the controller creates a role.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_execution_role_arn: Option<String>,
-    /// Private subnets, by id or Name tag; without any, EKS takes the private ones of the cluster.
+    /// Private subnets of the pods, by ID or Name tag. By default EKS uses the private subnets of the cluster.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// Which pods run on Fargate: those that fit at least one of up to five selectors.
+    /// Selectors of the pods that run on Fargate, at most 5. A pod must match at least one of them.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<FargateSelector>>,
-    /// Tags of the profile; each entry of each map is one tag.
+    /// Tags of the Fargate profile; each entry of each map is one tag.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<BTreeMap<String, String>>>,
 }
 
-/// Pods that run on Fargate.
+/// Selector of pods that run on Fargate.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FargateSelector {
-    /// Namespace of the pods; `*` stands for any characters, `?` for one.
+    /// Namespace of the pods; `*` matches any characters, `?` matches one.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Labels that the pods have, all of them; keys and values take the same wildcards.
+    /// Labels that the pods must have, all of them; keys and values accept the same wildcards.
     #[schemars(extend("maxProperties" = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,

@@ -1,5 +1,6 @@
-//! What the controller answers. Decoding is lenient: whatever an earlier writer stored, a status never stops a watch, and
-//! everything in it but the guards of an act can be rebuilt.
+//! The status of an InstanceGroup, which only the controller writes. Decoding is lenient: a status that another release
+//! or program wrote must never stop the watch. Everything in it can be rebuilt, except the records that guard against
+//! acting twice.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,14 +9,15 @@ use serde_json::Value;
 use super::{
     conditions::Condition,
     fields::{lenient, lenient_list, without_defaults},
+    patch::diff_merge_patch,
     status_fargate::FargateStatus,
 };
 
-/// The observed state of a group.
+/// Observed state of the group, written by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstanceGroupStatus {
-    /// One word for where the group is: Init, InitDelete, InitUpdate, InitCreate, InitUpgrade, Deleting, Deleted,
+    /// State of the group: Init, InitDelete, InitUpdate, InitCreate, InitUpgrade, Deleting, Deleted,
     /// ReconcileModifying, ReconcileModified, Locked, Ready or Error.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub current_state: Option<String>,
@@ -25,99 +27,102 @@ pub struct InstanceGroupStatus {
     /// Maximum size of the scaling group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub current_max: Option<i64>,
-    /// Launch configuration in use, when the group launches from one.
+    /// Name of the launch configuration in use; absent with a launch template.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub active_launch_configuration_name: Option<String>,
-    /// Launch template in use.
+    /// Name of the launch template in use.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub active_launch_template_name: Option<String>,
-    /// Newest version of the launch template.
+    /// Latest version of the launch template.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub latest_template_version: Option<String>,
-    /// Scaling group, managed node group or Fargate profile of this group.
+    /// Name of the Auto Scaling group, managed node group or Fargate profile of this group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub active_scaling_group_name: Option<String>,
-    /// ARN of the role that the nodes assume.
+    /// ARN of the IAM role of the nodes.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub nodes_instance_role_arn: Option<String>,
-    /// Name of the custom resource that the crd strategy submitted last.
+    /// Name of the custom resource that the crd strategy created last.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_resource_name: Option<String>,
-    /// Namespace of the custom resource that the crd strategy submitted last.
+    /// Namespace of the custom resource that the crd strategy created last.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_resource_namespace: Option<String>,
-    /// How often the crd strategy submitted again after a failure.
+    /// Number of times the crd strategy created its resource again after a failure.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_retry_count: Option<i64>,
-    /// How far the crd strategy has come with that resource.
+    /// Progress of the custom resource that the crd strategy created last.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_progress: Option<StrategyProgress>,
-    /// Whether the spot price comes from a recommendation.
+    /// Whether the Spot price comes from a recommendation.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub using_spot_recommendation: Option<bool>,
-    /// The recommendation about spot instances that is in force, or was until the spec's own price changed.
+    /// Last recommendation about Spot Instances. It applies until spotPrice in the spec changes.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub spot_recommendation: Option<SpotRecommendation>,
-    /// How instances are bought: normal, spot or mixed.
+    /// Purchase option of the instances: normal (On-Demand), spot or mixed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<String>,
-    /// Hash of the effective spec; empty where boundaries are skipped.
+    /// Hash of the merged spec; empty when the group is excluded from boundaries.
     #[serde(rename = "configMD5", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub config_md5: Option<String>,
-    /// The answers: NodesReady, Ready, Reconciling, Stalled, BoundariesApplied, RotationHalted, DrainBlocked, Adopted.
+    /// Conditions: NodesReady, Ready, Reconciling, Stalled, BoundariesApplied, RotationHalted, DrainBlocked and
+    /// Adopted.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("nullable" = true))]
     pub conditions: Vec<Condition>,
     /// Provisioner in use.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<String>,
-    /// Upgrade strategy in use.
+    /// Strategy type in use.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// The generation of the spec that this status tells about.
+    /// Generation of the spec that this status describes.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many nodes are in which state; in a group whose types have weights, how many units of capacity.
+    /// Number of nodes by state; with instance weights, units of capacity.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
-    /// The launch template version that nodes should run.
+    /// Launch template version that nodes should run.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateStatus>,
-    /// The update of the managed node group that was begun last.
+    /// ID of the last update of the managed node group that the controller started.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_id: Option<String>,
-    /// What that update was to reach, as a hash, until it has: after a failure the same is not begun again at once.
+    /// Hash of the target of that update, kept until the target is reached. After a failure, it delays a retry of the
+    /// same update.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_of: Option<String>,
-    /// What the controller itself set on resources that others may write to as well; only this is ever removed again.
+    /// Attributes that the controller itself set on resources other tools may also write to. The controller removes
+    /// only these.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedAttributes>,
-    /// How nodes of the group may join, once access entries play a part in it.
+    /// How nodes of the group are authorized to join; absent while access entries are not involved.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinStatus>,
-    /// The Fargate profiles of the group, with the provisioner eks-fargate.
+    /// Fargate profiles of the group; only with the provisioner eks-fargate.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub fargate: Option<FargateStatus>,
-    /// Revision of the ConfigMap that the effective spec was made with.
+    /// Revision of the ConfigMap from which the merged spec was built.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,
 }
 
-/// Numbers of nodes; in a group whose types have weights, numbers of units of capacity, as its sizes are.
+/// Number of nodes by state; with instance weights, units of capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = without_defaults)]
 pub struct NodeCounts {
-    /// Nodes that the scaling group wants.
+    /// Desired capacity of the scaling group.
     #[serde(deserialize_with = "lenient")]
     pub desired: i64,
-    /// Nodes in service, Ready and not cordoned.
+    /// Nodes that are in service, Ready and not cordoned.
     #[serde(deserialize_with = "lenient")]
     pub ready: i64,
-    /// Nodes that run the wanted version.
+    /// Nodes that run the desired version.
     #[serde(deserialize_with = "lenient")]
     pub updated: i64,
-    /// Nodes that have to be replaced.
+    /// Nodes that must be replaced.
     #[serde(deserialize_with = "lenient")]
     pub outdated: i64,
     /// Nodes that are being drained.
@@ -125,81 +130,83 @@ pub struct NodeCounts {
     pub draining: i64,
 }
 
-/// The launch template version that nodes should run.
+/// Launch template version that nodes should run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TemplateStatus {
-    /// Id of the launch template.
+    /// ID of the launch template.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Version that the scaling group is pinned to.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// SHA-256 of what went into the version, in hex.
+    /// SHA-256, in hex, of the inputs of that version.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// Newest version whose nodes all became Ready.
+    /// Latest version whose nodes all became Ready.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub last_ready_version: Option<String>,
-    /// Hash that was wanted when the group was taken over; while it stays wanted, the version found counts as up to date.
+    /// Hash of the desired inputs when the group was adopted. While it equals the desired hash, the adopted version is
+    /// up to date.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_hash: Option<String>,
-    /// The version that every instance of the warm pool was last seen to run, with `rotate-at` once that has come.
+    /// Version that every instance of the warm pool ran when last observed, with `rotate-at` once that time has passed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<String>,
-    /// The version that `adoptedHash` was recorded for.
+    /// Version for which `adoptedHash` was recorded.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_version: Option<String>,
 }
 
-/// How far the crd strategy has come with the resource that it submitted last.
+/// Progress of the custom resource that the crd strategy created last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StrategyProgress {
-    /// Submitted (or about to be), Retrying (it failed and is submitted again), Succeeded, Failed (too often), or Gone (deleted
-    /// by someone too often).
+    /// Submitted (created or about to be), Retrying (failed and being created again), Succeeded, Failed (retries used
+    /// up) or Gone (deleted by another actor too often).
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// UID of the resource that this was last seen of.
+    /// UID of the resource when last observed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// API version of that resource, with its group.
+    /// API group and version of the resource.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Kind of that resource.
+    /// Kind of the resource.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Where that resource tells its status: the spec may say something else before it ends.
+    /// JSONPath of the resource's status field, recorded because the spec may change before the resource ends.
     #[serde(rename = "statusJSONPath", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_json_path: Option<String>,
-    /// Its word for success.
+    /// Value of that field that means success.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_success_string: Option<String>,
-    /// Its word for failure.
+    /// Value of that field that means failure.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_failure_string: Option<String>,
 }
 
-/// A recommendation about spot instances: its event is gone after an hour.
+/// Recommendation about Spot Instances, recorded because its event expires after an hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = without_defaults)]
 pub struct SpotRecommendation {
-    /// Whether to buy spot instances rather than on demand.
+    /// Whether to launch Spot Instances instead of On-Demand Instances.
     #[serde(deserialize_with = "lenient")]
     pub use_spot: bool,
-    /// Dollars per hour; empty with on demand.
+    /// Maximum price in US dollars per hour; empty for On-Demand Instances.
     #[serde(deserialize_with = "lenient")]
     pub spot_price: String,
-    /// When it was given.
+    /// Time of the recommendation, in RFC 3339.
     #[serde(deserialize_with = "lenient")]
     pub given: String,
-    /// The spec's own spotPrice at that time; another one since then wins.
+    /// Value of spotPrice in the spec at that time. A different value in the spec takes precedence over the
+    /// recommendation.
     #[serde(deserialize_with = "lenient")]
     pub over: String,
 }
 
-/// Names of what the controller set itself, recorded before it is set.
+/// Attributes that the controller itself set, recorded before it sets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedAttributes {
@@ -209,26 +216,26 @@ pub struct ManagedAttributes {
     /// Names of lifecycle hooks.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
-    /// Suspended processes.
+    /// Auto Scaling processes that the controller suspended.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
-    /// Collected metrics.
+    /// Group metrics that the controller enabled.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
-    /// Launch configurations that the scaling group launched from; deleted when nothing runs them any more.
+    /// Previous launch configurations of the scaling group. Each is deleted once no instance uses it.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub configurations: Vec<String>,
-    /// Whether the warm pool is the controller's.
+    /// Whether the controller created the warm pool.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub warm_pool: bool,
-    /// Policies attached to the role.
+    /// IAM policies that the controller attached to the role.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
-    /// Managed node groups, as cluster/name, newest last.
+    /// Managed node groups as cluster/name, newest last.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroups: Vec<String>,
-    /// ARNs of those that were seen, each ending in an id that EKS gives to no other: without the group's tags the name
-    /// alone proves nothing.
+    /// ARNs of the managed node groups that the controller observed. Each ends in a unique ID, which proves ownership
+    /// where tags are missing.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroup_arns: Vec<String>,
     /// Keys of labels on the managed node group.
@@ -237,23 +244,23 @@ pub struct ManagedAttributes {
     /// Taints on the managed node group, as key:effect.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// Roles whose entry in kube-system/aws-auth the controller put there, by ARN.
+    /// ARNs of roles whose entry in kube-system/aws-auth the controller added.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub auth_entries: Vec<String>,
-    /// Roles whose access entry the controller made, by ARN.
+    /// ARNs of roles whose access entry the controller created.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub access_entries: Vec<String>,
-    /// Instance types that a pool (`instancePool`) has added to the group's mixed instances policy.
+    /// Instance types that `instancePool` added to the mixed instances policy.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<String>,
-    /// What was taken over without tags, by the ids that AWS gave it: the controller's by its derived name, and because
-    /// the scaling group referred to it then.
+    /// IDs of resources that the controller adopted without tags: the scaling group referred to them, and they had the
+    /// names that the controller derives.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted: Option<AdoptedResources>,
 }
 
 impl ManagedAttributes {
-    /// All of it as a merge patch over what is stored: a field that is empty now is taken out, which an absent one is not.
+    /// These attributes as a JSON merge patch over `stored`, complete, with null for each list that became empty.
     pub fn patch_from(&self, stored: &Self) -> Value {
         let plain = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
         let mut patch = plain(self);
@@ -266,60 +273,44 @@ impl ManagedAttributes {
     }
 }
 
-/// Ids of resources that were taken over. AWS gives none of them twice, so what bears one is the very thing.
+/// IDs of adopted resources. AWS never reuses an ID, so a matching ID identifies the adopted resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdoptedResources {
-    /// The launch template, `lt-...`.
+    /// ID of the launch template, `lt-...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// The IAM role, `AROA...`.
+    /// ID of the IAM role, `AROA...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The instance profile, `AIPA...`.
+    /// ID of the instance profile, `AIPA...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
 }
 
-/// How nodes of a group may join.
+/// How nodes of the group are authorized to join.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = without_defaults)]
 pub struct JoinStatus {
-    /// Whether the role's entry is in kube-system/aws-auth.
+    /// Whether kube-system/aws-auth has an entry for the role.
     #[serde(deserialize_with = "lenient")]
     pub aws_auth: bool,
-    /// Type of the role's access entry; absent without one.
+    /// Type of the role's access entry; absent when there is none.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub access_entry: Option<String>,
-    /// Id of the role, `AROA...`: EKS lets in the role that an entry was made for, and no later one of the same name.
+    /// ID of the role, `AROA...`. An access entry authorizes this role, not a later role of the same name.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub role_id: Option<String>,
 }
 
 impl InstanceGroupStatus {
-    /// What a JSON merge patch must say to turn `old` into this status, with null for what goes; `None` when nothing differs.
+    /// The JSON merge patch that turns the status `old` into this one, with null for each removed field; `None` when
+    /// they are equal.
     pub fn patch_from(&self, old: &Self) -> Option<Value> {
         let plain = |status: &Self| serde_json::to_value(status).unwrap_or_default();
-        diff_patch(&plain(old), &plain(self))
+        diff_merge_patch(&plain(old), &plain(self))
     }
-}
-
-/// The JSON merge patch from one value to another; `None` when they are equal.
-fn diff_patch(old: &Value, new: &Value) -> Option<Value> {
-    let (Value::Object(before), Value::Object(after)) = (old, new) else {
-        return (old != new).then(|| new.clone());
-    };
-    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let changed = after.iter().filter_map(|(key, value)| {
-        let patch = match before.get(key) {
-            Some(old) => diff_patch(old, value)?,
-            None => value.clone(),
-        };
-        Some((key.clone(), patch))
-    });
-    let patch: serde_json::Map<String, Value> = gone.chain(changed).collect();
-    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 #[cfg(test)]
@@ -346,7 +337,7 @@ mod tests {
     #[test]
     fn malformed_status_decodes() {
         let stored = serde_json::json!({
-            "currentState": "Ready", "currentMin": "3", "latestTemplateVersion": 7, "nodes": [], "unheardOf": {},
+            "currentState": "Ready", "currentMin": "3", "latestTemplateVersion": 7, "nodes": [], "unknownField": {},
             "conditions": [{"type": "NodesReady", "status": "True"}, {"type": "Half"}, 3], "managed": {"tags": null},
         });
         let status: InstanceGroupStatus = serde_json::from_value(stored).unwrap();

@@ -1,5 +1,5 @@
-//! Judging a spec by the CRD's own schema, away from an API server: the effective spec after a merge, and the fragments in a
-//! ConfigMap, which no API server ever looks at.
+//! Validation of a spec against the CRD's schema without an API server: for merged specs, and for the fragments in the
+//! ConfigMap, which the API server never validates.
 
 use serde_json::{Map, Value};
 
@@ -11,41 +11,42 @@ use super::{
 };
 use crate::util::duration;
 
-/// What is wrong with a field.
+/// Kind of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// A value of another type than the schema's; it cannot be decoded.
+    /// The value has another type than the schema; it cannot be decoded.
     WrongType,
-    /// A value that breaks a rule of the schema.
+    /// The value violates a rule of the schema.
     Rule,
-    /// A field that the schema does not know; it has no effect.
+    /// The schema has no such field, so the value has no effect.
     Unknown,
 }
 
-/// A finding about one field.
+/// An error in one field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {value} {rule}; {remedy}")]
 pub struct FieldError {
-    /// What is wrong.
+    /// Kind of the error.
     pub kind: FieldErrorKind,
-    /// Where: dotted, list items in brackets.
+    /// Dotted path of the field, with list indexes in brackets.
     pub path: String,
-    /// The value as [`crate::api::show`] prints it.
+    /// The value as [`crate::api::display_value`] formats it.
     pub value: String,
-    /// The rule that it breaks.
+    /// The rule that the value violates.
     pub rule: String,
-    /// What to do.
+    /// What the user can do.
     pub remedy: String,
 }
 
-/// Findings about an effective spec: wrong types and broken rules. Unknown fields are none, for an API server drops them.
+/// Errors in a merged spec: wrong types and violated rules. Unknown fields are no errors, because the API server drops
+/// them.
 pub fn check_spec(spec: &Value) -> Vec<FieldError> {
     let mut found = find_errors(spec);
     found.retain(|error| error.kind != FieldErrorKind::Unknown);
     found
 }
 
-/// Every finding about a spec or a fragment of one, unknown fields included.
+/// All errors in a spec or a fragment of one, including unknown fields.
 pub fn find_errors(spec: &Value) -> Vec<FieldError> {
     let mut found = vec![];
     validate_value(schema::spec(), spec, "spec", &mut found);
@@ -53,15 +54,24 @@ pub fn find_errors(spec: &Value) -> Vec<FieldError> {
     found
 }
 
-/// Decodes a spec, or tells everything that is wrong with it.
+/// Decodes a spec.
+///
+/// # Errors
+/// All errors in the spec.
 pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
     let found = check_spec(spec);
     if !found.is_empty() {
         return Err(found);
     }
-    // The walk has seen every type; what serde refuses beyond that is reported without its text, which may quote values.
+    // The checks above cover every type. An error of serde beyond them is reported without its text, which may quote values.
     InstanceGroupSpec::deserialize_from(spec).ok_or_else(|| {
-        vec![field_error(FieldErrorKind::WrongType, "spec", spec, "does not decode", "compare it with the reference")]
+        vec![field_error(
+            FieldErrorKind::WrongType,
+            "spec",
+            spec,
+            "cannot be decoded",
+            "compare it with docs/reference.md",
+        )]
     })
 }
 
@@ -127,7 +137,7 @@ fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mu
                     schema["properties"].as_object().into_iter().flat_map(|known| known.keys()).map(String::as_str);
                 let remedy = match schema::closest_match(key, known) {
                     Some(near) => format!("did you mean {near:?}?"),
-                    None => "remove it, or compare it with the reference".to_owned(),
+                    None => "remove it, or compare it with docs/reference.md".to_owned(),
                 };
                 found.push(field_error(
                     FieldErrorKind::Unknown,
@@ -165,7 +175,7 @@ fn check_count(schema: &Value, limit: &str, count: usize, value: &Value, path: &
             path,
             value,
             format!("has more than {most} entries"),
-            "remove some",
+            format!("write at most {most} entries"),
         ));
     }
 }
@@ -177,7 +187,7 @@ fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut
             path,
             value,
             format!("is longer than {most} characters"),
-            "shorten it",
+            format!("write at most {most} characters"),
         ));
     }
     if let Some(pattern) = schema["pattern"].as_str().filter(|pattern| !matches_pattern(pattern, text)) {
@@ -192,7 +202,7 @@ fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut
     }
 }
 
-/// The words of an enumeration's pattern.
+/// The values of an enumeration's pattern.
 fn pattern_words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
     Some(pattern.strip_prefix("(?i)^(")?.strip_suffix(")$")?.split('|'))
 }
@@ -210,7 +220,8 @@ fn describe_pattern(pattern: &str) -> String {
     }
 }
 
-/// The schema uses few patterns, so each has its own matcher; a test sees to it that none is forgotten.
+/// Whether a text matches a pattern of the schema. Each of the few patterns has its own matcher; a test checks that
+/// none is missing.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     match pattern {
         INT_OR_PERCENT => text.is_empty() || is_count(text.strip_suffix('%').unwrap_or(text)),
@@ -240,7 +251,7 @@ fn is_prefix(text: &str) -> bool {
     text.starts_with(plain) && text.ends_with(plain) && text.chars().all(|c| plain(c) || matches!(c, '-' | '.'))
 }
 
-/// The rules that the CRD states in CEL.
+/// Checks the rules that the CRD states in CEL.
 fn check_timeouts(spec: &Value, found: &mut Vec<FieldError>) {
     for (field, most_hours) in [("drainTimeout", 168), ("joinTimeout", 24)] {
         let value = &spec["strategy"]["rollingUpdate"][field];
@@ -301,7 +312,7 @@ mod tests {
             let wrong: Vec<_> = found.iter().filter(|found| found.kind == FieldErrorKind::WrongType).collect();
             let decodes = spec.is_null() || serde_json::from_value::<InstanceGroupSpec>(spec.clone()).is_ok();
             prop_assert!(decodes || !wrong.is_empty(), "{}", spec);
-            // Serde takes a list of one for a map of one field; it is a finding all the same.
+            // Serde accepts a list of one item for a map of one field; the check still reports it.
             prop_assert!(!decodes || wrong.iter().all(|found| at(&spec, &found.path).is_array()), "{}: {:?}", spec, wrong);
         }
     }

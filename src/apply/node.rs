@@ -64,7 +64,7 @@ impl ApplyRun<'_> {
                 self.ctx.process_state.reset_blocked_evictions(node);
                 Ok(StepOutcome::Yes)
             }
-            EvictOutcome::Refused { message, budgets } => {
+            EvictOutcome::Blocked { message, budgets } => {
                 self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
                 let unschedulable = self.homeless(node, pod).await;
                 Ok(StepOutcome::Refused(BlockedEviction { pod: pod.clone(), budgets, message, unschedulable }))

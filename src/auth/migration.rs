@@ -1,50 +1,51 @@
-//! What an admin who moves roles from aws-auth to access entries reads on the ConfigMap.
+//! The event on the ConfigMap that reports the progress of the migration from aws-auth to access entries.
 
 use super::JoinAuth;
 use crate::plan::Event;
 
-/// How many roles a message names.
+/// Maximum number of roles that a message lists.
 const MAX_LISTED_ROLES: usize = 5;
 
-/// How far the roles of all groups have come.
+/// Progress of the migration over the roles of all groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationProgress {
-    /// How many roles the groups use.
+    /// Number of roles that the groups use.
     pub roles: usize,
-    /// Those that some group has not seen an access entry of, sorted.
+    /// ARNs of roles without an access entry, as far as some group observed, sorted.
     pub missing: Vec<String>,
-    /// Entries of groups that are in aws-auth.
+    /// Number of entries of groups in aws-auth.
     pub remaining_auth_entries: usize,
-    /// Roles of others that aws-auth lets in, in its order.
+    /// Roles in aws-auth that no group uses, in their order.
     pub foreign: Vec<String>,
 }
 
-/// What is to be told; nothing while no role moves.
-pub fn migration_event(asked: JoinAuth, progress: &MigrationProgress) -> Option<Event> {
+/// The event to publish; `None` while no migration is in progress.
+pub fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Option<Event> {
     let MigrationProgress { roles, missing, remaining_auth_entries, foreign } = progress;
-    let moving = match asked {
+    let migrating = match requested {
         JoinAuth::Both | JoinAuth::AccessEntries => *roles > 0,
         JoinAuth::Auto | JoinAuth::AwsAuth => false,
     };
-    let have = format!("{} of {roles} roles of groups have an access entry", roles.saturating_sub(missing.len()));
-    let told = |warning, reason: &str, message| Some(Event { warning, reason: reason.into(), message });
-    match (moving, asked) {
+    let have =
+        format!("{} of {roles} roles of InstanceGroups have an access entry", roles.saturating_sub(missing.len()));
+    let event = |warning, reason: &str, message| Some(Event { warning, reason: reason.into(), message });
+    match (migrating, requested) {
         (false, _) => None,
-        (true, _) if !missing.is_empty() => told(
+        (true, _) if !missing.is_empty() => event(
             true,
             "AccessEntriesMissing",
-            format!("{have}; not yet: {}; their groups say why", list_roles(missing)),
+            format!("{have}; missing: {}; the conditions of their groups name the cause", list_roles(missing)),
         ),
         (true, JoinAuth::Both) => {
-            let next = "with --join-auth=access-entries their entries go from kube-system/aws-auth";
-            told(false, "AccessEntriesComplete", format!("{have}; {next}"))
+            let next = "set --join-auth=access-entries to remove their entries from kube-system/aws-auth";
+            event(false, "AccessEntriesComplete", format!("{have}; {next}"))
         }
         (true, _) if *remaining_auth_entries > 0 => None,
         (true, _) if !foreign.is_empty() => {
-            let left = "kube-system/aws-auth holds entries that no group put there, and that stay";
-            told(false, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
+            let left = "entries in kube-system/aws-auth that no InstanceGroup added remain";
+            event(false, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
         }
-        (true, _) => told(false, "AwsAuthNotUsed", format!("{have}; no role is in kube-system/aws-auth any more")),
+        (true, _) => event(false, "AwsAuthNotUsed", format!("{have}; kube-system/aws-auth contains no roles")),
     }
 }
 
@@ -58,21 +59,26 @@ fn list_roles(roles: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn told(asked: JoinAuth, roles: usize, without: &[&str], foreign: &[&str]) -> Option<(String, String)> {
+    fn reason_and_message(
+        requested: JoinAuth,
+        roles: usize,
+        without: &[&str],
+        foreign: &[&str],
+    ) -> Option<(String, String)> {
         let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
         migration_event(
-            asked,
+            requested,
             &MigrationProgress { roles, missing: owned(without), remaining_auth_entries: 0, foreign: owned(foreign) },
         )
-        .map(|told| (told.reason, told.message))
+        .map(|event| (event.reason, event.message))
     }
 
     #[test]
     fn next_step_is_named_once_every_role_has_an_entry() {
-        let (reason, message) = told(JoinAuth::Both, 3, &["arn:b"], &["arn:admin"]).expect("told");
+        let (reason, message) = reason_and_message(JoinAuth::Both, 3, &["arn:b"], &["arn:admin"]).expect("an event");
         assert_eq!(reason, "AccessEntriesMissing");
         assert!(message.contains("2 of 3") && message.contains("arn:b"), "{message}");
-        let (reason, message) = told(JoinAuth::Both, 3, &[], &["arn:admin"]).expect("told");
+        let (reason, message) = reason_and_message(JoinAuth::Both, 3, &[], &["arn:admin"]).expect("an event");
         assert_eq!(reason, "AccessEntriesComplete");
         assert!(message.contains("3 of 3") && message.contains("--join-auth=access-entries"), "{message}");
     }
@@ -81,19 +87,19 @@ mod tests {
     fn foreign_aws_auth_entries_are_listed() {
         let names: Vec<_> = (0..7).map(|n| format!("arn:{n}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let (reason, message) = told(JoinAuth::AccessEntries, 1, &[], &names).expect("told");
+        let (reason, message) = reason_and_message(JoinAuth::AccessEntries, 1, &[], &names).expect("an event");
         assert_eq!(reason, "AwsAuthEntriesRemaining");
         assert!(message.contains("arn:4 and 2 more"), "{message}");
-        assert_eq!(told(JoinAuth::AccessEntries, 1, &[], &[]).expect("told").0, "AwsAuthNotUsed");
+        assert_eq!(reason_and_message(JoinAuth::AccessEntries, 1, &[], &[]).expect("an event").0, "AwsAuthNotUsed");
         let under_way = MigrationProgress { roles: 1, remaining_auth_entries: 1, ..MigrationProgress::default() };
         assert_eq!(migration_event(JoinAuth::AccessEntries, &under_way), None);
     }
 
     #[test]
     fn no_event_without_migration() {
-        for asked in [JoinAuth::Auto, JoinAuth::AwsAuth] {
-            assert_eq!(told(asked, 3, &["arn:a"], &["arn:admin"]), None);
+        for requested in [JoinAuth::Auto, JoinAuth::AwsAuth] {
+            assert_eq!(reason_and_message(requested, 3, &["arn:a"], &["arn:admin"]), None);
         }
-        assert_eq!(told(JoinAuth::Both, 0, &[], &[]), None);
+        assert_eq!(reason_and_message(JoinAuth::Both, 0, &[], &[]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How nodes get into the cluster: the entries of `kube-system/aws-auth`, or access entries.
+//! Authorization of nodes to join the cluster: entries in `kube-system/aws-auth`, and access entries.
 
 pub mod access_entries;
 pub mod aws_auth;

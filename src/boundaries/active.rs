@@ -1,4 +1,4 @@
-//! Which boundaries are in force: the live ones, the last good ones, none, or nobody knows.
+//! Selection of the active boundaries: the live ConfigMap, the last known good revision, or none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -8,51 +8,52 @@ use crate::boundaries::{Boundaries, ConfigError, ConfigWarning};
 /// The data of a ConfigMap.
 pub type ConfigMapData = BTreeMap<String, String>;
 
-/// What is in force now.
+/// The boundaries that are in force.
 #[derive(Clone, Debug, Default)]
 pub struct ActiveBoundaries {
-    /// The boundaries; `None` when groups run without.
+    /// The boundaries; `None` when groups run without any.
     pub boundaries: Option<Arc<Boundaries>>,
-    /// Their revision; empty without.
+    /// Revision of the boundaries; empty without any.
     pub revision: String,
-    /// Where they come from.
+    /// Where the boundaries come from.
     pub source: BoundariesSource,
-    /// What an admin should know about the live ones.
+    /// Warnings about the live ConfigMap.
     pub warnings: Vec<ConfigWarning>,
 }
 
-/// Where the boundaries in force come from.
+/// Source of the active boundaries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum BoundariesSource {
-    /// Nothing has been looked at yet, or nobody can know: no write to AWS.
+    /// The ConfigMap was not read yet, or cannot be read. The controller writes nothing to AWS.
     #[default]
     Unknown,
     /// The live ConfigMap.
     Live,
-    /// This cluster never had one.
-    Never,
-    /// The stored revision, because the live one is missing or broken.
+    /// The cluster never had the ConfigMap.
+    NotConfigured,
+    /// The last known good revision, because the live ConfigMap is missing or invalid; the text says why.
     LastGood(String),
-    /// The live one is missing or broken, none is stored, and groups were made with one.
+    /// The live ConfigMap is missing or invalid, no revision is stored, and existing groups were created with
+    /// boundaries; the text says why.
     Unavailable(String),
 }
 
-/// Judges what is in force. Pure.
+/// Selects the active boundaries, without side effects. The error is that of the live ConfigMap.
 pub fn select_active(
     live: Option<&ConfigMapData>,
     last_good: Option<&ConfigMapData>,
-    groups_had_one: bool,
+    groups_had_boundaries: bool,
 ) -> (ActiveBoundaries, Option<ConfigError>) {
-    let (why, error) = match live.map(Boundaries::parse) {
+    let (cause, error) = match live.map(Boundaries::parse) {
         Some(Ok((boundaries, warnings))) => return (active(boundaries, BoundariesSource::Live, warnings), None),
-        Some(Err(error)) => (format!("the ConfigMap instance-manager is broken: {error}"), Some(error)),
+        Some(Err(error)) => (format!("the ConfigMap instance-manager is invalid: {error}"), Some(error)),
         None => ("the ConfigMap instance-manager is missing".to_owned(), None),
     };
     if let Some(Ok((boundaries, _))) = last_good.map(Boundaries::parse) {
-        return (active(boundaries, BoundariesSource::LastGood(why), Vec::new()), error);
+        return (active(boundaries, BoundariesSource::LastGood(cause), Vec::new()), error);
     }
-    let never = live.is_none() && last_good.is_none() && !groups_had_one;
-    let source = if never { BoundariesSource::Never } else { BoundariesSource::Unavailable(why) };
+    let not_configured = live.is_none() && last_good.is_none() && !groups_had_boundaries;
+    let source = if not_configured { BoundariesSource::NotConfigured } else { BoundariesSource::Unavailable(cause) };
     (ActiveBoundaries { source, ..ActiveBoundaries::default() }, error)
 }
 
@@ -60,19 +61,19 @@ fn active(boundaries: Boundaries, source: BoundariesSource, warnings: Vec<Config
     ActiveBoundaries { revision: boundaries.revision(), boundaries: Some(Arc::new(boundaries)), source, warnings }
 }
 
-/// The boundaries in force, shared by all reconciles.
+/// The active boundaries, shared by all reconciles.
 #[derive(Default)]
 pub struct BoundariesCell(RwLock<Arc<ActiveBoundaries>>);
 
 impl BoundariesCell {
-    /// What is in force at this moment.
+    /// The active boundaries.
     pub fn get(&self) -> Arc<ActiveBoundaries> {
-        self.0.read().expect("nobody panics holding it").clone()
+        self.0.read().expect("no thread panics while holding the lock").clone()
     }
 
-    /// From now on this is in force.
+    /// Replaces the active boundaries.
     pub fn set(&self, new: ActiveBoundaries) {
-        *self.0.write().expect("nobody panics holding it") = Arc::new(new);
+        *self.0.write().expect("no thread panics while holding the lock") = Arc::new(new);
     }
 }
 
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn missing_boundaries_block_unless_never_configured() {
-        assert_eq!(select_active(None, None, false).0.source, BoundariesSource::Never);
+        assert_eq!(select_active(None, None, false).0.source, BoundariesSource::NotConfigured);
         assert!(matches!(select_active(None, None, true).0.source, BoundariesSource::Unavailable(_)));
         assert!(matches!(
             select_active(Some(&data("restricted: {")), None, false).0.source,

@@ -1,6 +1,6 @@
-//! What is wrong with a ConfigMap, or hardly what its admin means.
+//! Errors and warnings about the ConfigMap.
 
-/// Something in the ConfigMap that probably is not what was meant. It stops nothing.
+/// A probable mistake in the ConfigMap. The ConfigMap is used nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}{}: {path}: {message}; {remedy}", line_suffix(.line))]
 pub struct ConfigWarning {
@@ -8,15 +8,15 @@ pub struct ConfigWarning {
     pub key: String,
     /// Line within that key, counted from 1.
     pub line: Option<usize>,
-    /// Where.
+    /// Dotted path within that key.
     pub path: String,
-    /// What is odd.
+    /// What is probably wrong.
     pub message: String,
-    /// What to do.
+    /// What the admin can do.
     pub remedy: String,
 }
 
-/// A ConfigMap that cannot be used.
+/// An error because of which the ConfigMap cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}{}: {path}{}{message}; {remedy}", line_suffix(.line), if .path.is_empty() { "" } else { ": " })]
 pub struct ConfigError {
@@ -24,11 +24,11 @@ pub struct ConfigError {
     pub key: &'static str,
     /// Line within that key, counted from 1.
     pub line: Option<usize>,
-    /// Where; empty for the whole key.
+    /// Dotted path within that key; empty for the whole key.
     pub path: String,
     /// What is wrong.
     pub message: String,
-    /// What to do.
+    /// What the admin can do.
     pub remedy: String,
     pub(super) reason: &'static str,
 }
@@ -38,13 +38,13 @@ fn line_suffix(line: &Option<usize>) -> String {
 }
 
 impl ConfigError {
-    /// `UnmarshalDefaults` for text that does not parse, `ApplyDefaults` for a selector that does not.
+    /// The reason label: `UnmarshalDefaults`, or `ApplyDefaults` for a selector that cannot be parsed.
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 }
 
-/// What to do about a word that means nothing here.
+/// The remedy for an unknown name.
 pub(super) fn suggestion(nearest: Option<&str>) -> String {
     nearest.map_or_else(|| "remove it".to_owned(), |near| format!("did you mean {near:?}?"))
 }

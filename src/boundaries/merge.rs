@@ -1,4 +1,4 @@
-//! Boundaries and a group become an effective group.
+//! The merge of the boundaries and an InstanceGroup into a merged spec.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,25 @@ use super::provenance::{Boundary, Origin, Provenance, Source, SourcedContent, So
 use crate::api::{names, schema};
 use crate::util::digest::sha256_hex;
 
-/// A group that cannot be merged with the ConfigMap.
+/// A conflict of types between an InstanceGroup and the ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}; {remedy}")]
 pub struct MergeError {
-    /// Where the two do not fit.
+    /// Dotted path of the conflict.
     pub path: String,
-    /// Why.
+    /// Which values conflict.
     pub message: String,
     /// What to do.
     pub remedy: String,
 }
 
-/// Merges a group, given as `{metadata: {annotations}, spec}`, with the boundaries. An excluded group stays as it is.
+/// Merges a group, given as `{metadata: {annotations}, spec}`, with the boundaries. An excluded group is returned
+/// unchanged.
+///
+/// # Errors
+/// Values of different kinds that a boundary would merge.
 pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<MergedSpec, MergeError> {
-    // A group without a spec is one with an empty spec.
+    // A group without a spec is treated like one with an empty spec.
     let spec = if group["spec"].is_null() { json!({}) } else { group["spec"].clone() };
     let tenant = json!({ "metadata": { "annotations": group["metadata"]["annotations"] }, "spec": spec });
     let mut tree = SourcedValue::new(&tenant, Source::TENANT);
@@ -35,7 +39,7 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     }
     let conditionals = boundaries.matching_conditionals(&string_map(&tenant["metadata"]["annotations"]));
     for path in &boundaries.replace {
-        // An unset strategy counts as set here: existing groups would otherwise change how they rotate.
+        // shared.replace never applies to the strategy, even when it is unset: existing groups would change how they rotate.
         let set = path.to_string() == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset());
         if let Some(wanted) = admin_value(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !set) {
             tree.set(path, wanted);
@@ -54,9 +58,9 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
             None => tree.remove(path),
         }
     }
-    let refused = find_overridden(&tenant, &tree);
+    let overridden = find_overridden(&tenant, &tree);
     let hash = hash_spec(&tree);
-    Ok(build_merged_spec(&tree, refused, hash))
+    Ok(build_merged_spec(&tree, overridden, hash))
 }
 
 fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash: String) -> MergedSpec {
@@ -70,7 +74,8 @@ fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash
     MergedSpec { annotations: string_map(&value["metadata"]["annotations"]), spec, provenance, overridden, hash }
 }
 
-/// Only the annotations that the controller reads count: what other tools note on a group must not cause a write.
+/// Hashes the spec and only the annotations that the controller reads, so that annotations of other tools cause no
+/// write.
 fn hash_spec(tree: &SourcedValue) -> String {
     let value = tree.value();
     let mut annotations = string_map(&value["metadata"]["annotations"]);
@@ -84,13 +89,13 @@ fn string_map(map: &Value) -> BTreeMap<String, String> {
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// The default of a path, as a tree; unset ones count as none.
+/// The default of a path with its source; `None` when it is unset.
 fn default_value(boundaries: &Boundaries, path: &Path, boundary: Boundary) -> Option<SourcedValue> {
     let source = Source { origin: Origin::Default, boundary: Some(boundary) };
     value_at(&boundaries.defaults, path).map(|value| SourcedValue::new(value, source)).filter(|tree| !tree.is_unset())
 }
 
-/// What the last conditional that matches and says something says about a path.
+/// The value of a path from the last matching conditional that sets it.
 fn conditional_value(
     boundaries: &Boundaries,
     matching: &[usize],
@@ -104,7 +109,7 @@ fn conditional_value(
     })
 }
 
-/// The conditional's value of a path, or else the default's.
+/// The value of a path from a conditional, or else the default.
 fn admin_value(boundaries: &Boundaries, matching: &[usize], path: &Path, boundary: Boundary) -> Option<SourcedValue> {
     conditional_value(boundaries, matching, path, boundary).or_else(|| default_value(boundaries, path, boundary))
 }
@@ -113,7 +118,7 @@ fn value_at<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
     path.segments().iter().try_fold(value, |value, segment| value.as_object()?.get(segment))
 }
 
-/// The outcome of shared.merge and shared.mergeOverride at one path; `None` leaves the tenant's value as it is.
+/// The result of shared.merge or shared.mergeOverride at one path; `None` keeps the tenant's value.
 fn shared_value(
     boundaries: &Boundaries,
     matching: &[usize],
@@ -126,10 +131,10 @@ fn shared_value(
     let base = match (default_value(boundaries, path, kind), over) {
         (None, None) => return Ok(None),
         (Some(one), None) | (None, Some(one)) => one,
-        // The conditional comes first and wins, except among scalars, where the default is asked before it.
+        // The conditional precedes the default and wins, except for scalars without a tenant value (see below), where the default wins.
         (Some(default), Some(over)) => merge_values(path, over, default, Winner::First, index_key)?,
     };
-    // Duplicates collapse whether or not the tenant adds to them, so that merging twice is merging once.
+    // Duplicates are removed even if the tenant adds nothing, so that a second merge changes nothing.
     let base = match base.content {
         SourcedContent::List(items) => {
             let content = SourcedContent::List(merge_lists(items, vec![], Winner::First, index_key));
@@ -155,8 +160,8 @@ enum Winner {
     Second,
 }
 
-/// Merges two values of one kind: maps by key, one level; lists with an index key by it, others by equality. Of two scalars the
-/// first is kept.
+/// Merges two values of one kind. Maps are merged by key, one level deep; lists by their merge key, or else by
+/// equality. Of two scalars the first is kept.
 fn merge_values(
     path: &Path,
     first: SourcedValue,
@@ -167,13 +172,13 @@ fn merge_values(
     let source = first.source;
     match (first.content, second.content) {
         (SourcedContent::Map(mut all), SourcedContent::Map(more)) => {
-            // Among labels and annotations an empty text is a value like any other; a field that is empty is unset.
+            // In maps with free keys, such as labels, an empty text is a value; elsewhere an empty field is unset.
             let free = schema::is_free_map(&path.to_string());
-            let said = |tree: &SourcedValue| {
+            let is_set = |tree: &SourcedValue| {
                 if free { tree.content != SourcedContent::Scalar(Value::Null) } else { !tree.is_unset() }
             };
-            for (key, tree) in more.into_iter().filter(|(_, tree)| said(tree)) {
-                let keep = winner == Winner::First && all.get(&key).is_some_and(said);
+            for (key, tree) in more.into_iter().filter(|(_, tree)| is_set(tree)) {
+                let keep = winner == Winner::First && all.get(&key).is_some_and(is_set);
                 if !keep {
                     all.insert(key, tree);
                 }
@@ -216,7 +221,7 @@ fn merge_lists(
     {
         let value = tree.value();
         let name = index_key.and_then(|key| merge_key_value(&value, key));
-        // Items without a name never stand for each other, unless they are equal.
+        // Items without a merge key are the same only if they are equal.
         let known = all.iter_mut().find(|(other, content, _)| match (&name, other) {
             (Some(name), Some(other)) => name == other,
             (None, None) => *content == value,

@@ -1,4 +1,4 @@
-//! A group after the merge.
+//! The result of the merge.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use super::overridden::OverriddenValue;
 use super::provenance::Provenance;
 use crate::api::redacted;
 
-/// What a group is after the merge.
+/// An InstanceGroup after the merge with the boundaries.
 #[derive(Clone, Default, PartialEq, Serialize)]
 pub struct MergedSpec {
-    /// Its annotations.
+    /// Annotations after the merge.
     pub annotations: BTreeMap<String, String>,
-    /// Its spec, as JSON; [`crate::api::decode_spec`] gives it types.
+    /// Spec after the merge, as JSON; [`crate::api::decode_spec`] decodes it.
     pub spec: Value,
-    /// Where each value came from.
+    /// Source of each value.
     pub provenance: Provenance,
-    /// Every value that the tenant set and did not get, by path.
+    /// Every value that the tenant set and that is not in the merged spec, by path.
     pub overridden: Vec<OverriddenValue>,
-    /// SHA-256 of the effective spec and of the annotations that the controller reads, in hex; empty for an excluded group.
+    /// SHA-256, in hex, of the merged spec and the annotations that the controller reads; empty for an excluded group.
     pub hash: String,
 }
 
 impl std::fmt::Debug for MergedSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { annotations, spec, provenance: _, overridden, hash } = self;
-        let mut parts = f.debug_struct("Effective");
+        let mut parts = f.debug_struct("MergedSpec");
         parts.field("annotations", annotations).field("spec", &redacted(spec).to_string());
-        parts.field("refused", overridden).field("hash", hash).finish_non_exhaustive()
+        parts.field("overridden", overridden).field("hash", hash).finish_non_exhaustive()
     }
 }

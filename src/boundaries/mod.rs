@@ -1,7 +1,8 @@
-//! How an admin's ConfigMap and a tenant's resource become one spec.
+//! Boundaries: the merge of an admin's ConfigMap and a tenant's InstanceGroup into one spec.
 //!
-//! Pure: boundaries, defaults, conditionals and an InstanceGroup go in; an effective group comes out, with the source of each
-//! value. There is no client, no clock and no log here, and malformed input is an error that names key, line and path.
+//! The code is pure: boundaries, defaults, conditionals and an InstanceGroup are the input; a merged spec with the
+//! source of each value is the output. There is no client, clock or log here, and malformed input is an error that
+//! names key, line and path.
 
 pub mod active;
 mod error;
@@ -22,7 +23,7 @@ pub mod yaml;
 pub use error::{ConfigError, ConfigWarning};
 pub use merge::{MergeError, merge};
 pub use merged_spec::MergedSpec;
-pub use overridden::{OverriddenValue, summary};
+pub use overridden::OverriddenValue;
 pub use parse::{Boundaries, CONFIG_MAP_KEYS};
 pub use policy::{NamespaceUsage, Policy, PolicyViolation, matches_glob};
 pub use provenance::{Boundary, Origin, Provenance, Source};

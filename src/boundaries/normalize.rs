@@ -1,9 +1,10 @@
-//! ConfigMaps in use were written for a decoder that is less strict than JSON: field names in any case, numbers and booleans
-//! for strings, and yes or on for true. They keep their meaning.
+//! Normalization of ConfigMap fragments. Existing ConfigMaps were written for a decoder that is less strict than JSON:
+//! it accepts field names in any case, numbers and booleans for strings, and yes or on for true. Normalization keeps
+//! their meaning.
 
 use serde_json::{Map, Value};
 
-/// Turns a fragment into what the schema names, where its meaning is plain; anything else stays as it is.
+/// Converts a fragment to the names and types of the schema where the meaning is clear; anything else stays unchanged.
 pub(super) fn normalize(schema: &Value, value: &mut Value) {
     match (schema["type"].as_str().unwrap_or_default(), &mut *value) {
         ("string", Value::Bool(_) | Value::Number(_)) => *value = Value::String(value.to_string()),

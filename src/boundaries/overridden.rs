@@ -1,4 +1,4 @@
-//! What a tenant set and did not get.
+//! Values of the tenant that the boundaries override.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -9,16 +9,16 @@ use super::{
 };
 use crate::api::display_value;
 
-/// A value that a tenant set and did not get.
+/// A value that the tenant set and that is not in the merged spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OverriddenValue {
-    /// Where the tenant set it.
+    /// Dotted path of the tenant's value.
     pub path: String,
-    /// The tenant's value as people may see it: shortened, and redacted where it may be secret.
+    /// The tenant's value, shortened, and redacted where it may be secret.
     pub tenant_value: String,
-    /// The value that stands there instead, shown in the same way; `None` when none does.
+    /// The value in the merged spec, formatted in the same way; `None` when there is none.
     pub effective_value: Option<String>,
-    /// Where that value came from; `None` when the tenant's was dropped and nothing stands there.
+    /// Source of the effective value; `None` when the tenant's value was removed without a replacement.
     pub winner: Option<Source>,
 }
 
@@ -32,18 +32,7 @@ impl std::fmt::Display for OverriddenValue {
     }
 }
 
-/// One text for a condition: the first values by name, and how many more there are. `None` when nothing was refused.
-pub fn summary(refused: &[OverriddenValue]) -> Option<String> {
-    const MAX_LISTED: usize = 20;
-    let named = refused.iter().take(MAX_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    match refused.len() {
-        0 => None,
-        count if count > MAX_LISTED => Some(format!("{named}; and {} more", count - MAX_LISTED)),
-        _ => Some(named),
-    }
-}
-
-/// Compares what a tenant wrote with what became of it.
+/// Compares the tenant's values with the merged spec.
 pub(super) fn find_overridden(tenant: &Value, effective: &SourcedValue) -> Vec<OverriddenValue> {
     let mut found = vec![];
     if let SourcedContent::Map(roots) = &effective.content {

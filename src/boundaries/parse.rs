@@ -1,4 +1,4 @@
-//! The ConfigMap's text becomes [`Boundaries`], or an error that names key, line and path.
+//! Parser of the ConfigMap: from text to [`Boundaries`], or an error that names key, line and path.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::{
 use crate::api::{names::fail_reason, schema};
 use crate::util::digest::sha256_hex;
 
-/// The keys of the ConfigMap that have a meaning.
+/// The keys of the ConfigMap that the controller reads.
 pub const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
 
-/// What an admin's ConfigMap says.
+/// The content of the admin's ConfigMap.
 #[derive(Clone, Default, PartialEq)]
 pub struct Boundaries {
     pub(super) restricted: Vec<Path>,
@@ -26,7 +26,7 @@ pub struct Boundaries {
     pub(super) merge_override: Vec<Path>,
     pub(super) defaults: Value,
     pub(super) conditionals: Vec<ConditionalDefaults>,
-    /// What tenants may choose.
+    /// Limits for what tenants may choose.
     pub policy: Policy,
     revision: String,
 }
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Boundaries {
     }
 }
 
-/// Defaults for the groups whose annotations match.
+/// Defaults for groups whose annotations match a selector.
 #[derive(Clone, PartialEq)]
 pub(super) struct ConditionalDefaults {
     pub selector: AnnotationSelector,
@@ -48,7 +48,10 @@ pub(super) struct ConditionalDefaults {
 }
 
 impl Boundaries {
-    /// Reads the ConfigMap's data. Keys that are missing or empty say nothing.
+    /// Parses the ConfigMap's data. Missing and empty keys are allowed.
+    ///
+    /// # Errors
+    /// The first error; probable mistakes are returned as warnings.
     pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
         let mut warnings = unknown_keys(data);
         let mut read = |key: &'static str| Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
@@ -84,12 +87,12 @@ impl Boundaries {
         Ok((parsed, warnings))
     }
 
-    /// The text's revision: it changes when any of the four keys does. Empty without a ConfigMap.
+    /// Revision of the text, which changes with any of the four keys. Empty without a ConfigMap.
     pub fn revision(&self) -> String {
         self.revision.clone()
     }
 
-    /// Every path that some boundary lists.
+    /// Every path that any boundary lists.
     fn all_paths(&self) -> impl Iterator<Item = &Path> {
         [&self.restricted, &self.replace, &self.merge, &self.merge_override].into_iter().flatten()
     }
@@ -100,7 +103,8 @@ impl Boundaries {
         all.filter(|(_, conditional)| conditional.selector.matches(annotations)).map(|(index, _)| index).collect()
     }
 
-    /// Without a list and without a restriction, tenants choose the power of their nodes.
+    /// Warns about missing policy lists: without a list or a restriction, tenants choose the permissions of their
+    /// nodes.
     fn warn_unrestricted(&self, warnings: &mut Vec<ConfigWarning>) {
         let lists: [(&str, bool, &[&str]); 2] = [
             ("roles", self.policy.roles.is_none(), &ROLE_PATHS),
@@ -117,7 +121,7 @@ impl Boundaries {
                     line: None,
                     path: list.to_owned(),
                     message: format!("without this list, tenants may choose any value for {fields}"),
-                    remedy: format!("list what they may choose, or restrict {fields}"),
+                    remedy: format!("list the allowed values, or restrict {fields}"),
                 });
             }
         }
@@ -126,10 +130,9 @@ impl Boundaries {
                 key: "policy".to_owned(),
                 line: None,
                 path: "fargateNamespaces".to_owned(),
-                message: "without this list, a tenant's Fargate profile may take the pods of other namespaces"
-                    .to_owned(),
+                message: "without this list, a tenant's Fargate profile may select pods of other namespaces".to_owned(),
                 remedy: format!(
-                    "list the namespaces ([] for the tenant's own alone), or restrict {FARGATE_SELECTORS_PATH}"
+                    "list the namespaces ([] for only the tenant's own), or restrict {FARGATE_SELECTORS_PATH}"
                 ),
             });
         }
@@ -139,8 +142,8 @@ impl Boundaries {
                 line: None,
                 path: "strategyKinds".to_owned(),
                 message:
-                    "without this list, tenants may submit RollingUpgrades and Workflows of their own, and what runs \
-                          in them has the rights of others' ServiceAccounts"
+                    "without this list, tenants may create RollingUpgrades and Workflows, whose pods can run with the \
+                          permissions of any ServiceAccount"
                         .to_owned(),
                 remedy: "list the kinds ([] for none), or restrict spec.strategy.crd".to_owned(),
             });
@@ -160,7 +163,7 @@ fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
             key: key.clone(),
             line: None,
             path: key.clone(),
-            message: "is not a key that has a meaning here".to_owned(),
+            message: "is not a known key and has no effect".to_owned(),
             remedy: suggestion(schema::closest_match(key, CONFIG_MAP_KEYS.into_iter())),
         })
         .collect()
@@ -187,7 +190,7 @@ fn parse_conditionals(
             reason: fail_reason::APPLY_DEFAULTS,
             ..section.error(
                 &selector_at,
-                &format!("is not a selector: {problem}"),
+                &format!("is not a valid selector: {problem}"),
                 "use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'",
             )
         })?;

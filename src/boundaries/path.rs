@@ -9,23 +9,23 @@ use serde_json::Value;
 pub struct Path(Vec<String>);
 
 impl Path {
-    /// Reads a dotted path; surrounding space does not count. `None` for an empty path or an empty segment.
+    /// Parses a dotted path; surrounding space is ignored. `None` for an empty path or an empty segment.
     pub fn parse(text: &str) -> Option<Self> {
         let segments: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
         (!segments.iter().any(String::is_empty)).then_some(Self(segments))
     }
 
-    /// The keys from the root downwards; there is at least one.
+    /// The keys from the root downward; at least one.
     pub fn segments(&self) -> &[String] {
         &self.0
     }
 
-    /// Whether this path is the other one or lies above it.
+    /// Whether this path equals the other path or is a parent of it.
     pub fn covers(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
 
-    /// The key by which lists at this path are merged, where there is one; other lists are united.
+    /// The key by which lists at this path are merged; `None` where lists are merged by equality.
     pub fn merge_key(&self) -> Option<&'static str> {
         merge_key(&self.to_string())
     }
@@ -46,7 +46,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// The name of a list's item, in lower case; `None` without one.
+/// The value of a list item's merge key, in lower case; `None` without one.
 pub(super) fn merge_key_value(item: &Value, key: &str) -> Option<String> {
     item.get(key)?.as_str().filter(|name| !name.is_empty()).map(str::to_lowercase)
 }

@@ -1,4 +1,4 @@
-//! What tenants may choose, beyond what boundaries say. Every list that is absent leaves the choice open.
+//! The admin's policy: limits for what tenants may choose, beyond the boundaries. A missing list allows any value.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub const ROLE_PATHS: [&str; 4] = [
     "spec.eks-fargate.podExecutionRoleArn",
 ];
 
-/// Which pods run on Fargate, those of other tenants' namespaces included.
+/// The field that selects pods for Fargate, possibly in namespaces of other tenants.
 pub const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
 
 const POLICY_KEYS: [&str; 7] = [
@@ -33,7 +33,7 @@ const POLICY_KEYS: [&str; 7] = [
 ];
 const DEFAULT_STRATEGY_KINDS: [&str; 2] = ["RollingUpgrade.upgrademgr.keikoproj.io", "Workflow.argoproj.io"];
 
-/// The ConfigMap's key `policy`.
+/// The key `policy` of the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     pub(super) roles: Option<Vec<String>>,
@@ -45,47 +45,47 @@ pub struct Policy {
     quotas: Vec<(String, Quota)>,
 }
 
-/// How much a namespace may have.
+/// Limits of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Quota {
     max_groups: Option<u64>,
     max_nodes: Option<u64>,
 }
 
-/// What a namespace has, up to and including the group in question, in order of creation; so an older group is never refused
-/// because of a younger one.
+/// Usage of a namespace by its groups up to and including this one, in order of creation. A younger group therefore
+/// never causes an older one to be rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceUsage {
     /// Number of groups.
     pub groups: u64,
-    /// Sum of their effective maximum sizes.
+    /// Sum of the maximum sizes in their merged specs.
     pub nodes: u64,
 }
 
-/// A choice that the policy does not allow.
+/// A value that the policy does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{path}: {value} {rule}; {remedy}")]
 pub struct PolicyViolation {
-    /// Where.
+    /// Dotted path of the value.
     pub path: String,
-    /// The value, shown as people may see it.
+    /// The value, formatted for people.
     pub value: String,
-    /// The rule that it breaks.
+    /// The rule that it violates.
     pub rule: String,
-    /// What to do.
+    /// What the tenant can do.
     pub remedy: String,
 }
 
 impl Policy {
     pub(super) fn parse(section: &Section) -> Result<Self, ConfigError> {
         let root = section.map(&section.value, "")?;
-        // A mistyped list would leave a choice open that was meant to be closed.
+        // A misspelled list would allow values that the admin meant to forbid.
         if let Some(unknown) = root.keys().find(|key| !POLICY_KEYS.contains(&key.as_str())) {
             let remedy = schema::closest_match(unknown, POLICY_KEYS.into_iter()).map_or_else(
                 || format!("use one of {}", POLICY_KEYS.join(", ")),
                 |near| format!("did you mean {near:?}?"),
             );
-            return Err(section.error(unknown, "is not a rule of the policy", &remedy));
+            return Err(section.error(unknown, "is not a known policy key", &remedy));
         }
         let list = |name: &str| match root.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -106,13 +106,13 @@ impl Policy {
         })
     }
 
-    /// Whether any namespace has a quota, so that counting is worth while.
+    /// Whether any namespace has a quota, so that usage must be counted.
     pub fn has_quotas(&self) -> bool {
         !self.quotas.is_empty()
     }
 
-    /// Everything in an effective group that the policy does not allow. Values that come from the ConfigMap are the admin's own
-    /// and pass.
+    /// All values of a merged spec that the policy does not allow. Values from the ConfigMap are the admin's own and
+    /// are always allowed.
     pub fn check(&self, effective: &MergedSpec, namespace: &str, counts: NamespaceUsage) -> Vec<PolicyViolation> {
         let mut found = vec![];
         for path in ROLE_PATHS {
@@ -131,8 +131,8 @@ impl Policy {
                     found.push(PolicyViolation {
                         path: path.to_owned(),
                         value: format!("{count} {what}"),
-                        rule: format!("is more than the {most} that policy.quotas[{glob}] grants the namespace"),
-                        remedy: "use less, or ask the cluster's admin for more".to_owned(),
+                        rule: format!("exceeds the limit of {most} that policy.quotas[{glob}] sets for the namespace"),
+                        remedy: "reduce it, or ask your cluster admin for a higher quota".to_owned(),
                     });
                 }
             };
@@ -144,8 +144,8 @@ impl Policy {
         found
     }
 
-    /// A tenant's Fargate profile takes pods of its own namespace, and of those that the policy lists. A selector with
-    /// wildcards of its own has to be listed as it is, or all are with `*`.
+    /// Checks the namespaces of Fargate selectors. A tenant may select pods of its own namespace and of namespaces that
+    /// the policy lists. A selector with wildcards must be listed literally, unless the policy lists `*`.
     fn check_selectors(&self, effective: &MergedSpec, own: &str, found: &mut Vec<PolicyViolation>) {
         let Some(globs) = &self.fargate_namespaces else { return };
         let selectors = effective.spec["eks-fargate"]["selectors"].as_array();
@@ -158,32 +158,35 @@ impl Policy {
                 found.push(PolicyViolation {
                     value: display_value(&path, &selector["namespace"]),
                     path,
-                    rule: "is not among policy.fargateNamespaces".to_owned(),
-                    remedy: format!("select pods of {own}, or ask the cluster's admin for more"),
+                    rule: "is not allowed by policy.fargateNamespaces".to_owned(),
+                    remedy: format!(
+                        "select pods of the namespace {own}, or ask your cluster admin to allow more namespaces"
+                    ),
                 });
             }
         }
     }
 
-    /// Whether a namespace's groups skip boundaries and defaults: it asks for it, and the policy grants it.
+    /// Whether the groups of a namespace are excluded from boundaries: the namespace's annotation requests it, and the
+    /// policy allows it.
     pub fn is_excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
-        let asked =
-            annotations.get(annotation::CONFIG_EXCLUDED).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        asked && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
+        let requested = annotation::is_true(annotations, annotation::CONFIG_EXCLUDED);
+        requested && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
     }
 
-    /// Whether the crd strategy may submit a resource of this kind and API group.
+    /// Whether the crd strategy may create a resource of this kind and API group.
     pub fn is_strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
         let name = format!("{kind}.{group}");
         self.strategy_kinds().iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
     }
 
-    /// The kinds that the crd strategy may submit, as `Kind.group`.
+    /// The kinds that the crd strategy may create, as `Kind.group`.
     pub fn strategy_kinds(&self) -> Vec<String> {
         self.strategy_kinds.clone().unwrap_or_else(|| DEFAULT_STRATEGY_KINDS.map(str::to_owned).into())
     }
 
-    /// Whether the crd strategy of a group may submit to a namespace: the group's own, the ConfigMap's, or a listed one.
+    /// Whether the crd strategy of a group may create resources in a namespace: the group's own, the ConfigMap's, or a
+    /// listed one.
     pub fn is_strategy_namespace_allowed(
         &self,
         namespace: &str,
@@ -205,13 +208,13 @@ fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, Co
         match key.as_str() {
             "maxGroups" => quota.max_groups = Some(number()?),
             "maxNodes" => quota.max_nodes = Some(number()?),
-            _ => return Err(section.error(&path, "is not a quota", "use maxGroups or maxNodes")),
+            _ => return Err(section.error(&path, "is not a known quota", "use maxGroups or maxNodes")),
         }
     }
     Ok(quota)
 }
 
-/// Whether a tenant gave the value at a path, or what it is part of.
+/// Whether the tenant set the value at a path, or a value that contains it.
 fn is_tenant_value(effective: &MergedSpec, path: &str) -> bool {
     let mut path = path;
     loop {
@@ -243,17 +246,17 @@ fn check_allowed(
         found.push(PolicyViolation {
             path: path.to_owned(),
             value: display_value(path, value),
-            rule: format!("is not among policy.{list}"),
+            rule: format!("is not allowed by policy.{list}"),
             remedy: match globs {
-                [] => "leave it out: none may be chosen".to_owned(),
-                globs => format!("choose one of {}", globs.join(", ")),
+                [] => "remove it: the policy allows no value".to_owned(),
+                globs => format!("use one of {}", globs.join(", ")),
             },
         });
     }
 }
 
-/// The name of a policy of AWS itself, from its ARN. Policies of an account are judged by their whole ARN, because anyone may
-/// have given them any name.
+/// The name of an AWS managed policy, from its ARN. Policies of an account are compared by their full ARN, because an
+/// account can give them any name.
 fn aws_managed_policy_name(text: &str) -> Option<&str> {
     let mut parts = text.splitn(6, ':');
     let (arn, _partition, service) = (parts.next()?, parts.next()?, parts.next()?);
@@ -262,7 +265,7 @@ fn aws_managed_policy_name(text: &str) -> Option<&str> {
     resource.strip_prefix("policy/").filter(|_| known)?.rsplit('/').next()
 }
 
-/// The name of a role, from its ARN: within an account a role's name is its own, whatever its path.
+/// The name of a role, from its ARN. Within an account role names are unique, regardless of their path.
 fn role_name_from_arn(text: &str) -> Option<&str> {
     let (_, resource) = text.strip_prefix("arn:")?.split_once(":iam::")?;
     resource.split_once(":role/")?.1.rsplit('/').next()
@@ -272,11 +275,11 @@ fn matches_any_glob(globs: &[String], text: &str) -> bool {
     globs.iter().any(|glob| matches_glob(glob, text))
 }
 
-/// Whether a text matches a glob: `*` stands for any characters, `?` for one.
+/// Whether a text matches a glob: `*` matches any characters, `?` matches one.
 pub fn matches_glob(glob: &str, text: &str) -> bool {
     let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
     let (mut g, mut t) = (0, 0);
-    // Where the last star stands, and how far it reaches.
+    // Position of the last star, and how much of the text it matches.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match (glob.get(g), star) {

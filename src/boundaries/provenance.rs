@@ -1,4 +1,4 @@
-//! Values that know where they came from.
+//! Values that record their source.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::path::Path;
 
-/// Who wrote a value.
+/// Author of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// The InstanceGroup.
@@ -18,7 +18,7 @@ pub enum Origin {
     Conditional(usize),
 }
 
-/// The boundary through which a value came.
+/// The boundary that applied a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Boundary {
     /// `restricted`
@@ -32,7 +32,7 @@ pub enum Boundary {
 }
 
 impl Boundary {
-    /// The key of the ConfigMap.
+    /// The path of the boundary's list in the ConfigMap.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Restricted => "restricted",
@@ -43,12 +43,12 @@ impl Boundary {
     }
 }
 
-/// Where a value of an effective spec came from. It prints as `tenant`, `default (restricted)`, `conditional 0 (shared.merge)`.
+/// Source of a value in a merged spec. It prints as `tenant`, `default (restricted)`, `conditional 0 (shared.merge)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
-    /// Who wrote it.
+    /// Author of the value.
     pub origin: Origin,
-    /// The boundary through which it came; `None` for a tenant's own value.
+    /// The boundary that applied the value; `None` for a tenant's own value.
     pub boundary: Option<Boundary>,
 }
 
@@ -74,10 +74,10 @@ impl Serialize for Source {
     }
 }
 
-/// The source of each value, by its path; list items in brackets. A map that holds something has no entry of its own.
+/// The source of each value by path, with list indexes in brackets. A map that is not empty has no entry of its own.
 pub type Provenance = BTreeMap<String, Source>;
 
-/// A value of which every part knows its source.
+/// A value that records the source of each of its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SourcedValue {
     pub source: Source,
@@ -129,8 +129,8 @@ impl SourcedValue {
         })
     }
 
-    /// Puts a value at a path and makes the maps above it. Where something that is no map stands in the way, nothing happens
-    /// unless it is unset.
+    /// Sets the value at a path and creates the maps above it. If a value that is not a map is in the way, nothing
+    /// happens unless that value is unset.
     pub fn set(&mut self, path: &Path, tree: Self) {
         let mut place = self;
         for segment in path.segments() {
@@ -166,7 +166,7 @@ impl SourcedValue {
         }
     }
 
-    /// Lists the source of every leaf under the given path.
+    /// Lists the source of every leaf below the given path.
     pub fn collect_sources(&self, path: &str, found: &mut Provenance) {
         match &self.content {
             SourcedContent::List(items) if !items.is_empty() => {

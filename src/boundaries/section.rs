@@ -1,4 +1,4 @@
-//! One key of the ConfigMap: typed access to its YAML, with lines for what is wrong.
+//! One key of the ConfigMap: typed access to its YAML, with line numbers for errors.
 
 use serde_json::{Map, Value, json};
 
@@ -15,10 +15,10 @@ use crate::api::{
     validate::{FieldErrorKind, find_errors},
 };
 
-/// More warnings than anyone reads.
+/// Maximum number of warnings about a ConfigMap.
 const MAX_WARNINGS: usize = 50;
 
-/// One key of the ConfigMap: its text, for lines, and its value.
+/// One key of the ConfigMap: its text, for line numbers, and its value.
 pub(super) struct Section<'a> {
     key: &'static str,
     text: &'a str,
@@ -43,8 +43,8 @@ impl<'a> Section<'a> {
             key: key.to_owned(),
             line: None,
             path: name,
-            message: "stands twice in one map, and the last one counts".to_owned(),
-            remedy: "remove one".to_owned(),
+            message: "is a duplicate key, and only the last value is used".to_owned(),
+            remedy: "remove the duplicate".to_owned(),
         }));
         Ok(Self { key, text, value: document.value })
     }
@@ -64,7 +64,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Notes a warning, unless there are enough already.
+    /// Adds a warning, unless the maximum is reached.
     fn warn(&self, path: &str, message: &str, remedy: impl FnOnce() -> String, warnings: &mut Vec<ConfigWarning>) {
         if warnings.len() < MAX_WARNINGS {
             let (key, line) = (self.key.to_owned(), self.line_of(path));
@@ -78,7 +78,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value as a map; nothing counts as an empty one.
+    /// The value as a map; null is an empty map.
     pub(super) fn map<'v>(&self, value: &'v Value, path: &str) -> Result<&'v Map<String, Value>, ConfigError> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         match value {
@@ -88,7 +88,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value as a list; nothing counts as an empty one.
+    /// The value as a list; null is an empty list.
     pub(super) fn list<'v>(&self, value: &'v Value, path: &str) -> Result<&'v [Value], ConfigError> {
         match value {
             Value::Null => Ok(&[]),
@@ -119,7 +119,7 @@ impl<'a> Section<'a> {
                 Some(path) => {
                     let name = path.to_string();
                     if !schema::is_known_path(&name) {
-                        let message = format!("{name:?} names no field, so it has no effect");
+                        let message = format!("{name:?} matches no field and has no effect");
                         self.warn(&at, &message, || suggestion(schema::closest_path(&name)), warnings);
                     }
                     found.push(path);
@@ -143,11 +143,11 @@ impl<'a> Section<'a> {
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
             let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
             let remedy = || suggestion(schema::closest_match(key, known.iter().copied()));
-            self.warn(&path, "has no meaning here", remedy, warnings);
+            self.warn(&path, "is not a known key and has no effect", remedy, warnings);
         }
     }
 
-    /// A fragment of an InstanceGroup, found at `prefix`: `{metadata: {annotations}, spec}`.
+    /// Parses a fragment of an InstanceGroup at `prefix`: `{metadata: {annotations}, spec}`.
     pub(super) fn fragment(
         &self,
         mut value: Value,
@@ -185,7 +185,7 @@ impl<'a> Section<'a> {
         Ok(json!({"metadata": {"annotations": annotations}, "spec": spec}))
     }
 
-    /// Warns about values in a fragment that no boundary lets through to any group.
+    /// Warns about values in a fragment that have no effect, because no boundary lists their path.
     pub(super) fn warn_unreached(
         &self,
         fragment: &Value,
@@ -197,7 +197,7 @@ impl<'a> Section<'a> {
         collect_unreached(&fragment["metadata"]["annotations"], "metadata.annotations", listed, &mut unreached);
         collect_unreached(&fragment["spec"], "spec", listed, &mut unreached);
         for path in unreached {
-            let message = "reaches no group, because no boundary lists it";
+            let message = "has no effect, because no boundary lists it";
             let remedy = || format!("list {path} under restricted or shared, or remove it");
             self.warn(&format!("{prefix}{path}"), message, remedy, warnings);
         }
@@ -217,7 +217,7 @@ fn collect_unreached(value: &Value, at: &str, listed: &[&Path], found: &mut Vec<
     }
 }
 
-/// Texts of a ConfigMap end up in conditions and events, which have limits.
+/// Shortens a text from the ConfigMap, because conditions and events have size limits.
 fn truncate(text: &str) -> String {
     match text.char_indices().nth(400) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,5 +1,5 @@
-//! Kubernetes label selectors in their textual form: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a>1`, `a<1`,
-//! joined by commas. Here they select over a group's annotations.
+//! Kubernetes label selectors in their textual form, applied to a group's annotations: `a`, `!a`, `a=b`, `a==b`,
+//! `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a>1`, `a<1`, joined by commas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,10 @@ enum Requirement {
 }
 
 impl AnnotationSelector {
-    /// Parses a selector. The error says what was found and what was expected.
+    /// Parses a selector.
+    ///
+    /// # Errors
+    /// What was found and what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = Tokens { all: tokenize(text), next: 0 };
         let mut requirements = vec![];
@@ -34,7 +37,7 @@ impl AnnotationSelector {
         }
     }
 
-    /// Whether a set of annotations fulfils every requirement.
+    /// Whether a set of annotations meets every requirement.
     pub fn matches(&self, annotations: &BTreeMap<String, String>) -> bool {
         let number = |key: &String| annotations.get(key).and_then(|value| value.parse::<i64>().ok());
         self.0.iter().all(|requirement| match requirement {
@@ -166,7 +169,7 @@ fn parse_number(tokens: &mut Tokens) -> Result<i64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a whole number, as '>' and '<' need"))
 }
 
-/// A list in parentheses; between two commas, and beside a parenthesis, stands the empty value.
+/// Parses a list in parentheses. A missing item between two commas or next to a parenthesis is the empty value.
 fn parse_values(tokens: &mut Tokens) -> Result<BTreeSet<String>, String> {
     match tokens.take() {
         Token::Open => {}

@@ -1,49 +1,49 @@
-//! YAML from people, read within limits: size, depth, and what aliases expand to.
+//! A YAML reader with limits on size, depth and expanded aliases, for text written by users.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Longest text, in bytes.
+/// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Deepest nesting.
+/// Maximum nesting depth.
 pub const MAX_DEPTH: usize = 40;
-/// Most values, after aliases are expanded.
+/// Maximum number of values after aliases are expanded.
 pub const MAX_VALUES: usize = 50_000;
-/// Most text in all values together, after aliases are expanded, in bytes.
+/// Maximum length of all texts in the values after aliases are expanded, in bytes.
 pub const MAX_TEXT: usize = 4 << 20;
 
-/// Text that is not YAML, or too much of it.
+/// A text that is not valid YAML or exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct YamlError {
-    /// Line, counted from 1, where one is known.
+    /// Line, counted from 1, if known.
     pub line: Option<usize>,
     /// What is wrong.
     pub message: String,
 }
 
-/// A document and what is odd about it.
+/// A parsed document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct YamlDocument {
-    /// Its content.
+    /// Content of the document.
     pub value: Value,
-    /// Keys that stand twice in one map; the last one counts.
+    /// Keys that occur twice in one map; the last value is used.
     pub duplicates: Vec<String>,
 }
 
-/// Reads the only document of a text; an empty text is null.
+/// Parses a text with one document; an empty text is null.
 pub fn read(text: &str) -> Result<YamlDocument, YamlError> {
     let mut documents = read_all(text)?;
     match documents.len() {
         0 => Ok(YamlDocument::default()),
         1 => Ok(documents.remove(0)),
-        count => Err(YamlError { line: None, message: format!("holds {count} documents instead of one") }),
+        count => Err(YamlError { line: None, message: format!("contains {count} documents instead of one") }),
     }
 }
 
-/// Reads every document of a text.
+/// Parses all documents of a text.
 pub fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError { line: None, message: format!("is longer than {MAX_BYTES} bytes") });
@@ -60,8 +60,8 @@ pub fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
     Ok(documents)
 }
 
-/// The line, counted from 1, of the value at a path of keys and list indexes in the document of the given number, or of the
-/// map that it is missing from.
+/// The line, counted from 1, of the value at a path of keys and list indexes in the document with this number. For a
+/// missing value, the line of the map that should contain it.
 pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
     let segments = split_path(path);
     let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
@@ -69,7 +69,7 @@ pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
     found.to_string().contains(FOUND_MARKER).then(|| found.location().map(|at| at.line()))?
 }
 
-/// The parser's brackets cost their square in time, so a text that nests them senselessly never reaches it.
+/// Rejects deeply nested brackets, on which the parser spends quadratic time.
 fn check_flow_depth(text: &str) -> Result<(), YamlError> {
     let mut depth = 0_usize;
     for (index, byte) in text.bytes().enumerate() {
@@ -80,7 +80,7 @@ fn check_flow_depth(text: &str) -> Result<(), YamlError> {
         }
         if depth > 1000 {
             let line = text.as_bytes()[..index].iter().filter(|byte| **byte == b'\n').count() + 1;
-            return Err(YamlError { line: Some(line), message: "brackets nest too deeply".to_owned() });
+            return Err(YamlError { line: Some(line), message: "brackets are nested too deeply".to_owned() });
         }
     }
     Ok(())
@@ -114,7 +114,7 @@ impl LimitedReader<'_> {
     fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
         self.budget.text += text.len();
         if self.budget.text > MAX_TEXT {
-            Err(E::custom("holds too much text after its aliases are expanded"))
+            Err(E::custom("contains too much text after its aliases are expanded"))
         } else {
             Ok(())
         }
@@ -127,10 +127,10 @@ impl<'de> DeserializeSeed<'de> for LimitedReader<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         self.budget.values += 1;
         if self.budget.values > MAX_VALUES {
-            return Err(D::Error::custom("holds too many values after its aliases are expanded"));
+            return Err(D::Error::custom("contains too many values after its aliases are expanded"));
         }
         if self.depth > MAX_DEPTH {
-            return Err(D::Error::custom("nests too deeply"));
+            return Err(D::Error::custom("is nested too deeply"));
         }
         deserializer.deserialize_any(self)
     }
@@ -168,7 +168,7 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("holds a number without a value"))
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("contains a number that is not finite"))
     }
 
     fn visit_str<E: serde::de::Error>(mut self, value: &str) -> Result<Value, E> {
@@ -196,12 +196,12 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
                 self.budget.duplicates.push(key);
             }
         }
-        // A merge key (<<) fills in what the map itself does not say; of several maps, the first that says it counts.
+        // A merge key (<<) adds keys that the map itself does not have; with several maps, the first that has the key wins.
         for value in merged {
             let sources = if let Value::Array(items) = value { items } else { vec![value] };
             for source in sources {
                 let Value::Object(entries) = source else {
-                    return Err(A::Error::custom("'<<' needs a map or a list of maps"));
+                    return Err(A::Error::custom("the merge key '<<' needs a map or a list of maps"));
                 };
                 entries.into_iter().for_each(|(key, value)| {
                     map.entry(key).or_insert(value);
@@ -212,9 +212,9 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
     }
 }
 
-const FOUND_MARKER: &str = "the place that was looked for";
+const FOUND_MARKER: &str = "the requested position";
 
-/// Walks down a path and stops with an error there, because an error is what carries a line.
+/// Follows a path and stops with an error at its end, because only errors carry a line.
 struct LineProbe<'a> {
     path: &'a [&'a str],
 }
@@ -255,7 +255,7 @@ impl<'de> Visitor<'de> for LineProbe<'_> {
             return Err(A::Error::custom(FOUND_MARKER));
         }
         while let Some(key) = access.next_key::<String>()? {
-            // A key may itself hold dots, so it may stand for several segments of the path.
+            // A key may itself contain dots, so it may match several segments of the path.
             let taken = (1..=self.path.len()).find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
             match taken {
                 Some(count) => {
@@ -315,7 +315,11 @@ mod tests {
         {
             assert_eq!(locate(text, 0, path), Some(line), "{path}");
         }
-        assert_eq!(locate(text, 0, "spec.eks.maxSize"), Some(2), "what is missing is looked for where it should stand");
+        assert_eq!(
+            locate(text, 0, "spec.eks.maxSize"),
+            Some(2),
+            "a missing field is reported at the map that should contain it"
+        );
         assert_eq!(locate(text, 0, "status"), None);
         assert_eq!(locate("a: 1\n---\n\nb: 2\n", 1, "b"), Some(4));
     }

@@ -84,7 +84,7 @@ impl Planning {
     fn rejected(id: &GroupId, mut problems: Vec<SpecError>, dropped: &[OverriddenValue]) -> Self {
         for problem in problems.iter_mut().filter(|p| p.is_missing() && dropped.iter().any(|d| d.path == p.path)) {
             problem.rule = "is required, and restricted".into();
-            problem.remedy = "ask your cluster admin for a default of it".into();
+            problem.remedy = "ask your cluster admin for a default".into();
         }
         let plan = plan::blocked_plan(id, spec_error::first_reason(&problems), join_messages(&problems));
         Self::blocked(plan, fail_reason::RESOURCE_VALIDATION)
@@ -208,7 +208,7 @@ fn boundaries_unavailable(around: &GroupContext) -> Option<String> {
     let why = match &around.active_boundaries.source {
         BoundariesSource::Unavailable(why) => why.as_str(),
         BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read",
-        BoundariesSource::Live | BoundariesSource::LastGood(_) | BoundariesSource::Never => return None,
+        BoundariesSource::Live | BoundariesSource::LastGood(_) | BoundariesSource::NotConfigured => return None,
     };
     Some(format!("{why}, and no good revision is stored; nothing is changed in AWS until the ConfigMap is mended"))
 }
@@ -308,7 +308,7 @@ pub fn merge_spec(
         BoundariesSource::LastGood(why) => Some(why.clone()),
         BoundariesSource::Unknown
         | BoundariesSource::Live
-        | BoundariesSource::Never
+        | BoundariesSource::NotConfigured
         | BoundariesSource::Unavailable(_) => None,
     };
     let revision = if excluded { String::new() } else { around.active_boundaries.revision.clone() };
@@ -341,7 +341,7 @@ mod tests {
             panic!("nothing can be done for it");
         };
         let (role, cluster) = message.split_once(". ").expect("two sentences");
-        assert_eq!(role, "spec.a.role is required, and restricted; ask your cluster admin for a default of it");
+        assert_eq!(role, "spec.a.role is required, and restricted; ask your cluster admin for a default");
         assert!(cluster.starts_with("spec.a.cluster is required; set it in the InstanceGroup"), "{cluster}");
     }
 
@@ -354,7 +354,7 @@ mod tests {
         use ProvisionerKind::{Eks, EksFargate, EksManaged};
         let begun = |kind: ProvisionerKind, made: serde_json::Value| {
             let mut status = json!({ "provisioner": kind.as_str() });
-            api::merge_patch(&mut status, &made);
+            api::apply_merge_patch(&mut status, &made);
             with_status(status)
         };
         let creating = begun(EksManaged, json!({ "managed": { "nodegroups": ["demo/team-web"] } }));

@@ -1,10 +1,10 @@
 //! Tells what happened: one status patch with what changed, and events at
 //! transitions. It takes only what was applied, so a status can tell nothing else.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::api::names::{condition, event};
-use crate::api::{Condition, CurrentState, InstanceGroupStatus, merge_patch, set_condition};
+use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, BlockedEviction, StepError};
 use crate::boundaries::OverriddenValue;
 use crate::ownership;
@@ -63,7 +63,7 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     // What was recorded on the way is in the object already.
     for planned in &plan.steps[..applied.steps_done] {
         if let Step::Object(ObjectStep::Record { status: recorded }) = &planned.step {
-            merge_patch(&mut status, recorded);
+            apply_merge_patch(&mut status, recorded);
         }
     }
     let before = status.clone();
@@ -117,7 +117,8 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
 fn with_tag_denied(mut note: ConditionUpdate, applied: &Applied) -> ConditionUpdate {
     if note.condition_type == condition::ADOPTED && !applied.tag_denials.is_empty() {
         let rights = missing_permissions(applied);
-        note.message += &format!("{}: the controller may not {rights}", ownership::UNTAGGED_SUFFIX);
+        note.message +=
+            &format!("{}, which blocks deletion: the controller's IAM role lacks {rights}", ownership::UNTAGGED_SUFFIX);
         note.reason = condition::TAGGING_DENIED.into();
     }
     note
@@ -360,29 +361,9 @@ fn transition_event(was: Option<&Condition>, new: &Condition) -> Option<Event> {
 fn status_patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) -> Option<Value> {
     let revision = status["boundariesRevision"].take();
     status["boundariesRevision"] = json!(old.boundaries_revision);
-    let mut patch = merge_patch_between(before, &status)?;
+    let mut patch = diff_merge_patch(before, &status)?;
     if revision != json!(old.boundaries_revision) {
         patch["boundariesRevision"] = revision;
     }
     Some(patch)
-}
-
-/// A merge patch of the top-level fields that differ; lists go whole, and within an object what is gone becomes null.
-fn merge_patch_between(before: &Value, after: &Value) -> Option<Value> {
-    let empty = Map::new();
-    let (before, after) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
-    let mut patch = Map::new();
-    for (key, value) in after {
-        let old = before.get(key).unwrap_or(&Value::Null);
-        if old == value {
-            continue;
-        }
-        let nested = value.is_object() && old.is_object();
-        let change = if nested { merge_patch_between(old, value).unwrap_or_else(|| json!({})) } else { value.clone() };
-        patch.insert(key.clone(), change);
-    }
-    for key in before.keys().filter(|k| !after.contains_key(*k)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    (!patch.is_empty()).then_some(Value::Object(patch))
 }

@@ -138,9 +138,8 @@ impl Stores {
 
     /// Who holds the brake, in words.
     fn lock_holder(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Option<String> {
-        let locked = |annotations: &BTreeMap<String, String>| {
-            annotations.get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"))
-        };
+        let locked =
+            |annotations: &BTreeMap<String, String>| annotation::is_true(annotations, annotation::LOCK_UPGRADES);
         let name = annotation::LOCK_UPGRADES;
         if locked(group.annotations()) {
             return Some(format!("the annotation {name} on the InstanceGroup"));

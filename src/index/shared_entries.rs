@@ -95,7 +95,7 @@ mod tests {
         if deleting {
             object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
         }
-        crate::api::merge_patch(&mut object, extra);
+        crate::api::apply_merge_patch(&mut object, extra);
         index.upsert(&serde_json::from_value::<GroupObject>(object).expect("an object"));
     }
 

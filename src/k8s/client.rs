@@ -1,4 +1,4 @@
-//! [`KubeApi`] over a kube client.
+//! The implementation of [`KubeApi`] with a kube client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,15 +14,15 @@ use super::{
 };
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
-/// Connects with the given kubeconfig, else with the environment's or the pod's own account.
+/// Connects with the given kubeconfig, or else with the environment's configuration or the pod's service account.
 ///
-/// The client never repeats a request by itself: kube's default would sit out the `Retry-After` of
-/// every refused eviction, up to fifteen times, within one call.
+/// The client never retries a request. By default kube waits for the `Retry-After` of a blocked eviction up to fifteen
+/// times within one call.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, kube::Error> {
     connect_as(kubeconfig, None).await
 }
 
-/// The same, in the name of another account.
+/// Like [`connect`], with impersonation of another user.
 pub async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result<Client, kube::Error> {
     let mut config = match kubeconfig {
         Some(path) => {
@@ -38,7 +38,7 @@ pub async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result
     Client::try_from(config)
 }
 
-/// The real cluster.
+/// A client of the real cluster.
 #[derive(Clone)]
 pub struct KubeClient {
     client: Client,
@@ -46,7 +46,7 @@ pub struct KubeClient {
 }
 
 impl KubeClient {
-    /// `identity` names this process in events, such as the pod's name.
+    /// `identity` names this process in events, for example by the pod's name.
     pub fn new(client: Client, identity: impl Into<String>) -> Self {
         let identity = identity.into();
         Self { client, identity }

@@ -1,4 +1,4 @@
-//! The two ConfigMaps that the controller writes.
+//! The two ConfigMaps that the controller writes: aws-auth and the last known good boundaries.
 
 use std::collections::BTreeMap;
 
@@ -44,19 +44,14 @@ async fn create(client: &Client, map: &ConfigMap) -> Result<(), KubeError> {
 pub(super) async fn aws_auth(client: &Client) -> Result<Option<AwsAuthMap>, KubeError> {
     let maps = config_map_api(client, AWS_AUTH_NAMESPACE);
     let found = call("get", "configmaps", maps.get_opt(AWS_AUTH_NAME)).await?;
-    Ok(found.map(|map| {
-        let texts = map.data.iter().flatten().map(|(_, text)| text.len());
-        let blobs = map.binary_data.iter().flatten().map(|(_, blob)| blob.0.len());
-        AwsAuthMap {
-            total_size: texts.chain(blobs).sum(),
-            resource_version: map.resource_version().unwrap_or_default(),
-            map_roles: map.data.and_then(|mut data| data.remove(MAP_ROLES)),
-        }
+    Ok(found.map(|map| AwsAuthMap {
+        resource_version: map.resource_version().unwrap_or_default(),
+        map_roles: map.data.and_then(|mut data| data.remove(MAP_ROLES)),
     }))
 }
 
-/// A merge patch at a resourceVersion: the API server refuses it when anybody wrote in between,
-/// and every other key stays byte for byte what it is.
+/// Writes a merge patch at a resourceVersion. The API server rejects it when another writer was faster, and all other
+/// keys stay byte for byte the same.
 pub(super) async fn update_aws_auth(client: &Client, resource_version: &str, map_roles: &str) -> Result<(), KubeError> {
     let patch = Patch::Merge(json!({
         "metadata": {"resourceVersion": resource_version},
@@ -111,7 +106,7 @@ mod tests {
     use crate::k8s::fake;
     use crate::k8s::fake::Call;
 
-    /// A cluster with at most one ConfigMap, which records what is written.
+    /// A cluster with at most one ConfigMap, which records the writes.
     fn cluster(map: Option<Value>) -> (Client, Arc<Mutex<Vec<Call>>>) {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let seen = writes.clone();
@@ -133,12 +128,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn aws_auth_is_read_with_its_version_and_size() {
+    async fn aws_auth_is_read_with_its_version() {
         let map = json!({"metadata": {"name": "aws-auth", "resourceVersion": "5"},
-            "data": {"mapRoles": "roles", "mapUsers": "users!"}, "binaryData": {"b": "AAEC"}});
+            "data": {"mapRoles": "roles", "mapUsers": "users"}});
         let (client, _) = cluster(Some(map));
-        let expected =
-            AwsAuthMap { map_roles: Some("roles".into()), resource_version: "5".into(), total_size: 5 + 6 + 3 };
+        let expected = AwsAuthMap { map_roles: Some("roles".into()), resource_version: "5".into() };
         assert_eq!(aws_auth(&client).await.unwrap(), Some(expected));
     }
 

@@ -1,4 +1,4 @@
-//! What a call to the API server can end in, as far as a decision depends on it.
+//! Errors of calls to the API server, classified as far as a decision depends on them.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use kube::core::Status;
 
-/// Longest time that one request may take. The client itself sets no limit on an answer.
+/// Timeout of one request. The client itself has no timeout for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 type BoxedSource = Box<dyn std::error::Error + Send + Sync>;
 
-/// The plural of a resource, with its API group where that is known only at run time.
+/// The plural of a resource, with its API group where the group is known only at run time.
 pub type ResourceName = Cow<'static, str>;
 
-/// A failed call to the Kubernetes API, classified. Anything that is not clearly one of the other
-/// variants is `Unavailable`, whose outcome is unknown: it never means that an object is absent.
+/// A failed call to the Kubernetes API, classified. Any error without a clear class is `Unavailable`: its outcome is
+/// unknown, and it never means that an object does not exist.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeError {
-    /// The API server says that the object does not exist.
+    /// The API server reports that the object does not exist.
     #[error("cannot {verb} {resource}: not found")]
     NotFound {
         verb: &'static str,
@@ -26,15 +26,15 @@ pub enum KubeError {
         #[source]
         source: BoxedSource,
     },
-    /// The object changed since it was read, or exists already. Read again and decide anew.
-    #[error("cannot {verb} {resource}: it changed in the meantime")]
+    /// The object changed since it was read, or already exists. Read it again and decide again.
+    #[error("cannot {verb} {resource}: the object was changed or created by another writer")]
     Conflict {
         verb: &'static str,
         resource: ResourceName,
         #[source]
         source: BoxedSource,
     },
-    /// RBAC or an admission plugin refuses. `verb` and `resource` are spelt as a Role needs them.
+    /// RBAC or an admission plugin denied the call. `verb` and `resource` are spelled as in a Role.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden {
         verb: &'static str,
@@ -43,17 +43,17 @@ pub enum KubeError {
         #[source]
         source: BoxedSource,
     },
-    /// The API server sheds load.
+    /// The API server throttles requests.
     #[error("cannot {verb} {resource}: too many requests")]
     TooManyRequests {
         verb: &'static str,
         resource: ResourceName,
-        /// Time to wait, when the server names one.
+        /// Delay before a retry, when the server names one.
         retry_after: Option<Duration>,
         #[source]
         source: BoxedSource,
     },
-    /// The API server judges the request to be wrong; the same request will fail again.
+    /// The API server rejects the request as invalid; the same request will fail again.
     #[error("cannot {verb} {resource}: {message}")]
     Invalid {
         verb: &'static str,
@@ -62,7 +62,7 @@ pub enum KubeError {
         #[source]
         source: BoxedSource,
     },
-    /// No usable answer. A write may or may not have happened.
+    /// There is no usable response. A write may or may not have happened.
     #[error("cannot {verb} {resource}: {source}")]
     Unavailable {
         verb: &'static str,
@@ -73,7 +73,7 @@ pub enum KubeError {
 }
 
 impl KubeError {
-    /// Sorts an error of the client into its class.
+    /// Classifies an error of the client.
     pub fn classify(verb: &'static str, resource: impl Into<ResourceName>, error: kube::Error) -> Self {
         let resource = resource.into();
         let kube::Error::Api(status) = &error else {
@@ -108,17 +108,17 @@ impl KubeError {
         }
     }
 
-    /// Whether the object changed under the write.
+    /// Whether the object changed since it was read.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 
-    /// Whether the API server said that the object does not exist.
+    /// Whether the API server reported that the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// The API server's own words, if it answered.
+    /// The API server's status, if it responded.
     pub(super) fn api_status(&self) -> Option<&Status> {
         let source = std::error::Error::source(self)?;
         match source.downcast_ref::<kube::Error>()? {
@@ -127,14 +127,15 @@ impl KubeError {
         }
     }
 
-    /// Whether a cause with this reason is part of the answer.
+    /// Whether the response contains a cause with this reason.
     pub(super) fn has_cause(&self, reason: &str) -> bool {
         self.api_status()
             .and_then(|status| status.details.as_ref())
             .is_some_and(|details| details.causes.iter().any(|cause| cause.reason == reason))
     }
 
-    /// A failed `test` of a JSON patch comes back as invalid, but means that the object changed.
+    /// Turns `Invalid` into `Conflict`: a failed `test` of a JSON patch is reported as invalid, but means that the
+    /// object changed.
     pub(super) fn failed_test_is_conflict(self) -> Self {
         match self {
             Self::Invalid { verb, resource, source, .. } => Self::Conflict { verb, resource, source },
@@ -148,7 +149,7 @@ fn retry_after(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
 }
 
-/// Awaits one request for the usual time at most and classifies its failure.
+/// Awaits one request with the default timeout and classifies its error.
 pub(super) async fn call<T>(
     verb: &'static str,
     resource: impl Into<ResourceName>,
@@ -157,7 +158,7 @@ pub(super) async fn call<T>(
     call_with_timeout(REQUEST_TIMEOUT, verb, resource, request).await
 }
 
-/// Awaits one request for a bounded time and classifies its failure.
+/// Awaits one request with a timeout and classifies its error.
 pub(crate) async fn call_with_timeout<T>(
     limit: Duration,
     verb: &'static str,

@@ -1,4 +1,4 @@
-//! An API server for tests: every request is answered by a function.
+//! A fake API server for tests: a function answers every request.
 
 use axum::Router;
 use axum::extract::Request;
@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use kube::Client;
 use serde_json::{Value, json};
 
-/// One request as a test sees it.
+/// One request as the fake API server receives it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
     pub method: String,
@@ -17,13 +17,13 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Method and path, for a match.
+    /// Method and path, for pattern matching.
     pub fn route(&self) -> (&str, &str) {
         (&self.method, &self.path)
     }
 }
 
-/// A client whose requests are answered by `handler` with a status code and a JSON body.
+/// A client whose requests `handler` answers with a status code and a JSON body.
 pub(crate) fn client<H>(handler: H) -> Client
 where
     H: Fn(Call) -> (u16, Value) + Clone + Send + Sync + 'static,
@@ -47,14 +47,14 @@ where
     Client::new(Router::new().fallback(answer), "default")
 }
 
-/// A failure as the API server words it.
+/// An error response in the API server's format.
 pub(crate) fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
     let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
         "code": code, "reason": reason, "message": message});
     (code, body)
 }
 
-/// A failure that also carries a cause, as refused evictions and terminating namespaces do.
+/// An error response with a cause, as for blocked evictions and terminating namespaces.
 pub(crate) fn failure_with_cause(code: u16, reason: &str, cause: &str, message: &str) -> (u16, Value) {
     let (code, mut body) = failure(code, reason, message);
     body["details"] = json!({"causes": [{"reason": cause, "message": message}]});

@@ -1,5 +1,5 @@
-//! Everything that the controller writes to Kubernetes, and the reads that must be fresh because
-//! a write depends on them. One narrow trait; the controller's decisions never see a client.
+//! Access to the Kubernetes API: all writes of the controller, and the reads that must be fresh because a write depends
+//! on them. The trait [`KubeApi`] keeps clients out of the controller's decisions.
 
 mod client;
 mod config_maps;
@@ -22,13 +22,13 @@ pub use client::{KubeClient, connect, connect_as};
 pub use error::KubeError;
 pub(crate) use error::call_with_timeout;
 
-/// The name under which all our writes appear in `managedFields`.
+/// Field manager of all writes of the controller in `managedFields`.
 pub const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";
-/// A key of the disruption record. `true`: a person had cordoned the node before we marked it, so
-/// that removing the mark leaves the cordon.
+/// A key of the disruption record. `true` means that the node was cordoned before the controller cordoned it, so
+/// removing the record keeps the cordon.
 pub const CORDONED_BEFORE: &str = "cordonedBefore";
 
-/// Whether an event tells of the normal course or of trouble.
+/// Whether an event reports normal operation or a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     Normal,
@@ -40,39 +40,39 @@ pub enum EventKind {
 pub struct EventTarget {
     pub api_version: String,
     pub kind: String,
-    /// None for an object of the cluster; its events go to `default`.
+    /// `None` for a cluster-scoped object, whose events are created in `default`.
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
 }
 
-/// An event to publish. The caller publishes on transitions only: nothing is counted or merged,
-/// because two notes under one reason ("2 of 5 updated", "3 of 5 updated") are two events.
+/// An event to publish. The caller publishes only on transitions. Nothing is counted or merged, because two notes with
+/// one reason ("2 of 5 updated", "3 of 5 updated") are two events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KubeEvent {
     pub kind: EventKind,
     /// At most 128 characters, UpperCamelCase.
     pub reason: String,
-    /// What was done or tried, at most 128 characters, UpperCamelCase.
+    /// The action taken or attempted, at most 128 characters, UpperCamelCase.
     pub action: String,
-    /// Whole sentences; cut at 1 kB.
+    /// Full sentences; truncated at 1 kB.
     pub note: String,
 }
 
-/// What stands behind a pod, as far as a drain cares.
+/// What controls a pod, as far as a drain depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodKind {
-    /// Belongs to a DaemonSet: stays.
+    /// A DaemonSet controls the pod; a drain ignores it.
     DaemonSet,
-    /// A static pod of the kubelet: stays.
+    /// The pod is a static pod of the kubelet; a drain ignores it.
     Mirror,
-    /// Nothing will make it again: evicted, and named in an event.
-    Bare,
-    /// Some other controller makes it again.
+    /// No controller recreates the pod; a drain evicts it and an event names it.
+    Unmanaged,
+    /// A controller recreates the pod elsewhere.
     Owned,
 }
 
-/// What a drain needs to know of a pod.
+/// What a drain needs to know about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodInfo {
     pub namespace: String,
@@ -86,39 +86,23 @@ pub struct PodInfo {
     pub grace_seconds: i64,
     /// Pending, Running, Succeeded, Failed or Unknown.
     pub phase: String,
-    /// When a deletion under way ends at the latest, by the API server's clock.
+    /// Latest end of a deletion in progress, by the API server's clock.
     pub deletion_timestamp: Option<Timestamp>,
-    pub ready: bool,
-    pub priority: i32,
-    /// Uses an emptyDir volume, whose contents are lost.
-    pub empty_dir: bool,
 }
 
-impl PodInfo {
-    /// Whether a drain evicts this pod: not what a DaemonSet or the kubelet would put back at
-    /// once, nor what has ended.
-    pub fn must_leave(&self) -> bool {
-        let ended = self.phase == "Succeeded" || self.phase == "Failed";
-        match self.kind {
-            PodKind::DaemonSet | PodKind::Mirror => false,
-            PodKind::Bare | PodKind::Owned => !ended,
-        }
-    }
-}
-
-/// The answer to an eviction.
+/// Result of an eviction request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvictOutcome {
     /// The pod is being deleted with its grace period.
     Evicted,
-    /// A budget does not allow it now.
-    Refused {
-        /// The API server's own words.
+    /// A PodDisruptionBudget does not allow the eviction now.
+    Blocked {
+        /// The API server's message.
         message: String,
-        /// The budgets that select the pod; empty when they cannot be read.
+        /// Names of the budgets that select the pod; empty when they cannot be read.
         budgets: Vec<String>,
     },
-    /// This pod is no longer there; one of the same name is another.
+    /// The pod no longer exists; a pod with the same name is another pod.
     Gone,
 }
 
@@ -128,21 +112,19 @@ pub struct UnschedulablePod {
     pub namespace: String,
     pub name: String,
     pub owner_uid: String,
-    /// The scheduler's words.
+    /// The scheduler's message.
     pub message: String,
 }
 
-/// kube-system/aws-auth as it is now.
+/// The current ConfigMap kube-system/aws-auth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsAuthMap {
-    /// The text under `mapRoles`; None when the key is missing.
+    /// The text in `mapRoles`; `None` when the key is missing.
     pub map_roles: Option<String>,
     pub resource_version: String,
-    /// Bytes of all values, of which the API server accepts 1 MiB.
-    pub total_size: usize,
 }
 
-/// Who pulled the brake.
+/// Objects on which lock-upgrades is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Locks {
     pub group: bool,
@@ -150,19 +132,12 @@ pub struct Locks {
     pub config_map: bool,
 }
 
-impl Locks {
-    /// Whether any of the three holds.
-    pub fn any(self) -> bool {
-        self.group || self.namespace || self.config_map
-    }
-}
-
-/// The Kubernetes side of an apply. Every call is one step, bounded in time, and never repeats
-/// itself: the caller decides when to come back.
+/// The calls to the Kubernetes API that a reconcile makes. Each call is one step with a timeout and no retry; the
+/// caller decides when to retry.
 #[async_trait]
 pub trait KubeApi: Send + Sync {
-    /// Merges `status` into the status of an InstanceGroup that is still at `resource_version`,
-    /// and returns the new resourceVersion. A field that is to go away is null.
+    /// Merges `status` into the status of an InstanceGroup that is still at `resource_version`, and returns the new
+    /// resourceVersion. Null removes a field.
     async fn patch_status(
         &self,
         namespace: &str,
@@ -171,7 +146,7 @@ pub trait KubeApi: Send + Sync {
         status: Value,
     ) -> Result<String, KubeError>;
 
-    /// Adds our finalizer to an InstanceGroup whose finalizers are `present`, and returns the new
+    /// Adds the controller's finalizer to an InstanceGroup whose finalizers are `present`, and returns the new
     /// resourceVersion.
     async fn add_finalizer(
         &self,
@@ -181,23 +156,23 @@ pub trait KubeApi: Send + Sync {
         present: &[String],
     ) -> Result<String, KubeError>;
 
-    /// Removes our finalizer, and no other, from an InstanceGroup whose finalizers are `present`.
-    /// That the finalizer or the whole object is gone already is success.
+    /// Removes only the controller's finalizer from an InstanceGroup whose finalizers are `present`. It is not an error
+    /// if the finalizer or the object no longer exists.
     async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError>;
 
-    /// Publishes an event. A namespace that is terminating or gone refuses events: no error.
+    /// Publishes an event. It is not an error if the namespace is terminating or gone and rejects events.
     async fn publish(&self, about: &EventTarget, event: &KubeEvent) -> Result<(), KubeError>;
 
-    /// In one write: cordons a Node that is still at `resource_version` and records why. Returns
-    /// the new resourceVersion. `disruption` says [`CORDONED_BEFORE`] if it was cordoned already.
+    /// Cordons a Node that is still at `resource_version` and records the reason, in one write. Returns the new
+    /// resourceVersion. `disruption` contains [`CORDONED_BEFORE`] if the Node was already cordoned.
     async fn cordon_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, KubeError>;
 
-    /// Takes our mark from a Node, and the cordon with it unless it was there before us. Returns
-    /// false, and changes nothing, when the Node does not carry our mark.
+    /// Removes the disruption record from a Node and uncordons it, unless it was cordoned before. Returns false, and
+    /// changes nothing, when the Node has no disruption record.
     async fn uncordon_node(&self, name: &str) -> Result<bool, KubeError>;
 
-    /// Records on a Node that its instance is about to stand by, or with no record takes it off again. With a
-    /// `resource_version` only on a Node that is still at it.
+    /// Records on a Node that its instance is about to enter standby, or removes the record when it is `None`. With a
+    /// `resource_version`, only while the Node is still at it.
     async fn set_surge_record(
         &self,
         name: &str,
@@ -205,57 +180,57 @@ pub trait KubeApi: Send + Sync {
         record: Option<&Value>,
     ) -> Result<(), KubeError>;
 
-    /// Sets labels of a Node, and touches no other.
+    /// Sets labels of a Node and keeps all others.
     async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError>;
 
-    /// All pods bound to a Node, fresh.
+    /// All pods bound to a Node, read fresh.
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError>;
 
-    /// Asks for the eviction of exactly this pod, with its own grace period.
+    /// Requests the eviction of the pod with this UID, with its own grace period.
     async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError>;
 
-    /// Deletes exactly this pod, past any budget; `grace` is in seconds, None the pod's own. That
-    /// it is gone already is success.
+    /// Deletes the pod with this UID regardless of budgets. `grace` is in seconds; `None` means the pod's own. It is
+    /// not an error if the pod no longer exists.
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), KubeError>;
 
-    /// The names of the VolumeAttachments of a Node, fresh.
+    /// Names of the VolumeAttachments of a Node, read fresh.
     async fn volume_attachments(&self, node: &str) -> Result<Vec<String>, KubeError>;
 
-    /// The pods of a namespace that the scheduler cannot place and that one of `owners` (uids of
-    /// controllers) made: the replacements of what was evicted.
+    /// The unschedulable pods of a namespace that one of `owners` (UIDs of controllers) created: the replacements of
+    /// evicted pods.
     async fn unschedulable_pods(
         &self,
         namespace: &str,
         owners: &BTreeSet<String>,
     ) -> Result<Vec<UnschedulablePod>, KubeError>;
 
-    /// Reads the brake from the three objects themselves. An error means that nobody knows: hold.
-    /// `NotFound` means that the group or its namespace is gone; a missing ConfigMap holds nothing.
+    /// Reads lock-upgrades from the three objects themselves. On an error the caller must assume a lock. `NotFound`
+    /// means that the group or its namespace no longer exists; a missing ConfigMap sets no lock.
     async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError>;
 
-    /// kube-system/aws-auth, fresh; None when there is none.
+    /// The ConfigMap kube-system/aws-auth, read fresh; `None` when it does not exist.
     async fn aws_auth(&self) -> Result<Option<AwsAuthMap>, KubeError>;
 
-    /// Sets `mapRoles`, and nothing else, of an aws-auth that is still at `resource_version`.
+    /// Sets only `mapRoles` of an aws-auth that is still at `resource_version`.
     async fn update_aws_auth(&self, resource_version: &str, map_roles: &str) -> Result<(), KubeError>;
 
-    /// Creates aws-auth; `Conflict` when somebody else just did.
+    /// Creates aws-auth; `Conflict` when it already exists.
     async fn create_aws_auth(&self, map_roles: &str) -> Result<(), KubeError>;
 
-    /// The data of the last valid ConfigMap; None when none was stored.
+    /// Data of the last known good ConfigMap; `None` when none is stored.
     async fn last_known_good(&self, config_namespace: &str) -> Result<Option<BTreeMap<String, String>>, KubeError>;
 
-    /// Stores the data of a valid ConfigMap; writes nothing when it is stored already.
+    /// Stores the data of a valid ConfigMap; writes nothing when it is already stored.
     async fn put_last_known_good(
         &self,
         config_namespace: &str,
         data: &BTreeMap<String, String>,
     ) -> Result<(), KubeError>;
 
-    /// What the API server serves under a kind; None when it serves no such kind.
+    /// What the API server serves for a kind; `None` when it does not serve the kind.
     async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError>;
 
-    /// A resource of the crd strategy, fresh.
+    /// A resource of the crd strategy, read fresh.
     async fn strategy_resource(
         &self,
         kind: &ResourceKind,
@@ -263,7 +238,7 @@ pub trait KubeApi: Send + Sync {
         name: &str,
     ) -> Result<Option<Value>, KubeError>;
 
-    /// All resources of the crd strategy in a namespace that are annotated with a scaling group, fresh.
+    /// All resources of the crd strategy in a namespace whose annotation names the scaling group, read fresh.
     async fn strategy_resources(
         &self,
         kind: &ResourceKind,
@@ -271,7 +246,7 @@ pub trait KubeApi: Send + Sync {
         scaling_group: &str,
     ) -> Result<Vec<Value>, KubeError>;
 
-    /// Creates a resource of the crd strategy; `Conflict` when one of its name is there.
+    /// Creates a resource of the crd strategy; `Conflict` when one with its name already exists.
     async fn create_strategy_resource(
         &self,
         kind: &ResourceKind,
@@ -279,7 +254,7 @@ pub trait KubeApi: Send + Sync {
         object: &Value,
     ) -> Result<(), KubeError>;
 
-    /// Deletes exactly this resource of the crd strategy. That it is gone already is success.
+    /// Deletes the resource of the crd strategy with this UID. It is not an error if it no longer exists.
     async fn delete_strategy_resource(
         &self,
         kind: &ResourceKind,

@@ -1,4 +1,4 @@
-//! The mark on a Node, and what is still attached to it.
+//! Writes to Nodes (cordons, records, labels) and reads of their volume attachments.
 
 use std::collections::BTreeMap;
 
@@ -42,17 +42,17 @@ pub(super) async fn cordon(
 pub(super) async fn uncordon(client: &Client, name: &str) -> Result<bool, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = call("get", "nodes", nodes.get(name)).await?;
-    let Some(mark) = node.annotations().get(annotation::DISRUPTION) else {
+    let Some(record) = node.annotations().get(annotation::DISRUPTION) else {
         return Ok(false);
     };
-    let mark: Value = serde_json::from_str(mark).unwrap_or_default();
+    let record: Value = serde_json::from_str(record).unwrap_or_default();
     let mut body = json!({
         "metadata": {
             "resourceVersion": node.resource_version(),
             "annotations": {annotation::DISRUPTION: null},
         },
     });
-    if mark[CORDONED_BEFORE] != json!(true) {
+    if record[CORDONED_BEFORE] != json!(true) {
         body["spec"] = json!({"unschedulable": null});
     }
     patch(client, name, body).await?;
@@ -77,7 +77,7 @@ pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String,
     patch(client, name, body).await.map(drop)
 }
 
-/// The API server cannot select VolumeAttachments by Node, hence the walk through all of them.
+/// Lists all VolumeAttachments, because the API server cannot select them by Node.
 pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<String>, KubeError> {
     let attachments: Api<VolumeAttachment> = Api::all(client.clone());
     let mut params = ListParams::default().limit(PAGE_SIZE);
@@ -108,7 +108,7 @@ mod tests {
             "spec": {"unschedulable": unschedulable}})
     }
 
-    /// A cluster of one Node, which records the patches that it gets.
+    /// A cluster of one Node, which records the patches.
     fn cluster(node: Value) -> (Client, Arc<Mutex<Vec<Call>>>) {
         let patches = Arc::new(Mutex::new(Vec::new()));
         let seen = patches.clone();

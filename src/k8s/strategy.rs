@@ -10,7 +10,7 @@ use super::groups::post_params;
 use crate::api::names::{annotation, label};
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
-/// Objects per page: those of other controllers may be large, and only the group's own are kept.
+/// Objects per page. Resources of other controllers may be large, and only the group's own are kept.
 const PAGE_SIZE: u32 = 50;
 
 fn api(client: &Client, kind: &ResourceKind, namespace: &str) -> Api<DynamicObject> {
@@ -24,17 +24,18 @@ fn api(client: &Client, kind: &ResourceKind, namespace: &str) -> Api<DynamicObje
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// As a Role needs it.
+/// The resource as a Role spells it.
 fn resource(kind: &ResourceKind) -> String {
     format!("{}.{}", kind.plural, kind.group)
 }
 
-/// Rights on the kinds of strategies are collected from roles with a label, whoever brings them.
+/// Adds to a permission error how to grant access: permissions on kinds of the crd strategy are aggregated from labeled
+/// ClusterRoles.
 fn with_rbac_hint(error: KubeError, kind: &ResourceKind) -> KubeError {
     match error {
         KubeError::Forbidden { verb, resource, message, source } => {
             let message = format!(
-                "{message}; give get, list, create and delete on {} of the API group {} in a ClusterRole with the label {}: \"true\"",
+                "{message}; grant get, list, create and delete on {} of the API group {} in a ClusterRole with the label {}: \"true\"",
                 kind.plural,
                 kind.group,
                 label::AGGREGATE_TO_STRATEGIES
@@ -45,7 +46,7 @@ fn with_rbac_hint(error: KubeError, kind: &ResourceKind) -> KubeError {
     }
 }
 
-/// What the API server serves under a kind. That a group is not there is only believed of the list of all groups.
+/// What the API server serves for a kind. Only the list of all API groups proves that a group does not exist.
 pub(super) async fn discover_kind(
     client: &Client,
     group: &str,
@@ -79,7 +80,7 @@ pub(super) async fn get(
     }
 }
 
-/// Those of one scaling group, by our annotation.
+/// The resources of one scaling group, by the controller's annotation.
 pub(super) async fn list(
     client: &Client,
     kind: &ResourceKind,
@@ -123,7 +124,7 @@ pub(super) async fn create(
     call("create", resource(kind), request).await.map(drop).map_err(|error| with_rbac_hint(error, kind))
 }
 
-/// Deletes exactly this one; that it is gone already, or is another one by now, is success.
+/// Deletes the resource with this UID. It is not an error if it no longer exists or was replaced.
 pub(super) async fn delete(
     client: &Client,
     kind: &ResourceKind,
@@ -186,16 +187,16 @@ mod tests {
     #[tokio::test]
     async fn kind_is_absent_only_when_the_group_list_says_so() {
         let not_found = || (404, json!("404 page not found"));
-        let asked = |client: Client, kind: &'static str| async move {
+        let discover = |client: Client, kind: &'static str| async move {
             discover_kind(&client, "argoproj.io", "v1alpha1", kind).await
         };
-        let found = asked(served_by(&[], resources), "Workflow").await.unwrap();
+        let found = discover(served_by(&[], resources), "Workflow").await.unwrap();
         assert_eq!(found, Some(DiscoveredKind { plural: "workflows".into(), namespaced: true }));
-        assert_eq!(asked(served_by(&[], resources), "CronWorkflow").await.unwrap(), None);
-        assert_eq!(asked(served_by(&["other.io"], not_found), "Workflow").await.unwrap(), None);
-        assert!(asked(served_by(&["argoproj.io"], not_found), "Workflow").await.is_err(), "unknown is not absent");
+        assert_eq!(discover(served_by(&[], resources), "CronWorkflow").await.unwrap(), None);
+        assert_eq!(discover(served_by(&["other.io"], not_found), "Workflow").await.unwrap(), None);
+        assert!(discover(served_by(&["argoproj.io"], not_found), "Workflow").await.is_err(), "unknown is not absent");
         let down = fake::client(|_| fake::failure(500, "InternalError", "down"));
-        assert!(asked(down, "Workflow").await.is_err());
+        assert!(discover(down, "Workflow").await.is_err());
     }
 
     #[tokio::test]
@@ -223,13 +224,13 @@ mod tests {
         let client = fake::client(|_| fake::failure(403, "Forbidden", "no"));
         let object = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "a"}});
         let kind = kind();
-        let told = [
+        let errors = [
             get(&client, &kind, "ops", "a").await.unwrap_err(),
             list(&client, &kind, "ops", "mine").await.unwrap_err(),
             create(&client, &kind, "ops", &object).await.unwrap_err(),
             delete(&client, &kind, "ops", "a", "u1").await.unwrap_err(),
         ];
-        for (error, verb) in told.iter().zip(["get", "list", "create", "delete"]) {
+        for (error, verb) in errors.iter().zip(["get", "list", "create", "delete"]) {
             let text = error.to_string();
             assert!(text.starts_with(&format!("not allowed to {verb} workflows.argoproj.io: no")), "{text}");
             assert!(text.contains(label::AGGREGATE_TO_STRATEGIES), "{text}");

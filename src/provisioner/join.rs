@@ -55,7 +55,7 @@ pub async fn observe(
     let allows_windows =
         looks && *kind == AccessEntryType::Ec2Linux && aws_auth::allows_windows(o.map_roles, principal);
     let access_entry = if !looks {
-        AccessEntryState::Unasked
+        AccessEntryState::NotQueried
     } else if let (Some(kind), false, true) = (known, fresh, same_role) {
         // What it is was read once and never changes; one listing for all groups says whether it is still there.
         match o

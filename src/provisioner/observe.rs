@@ -75,7 +75,7 @@ async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
         .map(|p| PodView {
             is_ignored: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
             is_finished: matches!(p.phase.as_str(), "Succeeded" | "Failed"),
-            is_unmanaged: p.kind == PodKind::Bare,
+            is_unmanaged: p.kind == PodKind::Unmanaged,
             is_terminating: p.deletion_timestamp.is_some(),
             grace_seconds: p.grace_seconds,
             pod: PodRef { namespace: p.namespace, name: p.name, uid: p.uid },

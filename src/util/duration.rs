@@ -1,9 +1,9 @@
-//! Durations as Kubernetes users write them: `90s`, `15m`, `1h30m`.
+//! Durations in the notation of Kubernetes users: `90s`, `15m`, `1h30m`.
 
 use jiff::SignedDuration;
 
-/// Reads Go's notation with the units h, m, s and ms, decimals allowed.
-/// Anything else, negative or empty text included, is `None`.
+/// Parses Go's notation with the units h, m, s and ms; decimals are allowed. `None` for anything else, including a
+/// negative or empty text.
 pub fn parse(text: &str) -> Option<SignedDuration> {
     let mut rest = text;
     let mut total = 0f64;
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Option<SignedDuration> {
     (!text.is_empty()).then(|| SignedDuration::try_from_secs_f64(total).ok()).flatten()
 }
 
-/// A duration as a person reads it: `90s`, `15m`, `1h30m`.
+/// Formats a duration as `90s`, `15m` or `1h30m`.
 pub fn format(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

@@ -1,4 +1,4 @@
-//! util
+//! Small helpers without dependencies on the rest of the crate: digests, durations and redaction.
 
 pub mod digest;
 pub mod duration;

@@ -1,13 +1,13 @@
-//! Values that must never reach a log, an event, a status or a metric.
+//! A wrapper for values that must never appear in a log, an event, a status or a metric.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// What is shown in place of the value.
+/// The text that replaces a redacted value.
 pub const REDACTED: &str = "[redacted]";
 
-/// A value that prints and serializes as `[redacted]`; only [`Redacted::expose`] shows it.
+/// A value that prints and serializes as `[redacted]`; only [`Redacted::expose`] returns it.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Redacted<T>(T);
 
@@ -17,12 +17,12 @@ impl<T> Redacted<T> {
         Self(value)
     }
 
-    /// The value itself: for the one place that hands it to AWS or hashes it.
+    /// The value itself, for the code that sends it to AWS or hashes it.
     pub fn expose(&self) -> &T {
         &self.0
     }
 
-    /// Gives the value away.
+    /// Unwraps the value.
     pub fn into_inner(self) -> T {
         self.0
     }

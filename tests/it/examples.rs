@@ -199,8 +199,8 @@ spec:
     let wrong: Vec<String> = outcome.diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(wrong.len(), 3, "{wrong:#?}");
     for (said, path) in wrong.iter().zip([
-        "roleName: \"admin\" is not among",
-        "managedPolicies[0]: \"AdministratorAccess\" is not among",
+        "roleName: \"admin\" is not allowed by",
+        "managedPolicies[0]: \"AdministratorAccess\" is not allowed by",
         "spec.eks.maxSize: 5 nodes is more than the 4",
     ]) {
         assert!(said.contains(path), "{said} {path}");
@@ -232,7 +232,7 @@ fn errors_name_file_line_and_field() {
             format!(
                 "kind: ConfigMap\ndata:\n  conditionals: |\n    - annotationSelector: a\n    - annotationSelector: a b\n---\n{group}"
             ),
-            "<stdin>:5: conditionals: [1].annotationSelector: is not a selector: found \"b\" after \"a\", expected one of = == != > < in notin; use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'\n",
+            "<stdin>:5: conditionals: [1].annotationSelector: is not a valid selector: found \"b\" after \"a\", expected one of = == != > < in notin; use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'\n",
         ),
         ("kind: InstanceGroup\nspec: [\n".to_owned(), "<stdin>:"),
         (

@@ -182,7 +182,7 @@ fn missing_tags_are_reported_until_present() {
     let refused = taken_over(&InstanceGroupStatus::default(), &["iam:TagRole"], None);
     let status = status_after(&refused);
     assert_eq!(adopted(&status).0, "TaggingDenied");
-    assert!(adopted(&status).1.ends_with("the controller may not iam:TagRole"), "{}", adopted(&status).1);
+    assert!(adopted(&status).1.ends_with("the controller's IAM role lacks iam:TagRole"), "{}", adopted(&status).1);
 
     let again = taken_over(&status, &["iam:TagRole"], None);
     assert_eq!((again.patch, again.transition_events), (None, vec![]));

@@ -1,7 +1,8 @@
-//! Aws-auth or access entries: which kind of entry a role is to have, and what is to be done for it.
+//! Authorization of nodes to join the cluster: which entry a role needs, in aws-auth or as an access entry, and the
+//! steps towards it.
 //!
-//! A role moves from one kind to the other without a gap: the new entry is seen before the old one is taken out, and
-//! only what this controller put there is ever taken out.
+//! A role moves from one kind of entry to the other without a gap: the old entry is removed only after the new one is
+//! observed. Only entries that this controller created are removed.
 
 #[cfg(test)]
 mod tests;
@@ -15,22 +16,22 @@ use crate::api::names::tag;
 use crate::aws::{AccessEntry, AccessEntryType, NewAccessEntry, Tag, tag_map};
 use crate::plan::{Drift, JoinStep, PlannedStep, Step};
 
-/// How nodes get the right to join the cluster: `--join-auth`.
+/// How nodes are authorized to join the cluster: `--join-auth`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum JoinAuth {
-    /// What the cluster reads: its authenticationMode decides.
+    /// The cluster's authenticationMode decides.
     #[default]
     Auto,
     /// An entry in the ConfigMap kube-system/aws-auth.
     AwsAuth,
     /// An access entry of the EKS cluster.
     AccessEntries,
-    /// Both, while moving from one to the other.
+    /// Both kinds, during a migration from one to the other.
     Both,
 }
 
 impl JoinAuth {
-    /// As the flag takes it.
+    /// The value of the flag.
     pub fn as_str(self) -> &'static str {
         match self {
             JoinAuth::Auto => "auto",
@@ -41,49 +42,49 @@ impl JoinAuth {
     }
 }
 
-/// Which kinds of entry roles of one cluster are to have.
+/// Which kinds of entry the roles in one cluster need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinMethod {
     /// An entry in aws-auth.
     AwsAuth {
-        /// Our access entry is taken out once the entry in aws-auth is there.
+        /// Whether the controller's access entry is removed once the entry in aws-auth exists.
         remove_other: bool,
     },
     /// An access entry.
     AccessEntries {
-        /// Our entry in aws-auth is taken out once the access entry is there.
+        /// Whether the controller's entry in aws-auth is removed once the access entry exists.
         remove_other: bool,
     },
-    /// One of each.
+    /// One entry of each kind.
     Both,
-    /// What a role has stays; a role that has neither gets an access entry.
+    /// A role keeps the entry that it has; a role without one gets an access entry.
     Either,
 }
 
-/// A way that the cluster does not read.
+/// A value of `--join-auth` that the cluster's authenticationMode does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedMode {
-    /// What the cluster does not do.
+    /// Why the cluster does not support it.
     pub rule: String,
-    /// What a person can do.
+    /// What the user can do.
     pub remedy: &'static str,
 }
 
-/// Which kinds of entry a cluster's authenticationMode and the flag ask for (Amazon EKS User Guide, "Grant IAM users
+/// Which kinds of entry the flag and the cluster's authenticationMode require (Amazon EKS User Guide, "Grant IAM users
 /// access to Kubernetes with EKS access entries").
 ///
 /// # Errors
-/// The cluster does not read what the flag asks for.
-pub fn join_method(asked: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
-    match (authentication_mode, asked) {
+/// The cluster does not support what the flag requires.
+pub fn join_method(requested: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
+    match (authentication_mode, requested) {
         ("API", JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
-        // What is written into aws-auth would be read by nobody.
+        // The cluster does not read aws-auth in this mode.
         ("API", JoinAuth::Both) => Ok(JoinMethod::AccessEntries { remove_other: false }),
         ("API", JoinAuth::AccessEntries) | ("API_AND_CONFIG_MAP", JoinAuth::AccessEntries) => {
             Ok(JoinMethod::AccessEntries { remove_other: true })
         }
         ("API", JoinAuth::AwsAuth) => Err(UnsupportedMode {
-            rule: "takes access entries only (authenticationMode API), and --join-auth is aws-auth".into(),
+            rule: "accepts only access entries (authenticationMode API), but --join-auth is aws-auth".into(),
             remedy: "set --join-auth to auto or access-entries",
         }),
         ("API_AND_CONFIG_MAP", JoinAuth::Auto) => Ok(JoinMethod::Either),
@@ -91,35 +92,39 @@ pub fn join_method(asked: JoinAuth, authentication_mode: &str) -> Result<JoinMet
         ("API_AND_CONFIG_MAP", JoinAuth::Both) => Ok(JoinMethod::Both),
         (_, JoinAuth::Auto | JoinAuth::AwsAuth) => Ok(JoinMethod::AwsAuth { remove_other: false }),
         (mode, JoinAuth::AccessEntries | JoinAuth::Both) => Err(UnsupportedMode {
-            rule: format!("takes no access entries (authenticationMode {mode}), and --join-auth is {}", asked.as_str()),
+            rule: format!(
+                "does not accept access entries (authenticationMode {mode}), but --join-auth is {}",
+                requested.as_str()
+            ),
             remedy: "set the cluster's authenticationMode to API_AND_CONFIG_MAP, or --join-auth to auto",
         }),
     }
 }
 
-/// What is known of a role's access entry.
+/// What is known about a role's access entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessEntryState {
-    /// Nobody had a reason to look.
+    /// The access entry was not queried.
     #[default]
-    Unasked,
-    /// The cluster has none for this role.
+    NotQueried,
+    /// The cluster has no access entry for this role.
     Absent,
-    /// It is there.
+    /// The access entry exists.
     Present {
-        /// `EC2_LINUX`, `STANDARD` and so on.
+        /// Type of the entry: `EC2_LINUX`, `STANDARD` and so on.
         kind: String,
-        /// Its tags prove that a group of this cluster made it; false as well where nobody had a reason to read them.
+        /// Whether the entry's tags prove that a group of this cluster created it; also false when the tags were not
+        /// read.
         is_owned: bool,
-        /// When it was made, where it was read.
+        /// Creation time of the entry, if it was read.
         created_at: Option<Timestamp>,
-        /// The id of the role that we made it for, where its tags tell.
+        /// ID of the role that the controller created the entry for, from the entry's tags.
         role_id: Option<String>,
     },
 }
 
 impl AccessEntryState {
-    /// An entry that was read.
+    /// The state of an entry that was read.
     pub fn from_entry(entry: Option<&AccessEntry>, cluster: &str) -> Self {
         match entry {
             None => AccessEntryState::Absent,
@@ -131,95 +136,96 @@ impl AccessEntryState {
         }
     }
 
-    /// The type of the entry that is there.
+    /// The type of an existing entry.
     pub fn kind(&self) -> Option<&str> {
         match self {
             AccessEntryState::Present { kind, .. } => Some(kind),
-            AccessEntryState::Unasked | AccessEntryState::Absent => None,
+            AccessEntryState::NotQueried | AccessEntryState::Absent => None,
         }
     }
 }
 
-/// Whether a group of this cluster made what carries these tags: one of those that share the role, whichever it was.
+/// Whether a group of this cluster created the resource with these tags. Groups can share a role, so it may be any
+/// group.
 pub fn is_owned_by_cluster(tags: &[Tag], cluster: &str) -> bool {
     let tags = tag_map(tags);
     tags.get(tag::CLUSTER_NAME) == Some(&cluster)
         && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
 }
 
-/// Whether an entry of this type lets in whoever joined by the one before it, and more.
+/// Whether an entry of type `kind` authorizes all nodes that an entry of type `found` does, and more.
 fn supersedes(found: &str, kind: AccessEntryType) -> bool {
     found == AccessEntryType::Ec2Linux.as_str() && kind == AccessEntryType::Ec2Windows
 }
 
-/// What was seen of a role's entries.
+/// The observed entries of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedEntries {
     /// Its entry in aws-auth.
     pub auth_entry: AuthEntryState,
-    /// A group of ours has recorded that it put that entry there.
+    /// Whether a group recorded that the controller added that entry.
     pub owns_auth_entry: bool,
-    /// Windows nodes join by that entry too.
+    /// Whether that entry also authorizes Windows nodes.
     pub allows_windows: bool,
     /// Its access entry.
     pub access_entry: AccessEntryState,
-    /// Another group uses the role.
+    /// Whether another group uses the role.
     pub is_shared: bool,
-    /// Every other group that uses the role has its access entry.
+    /// Whether every other group that uses the role has its access entry.
     pub peers_have_access_entry: bool,
-    /// The id that the role has now, where it is known.
+    /// The current ID of the role, if known.
     pub role_id: Option<String>,
 }
 
-/// A role and everything that its entries depend on.
+/// A role with everything that its entries depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinPlanner<'a> {
-    /// Which kinds of entry it is to have.
+    /// Which kinds of entry the role needs.
     pub method: JoinMethod,
-    /// The entry that it is to have in aws-auth.
+    /// The desired entry in aws-auth.
     pub auth_entry: &'a AuthEntry,
-    /// The access entry that it is to have.
+    /// The desired access entry.
     pub access_entry: &'a NewAccessEntry,
-    /// What there is.
+    /// The observed entries.
     pub observed: &'a ObservedEntries,
-    /// The role is this group's own, and its entries with it.
+    /// Whether the role, and thus its entries, belong to this group.
     pub owns_role: bool,
-    /// IAM knows the role everywhere; before that, EKS refuses an access entry for it.
+    /// Whether the role has propagated in IAM. Before that, EKS rejects an access entry for it.
     pub role_propagated: bool,
-    /// How long an access entry must have been there before the entry in aws-auth goes.
+    /// Minimum age of an access entry before the entry in aws-auth is removed.
     pub handover_delay: SignedDuration,
-    /// The moment of the decision.
+    /// Reference time of the decision.
     pub now: Timestamp,
 }
 
-/// What is to be done for a role.
+/// The steps for a role's entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JoinPlan {
-    /// In order: what is put comes first.
+    /// Steps in order; additions come first.
     pub steps: Vec<PlannedStep>,
-    /// Why nodes with this role cannot join until a person acts, where the conflict is, and the remedy.
+    /// Why nodes with this role cannot join without manual intervention: where the conflict is, and the remedy.
     pub conflict: Option<String>,
-    /// When the old entry may go.
+    /// When the old entry may be removed.
     pub recheck_at: Option<Timestamp>,
 }
 
 impl JoinMethod {
-    /// Whether a role's access entry is to be looked at, given its entry in aws-auth and whether we recorded one of each
-    /// kind. Groups that join by aws-auth cost no call.
-    pub fn queries_access_entry(self, auth: &AuthEntryState, auth_is_ours: bool, access_is_ours: bool) -> bool {
+    /// Whether the role's access entry must be queried, given its entry in aws-auth and whether the controller recorded
+    /// an entry of each kind. Groups that join through aws-auth cause no call.
+    pub fn queries_access_entry(self, auth: &AuthEntryState, owns_auth_entry: bool, owns_access_entry: bool) -> bool {
         match self {
-            JoinMethod::AwsAuth { remove_other } => remove_other && access_is_ours,
+            JoinMethod::AwsAuth { remove_other } => remove_other && owns_access_entry,
             JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
-            JoinMethod::Either => *auth != AuthEntryState::Present && !auth_is_ours,
+            JoinMethod::Either => *auth != AuthEntryState::Present && !owns_auth_entry,
         }
     }
 
-    /// Whether something may be taken out because of what is seen, so that an old look is not good enough.
-    pub fn needs_fresh_read(self, auth: &AuthEntryState, auth_is_ours: bool) -> bool {
+    /// Whether an observation may cause the removal of an entry, so that a cached read is not sufficient.
+    pub fn needs_fresh_read(self, auth: &AuthEntryState, owns_auth_entry: bool) -> bool {
         match self {
             JoinMethod::AwsAuth { remove_other } => remove_other,
             JoinMethod::AccessEntries { remove_other } => {
-                remove_other && *auth == AuthEntryState::Present && auth_is_ours
+                remove_other && *auth == AuthEntryState::Present && owns_auth_entry
             }
             JoinMethod::Both | JoinMethod::Either => false,
         }
@@ -227,7 +233,7 @@ impl JoinMethod {
 }
 
 impl JoinPlanner<'_> {
-    /// Which entries the role is to have: in aws-auth, and as an access entry.
+    /// Which entries the role needs: (in aws-auth, as an access entry).
     fn required_entries(&self) -> (bool, bool) {
         match self.method {
             JoinMethod::AwsAuth { .. } => (true, false),
@@ -235,43 +241,44 @@ impl JoinPlanner<'_> {
             JoinMethod::Both => (true, true),
             JoinMethod::Either => {
                 let ObservedEntries { auth_entry, owns_auth_entry, access_entry, .. } = self.observed;
-                let admitted = access_entry.kind().is_some_and(|kind| self.access_entry.kind.allows(kind));
-                let aws_auth = (*auth_entry != AuthEntryState::Absent || *owns_auth_entry) && !admitted;
+                let allowed = access_entry.kind().is_some_and(|kind| self.access_entry.kind.allows(kind));
+                let aws_auth = (*auth_entry != AuthEntryState::Absent || *owns_auth_entry) && !allowed;
                 (aws_auth, !aws_auth)
             }
         }
     }
 
-    /// Decides.
+    /// Plans the steps for the role's entries.
     pub fn plan(&self) -> JoinPlan {
         let (aws_auth, access_entry) = self.required_entries();
-        let mut joined = JoinPlan::default();
+        let mut plan = JoinPlan::default();
         if aws_auth {
-            self.put_auth_entry(&mut joined);
+            self.add_auth_entry(&mut plan);
         }
         if access_entry {
-            self.put_access_entry(&mut joined);
+            self.add_access_entry(&mut plan);
         }
-        if joined.steps.is_empty() && joined.conflict.is_none() {
-            self.remove_superseded(&mut joined);
+        if plan.steps.is_empty() && plan.conflict.is_none() {
+            self.remove_superseded(&mut plan);
         }
-        joined
+        plan
     }
 
-    fn put_auth_entry(&self, joined: &mut JoinPlan) {
+    fn add_auth_entry(&self, plan: &mut JoinPlan) {
         match &self.observed.auth_entry {
             AuthEntryState::Present => {}
-            AuthEntryState::Absent => joined.steps.push(PlannedStep::new(
+            AuthEntryState::Absent => plan.steps.push(PlannedStep::new(
                 JoinStep::PutAwsAuthEntry(self.auth_entry.clone()),
                 vec![Drift::new("aws-auth", "", &self.auth_entry.role_arn)],
             )),
             AuthEntryState::Conflict { detail } | AuthEntryState::Unparsable { detail } => {
-                joined.conflict = Some(format!("kube-system/aws-auth: {detail}"));
+                plan.conflict = Some(format!("kube-system/aws-auth: {detail}"));
             }
         }
     }
 
-    /// The type that lets in all nodes of the role: an access entry counts at once, and more than the entry in aws-auth.
+    /// The type of access entry that authorizes all nodes of the role. An access entry takes effect at once and
+    /// overrides the entry in aws-auth.
     fn access_kind(&self) -> AccessEntryType {
         match self.access_entry.kind {
             AccessEntryType::Ec2Linux if self.observed.allows_windows => AccessEntryType::Ec2Windows,
@@ -279,7 +286,7 @@ impl JoinPlanner<'_> {
         }
     }
 
-    fn put_access_entry(&self, joined: &mut JoinPlan) {
+    fn add_access_entry(&self, plan: &mut JoinPlan) {
         let (NewAccessEntry { cluster, principal, kind: needed, .. }, kind) = (self.access_entry, self.access_kind());
         let to = format!("{} {principal}", kind.as_str());
         let put = |from: &str| {
@@ -289,35 +296,35 @@ impl JoinPlanner<'_> {
             PlannedStep::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
         };
         match &self.observed.access_entry {
-            AccessEntryState::Unasked => {}
-            AccessEntryState::Absent => joined.steps.extend(self.role_propagated.then(|| put(""))),
-            // It lets in a role that is gone, and nobody else.
+            AccessEntryState::NotQueried => {}
+            AccessEntryState::Absent => plan.steps.extend(self.role_propagated.then(|| put(""))),
+            // The entry authorizes a deleted role of the same name, and no other role.
             AccessEntryState::Present { is_owned: true, role_id: Some(id), .. }
                 if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|now| now != id) =>
             {
-                joined.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
+                plan.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
             }
-            // Its type cannot be changed. Where others' nodes join by it as well, the next one lets them in too.
+            // The type cannot be changed, so the entry is replaced. With a shared role, only by a type that also allows the other nodes.
             AccessEntryState::Present { kind: found, is_owned: true, .. }
                 if self.role_propagated
                     && !kind.allows(found)
                     && (!self.observed.is_shared || supersedes(found, kind)) =>
             {
-                joined.steps.extend([self.remove_access_entry().into(), put(found)]);
+                plan.steps.extend([self.remove_access_entry().into(), put(found)]);
             }
             AccessEntryState::Present { kind: found, .. } if needed.allows(found) => {}
             AccessEntryState::Present { kind: found, .. } => {
-                joined.conflict = Some(format!(
-                    "the access entry of {principal} in the cluster {cluster} has the type {found}, and these nodes need {}; delete \
-                     it, and one of the right type is made, or give the group another role",
+                plan.conflict = Some(format!(
+                    "the access entry of {principal} in the cluster {cluster} has the type {found}, but these nodes need {}; \
+                     delete it so that the controller creates one of the right type, or give the group another role",
                     needed.as_str()
                 ));
             }
         }
     }
 
-    /// What is ours and not wanted any more goes while the role's other entry is there.
-    fn remove_superseded(&self, joined: &mut JoinPlan) {
+    /// Removes the controller's entry of the kind that is no longer needed, once the other entry exists.
+    fn remove_superseded(&self, plan: &mut JoinPlan) {
         let ObservedEntries { auth_entry, owns_auth_entry, access_entry, peers_have_access_entry, .. } = self.observed;
         let moved = |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]);
         match (self.method, auth_entry, access_entry) {
@@ -326,7 +333,7 @@ impl JoinPlanner<'_> {
                 AuthEntryState::Present,
                 AccessEntryState::Present { is_owned: true, .. },
             ) => {
-                joined.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
+                plan.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
             }
             (
                 JoinMethod::AccessEntries { remove_other: true },
@@ -334,9 +341,9 @@ impl JoinPlanner<'_> {
                 AccessEntryState::Present { created_at, .. },
             ) if *peers_have_access_entry && (*owns_auth_entry || self.owns_role) => {
                 let due = created_at.map(|made| made + self.handover_delay).filter(|due| *due > self.now);
-                joined.recheck_at = due;
+                plan.recheck_at = due;
                 let step = JoinStep::RemoveAwsAuthEntry(self.auth_entry.clone());
-                joined.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
+                plan.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
             }
             _ => {}
         }
@@ -347,10 +354,10 @@ impl JoinPlanner<'_> {
         JoinStep::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
     }
 
-    /// Roles whose entry in aws-auth is ours once the steps are done, for `status.managed.authEntries`.
-    pub fn owned_auth_entries(&self, joined: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
-        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
-        match (puts, &self.observed.auth_entry) {
+    /// Roles whose entry in aws-auth is the controller's after the steps, for `status.managed.authEntries`.
+    pub fn owned_auth_entries(&self, plan: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
+        let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
+        match (adds_entry, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
             (false, AuthEntryState::Absent) => Vec::new(),
             (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],
@@ -360,29 +367,29 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// Roles whose access entry is ours once the steps are done, for `status.managed.accessEntries`.
-    pub fn owned_access_entries(&self, joined: &JoinPlan, old: &[String]) -> Vec<String> {
+    /// Roles whose access entry is the controller's after the steps, for `status.managed.accessEntries`.
+    pub fn owned_access_entries(&self, plan: &JoinPlan, old: &[String]) -> Vec<String> {
         let role = || vec![self.access_entry.principal.clone()];
-        let puts = joined.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
-        match (puts, &self.observed.access_entry) {
+        let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
+        match (adds_entry, &self.observed.access_entry) {
             (true, _) | (false, AccessEntryState::Present { is_owned: true, .. }) => role(),
             (false, AccessEntryState::Absent) => Vec::new(),
-            (false, AccessEntryState::Unasked | AccessEntryState::Present { is_owned: false, .. }) => old.to_vec(),
+            (false, AccessEntryState::NotQueried | AccessEntryState::Present { is_owned: false, .. }) => old.to_vec(),
         }
     }
 
-    /// How the role joins now, for `status.join`; nothing where nobody ever looked at access entries.
-    pub fn join_status(&self, remembered: Option<&JoinStatus>) -> Option<JoinStatus> {
-        let access_entry = match (&self.observed.access_entry, remembered) {
-            (AccessEntryState::Unasked, None) => return None,
-            (AccessEntryState::Unasked, Some(old)) => old.access_entry.clone(),
+    /// How the role joins now, for `status.join`; `None` while access entries were never queried.
+    pub fn join_status(&self, recorded: Option<&JoinStatus>) -> Option<JoinStatus> {
+        let access_entry = match (&self.observed.access_entry, recorded) {
+            (AccessEntryState::NotQueried, None) => return None,
+            (AccessEntryState::NotQueried, Some(old)) => old.access_entry.clone(),
             (AccessEntryState::Absent, _) => None,
-            // By one of another type its nodes do not join.
+            // The nodes cannot join through an entry of another type.
             (AccessEntryState::Present { kind, .. }, _) => {
                 Some(kind.clone()).filter(|kind| self.access_entry.kind.allows(kind))
             }
         };
-        // A later look must not take an entry of the role before this one for an entry of this one.
+        // A later read must not mistake the entry of a previous role for an entry of this role.
         let replaced = matches!(&self.observed.access_entry, AccessEntryState::Present { role_id: Some(id), .. }
             if self.observed.role_id.as_ref() != Some(id));
         let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !replaced);

@@ -15,7 +15,7 @@ fn join_method_follows_flag_and_authentication_mode() {
         (api, [access(false), None, access(true), access(false)]),
     ];
     for (mode, wanted) in cases {
-        assert_eq!([Auto, AwsAuth, Access, Both].map(|asked| join_method(asked, mode).ok()), wanted, "{mode}");
+        assert_eq!([Auto, AwsAuth, Access, Both].map(|requested| join_method(requested, mode).ok()), wanted, "{mode}");
     }
     let unread = join_method(Both, config_map).unwrap_err();
     assert!(unread.rule.contains("--join-auth is both") && unread.remedy.contains("API_AND_CONFIG_MAP"));
@@ -29,7 +29,7 @@ fn conflict() -> AuthEntryState {
     AuthEntryState::Conflict { detail: "another entry".into() }
 }
 
-/// A given role that another group does not use, its entry in aws-auth recorded as ours where it is there.
+/// An existing role that no other group uses; an entry in aws-auth is recorded as the controller's.
 fn observed_entries(auth_entry: AuthEntryState, access_entry: AccessEntryState) -> ObservedEntries {
     let owns_auth_entry = auth_entry == AuthEntryState::Present;
     let (is_shared, peers_have_access_entry, role_id) = (false, true, Some("AROA2".into()));
@@ -61,7 +61,7 @@ fn planned_steps(
 ) -> (Vec<&'static str>, Option<String>) {
     let entry = AuthEntry::for_nodes(ROLE, false);
     let wanted = linux();
-    let mut joining = JoinPlanner {
+    let mut planner = JoinPlanner {
         method,
         auth_entry: &entry,
         access_entry: &wanted,
@@ -71,9 +71,9 @@ fn planned_steps(
         handover_delay: SignedDuration::from_secs(60),
         now: Timestamp::UNIX_EPOCH,
     };
-    change(&mut joining);
-    let joined = joining.plan();
-    (joined.steps.iter().map(|p| p.step.name()).collect(), joined.conflict)
+    change(&mut planner);
+    let plan = planner.plan();
+    (plan.steps.iter().map(|p| p.step.name()).collect(), plan.conflict)
 }
 
 fn steps(way: JoinMethod, auth: AuthEntryState, access: AccessEntryState) -> Vec<&'static str> {
@@ -89,7 +89,7 @@ fn new_entry_exists_before_old_entry_is_removed() {
     assert_eq!(steps(moving, Present, AccessEntryState::Absent), ["PutAccessEntry"]);
     assert_eq!(steps(moving, Present, present("EC2_LINUX", true)), ["RemoveAwsAuthEntry"]);
     assert_eq!(steps(moving, Absent, present("EC2_LINUX", true)), Vec::<&str>::new());
-    // And back again.
+    // Migration back to aws-auth.
     let back = JoinMethod::AwsAuth { remove_other: true };
     assert_eq!(steps(JoinMethod::Both, Absent, present("EC2_LINUX", true)), ["PutAwsAuthEntry"]);
     assert_eq!(steps(back, Absent, present("EC2_LINUX", true)), ["PutAwsAuthEntry"]);
@@ -106,7 +106,7 @@ fn preexisting_entry_is_used_and_never_removed() {
     let foreign = ObservedEntries { owns_auth_entry: false, ..observed_entries(Present, present("EC2_LINUX", true)) };
     let moving = JoinMethod::AccessEntries { remove_other: true };
     assert_eq!(planned_steps(moving, &foreign, |_| ()).0, Vec::<&str>::new());
-    // The entry of a group's own role is the group's, whoever wrote it.
+    // The entry of a group's own role belongs to the group, even if another writer added it.
     assert_eq!(planned_steps(moving, &foreign, |j| j.owns_role = true).0, ["RemoveAwsAuthEntry"]);
 }
 
@@ -134,13 +134,13 @@ fn auto_keeps_existing_entry_and_creates_access_entries_for_new_roles() {
     let auto = JoinMethod::Either;
     assert_eq!(steps(auto, Absent, AccessEntryState::Absent), ["PutAccessEntry"]);
     assert_eq!(steps(auto, Absent, present("EC2_LINUX", false)), Vec::<&str>::new());
-    assert_eq!(steps(auto, Present, AccessEntryState::Unasked), Vec::<&str>::new());
+    assert_eq!(steps(auto, Present, AccessEntryState::NotQueried), Vec::<&str>::new());
     assert!(!auto.queries_access_entry(&Present, false, false) && auto.queries_access_entry(&Absent, false, false));
-    // What we put into aws-auth and somebody took out comes back there, whatever else the controller may do.
-    let lost = ObservedEntries { owns_auth_entry: true, ..observed_entries(Absent, AccessEntryState::Unasked) };
+    // An entry that the controller added to aws-auth and another writer removed is added to aws-auth again.
+    let lost = ObservedEntries { owns_auth_entry: true, ..observed_entries(Absent, AccessEntryState::NotQueried) };
     assert!(!auto.queries_access_entry(&Absent, true, false));
     assert_eq!(planned_steps(auto, &lost, |_| ()).0, ["PutAwsAuthEntry"]);
-    // An access entry counts, whatever aws-auth says.
+    // An access entry takes precedence over aws-auth.
     assert_eq!(planned_steps(auto, &observed_entries(conflict(), present("EC2_LINUX", false)), |_| ()), (vec![], None));
     assert!(planned_steps(auto, &observed_entries(conflict(), AccessEntryState::Absent), |_| ()).1.is_some());
 }
@@ -148,11 +148,11 @@ fn auto_keeps_existing_entry_and_creates_access_entries_for_new_roles() {
 #[test]
 fn entry_of_wrong_type_is_a_conflict_unless_owned_and_not_shared() {
     let access = JoinMethod::AccessEntries { remove_other: false };
-    let of = |kind: &str, ours| observed_entries(AuthEntryState::Absent, present(kind, ours));
-    let (steps, told) = planned_steps(access, &of("STANDARD", false), |_| ());
+    let of = |kind: &str, is_owned| observed_entries(AuthEntryState::Absent, present(kind, is_owned));
+    let (steps, conflict) = planned_steps(access, &of("STANDARD", false), |_| ());
     assert!(steps.is_empty());
-    let told = told.expect("a conflict");
-    assert!(["STANDARD", "EC2_LINUX", ROLE, "demo", "delete it"].iter().all(|w| told.contains(w)), "{told}");
+    let message = conflict.expect("a conflict");
+    assert!(["STANDARD", "EC2_LINUX", ROLE, "demo", "delete it"].iter().all(|w| message.contains(w)), "{message}");
     assert_eq!(planned_steps(access, &of("FARGATE_LINUX", true), |_| ()).0, ["RemoveAccessEntry", "PutAccessEntry"]);
     let shared = ObservedEntries { is_shared: true, ..of("FARGATE_LINUX", true) };
     assert!(planned_steps(access, &shared, |_| ()).1.is_some());
@@ -160,7 +160,7 @@ fn entry_of_wrong_type_is_a_conflict_unless_owned_and_not_shared() {
     assert!(!AccessEntryType::Ec2Windows.allows("EC2_LINUX"));
 }
 
-/// What a group of nodes of a kind does for its role, the type that it puts, and which entry it tells that it has.
+/// The plan for a role of nodes of a kind, the type of the entry that it creates, and the entry in `status.join`.
 fn plan_for_kind(
     kind: AccessEntryType,
     observed: &ObservedEntries,
@@ -168,7 +168,7 @@ fn plan_for_kind(
     let entry = AuthEntry::for_nodes(ROLE, kind == AccessEntryType::Ec2Windows);
     let (cluster, principal) = ("demo".into(), ROLE.into());
     let wanted = NewAccessEntry { cluster, principal, kind, own_role: false, tags: vec![] };
-    let joining = JoinPlanner {
+    let planner = JoinPlanner {
         method: JoinMethod::Both,
         auth_entry: &entry,
         access_entry: &wanted,
@@ -178,16 +178,16 @@ fn plan_for_kind(
         handover_delay: SignedDuration::ZERO,
         now: Timestamp::UNIX_EPOCH,
     };
-    let joined = joining.plan();
-    let put = joined.steps.iter().find_map(|p| match &p.step {
+    let plan = planner.plan();
+    let put = plan.steps.iter().find_map(|p| match &p.step {
         Step::Join(JoinStep::PutAccessEntry(entry)) => Some(entry.kind),
         _ => None,
     });
-    let told = joining.join_status(None).and_then(|join| join.access_entry);
-    (joined, put, told)
+    let recorded_kind = planner.join_status(None).and_then(|join| join.access_entry);
+    (plan, put, recorded_kind)
 }
 
-/// An access entry overrides the entry in aws-auth at once: Windows nodes would be turned away.
+/// An access entry overrides the entry in aws-auth at once, so one for Linux would lock out Windows nodes.
 #[test]
 fn windows_nodes_sharing_a_role_with_linux_nodes_can_still_join() {
     use AccessEntryType::{Ec2Linux, Ec2Windows};
@@ -204,31 +204,31 @@ fn windows_nodes_sharing_a_role_with_linux_nodes_can_still_join() {
         "aws-auth says that Windows nodes join by it"
     );
     assert_eq!(put(Ec2Linux, false, AccessEntryState::Absent), Some(Ec2Linux));
-    let linux = |ours| present("EC2_LINUX", ours);
-    assert_eq!(put(Ec2Windows, false, linux(true)), Some(Ec2Windows), "it lets in Linux nodes too");
+    let linux = |is_owned| present("EC2_LINUX", is_owned);
+    assert_eq!(put(Ec2Windows, false, linux(true)), Some(Ec2Windows), "it authorizes Linux nodes too");
     assert_eq!(put(Ec2Linux, true, linux(true)), Some(Ec2Windows));
     assert_eq!(put(Ec2Linux, false, present("EC2_WINDOWS", true)), None);
     let foreign = role(true, linux(false));
-    let (joined, put, told) = plan_for_kind(Ec2Linux, &foreign);
-    assert_eq!((joined.steps.len(), joined.conflict, put, told), (0, None, None, Some("EC2_LINUX".into())));
-    let (joined, put, told) = plan_for_kind(Ec2Windows, &foreign);
-    assert!(joined.steps.is_empty() && joined.conflict.is_some(), "nobody may take what others made");
-    assert_eq!((put, told), (None, None));
+    let (plan, put, recorded_kind) = plan_for_kind(Ec2Linux, &foreign);
+    assert_eq!((plan.steps.len(), plan.conflict, put, recorded_kind), (0, None, None, Some("EC2_LINUX".into())));
+    let (plan, put, recorded_kind) = plan_for_kind(Ec2Windows, &foreign);
+    assert!(plan.steps.is_empty() && plan.conflict.is_some(), "an access entry of others is never replaced");
+    assert_eq!((put, recorded_kind), (None, None));
 }
 
-/// Else the entry in aws-auth, by which alone the nodes join, would be taken for one that nobody needs.
+/// Otherwise the controller would remove the entry in aws-auth, through which alone these nodes join.
 #[test]
 fn entry_that_allows_no_node_of_the_group_is_ignored() {
-    let told = |kind, found: &str| {
+    let status_of = |kind, found: &str| {
         plan_for_kind(
             kind,
             &crate::auth::access_entries::tests::observed_entries(AuthEntryState::Present, present(found, false)),
         )
         .2
     };
-    assert_eq!(told(AccessEntryType::Ec2Linux, "STANDARD"), None);
-    assert_eq!(told(AccessEntryType::Ec2Windows, "EC2_LINUX"), None);
-    assert_eq!(told(AccessEntryType::Ec2Linux, "EC2_WINDOWS"), Some("EC2_WINDOWS".into()));
+    assert_eq!(status_of(AccessEntryType::Ec2Linux, "STANDARD"), None);
+    assert_eq!(status_of(AccessEntryType::Ec2Windows, "EC2_LINUX"), None);
+    assert_eq!(status_of(AccessEntryType::Ec2Linux, "EC2_WINDOWS"), Some("EC2_WINDOWS".into()));
 }
 
 #[test]
@@ -255,19 +255,19 @@ fn role_not_yet_propagated_waits() {
     assert_eq!(waits, (vec![], None));
 }
 
-/// Else a removal that fails on the way would leave the role outside for good.
+/// Otherwise a removal that fails halfway would leave the role without an entry permanently.
 #[test]
 fn role_id_is_recorded_once_its_entry_was_observed() {
     let entry = AuthEntry::for_nodes(ROLE, false);
     let wanted = linux();
-    let told = |of: Option<&str>| {
+    let status_of = |of: Option<&str>| {
         let access = AccessEntryState::Present {
             kind: "EC2_LINUX".into(),
             is_owned: true,
             created_at: None,
             role_id: of.map(str::to_owned),
         };
-        let joining = JoinPlanner {
+        let planner = JoinPlanner {
             method: JoinMethod::AccessEntries { remove_other: false },
             auth_entry: &entry,
             access_entry: &wanted,
@@ -277,10 +277,10 @@ fn role_id_is_recorded_once_its_entry_was_observed() {
             handover_delay: SignedDuration::ZERO,
             now: Timestamp::UNIX_EPOCH,
         };
-        joining.join_status(None).and_then(|join| join.role_id)
+        planner.join_status(None).and_then(|join| join.role_id)
     };
-    assert_eq!(told(Some("AROA1")), None);
-    assert_eq!((told(Some("AROA2")), told(None)), (Some("AROA2".into()), Some("AROA2".into())));
+    assert_eq!(status_of(Some("AROA1")), None);
+    assert_eq!((status_of(Some("AROA2")), status_of(None)), (Some("AROA2".into()), Some("AROA2".into())));
 }
 
 #[test]

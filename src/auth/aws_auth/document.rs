@@ -1,4 +1,4 @@
-//! `mapRoles` as text with positions: where each entry stands, so that an edit touches nothing else.
+//! Parser for `mapRoles` that keeps the position of each entry, so that an edit changes nothing else.
 
 use std::ops::Range;
 
@@ -8,29 +8,32 @@ use serde_yaml::Value;
 /// How the list is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ListStyle {
-    /// Nothing is there: the text is empty or holds comments only, or `null` stands at the place.
+    /// There is no list: the text is empty or has only comments, or it has `null` at this position.
     Nothing(Option<Range<usize>>),
-    /// `- ` at this column.
+    /// Block style, with `- ` at this column.
     Block { indent: usize },
-    /// `[...]`: the range from bracket to bracket.
+    /// Flow style, `[...]`; the range includes both brackets.
     Flow(Range<usize>),
 }
 
-/// A `mapRoles` that was understood.
+/// A `mapRoles` that was parsed.
 #[derive(Clone, Debug)]
 pub(super) struct AwsAuthDocument<'a> {
     pub text: &'a str,
     pub style: ListStyle,
-    /// Where the content of each entry stands, without dash, white space and comments around it.
+    /// Range of each entry's content, without the dash and surrounding white space and comments.
     pub items: Vec<Range<usize>>,
     /// The same entries as values.
     pub values: Vec<Value>,
-    /// Where the list may grow: the end of the text, or the `...` that ends the document.
+    /// Where entries can be appended: the end of the text, or the `...` that ends the document.
     pub end: usize,
 }
 
 impl<'a> AwsAuthDocument<'a> {
-    /// Reads the text; the error says where and why it is not understood.
+    /// Parses the text.
+    ///
+    /// # Errors
+    /// Where and why it cannot be parsed.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let (style, items, end) = positions(text)?;
         let values = match serde_yaml::from_str(text).map_err(|error| error.to_string())? {
@@ -39,11 +42,13 @@ impl<'a> AwsAuthDocument<'a> {
             _ => return Err("it is not a list".to_owned()),
         };
         if values.len() != items.len() {
-            return Err("two YAML readers do not agree about its entries".to_owned());
+            return Err("two YAML parsers disagree about its entries".to_owned());
         }
         if let Some(at) = values.iter().position(|value| !value.is_mapping() && !value.is_null()) {
             let line = text[..items[at].start].matches('\n').count() + 1;
-            return Err(format!("line {line}: it is no mapping, and with it in the list no entry counts: remove it"));
+            return Err(format!(
+                "line {line}: the entry is not a mapping, which makes the whole list invalid: remove it"
+            ));
         }
         Ok(Self { text, style, items, values, end })
     }
@@ -53,7 +58,7 @@ impl<'a> AwsAuthDocument<'a> {
         if self.text.contains("\r\n") { "\r\n" } else { "\n" }
     }
 
-    /// The whole lines of a block entry, from the one with its dash.
+    /// The full lines of a block entry, starting with the line of its dash.
     pub fn lines_of(&self, item: usize, indent: usize) -> Option<Range<usize>> {
         let content = self.items.get(item)?;
         let mut start = line_start(self.text, content.start);
@@ -66,12 +71,12 @@ impl<'a> AwsAuthDocument<'a> {
     }
 }
 
-/// The start of the line that holds the byte at `at`.
+/// The start of the line that contains the byte at `at`.
 pub(super) fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |found| found + 1)
 }
 
-/// The end, with its line break, of the line that holds the byte before `at`.
+/// The end, including the line break, of the line that contains the byte before `at`.
 pub(super) fn line_end(text: &str, at: usize) -> usize {
     if text[..at].ends_with('\n') {
         return at;
@@ -101,7 +106,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn handle_event(&mut self, event: &Event<'_>, span: Span) -> Result<(), String> {
-        let at = span.byte_range().ok_or("it has no positions")?;
+        let at = span.byte_range().ok_or("the parser reports no positions")?;
         if event.anchor_id().is_some() || event.is_alias() {
             return Err(format!(
                 "line {}: it uses an anchor or alias, which cannot be edited safely: write the entry out",
@@ -112,7 +117,7 @@ impl Reader<'_> {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(format!("line {}: it holds a second document", span.start.line()));
+                    return Err(format!("line {}: it contains a second document", span.start.line()));
                 }
             }
             Event::DocumentEnd if self.text[at.clone()].starts_with("...") => self.end = at.start,
@@ -164,7 +169,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A collection ends. Those in block style end where the next token begins, which is no content.
+    /// A collection ends. Block-style collections end where the next token begins, which is not part of their content.
     fn close(&mut self, at: Range<usize>) {
         let bracket = !at.is_empty() && self.text[at.clone()].ends_with([']', '}']);
         match (&mut self.style, self.depth) {

@@ -1,4 +1,4 @@
-//! The edits themselves: text with positions in, text out.
+//! Edits of a parsed `mapRoles`: insertion and removal of entries.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::document::{AwsAuthDocument, ListStyle, line_end, line_start};
 use super::entry::{AuthEntry, without_path};
 
-/// The text with the entries added at its end.
+/// The text with the entries appended.
 pub(super) fn insert_entries(before: &AwsAuthDocument<'_>, entries: &[&AuthEntry]) -> String {
     let text = before.text;
     match (&before.style, before.items.last()) {
@@ -30,7 +30,7 @@ pub(super) fn insert_entries(before: &AwsAuthDocument<'_>, entries: &[&AuthEntry
     }
 }
 
-/// The range, or its whole line when nothing else stands on it.
+/// The full line of the range if the line contains nothing else, else the range itself.
 fn whole_line(text: &str, range: &Range<usize>) -> Range<usize> {
     let line = line_start(text, range.start)..line_end(text, range.end);
     if text[line.clone()].trim() == &text[range.clone()] { line } else { range.clone() }
@@ -40,7 +40,7 @@ fn splice(text: &str, range: Range<usize>, new: &str) -> String {
     format!("{}{new}{}", &text[..range.start], &text[range.end..])
 }
 
-/// Adds lines at `at`, which begins a line or ends the text.
+/// Inserts lines at `at`, which must be the start of a line or the end of the text.
 fn append_lines(text: &str, at: usize, lines: &str) -> String {
     let (head, tail) = text.split_at(at);
     let line_break = if lines.contains("\r\n") { "\r\n" } else { "\n" };
@@ -63,7 +63,7 @@ fn format_block_entries(entries: &[&AuthEntry], indent: usize, line_break: &str)
     out
 }
 
-/// Plain where every YAML reader takes it for text, else in quotes.
+/// The text as a plain scalar if every YAML parser reads it as a string, else quoted.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.contains(':')
@@ -85,12 +85,12 @@ fn format_flow_entries(entries: &[&AuthEntry]) -> String {
     entries.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// JSON strings are YAML strings.
+/// The text as a JSON string, which is also a YAML string.
 fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The text without the entries of these indices; none when one cannot be located.
+/// The text without the entries at these indexes; `None` when one of them cannot be located.
 pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, gone: &[usize]) -> Option<String> {
     let mut cuts: BTreeMap<usize, Range<usize>> = BTreeMap::new();
     for &index in gone {
@@ -121,8 +121,7 @@ pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, gone: &[usize]) -> Op
     Some(out)
 }
 
-/// The lines of an entry of ours without those that are comments. Its own values have no line that
-/// begins with `#`.
+/// The lines of an entry except comment lines. No value that the controller writes has a line that begins with `#`.
 fn entry_lines(text: &str, lines: Range<usize>) -> Vec<Range<usize>> {
     let mut at = lines.start;
     text[lines]
@@ -137,8 +136,8 @@ fn entry_lines(text: &str, lines: Range<usize>) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// The comma that goes with an entry of a flow list: the one after it, or, when only removed
-/// entries follow, the one before it.
+/// The comma to remove with an entry of a flow list: the one after it, or, when only removed entries follow, the one
+/// before it.
 fn adjacent_comma(before: &AwsAuthDocument<'_>, index: usize, gone: &[usize]) -> Option<Range<usize>> {
     let items = &before.items;
     let stays_after = (index + 1..items.len()).any(|later| !gone.contains(&later));

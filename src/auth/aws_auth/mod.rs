@@ -1,8 +1,8 @@
-//! Edits of the `mapRoles` of `kube-system/aws-auth`, from text to text.
+//! Edits of `mapRoles` in the ConfigMap `kube-system/aws-auth`, from text to text.
 //!
-//! Other people's entries, comments, keys, order and indentation stay byte for byte: an edit adds
-//! or takes out whole entries at positions that a YAML parser gave, and its result is parsed again
-//! and compared before it is handed out. What is not understood is never overwritten.
+//! Entries, comments, keys, order and indentation of others stay byte for byte the same. An edit inserts or removes
+//! whole entries at positions from a YAML parser; the result is parsed again and compared before it is returned. A text
+//! that cannot be parsed is never overwritten.
 
 pub mod document;
 pub mod edit;
@@ -18,48 +18,48 @@ pub use entry::{AuthEntry, NODE_GROUPS, NODE_USERNAME, POD_USERNAME, PROXIER_GRO
 /// The API server's limit for the data of a ConfigMap, in bytes.
 pub const CONFIG_MAP_LIMIT: usize = 1_048_576;
 
-/// What `mapRoles` says about a role.
+/// What `mapRoles` contains for a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthEntryState {
-    /// The wanted entry is there.
+    /// The desired entry exists.
     Present,
-    /// No entry has this role.
+    /// There is no entry for this role.
     Absent,
-    /// An entry has this role and other content; it is left alone.
+    /// There is an entry for this role with other content; it is left unchanged.
     Conflict {
-        /// What it says, and the remedy.
+        /// The content of the entry, and the remedy.
         detail: String,
     },
-    /// The text is not understood; it is left alone.
+    /// The text cannot be parsed; it is left unchanged.
     Unparsable {
         /// Where and why, and the remedy.
         detail: String,
     },
 }
 
-/// Why there is no edited text.
+/// Why the text cannot be edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AwsAuthError {
-    /// The text is not understood.
+    /// The text cannot be parsed.
     #[error("{detail}")]
     Unparsable {
         /// Where and why, and the remedy.
         detail: String,
     },
-    /// The edited text does not read back as it should.
+    /// The edited text does not parse to the expected entries.
     #[error(
-        "mapRoles in the ConfigMap kube-system/aws-auth cannot be edited without touching what \
-         others wrote: rewrite it as a plain list, one `- rolearn:` after the other"
+        "mapRoles in the ConfigMap kube-system/aws-auth cannot be edited without changing entries \
+         of others: rewrite it as a plain list, one `- rolearn:` after the other"
     )]
     Unsafe,
 }
 
-/// Whether the sizes of a ConfigMap's values, in bytes, add up to 80 % of its limit.
+/// Whether the sizes of a ConfigMap's values, in bytes, reach 80 % of its limit.
 pub fn is_near_size_limit(sizes: impl IntoIterator<Item = usize>) -> bool {
     sizes.into_iter().sum::<usize>() >= CONFIG_MAP_LIMIT / 100 * 80
 }
 
-/// Looks a wanted entry up. `None` is a ConfigMap without the key `mapRoles`.
+/// Looks up a desired entry. `None` means a ConfigMap without the key `mapRoles`.
 pub fn entry_state(map_roles: Option<&str>, want: &AuthEntry) -> AuthEntryState {
     match AwsAuthDocument::parse(map_roles.unwrap_or_default()) {
         Ok(document) => entry_state_in(&document, want),
@@ -67,7 +67,7 @@ pub fn entry_state(map_roles: Option<&str>, want: &AuthEntry) -> AuthEntryState 
     }
 }
 
-/// Whether Windows nodes join by a role's entry.
+/// Whether a role's entry authorizes Windows nodes.
 pub fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
     let (document, key) = (parse(map_roles.unwrap_or_default()), arn_key(role_arn));
     let of_role = |value: &&Value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
@@ -75,15 +75,15 @@ pub fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
     values.any(|value| groups_of(value).is_some_and(|groups| groups.contains(WINDOWS_GROUP)))
 }
 
-/// The roles of all entries, in their order; none where the text is not understood.
+/// The roles of all entries, in order; empty when the text cannot be parsed.
 pub fn role_arns(map_roles: Option<&str>) -> Vec<String> {
     let document = parse(map_roles.unwrap_or_default());
     let values = document.iter().flat_map(|document| &document.values);
     values.filter_map(|value| str_field(value, "rolearn").map(str::to_owned)).collect()
 }
 
-/// The roles whose entries differ between two texts, as [`contains_role`] compares them. `None` when one of the texts is not
-/// understood, so that any role may be concerned.
+/// The roles whose entries differ between two texts, for [`contains_role`]. `None` when one of the texts cannot be
+/// parsed, so that any role may be affected.
 pub fn changed_roles(old: Option<&str>, new: Option<&str>) -> Option<BTreeSet<String>> {
     let (old, new) = (parse(old.unwrap_or_default()).ok()?, parse(new.unwrap_or_default()).ok()?);
     let differ = |one: &AwsAuthDocument<'_>, other: &AwsAuthDocument<'_>| -> Vec<String> {
@@ -93,16 +93,16 @@ pub fn changed_roles(old: Option<&str>, new: Option<&str>) -> Option<BTreeSet<St
     Some(differ(&old, &new).into_iter().chain(differ(&new, &old)).collect())
 }
 
-/// Whether a role is one of those that [`changed_roles`] found.
+/// Whether a role is among those that [`changed_roles`] found.
 pub fn contains_role(changed: &BTreeSet<String>, role_arn: &str) -> bool {
     changed.contains(&arn_key(role_arn))
 }
 
-/// Adds the wanted entries that are absent, in their order. Entries in conflict are left out: ask
-/// [`entry_state`]. `None` when nothing is to be added.
+/// Adds the desired entries that are absent, in order. Entries in conflict are skipped; see [`entry_state`]. `None`
+/// when there is nothing to add.
 ///
 /// # Errors
-/// The text is not understood, or cannot be edited safely.
+/// The text cannot be parsed, or cannot be edited safely.
 pub fn add_entries(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option<String>, AwsAuthError> {
     let before = parse(map_roles.unwrap_or_default())?;
     let mut seen = BTreeSet::new();
@@ -120,12 +120,12 @@ pub fn add_entries(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option
     verify(after, &values).map(Some)
 }
 
-/// Takes out the entries of these roles that are exactly what [`AuthEntry::for_nodes`] or [`AuthEntry::for_pods`] makes.
-/// An entry with other content or further keys stays. Whole-line comments stay; a comment at the
-/// end of a line of such an entry goes with it. `None` when nothing is to be removed.
+/// Removes the entries of these roles that are exactly as [`AuthEntry::for_nodes`] or [`AuthEntry::for_pods`] creates
+/// them. An entry with other content or additional keys stays. Whole-line comments stay; a comment at the end of a
+/// removed line is removed with it. `None` when there is nothing to remove.
 ///
 /// # Errors
-/// The text is not understood, or cannot be edited safely.
+/// The text cannot be parsed, or cannot be edited safely.
 pub fn remove_entries<S: AsRef<str>>(map_roles: Option<&str>, role_arns: &[S]) -> Result<Option<String>, AwsAuthError> {
     let before = parse(map_roles.unwrap_or_default())?;
     let roles: BTreeSet<String> = role_arns.iter().map(|arn| arn_key(arn.as_ref())).collect();
@@ -142,7 +142,7 @@ pub fn remove_entries<S: AsRef<str>>(map_roles: Option<&str>, role_arns: &[S]) -
 
 fn unparsable_message(detail: &str) -> String {
     format!(
-        "mapRoles in the ConfigMap kube-system/aws-auth is not understood and is left alone: \
+        "mapRoles in the ConfigMap kube-system/aws-auth cannot be parsed and is left unchanged: \
          {detail}; correct it by hand"
     )
 }
@@ -158,7 +158,7 @@ fn verify(after: String, values: &[Value]) -> Result<String, AwsAuthError> {
     }
 }
 
-/// aws-iam-authenticator compares ARNs without case.
+/// The key by which ARNs are compared: aws-iam-authenticator ignores their case.
 fn arn_key(role_arn: &str) -> String {
     without_path(role_arn).to_lowercase()
 }
@@ -181,7 +181,7 @@ fn entry_state_in(document: &AwsAuthDocument<'_>, want: &AuthEntry) -> AuthEntry
         (false, Some(value)) => AuthEntryState::Conflict {
             detail: format!(
                 "mapRoles in the ConfigMap kube-system/aws-auth has an entry for {} with username \
-                 {} and groups {}, and nodes need username {} and groups {}: correct the entry or \
+                 {} and groups {}, but nodes need username {} and groups {}: correct the entry or \
                  remove it",
                 without_path(&want.role_arn),
                 str_field(value, "username").unwrap_or("(none)"),
@@ -197,7 +197,7 @@ fn comma_separated(groups: &BTreeSet<&str>) -> String {
     groups.iter().copied().collect::<Vec<_>>().join(", ")
 }
 
-/// A field of an entry. Go, which reads the map in the cluster, takes keys of any case.
+/// A field of an entry. The readers in the cluster are written in Go, which ignores the case of keys.
 fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
     let is_key = |found: &Value| found.as_str().is_some_and(|text| text.eq_ignore_ascii_case(key));
     value.as_mapping()?.iter().find_map(|(found, value)| is_key(found).then_some(value))
@@ -207,20 +207,20 @@ fn str_field<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     field(value, key)?.as_str()
 }
 
-/// The groups, whose order means nothing.
+/// The groups of an entry; their order has no meaning.
 fn groups_of(value: &Value) -> Option<BTreeSet<&str>> {
     field(value, "groups")?.as_sequence()?.iter().map(Value::as_str).collect()
 }
 
 fn is_unmodified_entry(value: &Value, roles: &BTreeSet<String>) -> bool {
-    let ours = [AuthEntry::for_nodes("", false), AuthEntry::for_nodes("", true), AuthEntry::for_pods("")];
+    let own_entries = [AuthEntry::for_nodes("", false), AuthEntry::for_nodes("", true), AuthEntry::for_pods("")];
     let written = |entry: &AuthEntry| {
         str_field(value, "username") == Some(&entry.username)
             && groups_of(value) == Some(entry.groups.iter().map(String::as_str).collect())
     };
     value.as_mapping().is_some_and(|mapping| mapping.len() == 3)
         && str_field(value, "rolearn").is_some_and(|arn| roles.contains(&arn.to_lowercase()))
-        && ours.iter().any(written)
+        && own_entries.iter().any(written)
 }
 
 fn entry_value(entry: &AuthEntry) -> Value {

@@ -1,4 +1,4 @@
-//! What is told of a ConfigMap that is wrong, or hardly what its admin means.
+//! Errors and warnings about a ConfigMap.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn config_errors_name_key_line_path_and_remedy() {
         (
             "conditionals",
             "- annotationSelector: a\n- annotationSelector: 'a b'\n",
-            "conditionals line 2: [1].annotationSelector: is not a selector: found \"b\" after \"a\", expected one of = == != > < in notin; use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'",
+            "conditionals line 2: [1].annotationSelector: is not a valid selector: found \"b\" after \"a\", expected one of = == != > < in notin; use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'",
             "ApplyDefaults",
         ),
         (
@@ -46,7 +46,7 @@ fn config_errors_name_key_line_path_and_remedy() {
         (
             "policy",
             "roles: [a]\nmanagedPolcies: []\n",
-            "policy line 2: managedPolcies: is not a rule of the policy; did you mean \"managedPolicies\"?",
+            "policy line 2: managedPolcies: is not a known policy key; did you mean \"managedPolicies\"?",
             "UnmarshalDefaults",
         ),
         (
@@ -71,13 +71,13 @@ fn harmless_mistakes_are_warnings() {
         ("default", ""),
     ]))
     .unwrap();
-    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        messages,
         [
-            "default: default: is not a key that has a meaning here; did you mean \"defaults\"?",
-            "boundaries line 7: sharde: has no meaning here; did you mean \"shared\"?",
-            "boundaries line 2: restricted[0]: \"spec.eks.strategy\" names no field, so it has no effect; did you mean \"spec.strategy\"?",
+            "default: default: is not a known key and has no effect; did you mean \"defaults\"?",
+            "boundaries line 7: sharde: is not a known key and has no effect; did you mean \"shared\"?",
+            "boundaries line 2: restricted[0]: \"spec.eks.strategy\" matches no field and has no effect; did you mean \"spec.strategy\"?",
             "defaults line 1: spec.eks.configuration.clustrName: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",
             "defaults line 1: spec.eks.configuration.labels.a: \"b c\" is not a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends); write a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)",
         ]
@@ -93,10 +93,10 @@ fn unreachable_defaults_are_warnings() {
         ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
     ]))
     .unwrap();
-    let told: Vec<String> =
+    let messages: Vec<String> =
         warnings.iter().map(|warning| format!("{} {:?} {}", warning.key, warning.line, warning.path)).collect();
     assert_eq!(
-        told,
+        messages,
         [
             "defaults Some(2) metadata.annotations",
             "defaults Some(5) spec.eks.maxSize",

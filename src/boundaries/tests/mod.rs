@@ -1,4 +1,4 @@
-//! What becomes of each kind of value under each boundary.
+//! The result of each boundary for each kind of value.
 
 mod config;
 mod policy;
@@ -259,9 +259,9 @@ fn overridden_values_name_their_replacement() {
         "userData": [{"name": "A", "data": "canary-tenant"}],
     }}});
     let got = merge_spec(&boundaries, tenant);
-    let told: Vec<String> = got.overridden.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = got.overridden.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        messages,
         [
             "spec.eks.configuration.image: \"ami-own\" was not used, default (restricted) is \"ami-good\"",
             "spec.eks.configuration.keyPairName: \"mine\" was not used, the field is restricted",

@@ -1,21 +1,21 @@
-//! What the admin's policy lets tenants choose.
+//! The admin's policy: allowed and rejected values.
 
 use super::*;
 
 #[test]
 fn unrestricted_choices_are_warnings() {
-    let told = |policy: &str, boundaries: &str| -> Vec<String> {
+    let warning_paths = |policy: &str, boundaries: &str| -> Vec<String> {
         let found = Boundaries::parse(&data(&[("policy", policy), ("boundaries", boundaries)])).unwrap().1;
         found.into_iter().map(|warning| warning.path).collect()
     };
-    assert_eq!(told("", ""), ["roles", "managedPolicies", "fargateNamespaces", "strategyKinds"]);
-    assert_eq!(told("roles: []", ""), ["managedPolicies", "fargateNamespaces", "strategyKinds"]);
+    assert_eq!(warning_paths("", ""), ["roles", "managedPolicies", "fargateNamespaces", "strategyKinds"]);
+    assert_eq!(warning_paths("roles: []", ""), ["managedPolicies", "fargateNamespaces", "strategyKinds"]);
     assert_eq!(
-        told("{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}", ""),
+        warning_paths("{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}", ""),
         Vec::<String>::new()
     );
     assert_eq!(
-        told("{roles: [], managedPolicies: []}", "restricted: [spec.strategy, spec.eks-fargate]"),
+        warning_paths("{roles: [], managedPolicies: []}", "restricted: [spec.strategy, spec.eks-fargate]"),
         Vec::<String>::new()
     );
 }
@@ -105,7 +105,7 @@ fn fargate_selectors_are_limited_to_own_and_listed_namespaces() {
     }
     assert_eq!(refused("fargateNamespaces: []", "*", ""), path);
     assert_eq!(refused("fargateNamespaces: ['*']", "batch-?", ""), none);
-    assert_eq!(refused("", "kube-system", ""), none, "as the original, with a warning");
+    assert_eq!(refused("", "kube-system", ""), none, "as in the Keiko controller, with a warning");
     assert_eq!(refused(list, "kube-system", "restricted: [spec.eks-fargate.selectors]"), none, "the admin's own");
 }
 

@@ -1,10 +1,10 @@
-//! What holds for any boundaries, any defaults and any group.
+//! Properties of the merge for arbitrary boundaries, defaults and groups.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Every boundary around paths of every kind, some above others.
+/// All boundaries with paths of every kind, some of them parents of others.
 const PATHS: [&str; 9] = [
     "metadata.annotations",
     "spec.strategy",
@@ -18,7 +18,7 @@ const PATHS: [&str; 9] = [
 ];
 
 prop_compose! {
-    /// A fragment of a group whose texts all begin with the given mark.
+    /// A fragment of a group whose texts all begin with the given prefix.
     fn fragment(mark: &'static str)(
         min in prop::option::of(0_u64..3), strategy in prop::option::of(prop::bool::ANY), image in prop::option::of("[ab]?"),
         labels in prop::option::of(prop::collection::btree_map("[abc]", "[xy]?", 0..3)),
@@ -83,7 +83,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether some boundary lies above another one. Then a second merge may find unset what the first one took away below.
+/// Whether a boundary's path is a parent of another one. A second merge may then find a value unset that the first one removed.
 fn nested(rules: &Value) -> bool {
     let lists = [
         &rules["restricted"],
@@ -130,8 +130,8 @@ proptest! {
         let got = merge(&config(&rules, &default, &conditional), &json!({"spec": tenant}), false).unwrap();
         let image = &tenant["eks"]["configuration"]["image"];
         let lost = image.as_str().is_some_and(|image| !image.is_empty()) && got.spec["eks"]["configuration"]["image"] != *image;
-        let told = got.overridden.iter().any(|refused| "spec.eks.configuration.image".starts_with(&refused.path));
-        prop_assert!(told || !lost, "{:?}", got.overridden);
+        let reported = got.overridden.iter().any(|overridden| "spec.eks.configuration.image".starts_with(&overridden.path));
+        prop_assert!(reported || !lost, "{:?}", got.overridden);
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl PlanReport {
         }
         let last_known_good = match &in_force.source {
             BoundariesSource::LastGood(why) | BoundariesSource::Unavailable(why) => Some(why.clone()),
-            BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::Never => None,
+            BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
         };
         PlanReport { groups, totals, boundaries_revision: in_force.revision.clone(), last_known_good }
     }

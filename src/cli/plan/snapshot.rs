@@ -114,9 +114,7 @@ impl ClusterSnapshot {
         let stored = self.planner.kube.last_known_good(namespace).await.context("reading the last good boundaries")?;
         let had_one = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
         let (in_force, _) = select_active(live.as_ref().map(|l| &l.data), stored.as_ref(), had_one);
-        let held = |annotations: &BTreeMap<String, String>| {
-            annotations.get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"))
-        };
+        let held = |annotations: &BTreeMap<String, String>| annotation::is_true(annotations, annotation::LOCK_UPGRADES);
         *self.stores.config_map_locked.write().expect("nobody panics holding it") =
             live.is_some_and(|l| held(&l.annotations));
         self.stores.boundaries.set(in_force);

@@ -40,9 +40,7 @@ async fn reload(live: Option<&ConfigMap>, shared: &Context) {
     while !shared.stores.groups_synced.load(Ordering::Acquire) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let locked = live.is_some_and(|m| {
-        m.annotations().get(annotation::LOCK_UPGRADES).is_some_and(|v| v.eq_ignore_ascii_case("true"))
-    });
+    let locked = live.is_some_and(|m| annotation::is_true(m.annotations(), annotation::LOCK_UPGRADES));
     *shared.stores.config_map_locked.write().expect("nobody panics holding it") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     let stored = read_last_known_good(shared).await;
@@ -55,7 +53,7 @@ async fn reload(live: Option<&ConfigMap>, shared: &Context) {
     };
     let had_one = shared.stores.groups.state().iter().any(merged);
     let (in_force, error) = select_active(data.as_ref(), stored.as_ref(), had_one);
-    let valid = matches!(in_force.source, BoundariesSource::Live | BoundariesSource::Never);
+    let valid = matches!(in_force.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     shared.metrics.set_boundaries(
         Some(in_force.revision.as_str()).filter(|r| !r.is_empty()),
         valid,
@@ -121,7 +119,7 @@ async fn publish_boundaries_events(
             reason: "BoundariesApplied".into(),
             message: format!("revision {} is in force", in_force.revision),
         }),
-        (BoundariesSource::Never | BoundariesSource::Unknown, _) => {}
+        (BoundariesSource::NotConfigured | BoundariesSource::Unknown, _) => {}
     }
     for told in told {
         publish_event(&about, &told, shared).await;

@@ -111,7 +111,7 @@ mod tests {
             "involvedObject": { "name": "asg" },
             "message": r#"{"apiVersion":"v1alpha1","spotPrice":"0.1","useSpot":true}"#,
         });
-        crate::api::merge_patch(&mut whole, more);
+        crate::api::apply_merge_patch(&mut whole, more);
         serde_json::from_value(whole).expect("an event")
     }
 

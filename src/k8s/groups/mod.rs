@@ -1,4 +1,4 @@
-//! Writes to InstanceGroups, events about them, and the brake.
+//! Writes to InstanceGroups, events about them, and reads of lock-upgrades.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ObjectReference};
@@ -26,8 +26,8 @@ fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Patches carry this instead of a default made from the user agent, so that a status written by
-/// another controller is told apart from ours.
+/// Parameters of patches. They name the field manager, so that status writes of another controller can be distinguished
+/// from writes of this one.
 pub(super) fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
@@ -54,7 +54,7 @@ pub(super) async fn patch_status(
     Ok(group.resource_version().unwrap_or_default())
 }
 
-/// The operations that add our finalizer. The tests make sure that the list is the one we saw.
+/// The operations that add the controller's finalizer. Their tests fail if the list changed since it was read.
 fn add_finalizer_patch(resource_version: &str, present: &[String]) -> Value {
     if present.is_empty() {
         return json!([
@@ -69,7 +69,7 @@ fn add_finalizer_patch(resource_version: &str, present: &[String]) -> Value {
     ])
 }
 
-/// The operations that remove our finalizer; None when it is not among those present.
+/// The operations that remove the controller's finalizer; `None` when it is not present.
 fn remove_finalizer_patch(present: &[String]) -> Option<Value> {
     let index = present.iter().position(|name| name == FINALIZER)?;
     let path = format!("/metadata/finalizers/{index}");
@@ -85,7 +85,7 @@ async fn patch_json(
     name: &str,
     operations: Value,
 ) -> Result<DynamicObject, KubeError> {
-    // The operations are well-formed by construction, so parsing them cannot fail on input.
+    // The operations are always well-formed, so parsing them cannot fail.
     let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError);
     let api = api(client, namespace);
     let request = async {
@@ -125,7 +125,7 @@ pub(super) async fn remove_finalizer(
     }
 }
 
-/// Cuts a note at the API server's limit, between two characters.
+/// Truncates a note at the API server's limit, between two characters.
 fn truncate_note(note: &str) -> String {
     const MARK: &str = "...";
     if note.len() <= MAX_NOTE_BYTES {
@@ -180,9 +180,7 @@ pub(super) async fn publish(
 }
 
 fn has_lock(metadata: &ObjectMeta) -> bool {
-    let annotations = metadata.annotations.as_ref();
-    let value = annotations.and_then(|all| all.get(annotation::LOCK_UPGRADES));
-    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    metadata.annotations.as_ref().is_some_and(|all| annotation::is_true(all, annotation::LOCK_UPGRADES))
 }
 
 pub(super) async fn locks(

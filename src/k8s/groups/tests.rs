@@ -6,7 +6,7 @@ use crate::k8s::fake::Call;
 
 const PATH: &str = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/team/instancegroups/web";
 
-/// A cluster that answers every write with version 8 and records it.
+/// A cluster that responds to every write with version 8 and records the write.
 fn cluster() -> (Client, Arc<Mutex<Vec<Call>>>) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = calls.clone();
@@ -155,7 +155,7 @@ fn a_long_note_is_cut_between_characters() {
     assert_eq!(truncate_note("short"), "short");
 }
 
-/// A cluster whose three objects carry the given values of the brake.
+/// A cluster whose three objects have the given values of lock-upgrades.
 fn client_with_locks(group: &'static str, namespace: &'static str, map: Option<&'static str>) -> Client {
     fake::client(move |call| {
         let value = match call.path.as_str() {

@@ -1,4 +1,4 @@
-//! Pods of one Node: who they are, and how they are asked to leave.
+//! Pods of a Node: listing, eviction and deletion.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::nodes::PAGE_SIZE;
 use super::{EvictOutcome, KubeError, PodInfo, PodKind, UnschedulablePod};
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-/// What the API server uses when a pod names no grace period.
+/// Grace period that the API server uses when a pod sets none.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
 async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, KubeError> {
@@ -45,10 +45,9 @@ fn pod_info(pod: &Pod) -> PodInfo {
         _ if pod.annotations().contains_key(MIRROR_ANNOTATION) => PodKind::Mirror,
         Some("DaemonSet") => PodKind::DaemonSet,
         Some(_) => PodKind::Owned,
-        None => PodKind::Bare,
+        None => PodKind::Unmanaged,
     };
     let spec = pod.spec.as_ref();
-    let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
     PodInfo {
         namespace: pod.namespace().unwrap_or_default(),
@@ -60,9 +59,6 @@ fn pod_info(pod: &Pod) -> PodInfo {
         grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
         phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
         deletion_timestamp: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        ready: condition(pod, "Ready").is_some_and(|(status, _, _)| status == "True"),
-        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
-        empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
     }
 }
 
@@ -73,8 +69,8 @@ fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<(&'a str, &'a str, &'a str)
     Some((&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
 }
 
-/// kube's own `evict` spells the options so that the API server overlooks them; the uid would not
-/// be checked, and a successor of the same name could be evicted in the pod's place.
+/// The body of an eviction with the pod's UID as a precondition. kube's own `evict` spells the options so that the API
+/// server ignores them; the UID would not be checked, and a later pod with the same name could be evicted.
 fn eviction(name: &str, uid: &str) -> Eviction {
     Eviction {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -103,8 +99,8 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
     Err(error)
 }
 
-/// The words of a refusal by a budget. A pod under two budgets is refused with an internal error,
-/// and for ever.
+/// The message of an eviction that a budget blocks. For a pod under two budgets, the API server always responds with an
+/// internal error.
 fn budget_message(error: &KubeError) -> Option<String> {
     let status = error.api_status()?;
     if status.message.contains("more than one PodDisruptionBudget") {
@@ -115,8 +111,8 @@ fn budget_message(error: &KubeError) -> Option<String> {
     Some(format!("{} {}", status.message, budget.message))
 }
 
-/// A refusal with the budgets that select the pod; or `Gone`, because the API server asks the
-/// budget before it looks at the uid. What cannot be read only makes the explanation shorter.
+/// A blocked eviction with the budgets that select the pod; or `Gone`, because the API server checks the budget before
+/// the UID. Budgets that cannot be read are left out.
 async fn explain_blocked_eviction(
     client: &Client,
     pods: &Api<Pod>,
@@ -140,7 +136,7 @@ async fn explain_blocked_eviction(
     };
     let budgets = budgets.map(|list| list.items).unwrap_or_default();
     let selecting = budgets.iter().filter(|budget| selects(budget) == Some(true));
-    EvictOutcome::Refused { message, budgets: selecting.map(ResourceExt::name_any).collect() }
+    EvictOutcome::Blocked { message, budgets: selecting.map(ResourceExt::name_any).collect() }
 }
 
 async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, KubeError> {
@@ -180,12 +176,12 @@ pub(super) async fn unschedulable(
 }
 
 fn unschedulable_pod(pod: &Pod, owners: &BTreeSet<String>) -> Option<UnschedulablePod> {
-    let pod_brief = pod_info(pod);
-    let owner_uid = pod_brief.owner_uid.filter(|uid| owners.contains(uid))?;
+    let info = pod_info(pod);
+    let owner_uid = info.owner_uid.filter(|uid| owners.contains(uid))?;
     match condition(pod, "PodScheduled")? {
         ("False", "Unschedulable", message) => Some(UnschedulablePod {
-            namespace: pod_brief.namespace,
-            name: pod_brief.name,
+            namespace: info.namespace,
+            name: info.name,
             owner_uid,
             message: message.to_owned(),
         }),

@@ -23,7 +23,7 @@ fn budget(name: &str, selector: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"selector": selector}})
 }
 
-/// The kinds of pods that a drain meets.
+/// One pod of each kind, and a finished one.
 fn pods_of_each_kind() -> Vec<Value> {
     let owner = |kind: &str| {
         json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o",
@@ -37,12 +37,12 @@ fn pods_of_each_kind() -> Vec<Value> {
                 "annotations": {MIRROR_ANNOTATION: "x"}, "ownerReferences": owner("Node")},
             "spec": {"containers": []}, "status": {"phase": "Running"}}),
         json!({"metadata": {"name": "bare", "namespace": "team", "uid": "3"},
-            "spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}}]},
+            "spec": {"containers": []},
             "status": {"phase": "Running"}}),
         json!({"metadata": {"name": "web", "namespace": "team", "uid": "4",
                 "deletionTimestamp": "2026-01-01T00:00:30Z",
                 "ownerReferences": owner("ReplicaSet")},
-            "spec": {"containers": [], "terminationGracePeriodSeconds": 5, "priority": 7},
+            "spec": {"containers": [], "terminationGracePeriodSeconds": 5},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
         json!({"metadata": {"name": "job", "namespace": "team", "uid": "5",
                 "ownerReferences": owner("Job")},
@@ -67,24 +67,21 @@ async fn pods_of_a_node_are_selected_by_the_api_server_page_by_page() {
     let expected = [
         ("ds", PodKind::DaemonSet),
         ("static", PodKind::Mirror),
-        ("bare", PodKind::Bare),
+        ("bare", PodKind::Unmanaged),
         ("web", PodKind::Owned),
         ("job", PodKind::Owned),
     ];
     assert_eq!(kinds, expected);
-    let leaving = pods.iter().filter(|pod| pod.must_leave()).map(|pod| &pod.name);
-    assert_eq!(leaving.collect::<Vec<_>>(), ["bare", "web"]);
 }
 
 #[test]
 fn pod_info_holds_what_a_drain_needs() {
     let all = pods_of_each_kind();
     let web = pod_info(&serde_json::from_value(all[3].clone()).unwrap());
-    assert_eq!((web.grace_seconds, web.priority, web.ready), (5, 7, true));
+    assert_eq!(web.grace_seconds, 5);
     assert_eq!(web.owner_uid.as_deref(), Some("uid-ReplicaSet"));
     assert_eq!(web.deletion_timestamp, Some("2026-01-01T00:00:30Z".parse().unwrap()));
     let bare = pod_info(&serde_json::from_value(all[2].clone()).unwrap());
-    assert!(bare.empty_dir && !bare.ready);
     assert_eq!((bare.grace_seconds, bare.owner_kind), (30, None));
 }
 
@@ -104,7 +101,7 @@ async fn an_eviction_is_bound_to_the_uid_of_the_pod() {
     assert_eq!(calls[0].body["deleteOptions"]["preconditions"], json!({"uid": "u1"}));
 }
 
-/// A cluster that answers the eviction as given, and knows one pod and three budgets.
+/// A cluster that responds to the eviction with `answer`, with one pod and four budgets.
 fn client_blocking_evictions(answer: (u16, Value), uid: &'static str) -> Client {
     fake::client(move |call| match call.route() {
         ("POST", EVICTION) => answer.clone(),
@@ -128,7 +125,7 @@ async fn blocked_eviction_names_selecting_budgets() {
     ] {
         let client = client_blocking_evictions(answer, "u1");
         let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
-        let EvictOutcome::Refused { message, budgets } = outcome else {
+        let EvictOutcome::Blocked { message, budgets } = outcome else {
             panic!("{outcome:?}");
         };
         assert!(!message.is_empty());
@@ -144,7 +141,7 @@ async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
         _ => fake::failure(403, "Forbidden", "no"),
     });
     let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
-    let EvictOutcome::Refused { budgets, .. } = outcome else {
+    let EvictOutcome::Blocked { budgets, .. } = outcome else {
         panic!("{outcome:?}");
     };
     assert_eq!(budgets, Vec::<String>::new());

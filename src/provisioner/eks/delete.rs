@@ -87,10 +87,10 @@ pub fn plan_deletion(input: &DeleteInput) -> Plan {
         }
         Some(group) => match classify_ownership(&group.name, &group.tags, input.ownership_tags) {
             Ownership::Ours => drain_scaling_group(input, group, &mut draft),
-            Ownership::Damaged(_) => block_on_ownership(input, group, &mut draft),
+            Ownership::TagsModified(_) => block_on_ownership(input, group, &mut draft),
             // Whoever took its tags off, its nodes run by what would go.
-            Ownership::Nobodys if uses_our_template(input, group) => block_on_ownership(input, group, &mut draft),
-            Ownership::Nobodys | Ownership::Theirs => delete_supporting_resources(input, &mut draft),
+            Ownership::Untagged if uses_our_template(input, group) => block_on_ownership(input, group, &mut draft),
+            Ownership::Untagged | Ownership::OtherGroup => delete_supporting_resources(input, &mut draft),
         },
         None => delete_supporting_resources(input, &mut draft),
     }

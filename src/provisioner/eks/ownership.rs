@@ -14,7 +14,7 @@ use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_owne
 pub fn name_conflict(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let ownership = &resolved.ownership_tags;
     match &state.scaling_group {
-        Some(group) => classify_ownership(&group.name, &group.tags, ownership) == Ownership::Theirs,
+        Some(group) => classify_ownership(&group.name, &group.tags, ownership) == Ownership::OtherGroup,
         None => {
             state.template.as_ref().is_some_and(|t| has_foreign_tags(&t.tags, ownership))
                 || foreign_resource(resolved, state, status).is_some()

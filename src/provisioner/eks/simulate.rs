@@ -236,7 +236,7 @@ impl PlanSimulation {
 
     fn merge_status(&mut self, patch: &serde_json::Value) {
         let mut status = serde_json::json!(self.status);
-        crate::api::merge_patch(&mut status, patch);
+        crate::api::apply_merge_patch(&mut status, patch);
         self.status = serde_json::from_value(status).unwrap_or_default();
     }
 

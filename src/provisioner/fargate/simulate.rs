@@ -61,7 +61,7 @@ impl Snapshot {
             Step::Object(ObjectStep::AddFinalizer) => self.resolved.desired.id.has_finalizer = true,
             Step::Object(ObjectStep::Record { status: recorded }) => {
                 let mut all = serde_json::json!(status);
-                crate::api::merge_patch(&mut all, recorded);
+                crate::api::apply_merge_patch(&mut all, recorded);
                 *status = serde_json::from_value(all).unwrap_or_default();
             }
             Step::Iam(IamStep::CreateRole(_)) => {}

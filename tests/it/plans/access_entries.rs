@@ -99,7 +99,7 @@ fn converged_group_plans_nothing_for_any_join_method() {
         (ACCESS_ENTRIES_ONLY, Absent, entry(LONG_AGO)),
         (MIGRATING, Absent, entry(LONG_AGO)),
         (JoinMethod::Both, Present, entry(LONG_AGO)),
-        (JoinMethod::Either, Present, AccessEntryState::Unasked),
+        (JoinMethod::Either, Present, AccessEntryState::NotQueried),
         (JoinMethod::Either, Absent, entry(LONG_AGO)),
         (JoinMethod::AwsAuth { remove_other: true }, Present, AccessEntryState::Absent),
     ] {

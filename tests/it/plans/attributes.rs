@@ -159,7 +159,7 @@ fn emptied_record_is_written_once() {
         let first = records(&world);
         assert_eq!(first.len(), 1, "{first:?}");
         let mut stored = json!(world.status);
-        instance_manager::api::merge_patch(&mut stored, &first[0]);
+        instance_manager::api::apply_merge_patch(&mut stored, &first[0]);
         assert!(stored["managed"].get(field).is_none(), "{field}: {stored}");
         world.status = serde_json::from_value(stored).expect("a status");
         assert_eq!(records(&world), Vec::<Value>::new(), "{field}");

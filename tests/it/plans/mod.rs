@@ -136,7 +136,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
             auth_entry: AuthEntryState::Absent,
             owns_auth_entry: false,
             allows_windows: false,
-            access_entry: AccessEntryState::Unasked,
+            access_entry: AccessEntryState::NotQueried,
             is_shared: false,
             peers_have_access_entry: true,
             role_id: None,

@@ -160,7 +160,7 @@ impl Scenario {
         let mut status = json!(self.status);
         for planned in self.plan().steps {
             if let Step::Object(ObjectStep::Record { status: patch }) = planned.step {
-                instance_manager::api::merge_patch(&mut status, &patch);
+                instance_manager::api::apply_merge_patch(&mut status, &patch);
             }
         }
         Scenario { status: serde_json::from_value(status).expect("a status"), ..self.clone() }

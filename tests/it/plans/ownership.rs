@@ -171,7 +171,7 @@ fn modified_tags_are_reported() {
         let edited = converged().with_scaling_group(|g| {
             g.tags.iter_mut().filter(|t| t.key == key).for_each(|t| t.value = "edited".into());
         });
-        for (world, how) in [(lost, "is missing"), (edited, "says edited and not")] {
+        for (world, how) in [(lost, "is missing"), (edited, "has the value edited instead of")] {
             assert!(!uses_hashed_names(&world), "{key} {how}");
             let plan = world.plan();
             assert!(blocked(&plan).contains(&format!("the tag {key}")), "{:?}", plan.outcome);

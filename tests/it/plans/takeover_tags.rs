@@ -15,7 +15,7 @@ fn untagged() -> Scenario {
         profile.tags.clear();
         profile.role.as_mut().expect("a role").tags.clear();
         let message =
-            format!("{ADOPTION_MESSAGE}; not tagged, which deleting the group needs: the controller may not tag");
+            format!("{ADOPTION_MESSAGE}; not tagged, which blocks deletion: the controller's IAM role lacks tag");
         w.status.conditions.push(Condition::new("Adopted", true, "TaggingDenied", message));
     })
 }
@@ -44,7 +44,7 @@ fn untagged_resources_are_recorded_before_tagging() {
     assert_eq!(plan.steps[0].step, ObjectStep::Record { status: recorded.clone() }.into());
     let again = untagged().with(|w| {
         let mut status = json!(w.status);
-        instance_manager::api::merge_patch(&mut status, &recorded);
+        instance_manager::api::apply_merge_patch(&mut status, &recorded);
         w.status = serde_json::from_value(status).expect("a status");
     });
     assert_eq!(step_names(&again.plan()), ["TagTemplate", "TagRole", "TagProfile"]);

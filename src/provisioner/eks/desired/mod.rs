@@ -257,7 +257,7 @@ pub fn parse(
 }
 
 fn is_true(annotations: &BTreeMap<String, String>, name: &str) -> bool {
-    annotations.get(name).is_some_and(|v| v.eq_ignore_ascii_case("true"))
+    crate::api::names::annotation::is_true(annotations, name)
 }
 
 fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {

@@ -69,7 +69,7 @@ impl Scenario {
     fn after_actions(mut self, acts: &[CrdStrategyAction]) -> Self {
         for act in acts {
             match act {
-                CrdStrategyAction::Record(patch) => crate::api::merge_patch(&mut self.status, patch),
+                CrdStrategyAction::Record(patch) => crate::api::apply_merge_patch(&mut self.status, patch),
                 CrdStrategyAction::Delete { uid, .. } => self.resources.retain(|r| r.uid != *uid),
                 CrdStrategyAction::Submit => {
                     assert!(!self.resources.iter().any(|r| r.name == WANTED), "one name is one resource");
