@@ -115,5 +115,21 @@ pub fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option
 /// What a takeover told, when it could not tag everything.
 pub fn tagging_denied_condition(status: &InstanceGroupStatus) -> Option<&Condition> {
     let told = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
-    told.filter(|c| c.reason.as_deref() == Some(condition::TAGGING_DENIED))
+    told.filter(|c| c.reason.as_deref().map(condition::current_reason) == Some(condition::TAGGING_DENIED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tagging_denied_condition_accepts_the_old_reason() {
+        for (reason, found) in
+            [("TaggingDenied", true), ("NotTagged", true), ("ResourcesAdopted", false), ("TakenOver", false)]
+        {
+            let adopted = Condition::new(condition::ADOPTED, true, reason, "");
+            let status = InstanceGroupStatus { conditions: vec![adopted], ..InstanceGroupStatus::default() };
+            assert_eq!(tagging_denied_condition(&status).is_some(), found, "{reason}");
+        }
+    }
 }

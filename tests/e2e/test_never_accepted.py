@@ -19,7 +19,7 @@ data:
     fargateNamespaces: [shared]
 """
 WAIT = 400
-TOLD = "nothing is deleted in AWS, because nothing was made for this group"
+TOLD = "nothing is deleted in AWS, because nothing was created for this group"
 
 
 def deletes(cloud, after):
