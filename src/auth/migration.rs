@@ -1,7 +1,7 @@
 //! What an admin who moves roles from aws-auth to access entries reads on the ConfigMap.
 
 use super::JoinAuth;
-use crate::plan::Event;
+use crate::plan::{Event, EventKind};
 
 /// How many roles a message names.
 const MAX_LISTED_ROLES: usize = 5;
@@ -27,24 +27,26 @@ pub fn migration_event(asked: JoinAuth, progress: &MigrationProgress) -> Option<
         JoinAuth::Auto | JoinAuth::AwsAuth => false,
     };
     let have = format!("{} of {roles} roles of groups have an access entry", roles.saturating_sub(missing.len()));
-    let told = |warning, reason: &str, message| Some(Event { warning, reason: reason.into(), message });
+    let told = |kind, reason: &str, message| Some(Event { kind, reason: reason.into(), message });
     match (moving, asked) {
         (false, _) => None,
         (true, _) if !missing.is_empty() => told(
-            true,
+            EventKind::Warning,
             "AccessEntriesMissing",
             format!("{have}; not yet: {}; their groups say why", list_roles(missing)),
         ),
         (true, JoinAuth::Both) => {
             let next = "with --join-auth=access-entries their entries go from kube-system/aws-auth";
-            told(false, "AccessEntriesComplete", format!("{have}; {next}"))
+            told(EventKind::Normal, "AccessEntriesComplete", format!("{have}; {next}"))
         }
         (true, _) if *remaining_auth_entries > 0 => None,
         (true, _) if !foreign.is_empty() => {
             let left = "kube-system/aws-auth holds entries that no group put there, and that stay";
-            told(false, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
+            told(EventKind::Normal, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
         }
-        (true, _) => told(false, "AwsAuthNotUsed", format!("{have}; no role is in kube-system/aws-auth any more")),
+        (true, _) => {
+            told(EventKind::Normal, "AwsAuthNotUsed", format!("{have}; no role is in kube-system/aws-auth any more"))
+        }
     }
 }
 

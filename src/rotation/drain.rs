@@ -87,7 +87,7 @@ pub fn next_drain_action(
         return DrainAction::Wait(format!("a PodDisruptionBudget to allow evictions on {node}"));
     }
     DrainAction::Evict(
-        waiting
+        evictable
             .iter()
             .map(|p| NodeStep::Evict { node: node.clone(), pod: p.pod.clone(), is_unmanaged: p.is_unmanaged })
             .collect(),
