@@ -116,5 +116,21 @@ pub fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option
 /// The condition `Adopted`, if the controller could not tag everything at adoption.
 pub fn tagging_denied_condition(status: &InstanceGroupStatus) -> Option<&Condition> {
     let adopted = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
-    adopted.filter(|c| c.reason.as_deref() == Some(condition::TAGGING_DENIED))
+    adopted.filter(|c| c.reason.as_deref().map(condition::current_reason) == Some(condition::TAGGING_DENIED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tagging_denied_condition_accepts_the_old_reason() {
+        for (reason, found) in
+            [("TaggingDenied", true), ("NotTagged", true), ("ResourcesAdopted", false), ("TakenOver", false)]
+        {
+            let adopted = Condition::new(condition::ADOPTED, true, reason, "");
+            let status = InstanceGroupStatus { conditions: vec![adopted], ..InstanceGroupStatus::default() };
+            assert_eq!(tagging_denied_condition(&status).is_some(), found, "{reason}");
+        }
+    }
 }

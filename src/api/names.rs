@@ -106,6 +106,23 @@ pub mod condition {
     pub const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub const ADOPTED: &str = "Adopted";
+    /// The present name of a reason that was read from a status. Earlier releases wrote some reasons under another
+    /// name, so every decision that compares a reason from a status must call this first.
+    pub fn current_reason(reason: &str) -> &str {
+        match reason {
+            "TakenOver" => "ResourcesAdopted",
+            "NotTagged" => TAGGING_DENIED,
+            "NotOurs" => "OwnershipConflict",
+            "ClaimedTwice" => "DuplicateProviderID",
+            "BudgetRefused" => "EvictionBlocked",
+            "NeedsCapacity" => "UnschedulablePods",
+            "StrategyMissing" => "StrategyKindNotFound",
+            "TenantValuesRefused" => "TenantValuesOverridden",
+            "LastGoodInForce" => "UsingLastKnownGood",
+            other => other,
+        }
+    }
+
     /// Reason of `ADOPTED` while ownership tags are missing because the controller may not set them.
     pub const TAGGING_DENIED: &str = "TaggingDenied";
 }

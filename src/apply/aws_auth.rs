@@ -1,21 +1,21 @@
-//! The one writer of kube-system/aws-auth in this process: what waits while
-//! one write is under way goes into the next one together.
+//! The only writer of kube-system/aws-auth in this process. Edits that arrive during a write are
+//! batched into the next one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::StepError;
+use super::error::StepError;
 use crate::auth::aws_auth::{self, AuthEntry, AwsAuthError};
 use crate::k8s::{KubeApi, KubeError};
 
-/// One change of the map.
+/// One change of `mapRoles`.
 #[derive(Clone, Debug)]
 pub enum AwsAuthEdit {
-    /// This entry is to be there.
+    /// Add the entry, or update it.
     Put(AuthEntry),
-    /// This entry of ours is to be gone.
+    /// Remove the entry, which the controller added.
     Remove(AuthEntry),
 }
 
@@ -25,7 +25,7 @@ struct PendingEdit {
     reply: oneshot::Sender<Result<(), AwsAuthError>>,
 }
 
-/// Collects edits and writes them.
+/// Batches concurrent edits into few writes, so that groups do not conflict with each other.
 #[derive(Default)]
 pub struct AwsAuthWriter {
     next_id: AtomicU64,
@@ -34,41 +34,41 @@ pub struct AwsAuthWriter {
 }
 
 impl AwsAuthWriter {
-    /// Returns when the edit stands in the ConfigMap, or why it does not.
+    /// Returns when the edit is written to the ConfigMap.
     ///
     /// # Errors
-    /// What the API server answers to this edit's own write, or that the map cannot be edited.
-    pub async fn submit(&self, cluster: &dyn KubeApi, edit: AwsAuthEdit) -> Result<(), StepError> {
+    /// The API server's error for the write of this edit, or the reason why the map cannot be edited.
+    pub async fn submit(&self, kube: &dyn KubeApi, edit: AwsAuthEdit) -> Result<(), StepError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
-        self.pending.lock().expect("nobody panics holding it").push(PendingEdit { id, edit, reply: sender });
+        self.pending.lock().expect("no panic while the lock is held").push(PendingEdit { id, edit, reply: sender });
         let _turn = self.write_lock.lock().await;
         if let Ok(answer) = receiver.try_recv() {
-            // Somebody else's turn has written it along.
+            // Another task has written this edit with its own batch.
             return answer.map_err(StepError::Auth);
         }
-        let jobs = std::mem::take(&mut *self.pending.lock().expect("nobody panics holding it"));
-        match write_batch(cluster, &jobs).await {
+        let jobs = std::mem::take(&mut *self.pending.lock().expect("no panic while the lock is held"));
+        match write_batch(kube, &jobs).await {
             Ok(outcomes) => {
                 for (job, outcome) in jobs.into_iter().zip(outcomes) {
-                    // One that has given up waiting needs no answer.
+                    // The receiver is gone if its task was cancelled.
                     let _ = job.reply.send(outcome);
                 }
                 receiver.try_recv().unwrap_or(Ok(())).map_err(StepError::Auth)
             }
             Err(error) => {
-                // The others take their own turn, and get their own answer.
+                // The other edits stay pending: their own tasks write them and get their own result.
                 let others = jobs.into_iter().filter(|job| job.id != id && !job.reply.is_closed());
-                self.pending.lock().expect("nobody panics holding it").extend(others);
+                self.pending.lock().expect("no panic while the lock is held").extend(others);
                 Err(StepError::Cluster(error))
             }
         }
     }
 }
 
-/// A fresh read, all edits that can be made, and one write of exactly that version.
-async fn write_batch(cluster: &dyn KubeApi, jobs: &[PendingEdit]) -> Result<Vec<Result<(), AwsAuthError>>, KubeError> {
-    let map = cluster.aws_auth().await?;
+/// Reads the map without a cache, applies every edit that is valid, and replaces exactly the version that was read.
+async fn write_batch(kube: &dyn KubeApi, jobs: &[PendingEdit]) -> Result<Vec<Result<(), AwsAuthError>>, KubeError> {
+    let map = kube.aws_auth().await?;
     let before = map.as_ref().and_then(|m| m.map_roles.clone());
     let mut text = before.clone();
     let mut outcomes = Vec::new();
@@ -83,9 +83,9 @@ async fn write_batch(cluster: &dyn KubeApi, jobs: &[PendingEdit]) -> Result<Vec<
     }
     match (&map, text) {
         (Some(map), Some(text)) if before.as_ref() != Some(&text) => {
-            cluster.update_aws_auth(&map.resource_version, &text).await?
+            kube.update_aws_auth(&map.resource_version, &text).await?
         }
-        (None, Some(text)) => cluster.create_aws_auth(&text).await?,
+        (None, Some(text)) => kube.create_aws_auth(&text).await?,
         (_, _) => {}
     }
     Ok(outcomes)
@@ -104,15 +104,15 @@ mod tests {
         AuthEntry::for_nodes(&format!("arn:aws:iam::1:role/{name}"), false)
     }
 
-    /// The map's data, the writes so far, and how many of the next ones are conflicts.
+    /// The data of the ConfigMap, the number of writes so far, and how many of the next writes fail with a conflict.
     type Server = Arc<Mutex<(Value, usize, usize)>>;
 
-    /// An API server with one ConfigMap; the `failing` first writes are conflicts.
+    /// An API server with one ConfigMap; the first `failing` writes fail with a conflict.
     fn fake_api_server(failing: usize) -> (Arc<KubeClient>, Server) {
         let state = Arc::new(Mutex::new((json!({"mapRoles": "# ours\n"}), 0, failing)));
-        let seen = state.clone();
+        let shared = state.clone();
         let client = fake::client(move |call| {
-            let mut state = seen.lock().expect("nobody panics holding it");
+            let mut state = shared.lock().expect("no panic while the lock is held");
             if call.method != "GET" {
                 state.1 += 1;
                 if state.2 > 0 {
@@ -133,34 +133,34 @@ mod tests {
     #[tokio::test]
     async fn concurrent_edits_are_batched_into_one_write() {
         let (cluster, state) = fake_api_server(0);
-        let joining = AwsAuthWriter::default();
+        let writer = AwsAuthWriter::default();
         let names = ["a", "b", "c", "d"];
-        let edits = names.map(|n| joining.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
+        let edits = names.map(|n| writer.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
         assert!(futures::future::join_all(edits).await.into_iter().all(|r| r.is_ok()));
-        let (data, writes, _) = state.lock().expect("nobody panics holding it").clone();
+        let (data, writes, _) = state.lock().expect("no panic while the lock is held").clone();
         let text = data["mapRoles"].as_str().unwrap_or_default();
         assert!(names.iter().all(|n| text.contains(&format!("role/{n}"))) && text.starts_with("# ours"), "{text}");
         assert!(writes < names.len(), "{writes} writes for {} edits", names.len());
     }
 
     #[tokio::test]
-    async fn a_conflict_fails_one_edit_and_the_others_are_written() {
+    async fn conflict_fails_one_edit_and_the_others_are_written() {
         let (cluster, state) = fake_api_server(1);
-        let joining = AwsAuthWriter::default();
-        let edits = ["a", "b", "c"].map(|n| joining.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
+        let writer = AwsAuthWriter::default();
+        let edits = ["a", "b", "c"].map(|n| writer.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
         let failed = futures::future::join_all(edits).await.into_iter().filter(|r| r.is_err()).count();
         assert_eq!(failed, 1);
-        let text = state.lock().expect("nobody panics holding it").0["mapRoles"].to_string();
+        let text = state.lock().expect("no panic while the lock is held").0["mapRoles"].to_string();
         assert_eq!(text.matches("rolearn").count(), 2, "{text}");
     }
 
     #[tokio::test]
     async fn existing_entry_is_not_written_again() {
         let (cluster, state) = fake_api_server(0);
-        let joining = AwsAuthWriter::default();
+        let writer = AwsAuthWriter::default();
         for _ in 0..2 {
-            joining.submit(cluster.as_ref(), AwsAuthEdit::Put(entry("a"))).await.expect("it is put");
+            writer.submit(cluster.as_ref(), AwsAuthEdit::Put(entry("a"))).await.expect("the entry is written");
         }
-        assert_eq!(state.lock().expect("nobody panics holding it").1, 1);
+        assert_eq!(state.lock().expect("no panic while the lock is held").1, 1);
     }
 }

@@ -1,6 +1,7 @@
-//! Roles, their policies and their instance profiles.
+//! Applies IAM steps: roles, their policies and their instance profiles.
 
-use super::{Apply, ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found};
+use super::error::StepError;
+use super::run::{Apply, ApplyRun, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found};
 use crate::aws::{AwsErrorKind, InstanceProfile, NewRole, Tag};
 use crate::plan::IamStep;
 
@@ -39,7 +40,7 @@ impl Apply for IamStep {
 }
 
 impl ApplyRun<'_> {
-    /// A role that is there already is adopted when its tags are ours: a create whose answer was lost.
+    /// Creates a role. An existing role with the group's tags is adopted: its create succeeded and the response was lost.
     async fn create_role(&mut self, input: &NewRole) -> StepResult {
         let iam = self.ctx.inventory.aws().iam.clone();
         let role = match iam.create_role(input).await {

@@ -1,6 +1,8 @@
-//! What lets nodes join: entries of kube-system/aws-auth, and access entries.
+//! Applies join steps: entries of kube-system/aws-auth, and access entries.
 
-use super::{Apply, ApplyRun, AwsAuthEdit, StepError, StepOutcome, StepResult};
+use super::aws_auth::AwsAuthEdit;
+use super::error::StepError;
+use super::run::{Apply, ApplyRun, StepOutcome, StepResult};
 use crate::aws::{AccessEntry, AccessEntryType, AwsErrorKind, NewAccessEntry};
 use crate::plan::JoinStep;
 use crate::provisioner::eks::create::idempotency_token;
@@ -8,8 +10,8 @@ use crate::provisioner::eks::create::idempotency_token;
 impl Apply for JoinStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
         match self {
-            JoinStep::PutAwsAuthEntry(entry) => run.join(AwsAuthEdit::Put(entry.clone())).await,
-            JoinStep::RemoveAwsAuthEntry(entry) => run.join(AwsAuthEdit::Remove(entry.clone())).await,
+            JoinStep::PutAwsAuthEntry(entry) => run.edit_aws_auth(AwsAuthEdit::Put(entry.clone())).await,
+            JoinStep::RemoveAwsAuthEntry(entry) => run.edit_aws_auth(AwsAuthEdit::Remove(entry.clone())).await,
             JoinStep::PutAccessEntry(entry) => run.put_access_entry(entry).await,
             JoinStep::RemoveAccessEntry { cluster, principal } => run.remove_access_entry(cluster, principal).await,
         }
@@ -17,16 +19,17 @@ impl Apply for JoinStep {
 }
 
 impl ApplyRun<'_> {
-    async fn join(&self, edit: AwsAuthEdit) -> StepResult {
+    async fn edit_aws_auth(&self, edit: AwsAuthEdit) -> StepResult {
         self.ctx.aws_auth.submit(self.ctx.kube, edit).await.map(|()| StepOutcome::Yes)
     }
 
-    /// One that is there already is adopted when such nodes join by it; what it is else, the next pass tells.
+    /// Creates an access entry. An existing entry is kept if it lets these nodes join; otherwise the next pass reports
+    /// the conflict.
     async fn put_access_entry(&self, input: &NewAccessEntry) -> StepResult {
         let NewAccessEntry { cluster, principal, kind, own_role, tags } = input;
         let inventory = self.ctx.inventory;
-        // The same until the status tells what came of it: a repeated call asks for the same entry, and one for an entry
-        // that was deleted since asks for another.
+        // The resourceVersion keeps the token stable until the status is written. A retried call then refers to the same
+        // entry, and a call after the entry was deleted gets a new token.
         let token = idempotency_token(&[cluster, principal, kind.as_str(), &self.id.uid, &self.resource_version]);
         match inventory.aws().eks.create_access_entry(input, &token).await {
             Ok(()) => {

@@ -1,15 +1,16 @@
-//! Nodes: the record of a disruption, the pods on them, and their instances.
+//! Applies node steps: cordon, uncordon, evict, standby and terminate.
 
 use serde_json::json;
 
-use super::{Apply, ApplyRun, BlockedEviction, StepError, StepOutcome, StepResult, done, ignore_not_found};
+use super::error::StepError;
+use super::run::{Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, done, ignore_not_found};
 use crate::k8s::EvictOutcome;
-use crate::plan::{NodeStep, PodRef};
+use crate::plan::{NodeStep, PodRef, UncordonReason};
 use crate::rotation::{DisruptionRecord, SurgeRecord};
 
 impl Apply for NodeStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
-        let (cluster, memory, inventory) = (run.ctx.kube, run.ctx.process_state, run.ctx.inventory);
+        let (kube, process_state, inventory) = (run.ctx.kube, run.ctx.process_state, run.ctx.inventory);
         match self {
             NodeStep::CordonNode { node, resource_version, template_version, was_cordoned, .. } => {
                 let record = DisruptionRecord {
@@ -18,29 +19,26 @@ impl Apply for NodeStep {
                     since: run.ctx.now,
                     cordoned_before: *was_cordoned,
                 };
-                cluster.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Cluster)?;
+                kube.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Cluster)?;
             }
             NodeStep::UncordonNode { node, reason } => {
-                cluster.uncordon_node(node).await.map_err(StepError::Cluster)?;
-                memory.forget_node(node);
-                if reason.contains("drainTimeout") {
-                    memory.delay_drain(node, run.ctx.now + run.ctx.drain_retry_delay);
+                kube.uncordon_node(node).await.map_err(StepError::Cluster)?;
+                process_state.forget_node(node);
+                if *reason == UncordonReason::DrainTimeout {
+                    process_state.delay_drain(node, run.ctx.now + run.ctx.drain_retry_delay);
                 }
             }
             NodeStep::RecordSurge { node, resource_version, template_version, .. } => {
                 let (group, template_version) = (run.id.uid.clone(), template_version.clone());
                 let record = json!(SurgeRecord { group, template_version, since: run.ctx.now });
-                cluster
-                    .set_surge_record(node, Some(resource_version), Some(&record))
-                    .await
-                    .map_err(StepError::Cluster)?;
+                kube.set_surge_record(node, Some(resource_version), Some(&record)).await.map_err(StepError::Cluster)?;
             }
             NodeStep::ClearSurge { node } => {
-                cluster.set_surge_record(node, None, None).await.map_err(StepError::Cluster)?
+                kube.set_surge_record(node, None, None).await.map_err(StepError::Cluster)?
             }
             NodeStep::Evict { node, pod, .. } => return run.evict(node, pod).await,
             NodeStep::ForceDelete { pod, .. } => {
-                cluster.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(StepError::Cluster)?
+                kube.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(StepError::Cluster)?
             }
             NodeStep::EnterStandby { scaling_group, instance, .. } => {
                 let answer = inventory.aws().autoscaling.enter_standby(scaling_group, instance).await;
@@ -66,14 +64,15 @@ impl ApplyRun<'_> {
             }
             EvictOutcome::Blocked { message, budgets } => {
                 self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
-                let unschedulable = self.homeless(node, pod).await;
-                Ok(StepOutcome::Refused(BlockedEviction { pod: pod.clone(), budgets, message, unschedulable }))
+                let unschedulable = self.unschedulable_siblings(node, pod).await;
+                Ok(StepOutcome::EvictionBlocked(BlockedEviction { pod: pod.clone(), budgets, message, unschedulable }))
             }
         }
     }
 
-    /// Pods of the same owner that the scheduler cannot place; an answer that fails tells nothing and stops nothing.
-    async fn homeless(&self, node: &str, pod: &PodRef) -> Vec<String> {
+    /// Pods of the same owner that the scheduler cannot place. A failing read counts as none, because it only adds detail
+    /// to a message.
+    async fn unschedulable_siblings(&self, node: &str, pod: &PodRef) -> Vec<String> {
         let Ok(pods) = self.ctx.kube.pods_on_node(node).await else { return Vec::new() };
         let owners = pods.into_iter().filter(|p| p.uid == pod.uid).filter_map(|p| p.owner_uid).collect();
         let waiting = self.ctx.kube.unschedulable_pods(&pod.namespace, &owners).await.unwrap_or_default();

@@ -1,24 +1,25 @@
-//! The InstanceGroup itself.
+//! Applies steps on the InstanceGroup itself: its finalizer and its status.
 
-use super::{Apply, ApplyRun, StepError, StepOutcome, StepResult};
+use super::error::StepError;
+use super::run::{Apply, ApplyRun, StepOutcome, StepResult};
 use crate::api::GroupId;
 use crate::plan::ObjectStep;
 
 impl Apply for ObjectStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
         let GroupId { namespace, name, .. } = run.id;
-        let cluster = run.ctx.kube;
+        let kube = run.ctx.kube;
         let result = match self {
-            ObjectStep::AddFinalizer => cluster
+            ObjectStep::AddFinalizer => kube
                 .add_finalizer(namespace, name, &run.resource_version, run.finalizers)
                 .await
                 .map(StepOutcome::Version),
-            ObjectStep::Record { status } => cluster
+            ObjectStep::Record { status } => kube
                 .patch_status(namespace, name, &run.resource_version, status.clone())
                 .await
                 .map(StepOutcome::Version),
             ObjectStep::RemoveFinalizer => {
-                cluster.remove_finalizer(namespace, name, run.finalizers).await.map(|()| StepOutcome::Yes)
+                kube.remove_finalizer(namespace, name, run.finalizers).await.map(|()| StepOutcome::Yes)
             }
         };
         result.map_err(StepError::Cluster)

@@ -1,7 +1,7 @@
 //! The event on the ConfigMap that reports the progress of the migration from aws-auth to access entries.
 
 use super::JoinAuth;
-use crate::plan::Event;
+use crate::plan::{Event, EventKind};
 
 /// Maximum number of roles that a message lists.
 const MAX_LISTED_ROLES: usize = 5;
@@ -28,24 +28,24 @@ pub fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Opt
     };
     let have =
         format!("{} of {roles} roles of InstanceGroups have an access entry", roles.saturating_sub(missing.len()));
-    let event = |warning, reason: &str, message| Some(Event { warning, reason: reason.into(), message });
+    let event = |kind, reason: &str, message| Some(Event { kind, reason: reason.into(), message });
     match (migrating, requested) {
         (false, _) => None,
         (true, _) if !missing.is_empty() => event(
-            true,
+            EventKind::Warning,
             "AccessEntriesMissing",
             format!("{have}; missing: {}; the conditions of their groups name the cause", list_roles(missing)),
         ),
         (true, JoinAuth::Both) => {
             let next = "set --join-auth=access-entries to remove their entries from kube-system/aws-auth";
-            event(false, "AccessEntriesComplete", format!("{have}; {next}"))
+            event(EventKind::Normal, "AccessEntriesComplete", format!("{have}; {next}"))
         }
         (true, _) if *remaining_auth_entries > 0 => None,
         (true, _) if !foreign.is_empty() => {
             let left = "entries in kube-system/aws-auth that no InstanceGroup added remain";
-            event(false, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
+            event(EventKind::Normal, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
         }
-        (true, _) => event(false, "AwsAuthNotUsed", format!("{have}; kube-system/aws-auth contains no roles")),
+        (true, _) => event(EventKind::Normal, "AwsAuthNotUsed", format!("{have}; kube-system/aws-auth contains no roles")),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::apply::{Applied, Applier, AwsAuthWriter, StepError, apply};
 use crate::aws::AwsErrorKind;
 use crate::controller::planner::{ObserveError, Planner, Planning};
 use crate::controller::report::{Report, report};
-use crate::k8s::{EventKind, EventTarget, KubeError, KubeEvent};
+use crate::k8s::{EventTarget, KubeError, KubeEvent};
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::ConflictDetector;
 use crate::plan::{Event, Outcome, PlannedStep, Reason};
@@ -240,9 +240,12 @@ pub fn event_target(meta: &ObjectMeta) -> EventTarget {
 
 /// An event that cannot be written is worth a log line and no more.
 pub async fn publish_event(about: &EventTarget, told: &Event, shared: &Context) {
-    let kind = if told.warning { EventKind::Warning } else { EventKind::Normal };
-    let record =
-        KubeEvent { kind, reason: told.reason.clone(), action: "Reconcile".into(), note: told.message.clone() };
+    let record = KubeEvent {
+        kind: told.kind,
+        reason: told.reason.clone(),
+        action: "Reconcile".into(),
+        note: told.message.clone(),
+    };
     if let Err(error) = shared.planner.kube.publish(about, &record).await {
         tracing::warn!(object = %about.name, reason = %told.reason, %error, "an event was not written");
     }

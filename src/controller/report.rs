@@ -327,7 +327,7 @@ fn step_event(planned: &PlannedStep) -> Option<Event> {
 /// Events at transitions of conditions.
 fn transition_event(was: Option<&Condition>, new: &Condition) -> Option<Event> {
     let was_true = was.is_some_and(Condition::is_true);
-    let same_reason = was.is_some_and(|w| w.reason == new.reason);
+    let same_reason = was.is_some_and(|w| w.reason.as_deref().map(condition::current_reason) == new.reason.as_deref());
     let message = || new.message.clone().unwrap_or_default();
     let reason = new.reason.clone().unwrap_or_default();
     match (new.r#type.as_str(), new.is_true()) {
@@ -366,4 +366,27 @@ fn status_patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) ->
         patch["boundariesRevision"] = revision;
     }
     Some(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renamed_reason_is_no_transition() {
+        let renamed = [
+            (condition::STALLED, "NotOurs", "OwnershipConflict"),
+            (condition::DRAIN_BLOCKED, "BudgetRefused", "EvictionBlocked"),
+            (condition::DRAIN_BLOCKED, "ClaimedTwice", "DuplicateProviderID"),
+        ];
+        for (kind, old, new) in renamed {
+            let (was, now) = (Condition::new(kind, true, old, ""), Condition::new(kind, true, new, ""));
+            assert_eq!(transition_event(Some(&was), &now), None, "{old}");
+        }
+        let (was, now) = (
+            Condition::new(condition::STALLED, true, "NotOurs", ""),
+            Condition::new(condition::STALLED, true, "NotFound", ""),
+        );
+        assert!(transition_event(Some(&was), &now).is_some());
+    }
 }

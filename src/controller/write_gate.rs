@@ -63,7 +63,7 @@ async fn report_conflict(seen: &mut Option<ForeignWrite>, hold: Option<&WriteHol
         (None, None) | (Some(_), Some(_)) => return,
     };
     *seen = now.cloned();
-    match told.warning {
+    match told.is_warning() {
         true => tracing::warn!("{}", told.message),
         false => tracing::info!("{}", told.message),
     }
@@ -80,12 +80,12 @@ fn conflict_event(now: &ForeignWrite) -> Event {
         "another controller (field manager {manager}) writes the status of groups, of {group} for one; nothing is changed \
          in AWS or in Kubernetes until it has been quiet for a resync period: scale its Deployment to 0"
     );
-    Event { warning: true, reason: "ConflictingController".into(), message }
+    Event::warning("ConflictingController", message)
 }
 
 fn resolved_event() -> Event {
-    let message = "no other controller has written the status of a group for a resync period; work goes on".into();
-    Event { warning: false, reason: "ConflictResolved".into(), message }
+    let message = "no other controller has written the status of a group for a resync period; work goes on";
+    Event::normal("ConflictResolved", message)
 }
 
 async fn config_map_target(shared: &Context) -> EventTarget {

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 pub use client::{KubeClient, connect, connect_as};
 pub use error::KubeError;
@@ -27,13 +28,6 @@ pub const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";
 /// A key of the disruption record. `true` means that the node was cordoned before the controller cordoned it, so
 /// removing the record keeps the cordon.
 pub const CORDONED_BEFORE: &str = "cordonedBefore";
-
-/// Whether an event reports normal operation or a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventKind {
-    Normal,
-    Warning,
-}
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

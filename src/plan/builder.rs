@@ -1,41 +1,46 @@
-//! A plan in the making: what planners add to, step by step.
+//! Collects the steps, the outcome and the reports of a plan while the planners run.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{
-    ConditionUpdate, Drift, Event, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate, Step,
-};
+use super::drift::Drift;
+use super::event::{ConditionUpdate, Event};
+use super::outcome::{Outcome, Phase, Reason, Recheck};
+use super::step::{ObjectStep, Step};
+use super::types::{Plan, PlannedStep, StatusUpdate};
 use crate::api::GroupId;
 
-/// A plan in the making.
+/// A plan under construction. Planners append to it in the order in which their steps must run.
 #[derive(Default)]
 pub struct PlanBuilder {
-    /// In order.
+    /// The steps so far, in order.
     pub steps: Vec<PlannedStep>,
-    /// The outcome, once something decides it.
+    /// The outcome, once a planner has set it. Write it with [`PlanBuilder::set_outcome_once`].
     pub outcome: Option<Outcome>,
-    /// Conditions beside the standard ones.
+    /// Conditions other than Ready, Reconciling and Stalled.
     pub condition_updates: Vec<ConditionUpdate>,
-    /// Events.
+    /// Events to publish when the plan has been applied.
     pub events: Vec<Event>,
-    /// What status tells.
+    /// Status fields other than conditions.
     pub status_update: StatusUpdate,
+    /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. They do
+    /// not enter the plan.
+    pub ignored_outcomes: Vec<Outcome>,
 }
 
 impl PlanBuilder {
-    /// Adds a step.
+    /// Appends a step without reasons.
     pub fn push(&mut self, step: impl Into<Step>) {
         self.push_with_reasons(step, Vec::new());
     }
 
-    /// Writes a field of `status.managed` before everything that follows, with the first that is recorded there.
+    /// Records a field of `status.managed` before the steps that depend on it. All such fields share one step.
     pub fn record_managed(&mut self, field: &str, value: Value) {
-        let first = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
+        let recorded = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
             Step::Object(ObjectStep::Record { status }) => status.get_mut("managed"),
             _ => None,
         });
-        match first {
+        match recorded {
             Some(managed) => managed[field] = value,
             None => {
                 let finalizer = self.steps.first().is_some_and(|s| s.step == Step::Object(ObjectStep::AddFinalizer));
@@ -45,17 +50,31 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds a step with its reasons.
-    pub fn push_with_reasons(&mut self, step: impl Into<Step>, because: Vec<Drift>) {
-        self.steps.push(PlannedStep::new(step, because));
+    /// Appends a step with its reasons.
+    pub fn push_with_reasons(&mut self, step: impl Into<Step>, reasons: Vec<Drift>) {
+        self.steps.push(PlannedStep::new(step, reasons));
     }
 
-    /// The first to decide the outcome wins.
+    /// Sets the outcome unless an earlier planner has set it: the first call wins.
+    ///
+    /// Planners run from the most to the least fundamental concern, so the first outcome is the cause and later ones
+    /// are its consequences. A planner that must know whether the outcome is still open asks
+    /// [`PlanBuilder::has_outcome`]. A later, different outcome is kept in [`PlanBuilder::ignored_outcomes`], where
+    /// tests and a debugger can see it.
     pub fn set_outcome_once(&mut self, outcome: Outcome) {
-        self.outcome.get_or_insert(outcome);
+        match &self.outcome {
+            None => self.outcome = Some(outcome),
+            Some(kept) if *kept == outcome => {}
+            Some(_) => self.ignored_outcomes.push(outcome),
+        }
     }
 
-    /// The plan; converged where nothing else was decided.
+    /// Whether the outcome is set, so that [`PlanBuilder::set_outcome_once`] would have no effect.
+    pub fn has_outcome(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// The finished plan; its outcome is `Converged` when no planner has set one.
     pub fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
         Plan {
             group: id.key(),
@@ -70,13 +89,30 @@ impl PlanBuilder {
     }
 }
 
-/// Waiting for AWS or nodes, looked at with the poll of groups in flux.
+/// The outcome of a group that waits for AWS or for nodes; the next pass runs after the poll interval.
 pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
     Outcome::Progressing { phase, message: message.into(), recheck: Recheck::Poll }
 }
 
-/// A plan that does nothing until someone acts.
+/// A plan without steps for a group that makes no progress until a person acts.
 pub fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
     let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting };
     PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() }.build(id, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_outcome_wins_and_different_later_ones_are_recorded() {
+        let mut builder = PlanBuilder::default();
+        assert!(!builder.has_outcome());
+        let first = waiting(Phase::Creating, "first");
+        builder.set_outcome_once(first.clone());
+        builder.set_outcome_once(first.clone());
+        assert!(builder.has_outcome() && builder.ignored_outcomes.is_empty());
+        builder.set_outcome_once(Outcome::Converged);
+        assert_eq!((builder.outcome, builder.ignored_outcomes), (Some(first), vec![Outcome::Converged]));
+    }
 }

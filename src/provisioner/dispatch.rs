@@ -1,4 +1,4 @@
-//! The one place that names every provisioner: from a kind to its implementation.
+//! The only place that names every provisioner: maps `spec.provisioner` to its implementation.
 
 use super::{Provisioner, eks, fargate, nodegroup};
 use crate::api::ProvisionerKind;

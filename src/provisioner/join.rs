@@ -1,48 +1,49 @@
-//! Looks how a role joins: its entry in aws-auth, and its access entry where that plays a part.
+//! Observes how nodes with a role join the cluster: by the entry in aws-auth, and by the access entry if it is used.
 
 use std::time::Duration;
 
-use super::SpecError;
+use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::api::InstanceGroupStatus;
+use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, ObservedEntries};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::{AccessEntry, AccessEntryType, Cluster, NewAccessEntry};
 use crate::plan::{Outcome, Phase, Reason, waiting};
-use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
-/// Which kinds of entry the roles of a cluster are to have.
+/// Which kinds of entries the roles of a cluster need.
 ///
 /// # Errors
-/// The cluster does not read what `--join-auth` asks for; `path` is the field that names the cluster.
+/// The cluster's authentication mode does not support `--join-auth`; `path` is the field that names the cluster.
 pub fn join_method(asked: JoinAuth, cluster: &Cluster, path: &str) -> Result<JoinMethod, SpecError> {
-    access_entries::join_method(asked, &cluster.authentication_mode).map_err(|unread| {
-        SpecError::invalid(path, &cluster.name, unread.rule, unread.remedy).with_reason(Reason::AuthModeUnsupported)
+    access_entries::join_method(asked, &cluster.authentication_mode).map_err(|unsupported| {
+        SpecError::invalid(path, &cluster.name, unsupported.rule, unsupported.remedy)
+            .with_reason(Reason::AuthModeUnsupported)
     })
 }
 
-/// A role whose entries are looked at.
+/// A role whose entries are observed.
 pub struct JoinQuery<'a> {
     /// The group that uses it, as `namespace/name`.
     pub group_key: &'a str,
-    /// Which kinds of entry it is to have.
+    /// Which kinds of entries it needs.
     pub join_method: JoinMethod,
-    /// The entry that it is to have in aws-auth.
+    /// The desired entry in aws-auth.
     pub aws_auth_entry: &'a AuthEntry,
-    /// The access entry that it is to have.
+    /// The desired access entry.
     pub access_entry: &'a NewAccessEntry,
-    /// It is the group's own.
+    /// Whether the controller created the role for this group.
     pub own_role: bool,
-    /// Its id, where it is known.
+    /// Unique id of the role; `None` when unknown.
     pub role_id: Option<&'a str>,
 }
 
-/// What there is for a role. Nothing is asked of AWS while a group joins by aws-auth.
+/// Observes the entries of a role. No AWS call is made while the group uses aws-auth only.
 pub async fn observe(
     o: &Observer<'_>,
-    asked: JoinQuery<'_>,
+    query: JoinQuery<'_>,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<ObservedEntries> {
-    let JoinQuery { group_key, join_method, aws_auth_entry, access_entry: wanted, own_role, role_id } = asked;
+    let JoinQuery { group_key, join_method, aws_auth_entry, access_entry: wanted, own_role, role_id } = query;
     let NewAccessEntry { cluster, principal, kind, .. } = wanted;
     let auth_entry = aws_auth::entry_state(o.map_roles, aws_auth_entry);
     let owns_auth_entry = o.group_index.has_aws_auth_entry(principal);
@@ -51,13 +52,13 @@ pub async fn observe(
     let known = remembered.and_then(|join| join.access_entry.clone()).filter(|found| kind.allows(found));
     let fresh = join_method.needs_fresh_read(&auth_entry, owns_auth_entry || own_role);
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
-    let looks = join_method.queries_access_entry(&auth_entry, owns_auth_entry, recorded);
+    let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, recorded);
     let allows_windows =
-        looks && *kind == AccessEntryType::Ec2Linux && aws_auth::allows_windows(o.map_roles, principal);
-    let access_entry = if !looks {
+        queries_entry && *kind == AccessEntryType::Ec2Linux && aws_auth::allows_windows(o.map_roles, principal);
+    let access_entry = if !queries_entry {
         AccessEntryState::NotQueried
     } else if let (Some(kind), false, true) = (known, fresh, same_role) {
-        // What it is was read once and never changes; one listing for all groups says whether it is still there.
+        // The type of an entry never changes. One list call for all groups shows whether it still exists.
         match o
             .inventory
             .has_access_entry(cluster, principal, o.shared_max_cache_age)
@@ -86,16 +87,16 @@ pub async fn observe(
     })
 }
 
-/// How a deletion stands whose entry another group that goes as well may still need.
+/// The outcome of a deletion that waits for another group, which is being deleted too and may still need the entry.
 pub fn wait_for_group(other: &str) -> Outcome {
     let message = format!(
-        "the entry of the nodes' role goes with the last group that uses it, and {other}, which does or did, is not gone yet"
+        "waiting for {other} to be deleted, because it uses or used the same role; the role's entry is removed with the last group that uses it"
     );
     waiting(Phase::Deleting, message)
 }
 
-/// The access entry that a group leaves behind, when it is recorded as ours, its tags prove it and no other group uses
-/// the role.
+/// The access entry to delete with a group: recorded in the status, tagged by the controller, and not needed by another
+/// group.
 pub async fn remaining_access_entry(
     o: &Observer<'_>,
     key: &str,

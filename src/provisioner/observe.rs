@@ -1,5 +1,5 @@
-//! What looking takes, and how a node that is being drained is looked at. What
-//! else there is to see is the provisioners' own.
+//! What every provisioner needs to observe a group, and the observation of nodes that are being drained. Each provisioner
+//! observes its own resources in its own folder.
 
 use std::time::Duration;
 
@@ -14,43 +14,43 @@ use crate::k8s::{KubeApi, KubeError, PodKind};
 use crate::plan::PodRef;
 use crate::rotation::{DrainView, Drains, NodeInstance, PodView};
 
-/// Why nobody knows. Never taken for "it is not there".
+/// A failed read. It never means that the resource does not exist.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// AWS did not tell.
+    /// An AWS call failed.
     #[error("reading from AWS: {0}")]
     Aws(#[source] AwsError),
-    /// Kubernetes did not tell.
+    /// A Kubernetes call failed.
     #[error("reading from Kubernetes: {0}")]
     Cluster(#[source] KubeError),
 }
 
-/// What observing needs.
+/// Clients, caches and settings to observe a group with.
 pub struct Observer<'a> {
-    /// Batched reads of AWS.
+    /// Batched and cached reads from AWS.
     pub inventory: &'a Inventory,
-    /// Reads of pods and volumes of single nodes.
+    /// Kubernetes client, for pods and volumes of single nodes.
     pub kube: &'a dyn KubeApi,
-    /// Nodes by instance.
+    /// Nodes by instance id.
     pub node_index: &'a NodeIndex,
-    /// Clocks.
+    /// Timers of drains and other state of this process.
     pub process_state: &'a ProcessState,
-    /// `mapRoles` as the watch shows it; the outer `None` before it has.
+    /// `mapRoles` of kube-system/aws-auth from the watch; `None` when the map or the field does not exist.
     pub map_roles: Option<&'a str>,
-    /// What groups share: roles, and whose entry in aws-auth is ours.
+    /// Index of what groups share: roles, and entries in aws-auth that the controller added.
     pub group_index: &'a GroupIndex,
-    /// How old a cached read may be.
+    /// Maximum age of a cached read.
     pub max_cache_age: Duration,
-    /// How old a shared read may be in any case.
+    /// Maximum age of a read that is shared between groups.
     pub shared_max_cache_age: Duration,
-    /// The moment.
+    /// Reference time of this reconcile.
     pub now: Timestamp,
 }
 
-/// What a look answers, or that nobody knows.
+/// Result of an observation.
 pub type ObserveResult<T> = Result<T, ObserveError>;
 
-/// Pods and volumes of the nodes that carry our record, and of no other.
+/// Pods and volumes of the nodes that carry this group's disruption record. Pods of other nodes are not read.
 pub async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid: &str) -> ObserveResult<Drains> {
     let mut drains = Drains::new();
     for member in members {
@@ -84,12 +84,12 @@ async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
     let empty = pods.iter().all(|p| p.is_ignored || p.is_finished);
     let attached_volumes =
         if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Cluster)? } else { Vec::new() };
-    let memory = o.process_state.track_drain(node, empty, o.now);
+    let tracked = o.process_state.track_drain(node, empty, o.now);
     Ok(DrainView {
         pods,
         attached_volumes,
-        empty_since: memory.empty_since,
-        last_blocked_eviction: memory.evictions_blocked,
-        retry_drain_at: memory.retry_at,
+        empty_since: tracked.empty_since,
+        last_blocked_eviction: tracked.evictions_blocked,
+        retry_drain_at: tracked.retry_at,
     })
 }

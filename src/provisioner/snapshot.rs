@@ -1,78 +1,78 @@
-//! What a plan was made from, for whoever asks what comes after it.
+//! The snapshot that a plan was made from, used to simulate later passes and to release a group.
 
 use serde::Serialize;
 
-use super::PlanContext;
+use super::plan_input::PlanContext;
 use crate::api::InstanceGroupStatus;
 use crate::aws::LaunchTemplate;
 use crate::aws::MixedPolicy;
 use crate::plan::{Drift, Outcome, Plan, PlannedStep};
 
-/// A node that goes, and why.
+/// A node that would be replaced, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeReplacement {
-    /// `i-...`
+    /// Id of the instance: `i-...`.
     pub instance: String,
-    /// Its node; absent when it never joined.
+    /// Name of its node; absent when it never joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Why.
+    /// Reasons of the replacement.
     pub reasons: Vec<Drift>,
 }
 
-/// What a first plan leads to.
+/// The projected course of later passes.
 #[derive(Clone, Debug)]
 pub struct Projection {
-    /// The steps of later passes, up to where nodes, or AWS, have to be waited for.
+    /// Steps of later passes, up to the point where they depend on nodes or on AWS.
     pub steps: Vec<PlannedStep>,
-    /// How the group stands then.
+    /// Outcome at that point.
     pub outcome: Outcome,
     /// Nodes that would be replaced.
     pub replacements: Vec<NodeReplacement>,
-    /// How many nodes may be unavailable at once; 0 where that is another controller's to decide.
+    /// How many nodes may be unavailable at once; 0 when another controller decides.
     pub max_unavailable: usize,
-    /// Nodes that go for good, because the group is to be smaller.
+    /// Number of nodes that are removed without replacement, because the group is scaled in.
     pub scale_in: usize,
 }
 
-/// What becomes of one scaling group.
+/// What `instance-manager release` does with one group, so that the previous controller can manage it again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Release {
-    /// It is pinned to the newest version, and can follow `$Latest` without any difference.
+    /// The scaling group is pinned to the newest version, so switching it to `$Latest` changes no node.
     Follow {
-        /// The launch template.
+        /// Id of the launch template.
         template: String,
-        /// The version that it is pinned to.
+        /// The pinned version.
         number: i64,
-        /// Its mixed instances policy, which goes with the pin.
+        /// Its mixed instances policy, which contains the pin.
         mixed: Option<MixedPolicy>,
     },
-    /// There is nothing to hand back.
+    /// Nothing has to be changed; the text says why.
     Nothing(&'static str),
-    /// Nobody knows whether it is pinned, because the group cannot be looked at.
+    /// The group could not be read; the text says why.
     Skipped(String),
-    /// Nodes are being replaced: what is half done is finished by whoever began it.
+    /// Nodes are being replaced; the rotation must finish first.
     Rotating(String),
-    /// `$Latest` would be another version than the pinned one.
+    /// The pinned version is older than `$Latest`, so switching would change nodes.
     Older {
-        /// The version that it is pinned to.
+        /// The pinned version.
         number: i64,
-        /// The newest one.
+        /// The newest version.
         latest: i64,
     },
 }
 
-/// What is wanted and what there is of one group, whichever provisioner keeps it.
+/// Desired and observed state of one group, independent of the provisioner.
 pub trait PlanSnapshot: Send + Sync {
-    /// The cluster that the group is of.
+    /// Name of the group's cluster.
     fn cluster(&self) -> &str;
-    /// What the passes after a first plan would do.
-    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection;
-    /// The launch template of its own that the group has, if it has any.
+    /// Simulates the passes after `first`.
+    fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection;
+    /// The group's own launch template; `None` without one.
     fn launch_template(&self) -> Option<&LaunchTemplate> {
         None
     }
-    /// What has to be undone before the controller before this one can go on with the group.
+    /// What must be changed before the previous controller can manage the group again.
     fn release(&self, _: &InstanceGroupStatus) -> Release {
         Release::Nothing("has nothing that its former controller does not know")
     }

@@ -1,4 +1,4 @@
-//! What a rotation sees: instances with their nodes.
+//! Input of a rotation: instances with their nodes, pods and records.
 
 use std::collections::BTreeMap;
 
@@ -8,60 +8,60 @@ use serde::{Deserialize, Serialize};
 use crate::aws::{Instance, InstanceState};
 use crate::plan::PodRef;
 
-/// The record of a disruption, as it stands in the Node's annotation.
+/// The disruption record in the annotation of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DisruptionRecord {
     /// UID of the InstanceGroup that drains the node.
     pub group: String,
-    /// The template version that the group is going to.
+    /// The launch template version that replaces the node's version.
     pub template_version: String,
     /// When the drain began.
     pub since: Timestamp,
-    /// Whether a person had cordoned the node before us.
+    /// Whether the node was already cordoned, so that reverting the drain leaves it cordoned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned_before: bool,
 }
 
-/// The record that a group put a node's instance into standby, as it stands in the Node's annotation.
+/// The surge record in the annotation of a Node: the group put the instance into standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SurgeRecord {
-    /// UID of the InstanceGroup.
+    /// UID of the InstanceGroup that put the instance into standby.
     pub group: String,
-    /// The template version that the group is going to.
+    /// The launch template version that replaces the node's version.
     pub template_version: String,
-    /// When it was told to stand by.
+    /// When the record was written, just before EnterStandby.
     pub since: Timestamp,
 }
 
-/// What we keep of a Node.
+/// The fields of a Node that rotations use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
-    /// For the one update that marks it.
+    /// resourceVersion, for the update that cordons it.
     pub resource_version: String,
-    /// Whether its kubelet says Ready.
+    /// Whether its Ready condition is True.
     pub ready: bool,
-    /// Whether it has been Ready at any time.
+    /// Whether it has ever been Ready.
     pub was_ready: bool,
-    /// Since when Ready has its present value.
+    /// When the Ready condition last changed.
     pub ready_changed_at: Option<Timestamp>,
-    /// Whether anyone cordoned it.
+    /// Whether it is cordoned, by the controller or by a person.
     pub cordoned: bool,
-    /// Our record, or another group's.
+    /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
-    /// The record of a surge.
+    /// Surge record of this group or of another one.
     pub surge: Option<SurgeRecord>,
-    /// When it joined.
+    /// When the Node was created, that is when it joined.
     pub created_at: Timestamp,
-    /// Younger nodes that say they are the same instance.
+    /// Names of younger Nodes with the same providerID.
     pub duplicates: Vec<String>,
 }
 
 impl NodeView {
-    /// Ready once, and now not.
+    /// Whether it was Ready before and is not ready now.
     pub fn has_become_unready(&self) -> bool {
         !self.ready && self.was_ready
     }
@@ -70,76 +70,85 @@ impl NodeView {
 /// An instance of the group with its node, if it has joined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeInstance {
-    /// The instance.
+    /// The EC2 instance.
     pub instance: Instance,
-    /// Its node.
+    /// Its Node; `None` before it has joined.
     pub node: Option<NodeView>,
-    /// Why it must be replaced; empty when it need not be.
+    /// Why it must be replaced; empty when it is current.
     pub reasons: Vec<crate::plan::Drift>,
 }
 
 impl NodeInstance {
-    /// How many units of desired capacity it is.
+    /// How many units of desired capacity it counts for.
     pub fn weight(&self) -> usize {
         self.instance.weight.max(1) as usize
     }
 
-    /// InService, its node Ready and not cordoned.
+    /// Whether it is InService and its node is Ready and not cordoned.
     pub fn is_available(&self) -> bool {
         self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready && !n.cordoned)
     }
 
-    /// InService and its node Ready, cordoned or not.
+    /// Whether it is InService and its node is Ready, cordoned or not.
     pub fn is_ready(&self) -> bool {
         self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready)
     }
 
-    /// The record that this group wrote on its node.
+    /// The disruption record on its node, if this group wrote it.
     pub fn disruption_of(&self, group_uid: &str) -> Option<&DisruptionRecord> {
         self.node.as_ref()?.disruption.as_ref().filter(|d| d.group == group_uid)
     }
 
-    /// Whether this group told it to stand by.
+    /// Whether this group wrote a surge record on its node.
     pub fn has_surge_record(&self, group_uid: &str) -> bool {
         self.node.as_ref().and_then(|n| n.surge.as_ref()).is_some_and(|s| s.group == group_uid)
     }
 
-    /// Whether it stands by because this group told it to: its pods run on, and AWS launches another in its place.
+    /// Whether this group put it into standby. Its pods keep running, and AWS launches its replacement.
     pub fn is_in_standby(&self, group_uid: &str) -> bool {
         self.instance.state == InstanceState::Standby && self.has_surge_record(group_uid)
     }
 
-    /// Who else says that it is this instance, in words; while anybody does, nobody knows whose pods run on it.
+    /// A sentence that names all Nodes with this instance's providerID, if there are several. It is then unknown which
+    /// pods run on the instance.
     pub fn duplicate_provider_id(&self) -> Option<String> {
         let node = self.node.as_ref().filter(|n| !n.duplicates.is_empty())?;
         let names = [std::slice::from_ref(&node.name), &node.duplicates].concat().join(", ");
-        Some(format!("one Node alone to have the providerID of {}, which {names} have", self.instance.id))
+        Some(format!("Nodes {names} all claim instance {}", self.instance.id))
     }
 
-    /// How long its node has been Ready.
+    /// Instance and node for messages.
+    pub fn describe(&self) -> String {
+        match &self.node {
+            Some(node) => format!("{} ({})", self.instance.id, node.name),
+            None => format!("{} (never joined)", self.instance.id),
+        }
+    }
+
+    /// How long its node has been Ready; `None` when it is not.
     pub fn ready_for(&self, now: Timestamp) -> Option<SignedDuration> {
         let node = self.node.as_ref().filter(|n| n.ready)?;
         node.ready_changed_at.map(|since| now.duration_since(since))
     }
 
-    /// How long its node has been NotReady.
+    /// How long its node has not been ready; `None` when it is Ready or has not joined.
     pub fn unready_for(&self, now: Timestamp) -> Option<SignedDuration> {
         let node = self.node.as_ref().filter(|n| !n.ready)?;
         Some(now.duration_since(node.ready_changed_at.unwrap_or(node.created_at)))
     }
 }
 
-/// All nodes of the cluster, in two numbers.
+/// Number of all nodes of the cluster, and of the unready ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterHealth {
-    /// Nodes that are there.
+    /// Number of nodes.
     pub total: usize,
-    /// Of these, not Ready any more; a node that has yet to become Ready is no sign of trouble.
+    /// Nodes that were Ready and are not anymore. A node that has yet to become Ready does not count.
     pub unready: usize,
 }
 
 impl ClusterHealth {
-    /// 30 % of all known nodes, and at least three, at once: not the nodes' own fault.
+    /// Whether 30 % of all nodes, and at least three, are unready. The cause is then unlikely to be the nodes.
     pub fn is_unhealthy(&self) -> bool {
         self.unready >= 3 && self.unready * 10 >= self.total * 3
     }
@@ -148,34 +157,34 @@ impl ClusterHealth {
 /// A pod on a node that is being drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// Which.
+    /// The pod.
     pub pod: PodRef,
-    /// A DaemonSet's or a static pod: it stays.
+    /// Whether it belongs to a DaemonSet or is a static pod, which a drain ignores.
     pub is_ignored: bool,
-    /// Finished: it blocks nothing.
+    /// Whether it is finished, so that it does not block the drain.
     pub is_finished: bool,
-    /// Nothing will make it again.
+    /// Whether no controller will recreate it.
     pub is_unmanaged: bool,
-    /// Already on its way out.
+    /// Whether it is being deleted.
     pub is_terminating: bool,
-    /// Its grace period in seconds.
+    /// Termination grace period in seconds.
     pub grace_seconds: i64,
 }
 
-/// A node that is being drained, as seen a moment ago.
+/// Observed state of a node that is being drained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DrainView {
-    /// Every pod on it.
+    /// All pods on it.
     pub pods: Vec<PodView>,
-    /// Volumes still attached to it.
+    /// Names of the volumes attached to it.
     pub attached_volumes: Vec<String>,
-    /// Since when no evictable pod has been there.
+    /// Since when it has no evictable pod.
     pub empty_since: Option<Timestamp>,
-    /// When an eviction was last refused, and how often in a row.
+    /// When an eviction was last blocked, and how often in a row.
     pub last_blocked_eviction: Option<(Timestamp, u32)>,
-    /// Until when a drain that ran into its timeout is not tried again.
+    /// Until when a drain that ran into its timeout is not retried.
     pub retry_drain_at: Option<Timestamp>,
 }
 
-/// By node name.
+/// Nodes that are being drained, by name.
 pub type Drains = BTreeMap<String, DrainView>;

@@ -1,6 +1,6 @@
-//! How nodes are replaced: pure decisions over instances, nodes, policy and now.
+//! Replacement of nodes: pure decisions over instances, nodes, policy and time.
 //!
-//! The record of a disruption is on the Node; nothing here remembers.
+//! The record of a disruption is an annotation of the Node, so these modules keep no state.
 
 pub mod crd;
 pub mod drain;

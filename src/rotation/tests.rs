@@ -1,4 +1,4 @@
-//! What a rotation decides, case by case, and what it may never decide.
+//! Decisions of rolling updates and drains, case by case, and invariants that must always hold.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ pub(super) fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
-/// A Ready node, some hours old, that runs what is wanted.
+/// A Ready node, some hours old, that is not outdated.
 pub(super) fn node_instance(name: &str) -> NodeInstance {
     let node = NodeView {
         name: format!("node-{name}"),
@@ -87,7 +87,7 @@ impl NodeInstanceExt for NodeInstance {
             });
         })
     }
-    /// Ready once, and not since.
+    /// Was Ready, and is not ready since then.
     fn unready_since(self, seconds: i64) -> Self {
         self.node(|n| (n.ready, n.ready_changed_at) = (false, Some(ago(seconds))))
     }
@@ -97,7 +97,7 @@ impl NodeInstanceExt for NodeInstance {
     fn never_joined(self) -> Self {
         self.with(|m| m.node = None)
     }
-    /// In service for so long, and joined two seconds later.
+    /// InService since so many seconds, and joined two seconds later.
     fn in_service_since(self, seconds: i64) -> Self {
         self.with(|m| {
             m.instance.in_service_since = Some(ago(seconds));
@@ -111,7 +111,7 @@ impl NodeInstanceExt for NodeInstance {
 fn policy() -> DrainPolicy {
     DrainPolicy {
         timeout: None,
-        at_timeout: AtTimeout::GiveUp,
+        at_timeout: AtTimeout::Uncordon,
         decrement_desired: false,
         dead_kubelet_after: SignedDuration::from_mins(5),
         volume_detach_timeout: SignedDuration::from_mins(2),
@@ -149,15 +149,15 @@ fn rotate(members: &[NodeInstance], max_unavailable: usize) -> RollingUpdateDeci
     decide(&input(members, &Drains::new(), max_unavailable))
 }
 
-/// Who is cordoned and who is terminated, in order.
+/// The steps in short, in order.
 pub(super) fn step_summaries(decision: &RollingUpdateDecision) -> Vec<String> {
     let name = |step: &NodeStep| match step {
-        NodeStep::CordonNode { instance, .. } => Some(format!("mark {instance}")),
-        NodeStep::Terminate { instance, .. } => Some(format!("end {instance}")),
-        NodeStep::UncordonNode { node, .. } => Some(format!("free {node}")),
+        NodeStep::CordonNode { instance, .. } => Some(format!("cordon {instance}")),
+        NodeStep::Terminate { instance, .. } => Some(format!("terminate {instance}")),
+        NodeStep::UncordonNode { node, .. } => Some(format!("uncordon {node}")),
         NodeStep::RecordSurge { instance, .. } => Some(format!("record {instance}")),
-        NodeStep::EnterStandby { instance, .. } => Some(format!("stand by {instance}")),
-        NodeStep::ClearSurge { node } => Some(format!("forget {node}")),
+        NodeStep::EnterStandby { instance, .. } => Some(format!("standby {instance}")),
+        NodeStep::ClearSurge { node } => Some(format!("clear {node}")),
         _ => None,
     };
     decision.steps.iter().filter_map(name).collect()
@@ -183,8 +183,8 @@ fn drains(node: &str, pods: Vec<PodView>) -> Drains {
 fn batch_size_respects_max_unavailable() {
     let old = |n: &str| node_instance(n).outdated();
     let cases: Vec<(&str, usize, Vec<NodeInstance>, Vec<&str>)> = vec![
-        ("one of three", 1, vec![old("a"), old("b"), old("c")], vec!["mark a"]),
-        ("two of three", 2, vec![old("a"), old("b"), old("c")], vec!["mark a", "mark b"]),
+        ("one of three", 1, vec![old("a"), old("b"), old("c")], vec!["cordon a"]),
+        ("two of three", 2, vec![old("a"), old("b"), old("c")], vec!["cordon a", "cordon b"]),
         (
             "a replacement that is not Ready counts",
             1,
@@ -192,16 +192,16 @@ fn batch_size_respects_max_unavailable() {
             vec![],
         ),
         (
-            "a replacement that has only just become Ready counts",
+            "a replacement that became Ready only now counts",
             1,
             vec![old("a"), node_instance("n").node(|n| n.ready_changed_at = Some(ago(9)))],
             vec![],
         ),
         (
-            "a replacement that has settled does not",
+            "a replacement that has been Ready long enough does not",
             1,
             vec![old("a"), node_instance("n").node(|n| n.ready_changed_at = Some(ago(31)))],
-            vec!["mark a"],
+            vec!["cordon a"],
         ),
         (
             "a replacement that has not joined counts",
@@ -216,12 +216,17 @@ fn batch_size_respects_max_unavailable() {
             vec![],
         ),
         (
-            "an unavailable victim costs nothing more",
+            "an unavailable candidate costs nothing more",
             1,
             vec![old("a"), old("b").node(|n| n.cordoned = true)],
-            vec!["mark b"],
+            vec!["cordon b"],
         ),
-        ("nor may it be more than the batch", 1, vec![old("a").never_joined(), old("b").never_joined()], vec!["end a"]),
+        (
+            "unavailable candidates do not exceed the batch",
+            1,
+            vec![old("a").never_joined(), old("b").never_joined()],
+            vec!["terminate a"],
+        ),
         ("a drain under way counts", 1, vec![old("a"), old("b").cordoned()], vec![]),
         (
             "so does an instance that is terminating",
@@ -250,7 +255,7 @@ fn scale_out_pauses_rotation_until_new_nodes_are_ready() {
     );
     assert_eq!(
         step_summaries(&decide(&RollingUpdateInput { desired: 2, ..input(&members, &Drains::new(), 1) })),
-        ["mark a"]
+        ["cordon a"]
     );
 }
 
@@ -269,7 +274,7 @@ fn candidates_are_ordered_by_health_then_zone_and_age() {
     let all = decide(&RollingUpdateInput { desired: 6, ..input(&members, &Drains::new(), 6) });
     assert_eq!(
         step_summaries(&all),
-        ["end c-unborn", "mark c-sick", "mark a-older", "mark b-old", "mark a-old", "mark a-young"]
+        ["terminate c-unborn", "cordon c-sick", "cordon a-older", "cordon b-old", "cordon a-old", "cordon a-young"]
     );
 }
 
@@ -286,7 +291,7 @@ fn blocked_rotation_uncordons_nodes_and_starts_no_batch() {
     ] {
         let decision = decide(&held);
         assert!(!matches!(decision.state, RotationState::Going | RotationState::Idle), "{:?}", decision.state);
-        assert_eq!(step_summaries(&decision), if free { vec!["free node-a"] } else { vec![] });
+        assert_eq!(step_summaries(&decision), if free { vec!["uncordon node-a"] } else { vec![] });
         assert!(!decision.steps.iter().any(|step| step.is_disruptive()));
     }
 }
@@ -295,7 +300,7 @@ fn blocked_rotation_uncordons_nodes_and_starts_no_batch() {
 fn node_no_longer_outdated_is_uncordoned() {
     let members = [node_instance("a").cordoned(), node_instance("b")];
     let decision = rotate(&members, 1);
-    assert_eq!(step_summaries(&decision), ["free node-a"]);
+    assert_eq!(step_summaries(&decision), ["uncordon node-a"]);
     assert_eq!(decision.state, RotationState::Idle);
 }
 
@@ -317,10 +322,10 @@ fn failed_replacements_halt_the_rotation() {
         ("still has time to join", node_instance("n").in_service_since(899).never_joined(), false),
         ("joined and never Ready", node_instance("n").in_service_since(901).unready(), true),
         ("Ready and lost within its time", node_instance("n").in_service_since(300).unready_since(60), true),
-        ("only blinked", node_instance("n").in_service_since(300).unready_since(10), false),
+        ("flapped for a moment", node_instance("n").in_service_since(300).unready_since(10), false),
         ("lost long after its time", node_instance("n").unready_since(60), false),
         (
-            "lost before this process began to look",
+            "lost before this process observed the instance",
             node_instance("n").unready_since(600).with(|m| m.instance.in_service_since = Some(ago(5))),
             false,
         ),
@@ -334,7 +339,7 @@ fn failed_replacements_halt_the_rotation() {
                 assert!(message.contains("n (") && message.contains("version 2"), "{name}: {message}");
                 assert!(step_summaries(&decision).is_empty(), "{name}");
             }
-            stand => assert!(!halts, "{name}: {stand:?}"),
+            state => assert!(!halts, "{name}: {state:?}"),
         }
     }
 }
@@ -347,7 +352,7 @@ fn rotation_stays_halted_until_replacements_are_ready() {
     assert!(matches!(decide(&halted).state, RotationState::Halted(_)));
     let members = [node_instance("old").outdated(), node_instance("n").in_service_since(60)];
     let recovered = RollingUpdateInput { was_halted: true, ..input(&members, &none, 1) };
-    assert_eq!(step_summaries(&decide(&recovered)), ["mark old"]);
+    assert_eq!(step_summaries(&decide(&recovered)), ["cordon old"]);
 }
 
 #[test]
@@ -387,9 +392,9 @@ fn surplus_prefers_draining_then_outdated_instances() {
     };
     let view = drains("node-c", vec![pod("web")]);
     assert_eq!(of(1, &view), Vec::<String>::new());
-    assert_eq!(of(2, &view), ["mark b"]);
-    assert_eq!(of(3, &view), ["mark b", "mark a"]);
-    assert_eq!(of(1, &Drains::from([("node-c".into(), DrainView::default())])), ["end c"]);
+    assert_eq!(of(2, &view), ["cordon b"]);
+    assert_eq!(of(3, &view), ["cordon b", "cordon a"]);
+    assert_eq!(of(1, &Drains::from([("node-c".into(), DrainView::default())])), ["terminate c"]);
 }
 
 #[test]
@@ -419,17 +424,17 @@ fn a_weighted_group_counts_units_of_capacity() {
         }))
     };
     let all = [heavy("a", 4).outdated(), heavy("b", 4).outdated(), heavy("c", 8).outdated()];
-    assert_eq!(decided(&all, 16, 1, false), ["mark a"], "one node is one node, whatever it weighs");
-    assert_eq!(decided(&all, 16, 2, false), ["mark a", "mark b"]);
-    assert_eq!(decided(&all, 16, 4, true), ["mark a"], "a quarter of 16 units is one node of four");
-    assert_eq!(decided(&all, 16, 8, true), ["mark a", "mark b"]);
-    assert_eq!(decided(&all, 16, 1, true), ["mark a"], "while nothing is missing one may always go");
+    assert_eq!(decided(&all, 16, 1, false), ["cordon a"], "one node is one node, whatever it weighs");
+    assert_eq!(decided(&all, 16, 2, false), ["cordon a", "cordon b"]);
+    assert_eq!(decided(&all, 16, 4, true), ["cordon a"], "a quarter of 16 units is one node of four");
+    assert_eq!(decided(&all, 16, 8, true), ["cordon a", "cordon b"]);
+    assert_eq!(decided(&all, 16, 1, true), ["cordon a"], "while nothing is missing one may always go");
     let short = [heavy("a", 4).outdated(), heavy("c", 8).outdated()];
     assert!(decided(&short, 16, 1, false).is_empty(), "four units are missing already");
     assert!(decided(&short, 16, 6, true).is_empty());
-    assert_eq!(decided(&short, 16, 8, true), ["mark a"]);
+    assert_eq!(decided(&short, 16, 8, true), ["cordon a"]);
     let replaced = [heavy("n", 8).in_service_since(60), heavy("a", 4).outdated(), heavy("b", 4).outdated()];
-    assert_eq!(decided(&replaced, 16, 1, false), ["mark a"], "one heavy replacement makes up for two light ones");
+    assert_eq!(decided(&replaced, 16, 1, false), ["cordon a"], "one heavy replacement makes up for two light ones");
 }
 
 #[test]
@@ -445,7 +450,7 @@ fn surplus_takes_only_instances_within_the_weight() {
         }))
     };
     assert_eq!(of(1), Vec::<String>::new());
-    assert_eq!(of(3), ["mark b"]);
+    assert_eq!(of(3), ["cordon b"]);
     assert_eq!(of(4).len(), 1, "one of four units: {:?}", of(4));
     assert_eq!(of(8).len(), 3);
 }
@@ -459,7 +464,7 @@ fn drain_backoff_lets_the_next_node_drain() {
         )
     };
     let members = [node_instance("a").outdated(), node_instance("b").outdated()];
-    assert_eq!(step_summaries(&decide(&input(&members, &[rests("node-a")].into(), 1))), ["mark b"]);
+    assert_eq!(step_summaries(&decide(&input(&members, &[rests("node-a")].into(), 1))), ["cordon b"]);
     assert!(matches!(
         decide(&input(&members, &[rests("node-a"), rests("node-b")].into(), 1)).state,
         RotationState::Resting(_)
@@ -473,7 +478,7 @@ fn blocked_eviction_stays_reported_while_another_drain_continues() {
     let views = |a: DrainView| Drains::from([("node-a".into(), a), ("node-b".into(), DrainView::default())]);
     let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated().cordoned()];
     let decision = decide(&input(&members, &views(refused), 2));
-    assert_eq!((step_summaries(&decision), decision.eviction_blocked), (vec!["end b".to_owned()], true));
+    assert_eq!((step_summaries(&decision), decision.eviction_blocked), (vec!["terminate b".to_owned()], true));
     let ending = DrainView { pods: vec![PodView { is_terminating: true, ..pod("web") }], ..DrainView::default() };
     assert!(!decide(&input(&members, &views(ending), 2)).eviction_blocked);
 }
@@ -484,31 +489,32 @@ fn drain_backoff_does_not_keep_nodes_cordoned() {
     let rests = Drains::from([("node-a".into(), DrainView { retry_drain_at: until, ..DrainView::default() })]);
     assert_eq!(
         step_summaries(&decide(&input(&[node_instance("a").outdated(), node_instance("b").cordoned()], &rests, 1))),
-        ["free node-b"]
+        ["uncordon node-b"]
     );
 }
 
 #[test]
 fn duplicate_provider_id_is_reported_and_skipped() {
-    let rival = |m: NodeInstance| m.node(|n| n.duplicates = vec!["node-liar".into()]);
-    let names = "one Node alone to have the providerID of a, which node-a, node-liar have";
+    let with_duplicate = |m: NodeInstance| m.node(|n| n.duplicates = vec!["node-liar".into()]);
+    let names = "Nodes node-a, node-liar all claim instance a";
     let empty = Drains::from([("node-a".into(), DrainView::default())]);
     for candidates in [Candidates::Outdated, Candidates::Surplus(1), Candidates::All] {
         for a in [node_instance("a").outdated(), node_instance("a").outdated().node(|n| n.ready = false)] {
-            let decision = decide(&RollingUpdateInput { candidates, max_surge: 1, ..input(&[rival(a)], &empty, 2) });
+            let decision =
+                decide(&RollingUpdateInput { candidates, max_surge: 1, ..input(&[with_duplicate(a)], &empty, 2) });
             assert_eq!(
                 (step_summaries(&decision), decision.state, decision.duplicate_provider_ids),
                 (vec![], RotationState::Going, vec![names.to_owned()])
             );
         }
-        let members = [rival(node_instance("a").outdated().cordoned())];
+        let members = [with_duplicate(node_instance("a").outdated().cordoned())];
         assert_eq!(
             step_summaries(&decide(&RollingUpdateInput { candidates, ..input(&members, &empty, 2) })),
-            ["free node-a"]
+            ["uncordon node-a"]
         );
     }
-    let members = [rival(node_instance("a").outdated()), node_instance("b").outdated()];
-    assert_eq!(step_summaries(&rotate(&members, 2)), ["mark b"], "others go on");
+    let members = [with_duplicate(node_instance("a").outdated()), node_instance("b").outdated()];
+    assert_eq!(step_summaries(&rotate(&members, 2)), ["cordon b"], "other nodes are replaced");
 }
 
 #[test]
@@ -521,7 +527,7 @@ fn unknown_pods_block_termination() {
 fn drain_actions_follow_in_order() {
     let seconds = SignedDuration::from_secs;
     let limited = |at_timeout| DrainPolicy { timeout: Some(seconds(10)), at_timeout, ..policy() };
-    let (well, silent, dead) = (
+    let (healthy, unready, dead) = (
         node_instance("a").cordoned(),
         node_instance("a").cordoned().unready_since(299),
         node_instance("a").cordoned().unready_since(300),
@@ -538,18 +544,24 @@ fn drain_actions_follow_in_order() {
     let refused =
         |since, times| DrainView { last_blocked_eviction: Some((ago(since), times)), ..view(vec![pod("web")]) };
     let cases: Vec<(&str, &NodeInstance, DrainView, DrainPolicy, &str)> = vec![
-        ("a pod is evicted", &well, view(vec![pod("web")]), policy(), "evict"),
-        ("a pod on its way out is waited for", &well, view(vec![ending()]), policy(), "wait"),
-        ("what stays and what is finished holds nothing", &well, view(vec![stays, finished]), policy(), "terminate"),
-        ("volumes are waited for", &well, volume(119), policy(), "wait"),
-        ("but not for ever", &well, volume(120), policy(), "terminate"),
-        ("a refusal is not asked again at once", &well, refused(1, 1), policy(), "wait"),
-        ("but soon", &well, refused(2, 1), policy(), "evict"),
-        ("and every half minute in the end", &well, refused(30, 40), policy(), "evict"),
-        ("at the timeout it is given back", &well, view(vec![pod("web")]), limited(AtTimeout::GiveUp), "give up"),
-        ("or pods are deleted", &well, view(vec![pod("web")]), limited(AtTimeout::Delete), "force"),
-        ("and then waited for", &well, view(vec![ending()]), limited(AtTimeout::Delete), "wait"),
-        ("or a deletion goes on", &well, view(vec![pod("web")]), limited(AtTimeout::GoOn), "abandon"),
+        ("a pod is evicted", &healthy, view(vec![pod("web")]), policy(), "evict"),
+        ("a terminating pod is waited for", &healthy, view(vec![ending()]), policy(), "wait"),
+        ("DaemonSet pods and finished pods do not block", &healthy, view(vec![stays, finished]), policy(), "terminate"),
+        ("volumes are waited for", &healthy, volume(119), policy(), "wait"),
+        ("until their timeout", &healthy, volume(120), policy(), "terminate"),
+        ("a blocked eviction is not retried immediately", &healthy, refused(1, 1), policy(), "wait"),
+        ("but after the backoff", &healthy, refused(2, 1), policy(), "evict"),
+        ("and every 30 seconds later", &healthy, refused(30, 40), policy(), "evict"),
+        (
+            "at the timeout the node is uncordoned",
+            &healthy,
+            view(vec![pod("web")]),
+            limited(AtTimeout::Uncordon),
+            "give up",
+        ),
+        ("or pods are deleted", &healthy, view(vec![pod("web")]), limited(AtTimeout::Delete), "force"),
+        ("and then waited for", &healthy, view(vec![ending()]), limited(AtTimeout::Delete), "wait"),
+        ("or a deletion continues", &healthy, view(vec![pod("web")]), limited(AtTimeout::Terminate), "abandon"),
         (
             "a dead kubelet is waited for no longer than the grace",
             &dead,
@@ -557,18 +569,18 @@ fn drain_actions_follow_in_order() {
             policy(),
             "terminate",
         ),
-        ("but that long", &dead, view(vec![PodView { grace_seconds: 21, ..ending() }]), policy(), "wait"),
+        ("but as long as the grace", &dead, view(vec![PodView { grace_seconds: 21, ..ending() }]), policy(), "wait"),
         (
             "a kubelet is dead after five minutes",
-            &silent,
+            &unready,
             view(vec![PodView { grace_seconds: 0, ..ending() }]),
             policy(),
             "wait",
         ),
     ];
     for (name, member, view, policy, expected) in cases {
-        let mark = member.disruption_of(UID).expect("marked").clone();
-        let told = match next_drain_action(member, &mark, &view, &policy, now()) {
+        let record = member.disruption_of(UID).expect("a record").clone();
+        let action = match next_drain_action(member, &record, &view, &policy, now()) {
             DrainAction::Evict(_) => "evict",
             DrainAction::Wait(_) => "wait",
             DrainAction::Force(_) => "force",
@@ -576,7 +588,7 @@ fn drain_actions_follow_in_order() {
             DrainAction::Abandon(_) => "abandon",
             DrainAction::Terminate => "terminate",
         };
-        assert_eq!(told, expected, "{name}");
+        assert_eq!(action, expected, "{name}");
     }
     assert_eq!([1, 2, 3, 4, 5, 6, 400].map(|n| eviction_backoff(n).as_secs()), [2, 4, 8, 16, 30, 30, 30]);
 }
@@ -621,9 +633,9 @@ proptest! {
         let begun = members.iter().filter(hit).filter(|m| m.disruption_of(UID).is_none()).count();
         let marked = members.iter().filter(|m| m.disruption_of(UID).is_some() && m.instance.state == InstanceState::InService && !m.reasons.is_empty()).count();
         prop_assert!(begun == 0 || leaving + marked + begun <= max);
-        prop_assert!(members.iter().filter(hit).all(|m| !m.reasons.is_empty()), "only what is outdated goes");
+        prop_assert!(members.iter().filter(hit).all(|m| !m.reasons.is_empty()), "only outdated instances are removed");
         let undrained = |m: &NodeInstance| decision.steps.iter().any(|s| matches!(s, NodeStep::Terminate { instance, .. } if *instance == m.instance.id));
-        prop_assert!(members.iter().filter(|m| undrained(m)).all(|m| m.node.is_none() || m.disruption_of(UID).is_some()), "no node goes without its record");
+        prop_assert!(members.iter().filter(|m| undrained(m)).all(|m| m.node.is_none() || m.disruption_of(UID).is_some()), "no node is terminated without its record");
     }
 
     #[test]
@@ -633,9 +645,9 @@ proptest! {
         let mut luck = luck.into_iter();
         let mut made = size;
         while members.iter().any(|m| !m.reasons.is_empty()) {
-            let Some(event) = luck.next() else { prop_assert!(false, "no end in sight: {members:?}"); unreachable!() };
+            let Some(event) = luck.next() else { prop_assert!(false, "does not finish: {members:?}"); unreachable!() };
             let views: Drains = members.iter().filter(|m| m.disruption_of(UID).is_some()).map(|m| (format!("node-{}", m.instance.id), DrainView::default())).collect();
-            // Time stands still in this world, so nothing would ever settle.
+            // `now` is constant here, so no node would ever be Ready for long enough.
             let ready_hold = SignedDuration::ZERO;
             for step in decide(&RollingUpdateInput { desired: size, ready_hold, ..input(&members, &views, max) }).steps {
                 match step {

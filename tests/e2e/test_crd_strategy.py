@@ -80,7 +80,7 @@ def test_a_deleted_resource_is_submitted_again_and_counts_as_a_retry(tenant):
         group.wait(lambda g: "says `Running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
         fake.delete(name)
     stalled = group.wait_condition("Stalled", reason="StrategyFailed")
-    assert "deleted by someone" in stalled["message"] and "maxRetries" in stalled["message"]
+    assert "deleted by another user" in stalled["message"] and "maxRetries" in stalled["message"]
     assert fake.created() == [name] * 2
     group.patch({"spec": {"strategy": {"crd": {"maxRetries": 2}}}})
     fake.set_phase(fake.wait_submitted(), "Running")
@@ -148,7 +148,7 @@ def test_a_reverted_change_waits_for_the_upgrade_that_it_started(tenant):
     group.wait(lambda g: "says `running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
     strategies.change(tenant, 0)
     group.wait(lambda g: g.pinned() == "1", what="the old version's pin")
-    group.wait(lambda g: "at work still" in (g.has_condition("Reconciling") or {}).get("message", ""), what="the wait")
+    group.wait(lambda g: "still active" in (g.has_condition("Reconciling") or {}).get("message", ""), what="the wait")
     fake.set_phase(name, "completed")
     group.wait_ready(nodes=1)
     assert len(fake.created()) == 1
@@ -203,14 +203,14 @@ def test_another_kind_in_the_template_waits_for_the_resource_of_the_first(tenant
 
 
 TEMPLATES = [
-    ("a function", "{{ env \"HOME\" }}", "InvalidSpec", "there is no function `env`"),
+    ("a function", "{{ env \"HOME\" }}", "InvalidSpec", "unknown function `env`"),
     ("a loop without end", "{{ range 1000000000 }}x{{ end }}", "InvalidSpec", "iterations"),
     ("a recursion", "{{ define \"r\" }}{{ template \"r\" }}{{ end }}{{ template \"r\" }}", "InvalidSpec", "{{ define }}"),
     ("parentheses", "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "InvalidSpec", "parentheses"),
-    ("a field that is not there", "{{ .InstanceGroup.Nmae }}", "InvalidSpec", "there is no field `Nmae`"),
+    ("a field that is not there", "{{ .InstanceGroup.Nmae }}", "InvalidSpec", "unknown field `Nmae`"),
     ("two documents", strategies.ROLLING_UPGRADE_TEMPLATE + "---\n" + strategies.ROLLING_UPGRADE_TEMPLATE, "InvalidSpec", "2 documents"),
-    ("another kind", "apiVersion: v1\nkind: Secret\nmetadata: {name: x}", "PolicyViolation", "is no kind that may be submitted"),
-    ("a kind made by the template", "apiVersion: rbac.authorization.k8s.io/v1\nkind: {{ print \"Cluster\" \"RoleBinding\" }}\nmetadata: {name: x}", "PolicyViolation", "is no kind that may be submitted"),
+    ("another kind", "apiVersion: v1\nkind: Secret\nmetadata: {name: x}", "PolicyViolation", "is not an allowed kind"),
+    ("a kind made by the template", "apiVersion: rbac.authorization.k8s.io/v1\nkind: {{ print \"Cluster\" \"RoleBinding\" }}\nmetadata: {name: x}", "PolicyViolation", "is not an allowed kind"),
     ("another namespace", strategies.ROLLING_UPGRADE_TEMPLATE.replace("{{ .InstanceGroup.GetNamespace }}", "kube-system"), "PolicyViolation", "`kube-system`"),
     ("another's nodes", strategies.ROLLING_UPGRADE_TEMPLATE.replace("{{ .InstanceGroup.Status.ActiveScalingGroupName }}", "demo-other-db"), "PolicyViolation", "`demo-other-db`"),
     ("an owner", strategies.ROLLING_UPGRADE_TEMPLATE.replace("spec:", "  finalizers: [a/b]\nspec:"), "PolicyViolation", "metadata.finalizers"),

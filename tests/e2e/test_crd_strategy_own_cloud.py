@@ -108,7 +108,7 @@ def test_a_cluster_scoped_kind_is_rejected_even_when_it_is_allowed(stage):
     group = strategies.start(tenant, strategies.rolling_upgrade(spec=text, crdName="fleetupgrades"))
     strategies.change(tenant)
     stalled = group.wait_condition("Stalled", reason="PolicyViolation")
-    assert "FleetUpgrade.example.com" in stalled["message"] and "whole cluster" in stalled["message"]
+    assert "FleetUpgrade.example.com" in stalled["message"] and "cluster-scoped" in stalled["message"]
     assert logs.audited_writes(stage.cloud.audit(), "fleetupgrades") == []
     stage.cloud.edit_config_map(lambda data: data.update(policy=before))
 

@@ -19,7 +19,7 @@ data:
     fargateNamespaces: [shared]
 """
 WAIT = 400
-NOTHING_DELETED = "nothing is deleted in AWS, because nothing was made for this group"
+NOTHING_DELETED = "nothing is deleted in AWS, because nothing was created for this group"
 
 
 def delete_calls(cloud, after):

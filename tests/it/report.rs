@@ -105,7 +105,7 @@ fn events_come_with_transitions() {
     let reasons = |report: &Report| report.transition_events.iter().map(|e| e.reason.clone()).collect::<Vec<_>>();
     let stalled = report_for(&InstanceGroupStatus::default(), blocked(false));
     assert_eq!(reasons(&stalled), ["InvalidSpec"]);
-    assert!(stalled.transition_events[0].warning && stalled.transition_events[0].message == "mend it");
+    assert!(stalled.transition_events[0].is_warning() && stalled.transition_events[0].message == "mend it");
 
     let halted = Outcome::Blocked { reason: Reason::ReplacementsNotReady, message: "i-1".into(), is_deleting: false };
     assert_eq!(reasons(&report_for(&status_after(&stalled), halted)), ["InstanceGroupUpgradeFailed"]);

@@ -108,17 +108,15 @@ async fn publish_boundaries_events(
         name: CONFIG_MAP.into(),
         uid: live.and_then(ResourceExt::uid).unwrap_or_default(),
     };
-    let warning = |reason: &str, message: String| Event { warning: true, reason: reason.into(), message };
+    let warning = |reason: &str, message: String| Event::warning(reason, message);
     let mut told: Vec<_> = in_force.warnings.iter().map(|w| warning("BoundariesWarning", w.to_string())).collect();
     match (&in_force.source, error) {
         (BoundariesSource::LastGood(why) | BoundariesSource::Unavailable(why), error) => {
             told.push(warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone()))
         }
-        (BoundariesSource::Live, _) => told.push(Event {
-            warning: false,
-            reason: "BoundariesApplied".into(),
-            message: format!("revision {} is in force", in_force.revision),
-        }),
+        (BoundariesSource::Live, _) => {
+            told.push(Event::normal("BoundariesApplied", format!("revision {} is in force", in_force.revision)))
+        }
         (BoundariesSource::NotConfigured | BoundariesSource::Unknown, _) => {}
     }
     for told in told {

@@ -199,12 +199,7 @@ async fn warn_near_limit(map: Option<&ConfigMap>, shared: &Context) {
         uid: map.and_then(ResourceExt::uid).unwrap_or_default(),
     };
     let message = "aws-auth holds more than 80 % of the 1 MiB that a ConfigMap can; share roles between groups, or remove entries that nobody uses";
-    super::publish_event(
-        &about,
-        &PlanEvent { warning: true, reason: "AwsAuthNearLimit".into(), message: message.into() },
-        shared,
-    )
-    .await;
+    super::publish_event(&about, &PlanEvent::warning("AwsAuthNearLimit", message), shared).await;
 }
 
 /// Wakes the groups whose role's entry changed; all of them when nobody can tell.

@@ -95,7 +95,7 @@ async fn report_ignored_event(key: &str, why: &str, bell: &Trigger) {
         "an event {} about this group's scaling group is ignored: {why}; what was recommended before it stays",
         event::SPOT_RECOMMENDATION_GIVEN
     );
-    let told = PlanEvent { warning: true, reason: "SpotRecommendationIgnored".into(), message };
+    let told = PlanEvent::warning("SpotRecommendationIgnored", message);
     crate::controller::publish_event(&about, &told, bell.context()).await;
 }
 

@@ -1,25 +1,26 @@
-//! Steps of this provisioner: launch templates and scaling groups.
+//! Steps of the provisioner `eks`: launch templates and scaling groups.
 
 use serde::Serialize;
 
+use super::info::StepInfo;
 use crate::api::names::event;
 use crate::aws::{LifecycleHook, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes};
-use crate::plan::{Event, StepInfo};
+use crate::plan::event::Event;
 
 /// Which launch template version a scaling group is pinned to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Pin {
-    /// A version that is there.
+    /// An existing version.
     Version {
-        /// `lt-...`
+        /// Id of the launch template: `lt-...`.
         template: String,
-        /// 1, 2, ...
+        /// Number of the version: 1, 2, ...
         number: i64,
     },
-    /// The version that an earlier step of this plan makes, by its hash.
+    /// The version that an earlier step of this plan creates, by its hash.
     Made {
-        /// The hash line of its description.
+        /// The hash line in the description of the version.
         hash: String,
     },
 }
@@ -36,15 +37,15 @@ pub enum EksStep {
         #[serde(flatten)]
         version: NewVersion,
     },
-    /// DeleteLaunchTemplateVersions that nothing uses.
+    /// DeleteLaunchTemplateVersions for versions that no instance or scaling group uses.
     DeleteTemplateVersions { template: String, numbers: Vec<i64> },
     /// DeleteLaunchTemplate.
     DeleteTemplate { template: String },
-    /// CreateTags on a launch template that we adopted.
+    /// CreateTags on an adopted launch template.
     TagTemplate { template: String, tags: Vec<Tag> },
-    /// DeleteLaunchConfiguration of one that this group launched from.
+    /// DeleteLaunchConfiguration for one that this group launched from.
     DeleteConfiguration { configuration: String },
-    /// CreateAutoScalingGroup; `group.template` is filled from `pin`.
+    /// CreateAutoScalingGroup; the launch template version comes from `pin`.
     CreateGroup {
         #[serde(flatten)]
         group: NewScalingGroup,
@@ -76,9 +77,9 @@ pub enum EksStep {
     DeleteHook { group: String, hook: String },
     /// PutWarmPool.
     PutWarmPool { group: String, sizes: WarmSizes, state: Option<String> },
-    /// DeleteWarmPool with its instances, which carry no pods.
+    /// DeleteWarmPool with its instances, which run no pods.
     DeleteWarmPool { group: String },
-    /// SetInstanceHealth: Auto Scaling terminates an instance of the warm pool and fills its place.
+    /// SetInstanceHealth: Auto Scaling terminates an instance of the warm pool and replaces it.
     ReplaceWarmInstance { group: String, instance: String },
     /// DeleteAutoScalingGroup, without force.
     DeleteGroup { group: String },
@@ -118,26 +119,26 @@ impl StepInfo for EksStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Event> {
-        let because = |reason, text| Some(Event::with_reasons(reason, text, why));
-        let changed = |what: String| because("ScalingGroupUpdated", format!("changed {what}"));
+    fn event(&self, reasons: &str) -> Option<Event> {
+        let with_reasons = |reason, text| Some(Event::with_reasons(reason, text, reasons));
+        let changed = |what: String| with_reasons("ScalingGroupUpdated", format!("changed {what}"));
         match self {
             EksStep::CreateGroup { .. } => {
-                because(event::CREATED, format!("created the scaling group {}", self.subject()))
+                with_reasons(event::CREATED, format!("created the scaling group {}", self.subject()))
             }
             EksStep::PutTemplateVersion { .. } => {
-                because("TemplateVersionCreated", "made a new launch template version".into())
+                with_reasons("TemplateVersionCreated", "created a launch template version".into())
             }
             EksStep::PutWarmPool { group, .. } => changed(format!("the warm pool of {group}")),
             EksStep::DeleteWarmPool { group } => {
-                because("ScalingGroupUpdated", format!("deleted the warm pool of {group}"))
+                with_reasons("ScalingGroupUpdated", format!("deleted the warm pool of {group}"))
             }
             EksStep::ReplaceWarmInstance { instance, .. } => {
-                because("WarmInstanceReplaced", format!("gave up {instance} in the warm pool"))
+                with_reasons("WarmInstanceReplaced", format!("replacing {instance} in the warm pool"))
             }
             EksStep::DeleteConfiguration { configuration } => Some(Event::normal(
                 "LaunchConfigurationDeleted",
-                format!("deleted the launch configuration {configuration}, which no instance runs any more"),
+                format!("deleted the launch configuration {configuration}, which no instance uses anymore"),
             )),
             EksStep::PutTags { group, .. } | EksStep::DeleteTags { group, .. } => {
                 changed(format!("the tags of {group}"))

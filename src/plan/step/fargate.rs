@@ -1,23 +1,24 @@
-//! Steps of this provisioner: Fargate profiles.
+//! Steps of the provisioner `eks-fargate`: Fargate profiles.
 
 use serde::Serialize;
 
+use super::info::StepInfo;
 use crate::api::names::event;
 use crate::aws::Tag;
 use crate::aws::fargate::NewFargateProfile;
-use crate::plan::{Event, StepInfo};
+use crate::plan::event::Event;
 
 /// One write to a Fargate profile.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum FargateStep {
-    /// CreateFargateProfile; one that is there with our tags is ours.
+    /// CreateFargateProfile; an existing profile with the group's tags is adopted.
     CreateFargateProfile(NewFargateProfile),
-    /// DeleteFargateProfile; EKS deletes the pods that run by it.
+    /// DeleteFargateProfile; EKS deletes the pods that run on it.
     DeleteFargateProfile {
         cluster: String,
         profile: String,
-        /// Pods may run by it.
+        /// Whether pods may run on it.
         may_run_pods: bool,
     },
     /// TagResource of a Fargate profile.
@@ -40,18 +41,20 @@ impl StepInfo for FargateStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Event> {
-        let (reason, did) = match self {
+    fn event(&self, reasons: &str) -> Option<Event> {
+        let (reason, action) = match self {
             FargateStep::CreateFargateProfile(_) if self.creates_nodes() => {
-                (event::CREATED, "EKS makes the Fargate profile")
+                (event::CREATED, "EKS is creating the Fargate profile")
             }
-            FargateStep::CreateFargateProfile(_) => ("FargateProfileCreated", "EKS makes the Fargate profile"),
-            FargateStep::DeleteFargateProfile { .. } => ("FargateProfileDeleted", "EKS deletes the Fargate profile"),
+            FargateStep::CreateFargateProfile(_) => ("FargateProfileCreated", "EKS is creating the Fargate profile"),
+            FargateStep::DeleteFargateProfile { .. } => {
+                ("FargateProfileDeleted", "EKS is deleting the Fargate profile")
+            }
             FargateStep::TagFargateProfile { .. } | FargateStep::UntagFargateProfile { .. } => {
                 ("FargateProfileUpdated", "changed the tags of the Fargate profile")
             }
         };
-        Some(Event::with_reasons(reason, format!("{did} {}", self.subject()), why))
+        Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))
     }
 
     fn is_disruptive(&self) -> bool {

@@ -2,15 +2,15 @@
 
 use serde::Serialize;
 
-use super::StepInfo;
+use super::info::StepInfo;
 use crate::aws::{NewRole, Tag};
-use crate::plan::Event;
+use crate::plan::event::Event;
 
 /// One write to IAM.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum IamStep {
-    /// CreateRole; one that is there with our tags is adopted.
+    /// CreateRole; an existing role with the group's tags is adopted.
     CreateRole(NewRole),
     /// AttachRolePolicy.
     AttachPolicy { role: String, policy: String },
@@ -26,9 +26,9 @@ pub enum IamStep {
     DeleteProfile { profile: String },
     /// DeleteRole.
     DeleteRole { role: String },
-    /// TagRole on a role that we adopted.
+    /// TagRole on an adopted role.
     TagRole { role: String, tags: Vec<Tag> },
-    /// TagInstanceProfile on a profile that we adopted.
+    /// TagInstanceProfile on an adopted instance profile.
     TagProfile { profile: String, tags: Vec<Tag> },
 }
 
@@ -52,13 +52,13 @@ impl StepInfo for IamStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Event> {
+    fn event(&self, reasons: &str) -> Option<Event> {
         match self {
             IamStep::CreateRole(role) => {
-                Some(Event::with_reasons("RoleCreated", format!("created the IAM role {}", role.name), why))
+                Some(Event::with_reasons("RoleCreated", format!("created the IAM role {}", role.name), reasons))
             }
-            IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !why.is_empty() => {
-                Some(Event::with_reasons("RoleUpdated", format!("changed the policies of {role}"), why))
+            IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !reasons.is_empty() => {
+                Some(Event::with_reasons("RoleUpdated", format!("changed the policies of {role}"), reasons))
             }
             IamStep::AttachPolicy { .. }
             | IamStep::DetachPolicy { .. }

@@ -1,23 +1,23 @@
-//! Steps that let nodes join, or no longer.
+//! Steps that let nodes join the cluster, or revoke it.
 
 use serde::Serialize;
 
-use super::StepInfo;
+use super::info::StepInfo;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::NewAccessEntry;
-use crate::plan::Event;
+use crate::plan::event::Event;
 
 /// One write to kube-system/aws-auth or to the access entries of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum JoinStep {
-    /// The role's entry in kube-system/aws-auth.
+    /// Add the role's entry to kube-system/aws-auth.
     PutAwsAuthEntry(AuthEntry),
-    /// Take our entry out of kube-system/aws-auth.
+    /// Remove the role's entry, which the controller added, from kube-system/aws-auth.
     RemoveAwsAuthEntry(AuthEntry),
-    /// CreateAccessEntry; one that is there and lets such nodes join is left as it is.
+    /// CreateAccessEntry; an existing entry that lets these nodes join is left unchanged.
     PutAccessEntry(NewAccessEntry),
-    /// DeleteAccessEntry of one that carries our tags.
+    /// DeleteAccessEntry of an entry that carries the controller's tags.
     RemoveAccessEntry { cluster: String, principal: String },
 }
 
@@ -34,19 +34,21 @@ impl StepInfo for JoinStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Event> {
-        let joins = |text| Some(Event::normal("NodeRoleAuthorized", text));
-        let removed = |text| (!why.is_empty()).then(|| Event::with_reasons("NodeRoleRevoked", text, why));
+    fn event(&self, reasons: &str) -> Option<Event> {
+        let authorized = |text| Some(Event::normal("NodeRoleAuthorized", text));
+        let revoked = |text| (!reasons.is_empty()).then(|| Event::with_reasons("NodeRoleRevoked", text, reasons));
         match self {
             JoinStep::PutAwsAuthEntry(entry) => {
-                joins(format!("{} may join through kube-system/aws-auth", entry.role_arn))
+                authorized(format!("nodes with the role {} can join through kube-system/aws-auth", entry.role_arn))
             }
-            JoinStep::PutAccessEntry(entry) => joins(format!("{} may join by an access entry", entry.principal)),
+            JoinStep::PutAccessEntry(entry) => {
+                authorized(format!("nodes with the role {} can join through an access entry", entry.principal))
+            }
             JoinStep::RemoveAwsAuthEntry(entry) => {
-                removed(format!("removed {} from kube-system/aws-auth", entry.role_arn))
+                revoked(format!("removed {} from kube-system/aws-auth", entry.role_arn))
             }
             JoinStep::RemoveAccessEntry { principal, .. } => {
-                removed(format!("removed the access entry of {principal}"))
+                revoked(format!("removed the access entry of {principal}"))
             }
         }
     }

@@ -1,10 +1,10 @@
-//! A step of a plan: one write, which carries its complete input. Each topic
-//! says in a file of its own what its steps are and how a person is told of
-//! them; what only one provisioner does stands in that provisioner's folder.
+//! A step of a plan: one write with its complete input. Each topic has a file with its steps,
+//! their names and their events. [`crate::apply`] has a file of the same name that runs them.
 
 mod eks;
 mod fargate;
 mod iam;
+mod info;
 mod join;
 mod node;
 mod nodegroup;
@@ -13,63 +13,44 @@ mod strategy;
 
 use serde::Serialize;
 
-use super::Event;
 pub use eks::{EksStep, Pin};
 pub use fargate::FargateStep;
 pub use iam::IamStep;
+pub use info::StepInfo;
 pub use join::JoinStep;
-pub use node::{NodeStep, PodRef};
+pub use node::{NodeStep, PodRef, UncordonReason};
 pub use nodegroup::NodegroupStep;
 pub use object::ObjectStep;
 pub use strategy::StrategyStep;
 
-/// One write, by its topic. It is serialised as the topic's step is.
+/// One write, by topic. It is serialized like the step of its topic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-#[expect(clippy::large_enum_variant, reason = "a plan has a few steps, and its largest are what it is for")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a plan has few steps, and boxing the large ones would complicate every match"
+)]
 pub enum Step {
-    /// On the InstanceGroup itself.
+    /// Writes to the InstanceGroup.
     Object(ObjectStep),
-    /// Of IAM.
+    /// Writes to IAM: roles, policies and instance profiles.
     Iam(IamStep),
-    /// What lets nodes join.
+    /// Writes that let nodes join the cluster: aws-auth and access entries.
     Join(JoinStep),
-    /// What takes nodes out of service, one by one.
+    /// Writes that cordon, drain and terminate single nodes.
     Node(NodeStep),
-    /// Of the crd strategy's resources.
+    /// Writes to the resources of the crd strategy.
     Strategy(StrategyStep),
-    /// Of the provisioner `eks`: launch templates and scaling groups.
+    /// Writes of the provisioner `eks`: launch templates and scaling groups.
     Eks(EksStep),
-    /// Of the provisioner `eks-managed`: managed node groups.
+    /// Writes of the provisioner `eks-managed`: managed node groups.
     Nodegroup(NodegroupStep),
-    /// Of the provisioner `eks-fargate`: Fargate profiles.
+    /// Writes of the provisioner `eks-fargate`: Fargate profiles.
     Fargate(FargateStep),
 }
 
-/// What a topic tells of its steps.
-pub trait StepInfo {
-    /// A bounded name for logs, metrics and `plan`.
-    fn name(&self) -> &'static str;
-
-    /// What it acts on, in a word.
-    fn subject(&self) -> String;
-
-    /// What a person follows in `kubectl describe` once it is done; `why` are its reasons, empty when it has none.
-    fn event(&self, why: &str) -> Option<Event>;
-
-    /// Whether a person's brake stops it: what takes nodes away.
-    fn is_disruptive(&self) -> bool {
-        false
-    }
-
-    /// Whether it makes the nodes of a group for the first time.
-    fn creates_nodes(&self) -> bool {
-        false
-    }
-}
-
 impl Step {
-    /// What its topic tells of it.
+    /// The description by the topic of the step.
     pub fn info(&self) -> &dyn StepInfo {
         match self {
             Step::Object(step) => step,
@@ -83,22 +64,22 @@ impl Step {
         }
     }
 
-    /// See [`Act::name`].
+    /// See [`StepInfo::name`].
     pub fn name(&self) -> &'static str {
         self.info().name()
     }
 
-    /// See [`Act::disrupts`].
+    /// See [`StepInfo::is_disruptive`].
     pub fn is_disruptive(&self) -> bool {
         self.info().is_disruptive()
     }
 
-    /// See [`Act::makes`].
+    /// See [`StepInfo::creates_nodes`].
     pub fn creates_nodes(&self) -> bool {
         self.info().creates_nodes()
     }
 
-    /// Whether it only writes what the status remembers.
+    /// Whether it only records something in the status.
     pub fn is_status_write(&self) -> bool {
         matches!(self, Step::Object(ObjectStep::Record { .. }))
     }

@@ -1,15 +1,15 @@
-//! Steps that take nodes out of service, or give them back.
+//! Steps that cordon, drain and terminate nodes, or uncordon them.
 
 use serde::Serialize;
 
-use super::StepInfo;
-use crate::plan::Event;
+use super::info::StepInfo;
+use crate::plan::event::Event;
 
-/// One write to a node, to a pod on it or to its instance.
+/// One write to a node, to a pod on it, or to its instance.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum NodeStep {
-    /// Cordon a node and write the disruption record on it, in one update.
+    /// Cordon a node and write the disruption record to it, in one update.
     CordonNode {
         node: String,
         resource_version: String,
@@ -17,30 +17,67 @@ pub enum NodeStep {
         template_version: String,
         was_cordoned: bool,
     },
-    /// Uncordon a node of ours and take the record off.
-    UncordonNode { node: String, reason: String },
-    /// Write on a node that its instance is about to stand by, before it does.
+    /// Uncordon a node that this group cordoned, and remove its disruption record.
+    UncordonNode { node: String, reason: UncordonReason },
+    /// Record on a node that its instance is about to enter standby, before the call.
     RecordSurge { node: String, resource_version: String, instance: String, template_version: String },
-    /// Take that record off a node whose instance does not stand by.
+    /// Remove that record from a node whose instance is not in standby.
     ClearSurge { node: String },
-    /// EnterStandby without decrement: AWS launches the replacement, and the node keeps its pods until then.
+    /// EnterStandby without decrement: AWS launches a replacement, and the node keeps its pods until it is Ready.
     EnterStandby { scaling_group: String, instance: String, node: String },
-    /// The eviction API.
+    /// Evict a pod through the eviction API.
     Evict { node: String, pod: PodRef, is_unmanaged: bool },
-    /// Delete with grace, after `drainTimeout` with `drainForce`.
+    /// Delete a pod with its grace period, after `drainTimeout` with `drainForce`.
     ForceDelete { node: String, pod: PodRef },
     /// TerminateInstanceInAutoScalingGroup.
     Terminate { scaling_group: String, instance: String, node: Option<String>, decrement_desired: bool },
 }
 
+/// Why a node that was being drained is uncordoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UncordonReason {
+    /// The node is no longer a candidate for replacement or scale-in.
+    NoLongerReplaced,
+    /// Another node claims the same instance, so it is unknown whose pods run on it.
+    DuplicateProviderId,
+    /// `lock-upgrades` blocks the replacement.
+    Locked,
+    /// Replacements did not become Ready.
+    RotationHalted,
+    /// A precondition of the rotation is not met.
+    RotationBlocked,
+    /// The drain took longer than `drainTimeout`. The next drain of the node is delayed.
+    DrainTimeout,
+}
+
+impl std::fmt::Display for UncordonReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            UncordonReason::NoLongerReplaced => "the node no longer needs to be replaced",
+            UncordonReason::DuplicateProviderId => "another Node has the same providerID",
+            UncordonReason::Locked => "replacement is blocked by lock-upgrades",
+            UncordonReason::RotationHalted => "the rotation is halted",
+            UncordonReason::RotationBlocked => "the rotation is blocked",
+            UncordonReason::DrainTimeout => "the drain took longer than drainTimeout",
+        })
+    }
+}
+
+/// As text, so that a printed plan and the event show the same words.
+impl Serialize for UncordonReason {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A pod, by what identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PodRef {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its UID: another pod of the same name is another pod.
+    /// UID of the pod: a new pod of the same name has another one.
     pub uid: String,
 }
 
@@ -63,25 +100,26 @@ impl StepInfo for NodeStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Event> {
-        let because = |reason, text| Some(Event::with_reasons(reason, text, why));
+    fn event(&self, reasons: &str) -> Option<Event> {
+        let with_reasons = |reason, text| Some(Event::with_reasons(reason, text, reasons));
         match self {
             NodeStep::CordonNode { node, instance, .. } => {
-                because("NodeDraining", format!("draining {node} ({instance})"))
+                with_reasons("NodeDraining", format!("draining {node} ({instance})"))
             }
-            NodeStep::UncordonNode { node, reason: why } => {
-                Some(Event::normal("NodeUncordoned", format!("uncordoned {node}: {why}")))
+            NodeStep::UncordonNode { node, reason } => {
+                Some(Event::normal("NodeUncordoned", format!("uncordoned {node}: {reason}")))
             }
-            NodeStep::EnterStandby { instance, node, .. } => because(
+            NodeStep::EnterStandby { instance, node, .. } => with_reasons(
                 "InstanceEnteredStandby",
-                format!("{node} ({instance}) stands by until its replacement is Ready"),
+                format!("{node} ({instance}) is in standby until its replacement is Ready"),
             ),
-            NodeStep::Terminate { instance, node, .. } => {
-                because("InstanceTerminated", format!("terminated {}", instance_with_node(instance, node.as_deref())))
-            }
+            NodeStep::Terminate { instance, node, .. } => with_reasons(
+                "InstanceTerminated",
+                format!("terminated {}", instance_with_node(instance, node.as_deref())),
+            ),
             NodeStep::Evict { pod, node, is_unmanaged: true } => Some(Event::warning(
                 "UnmanagedPodEvicted",
-                format!("evicted {}/{} from {node}; nothing will make it again", pod.namespace, pod.name),
+                format!("evicted {}/{} from {node}; no controller will recreate it", pod.namespace, pod.name),
             )),
             NodeStep::ForceDelete { pod, node } => Some(Event::warning(
                 "PodDeleted",

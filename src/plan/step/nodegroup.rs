@@ -1,12 +1,13 @@
-//! Steps of this provisioner: managed node groups.
+//! Steps of the provisioner `eks-managed`: managed node groups.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::info::StepInfo;
 use crate::api::names::event;
 use crate::aws::nodegroup::{NewNodegroup, NodegroupChange, NodegroupName, NodegroupVersion};
-use crate::plan::{Event, StepInfo};
+use crate::plan::event::Event;
 
 /// One write to a managed node group.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
@@ -14,28 +15,28 @@ use crate::plan::{Event, StepInfo};
 pub enum NodegroupStep {
     /// CreateNodegroup.
     CreateNodegroup(NewNodegroup),
-    /// UpdateNodegroupConfig; the update's id is written into the status at once.
+    /// UpdateNodegroupConfig; the id of the update is written to the status in the same pass.
     UpdateNodegroup {
         nodegroup: NodegroupName,
         change: NodegroupChange,
         token: String,
         change_hash: String,
-        /// EKS takes nodes away for it, because more are there than the new sizes let stand.
+        /// EKS removes nodes, because the group has more than the new sizes allow.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         removes_nodes: bool,
     },
-    /// UpdateNodegroupVersion, never with force; the update's id is written into the status at once.
+    /// UpdateNodegroupVersion, never with force; the id of the update is written to the status in the same pass.
     UpdateNodegroupVersion { nodegroup: NodegroupName, to: NodegroupVersion, token: String, change_hash: String },
     /// TagResource on a managed node group.
     TagNodegroup { nodegroup: NodegroupName, arn: String, tags: BTreeMap<String, String> },
     /// UntagResource on a managed node group.
     UntagNodegroup { nodegroup: NodegroupName, arn: String, keys: Vec<String> },
-    /// DeleteNodegroup: EKS takes its nodes away.
+    /// DeleteNodegroup: EKS drains and terminates its nodes.
     DeleteNodegroup { nodegroup: NodegroupName },
 }
 
 impl NodegroupStep {
-    /// The node group that it acts on.
+    /// The node group that the step acts on.
     pub fn nodegroup(&self) -> &NodegroupName {
         match self {
             NodegroupStep::CreateNodegroup(new) => &new.name,
@@ -63,17 +64,17 @@ impl StepInfo for NodegroupStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Event> {
-        let (reason, did) = match self {
+    fn event(&self, reasons: &str) -> Option<Event> {
+        let (reason, action) = match self {
             NodegroupStep::CreateNodegroup(_) => (event::CREATED, "created the node group"),
             NodegroupStep::UpdateNodegroup { .. } => ("NodeGroupUpdated", "changed the node group"),
-            NodegroupStep::UpdateNodegroupVersion { .. } => ("NodeGroupUpdated", "began an update of the node group"),
+            NodegroupStep::UpdateNodegroupVersion { .. } => ("NodeGroupUpdated", "started an update of the node group"),
             NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. } => {
                 ("NodeGroupUpdated", "changed the tags of the node group")
             }
-            NodegroupStep::DeleteNodegroup { .. } => ("NodeGroupDeleted", "EKS deletes the node group"),
+            NodegroupStep::DeleteNodegroup { .. } => ("NodeGroupDeleted", "EKS is deleting the node group"),
         };
-        Some(Event::with_reasons(reason, format!("{did} {}", self.subject()), why))
+        Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))
     }
 
     fn is_disruptive(&self) -> bool {

@@ -3,18 +3,18 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::StepInfo;
-use crate::plan::Event;
+use super::info::StepInfo;
+use crate::plan::event::Event;
 
 /// One write to the InstanceGroup.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum ObjectStep {
-    /// Put our finalizer on the InstanceGroup, before anything else exists.
+    /// Add the controller's finalizer, before any other resource exists.
     AddFinalizer,
-    /// Remove our finalizer, and only ours.
+    /// Remove the controller's finalizer; finalizers of other controllers stay.
     RemoveFinalizer,
-    /// Write into status what must be known before the act that follows.
+    /// Record in the status what a later pass must know even if this one ends after the next step.
     Record {
         /// A merge patch under `status`.
         status: Value,

@@ -1,11 +1,11 @@
-//! Steps of the crd strategy.
+//! Steps of the crd strategy: create and delete its resources.
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::StepInfo;
-use crate::plan::Event;
-use crate::rotation::crd::ResourceKind;
+use super::info::StepInfo;
+use crate::plan::event::Event;
+use crate::rotation::crd::kind::ResourceKind;
 use crate::util::redact::Redacted;
 
 /// One write to a resource of the crd strategy.
@@ -14,7 +14,7 @@ use crate::util::redact::Redacted;
 pub enum StrategyStep {
     /// Create the resource of the crd strategy.
     CreateStrategyResource { kind: ResourceKind, namespace: String, name: String, object: Redacted<Value> },
-    /// Delete a resource of the crd strategy that failed, or makes room.
+    /// Delete a resource of the crd strategy that failed or that the desired one replaces.
     DeleteStrategyResource { kind: ResourceKind, namespace: String, name: String, uid: String },
 }
 
@@ -32,12 +32,12 @@ impl StepInfo for StrategyStep {
         }
     }
 
-    fn event(&self, why: &str) -> Option<Event> {
-        let (reason, did) = match self {
+    fn event(&self, reasons: &str) -> Option<Event> {
+        let (reason, action) = match self {
             StrategyStep::CreateStrategyResource { .. } => ("UpgradeSubmitted", "submitted"),
             StrategyStep::DeleteStrategyResource { .. } => ("UpgradeResourceDeleted", "deleted"),
         };
-        Some(Event::with_reasons(reason, format!("{did} {}", self.subject()), why))
+        Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))
     }
 
     fn is_disruptive(&self) -> bool {

@@ -156,18 +156,13 @@ pub fn idempotency_token(parts: &[&str]) -> String {
 
 /// Told once with each new version: what the OS family cannot carry.
 pub fn ignored_field_events(resolved: &ResolvedGroup) -> Vec<Event> {
-    resolved
-        .ignored_fields
-        .iter()
-        .map(|field| Event { warning: true, reason: "FieldIgnored".into(), message: field.to_string() })
-        .collect()
+    resolved.ignored_fields.iter().map(|field| Event::warning("FieldIgnored", field.to_string())).collect()
 }
 
 /// Told once, with the template: what a new group asked for is not made any more.
 fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Option<Event> {
-    (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration).then(|| Event {
-        warning: true,
-        reason: "LaunchConfigurationUnsupported".into(),
-        message: "spec.eks.type LaunchConfiguration: AWS has closed launch configurations; the group is made with a launch template instead, which holds the same; set the type to LaunchTemplate".into(),
-    })
+    (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration).then(|| Event::warning(
+        "LaunchConfigurationUnsupported",
+        "spec.eks.type LaunchConfiguration: AWS has closed launch configurations; the group is made with a launch template instead, which holds the same; set the type to LaunchTemplate",
+    ))
 }

@@ -157,7 +157,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
             "the drain took longer than 15 minutes and goes on without waiting for {}",
             pod_names(&decision.abandoned_pods)
         );
-        draft.events.push(Event { warning: true, reason: "DrainTimeout".into(), message });
+        draft.events.push(Event::warning("DrainTimeout", message));
     }
     let acts = !decision.steps.is_empty();
     draft.steps.extend(decision.steps.into_iter().map(PlannedStep::from));
@@ -194,7 +194,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         ready_hold: SignedDuration::ZERO,
         drain_policy: DrainPolicy {
             timeout: Some(input.timing.deletion_drain_timeout),
-            at_timeout: AtTimeout::GoOn,
+            at_timeout: AtTimeout::Terminate,
             decrement_desired: true,
             dead_kubelet_after: input.timing.kubelet_timeout,
             volume_detach_timeout: input.timing.volume_detach_timeout,

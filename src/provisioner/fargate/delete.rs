@@ -191,7 +191,7 @@ fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
         let message = format!(
             "the role {role} stays, because another group names it in spec.eks-fargate.podExecutionRoleArn; remove it by hand once that has another"
         );
-        draft.events.push(Event { warning: true, reason: "RoleRetained".into(), message });
+        draft.events.push(Event::warning("RoleRetained", message));
     }
     if input.id.has_finalizer {
         draft.push(ObjectStep::RemoveFinalizer);

@@ -1,111 +1,110 @@
-//! Whether a resource is to be submitted, waited for, given up or replaced.
+//! Decides whether the resource of the crd strategy is submitted, waited for, retried or replaced.
 //!
-//! A resource has the name of what is wanted, so a submission whose answer was
-//! lost is found again and never made twice. What was counted for it is in the
-//! status before the act: a restart begins nothing anew.
+//! The name of a resource contains the desired template version, so a create whose response was lost is found again and
+//! never repeated. Retries are recorded in the status before the write, so a restart does not reset them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
-use crate::plan::Reason;
-use crate::rotation::crd::resource::ResourceKind;
+use crate::plan::outcome::Reason;
+use crate::rotation::crd::kind::ResourceKind;
 pub use crate::rotation::crd::status_matcher::ResourcePhase;
 use crate::rotation::crd::status_matcher::StatusMatcher;
 
-/// A resource that is there.
+/// An existing resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategyResource {
-    /// Its kind.
+    /// Kind.
     pub kind: ResourceKind,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its UID: another one of the same name is another one.
+    /// UID; a recreated resource of the same name has another one.
     pub uid: String,
     /// When it was created.
     pub created_at: Option<Timestamp>,
-    /// It carries our annotations, and they name this group's scaling group.
+    /// Whether it carries the controller's annotations for this group's scaling group.
     pub is_owned: bool,
-    /// Its deletion has begun.
+    /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// What it says of itself.
+    /// Phase, from its own status.
     pub phase: ResourcePhase,
 }
 
-/// Everything that a decision depends on.
+/// Everything that the decision depends on.
 pub struct CrdStrategyInput<'a> {
     /// The kind of the resource.
     pub kind: &'a ResourceKind,
     /// The namespace of the resource.
     pub namespace: &'a str,
-    /// The name of the resource for what is wanted now.
+    /// Name of the resource for the desired template version.
     pub desired_name: &'a str,
-    /// The policy for active ones of other names.
+    /// What to do about active resources of other names.
     pub concurrency: ConcurrencyPolicy,
-    /// How often one that failed is submitted again; `None` means for ever.
+    /// How often a failed resource is submitted again; `None` means without limit.
     pub max_retries: Option<i64>,
-    /// How long after its submission one that failed is submitted again, the first time; then twice as long, and so on.
+    /// Delay between the submission of a resource that failed and its first retry; it doubles with each retry.
     pub retry_delay: SignedDuration,
-    /// The longest such pause.
+    /// Longest retry delay.
     pub max_retry_delay: SignedDuration,
-    /// What it is read by.
+    /// How the status of the resource is read.
     pub status_matcher: &'a StatusMatcher,
-    /// How many nodes are outdated.
+    /// Number of outdated nodes.
     pub outdated: usize,
-    /// Nodes launched before it are outdated: what ended before it has not replaced them.
+    /// Nodes launched before this time are outdated, so a resource created before it does not count.
     pub rotate_at: Option<Timestamp>,
-    /// The moment of the decision.
+    /// Reference time of the decision.
     pub now: Timestamp,
-    /// What the status remembers.
+    /// Status of the group.
     pub status: &'a InstanceGroupStatus,
-    /// The one of the wanted name, if it is there; without it, those of this scaling group. And the one that the status
-    /// remembers, where that is of another kind or in another namespace.
+    /// The resource of the desired name; if it does not exist, all resources for this scaling group. Also the resource
+    /// recorded in the status, if it has another kind or namespace.
     pub resources: &'a [StrategyResource],
 }
 
-/// What is to be done now, and how it stands.
+/// What to do now, and the state of the upgrade.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrdStrategyDecision {
-    /// In order.
+    /// The actions in order.
     pub actions: Vec<CrdStrategyAction>,
-    /// How it stands when they are done.
+    /// State of the upgrade after the actions.
     pub state: CrdStrategyState,
-    /// What the status remembers from now on, without an act; `None` leaves it.
+    /// New value of `status.strategyProgress`, written with the status; `None` keeps the old one.
     pub progress: Option<StrategyProgress>,
 }
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CrdStrategyAction {
-    /// A merge patch of the status, before what follows.
+    /// Write this merge patch to the status before the next action.
     Record(Value),
-    /// Delete exactly this one.
+    /// Delete exactly this resource.
     Delete {
-        /// Its kind.
+        /// Kind.
         kind: ResourceKind,
-        /// Its namespace.
+        /// Namespace.
         namespace: String,
-        /// Its name.
+        /// Name.
         name: String,
-        /// Its UID.
+        /// UID.
         uid: String,
     },
-    /// Submit the wanted one.
+    /// Create the desired resource.
     Submit,
 }
 
-/// Where an upgrade stands.
+/// State of the upgrade.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CrdStrategyState {
-    /// The strategy has nothing to do, or says that it is done.
+    /// The upgrade is complete, or none is needed.
     Done,
-    /// Something was done just now.
+    /// This pass acts; holds what it does.
     Acted(String),
-    /// Waiting for a resource.
+    /// Waiting for a resource; a phrase that follows "waiting for".
     Waiting(String),
-    /// It does not go on by itself.
+    /// The upgrade makes no progress until a person acts.
     Blocked(Reason, String),
 }
 
@@ -113,23 +112,23 @@ pub enum CrdStrategyState {
 pub mod state {
     /// About to be submitted, or active.
     pub const SUBMITTED: &str = "Submitted";
-    /// It failed, which is counted, and is submitted again.
+    /// It failed, the retry is counted, and it is submitted again.
     pub const RETRYING: &str = "Retrying";
-    /// It said success.
+    /// It reported success.
     pub const SUCCEEDED: &str = "Succeeded";
-    /// It failed too often.
+    /// It failed and has no retries left.
     pub const FAILED: &str = "Failed";
-    /// It was deleted by someone too often.
+    /// Another user deleted it and it has no retries left.
     pub const GONE: &str = "Gone";
 }
 
-/// Whether the strategy has yet to say that it is done, by what the status remembers.
+/// Whether the status records a resource that has not succeeded yet.
 pub fn is_unfinished(status: &InstanceGroupStatus) -> bool {
     let state = status.strategy_progress.as_ref().and_then(|p| p.state.as_deref());
     matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
 }
 
-/// The one that was submitted last and has yet to end, as far as the status tells.
+/// The resource that was submitted last, if the status records that it has not succeeded yet.
 pub fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousResource<'_>> {
     let progress = status.strategy_progress.as_ref().filter(|_| is_unfinished(status))?;
     let name = status.strategy_resource_name.as_deref().filter(|name| !name.is_empty())?;
@@ -139,7 +138,7 @@ pub fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousResource<'
     Some(PreviousResource { kind, namespace, name })
 }
 
-/// The same, when it is not where another one goes now.
+/// Like [`last_submitted`], but only if the desired resource has another kind or namespace.
 pub fn previous_resource<'a>(
     status: &'a InstanceGroupStatus,
     kind: &ResourceKind,
@@ -150,24 +149,24 @@ pub fn previous_resource<'a>(
     (other.is_some() || last.namespace != namespace).then_some(PreviousResource { kind: other, ..last })
 }
 
-/// Where a resource is that was submitted before its template, or the strategy, was changed.
+/// Identity of a resource that was submitted before its template or the strategy changed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PreviousResource<'a> {
-    /// API group, version and kind; `None` where it is of the same kind, or none is recorded.
+    /// API group, version and kind; `None` when it is the same kind, or when none is recorded.
     pub kind: Option<[&'a str; 3]>,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: &'a str,
-    /// Its name.
+    /// Name.
     pub name: &'a str,
 }
 
-/// Decides.
+/// Decides the next actions.
 pub fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
     let found = input.resources.iter().find(|r| input.is_desired(r));
     match found {
         Some(resource) if !resource.is_owned => blocked(Reason::OwnershipConflict, ownership_conflict_message(input)),
         Some(resource) if resource.is_deleting => {
-            waiting(format!("{} to be gone", input.display_name(input.desired_name)))
+            waiting(format!("{} to be deleted", input.display_name(input.desired_name)))
         }
         Some(resource) => resource_present(input, resource),
         None if input.outdated == 0 => nothing_outdated(input),
@@ -185,7 +184,7 @@ impl CrdStrategyInput<'_> {
         (kind, namespace.as_str(), name.as_str()) == (self.kind, self.namespace, self.desired_name)
     }
 
-    /// The status tells of the resource that is wanted now.
+    /// The recorded progress, if it is about the desired resource.
     fn recorded_progress(&self) -> Option<StrategyProgress> {
         let status = self.status;
         let same = status.strategy_resource_name.as_deref() == Some(self.desired_name)
@@ -195,7 +194,7 @@ impl CrdStrategyInput<'_> {
     }
 
     fn retries(&self) -> i64 {
-        // The controller before this one writes -1 for retries without end.
+        // keikoproj/instance-manager writes -1 for unlimited retries.
         self.status.strategy_retry_count.unwrap_or(0).max(0)
     }
 
@@ -203,7 +202,8 @@ impl CrdStrategyInput<'_> {
         self.max_retries.is_none_or(|most| self.retries() < most)
     }
 
-    /// Until when one that failed is left as it is. The resource's own age tells, so that a restart changes nothing.
+    /// When a failed resource may be retried; `None` when it may be now. Based on the resource's creation time, so that a
+    /// restart changes nothing.
     fn retry_at(&self, resource: &StrategyResource) -> Option<Timestamp> {
         let doublings = u32::try_from(self.retries()).unwrap_or(u32::MAX).min(20);
         let pause = (self.retry_delay * (1 << doublings)).min(self.max_retry_delay);
@@ -211,7 +211,7 @@ impl CrdStrategyInput<'_> {
         (until > self.now).then_some(until)
     }
 
-    /// What the status remembers of the wanted one.
+    /// The progress to record for the desired resource.
     fn progress(&self, state: &str, uid: Option<&str>) -> StrategyProgress {
         let ResourceKind { group, version, kind, .. } = self.kind;
         StrategyProgress {
@@ -237,7 +237,7 @@ impl CrdStrategyInput<'_> {
     }
 }
 
-/// The one that is wanted is there.
+/// The desired resource exists.
 fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> CrdStrategyDecision {
     let named = input.display_name(input.desired_name);
     let memory = input.recorded_progress();
@@ -253,7 +253,7 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
     match &resource.phase {
         ResourcePhase::Unreadable(what) => {
             let message = format!(
-                "spec.strategy.crd.statusJSONPath `{}` leads to {what} in {named}; name the field that holds its status as one text",
+                "spec.strategy.crd.statusJSONPath `{}` is {what} in {named}; use the path of a string field with its status",
                 input.status_matcher.path
             );
             with_progress(input, blocked(Reason::InvalidSpec, message), state::SUBMITTED, resource)
@@ -264,26 +264,26 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
             let message = format!("{named}, which {word} in {path}; {outdated} nodes are outdated");
             with_progress(input, waiting(message), state::SUBMITTED, resource)
         }
-        // One that ended before there was anything to replace says nothing of it.
+        // A resource that ended before the nodes became outdated has not replaced them.
         ResourcePhase::Succeeded | ResourcePhase::Failed
             if input.outdated > 0 && is_stale(input, resource, memory.is_some()) =>
         {
             in_progress(
                 vec![input.record_action(0, state::SUBMITTED, None), delete_action(resource)],
-                format!("{named} is of an earlier upgrade, and makes room"),
+                format!("{named} belongs to an earlier upgrade and is deleted first"),
             )
         }
         ResourcePhase::Succeeded if input.outdated == 0 => with_progress(input, done(), state::SUCCEEDED, resource),
-        // AWS and Kubernetes may show the last nodes a moment longer.
+        // The caches may still show the last replaced nodes.
         ResourcePhase::Succeeded if !remembers(state::SUCCEEDED) => with_progress(
             input,
-            waiting(format!("the nodes that {named} says it has replaced")),
+            waiting(format!("the nodes that {named} reports as replaced to be deleted")),
             state::SUCCEEDED,
             resource,
         ),
         ResourcePhase::Succeeded => {
             let message = format!(
-                "{named} says success, and {} nodes are outdated still; see what it did, then delete it to have it submitted again",
+                "{named} reported success, but {} nodes are outdated; find out why, then delete it to submit it again",
                 input.outdated
             );
             blocked(Reason::StrategyFailed, message)
@@ -292,10 +292,10 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
     }
 }
 
-/// Whether it ended before the upgrade that is wanted now began.
-fn is_stale(input: &CrdStrategyInput, resource: &StrategyResource, remembered: bool) -> bool {
+/// Whether the resource ended before the present upgrade began.
+fn is_stale(input: &CrdStrategyInput, resource: &StrategyResource, is_recorded: bool) -> bool {
     let before = |at: Timestamp| resource.created_at.is_some_and(|created| created < at);
-    !remembered || input.rotate_at.is_some_and(before)
+    !is_recorded || input.rotate_at.is_some_and(before)
 }
 
 fn resource_failed(
@@ -307,19 +307,21 @@ fn resource_failed(
     let named = input.display_name(input.desired_name);
     let concluded = |m: &StrategyProgress| m.state.as_deref().is_none_or(|state| state == state::SUCCEEDED);
     if input.outdated == 0 && memory.is_none_or(concluded) {
-        // Nothing was asked of it since this controller leads the group.
+        // It failed before this controller submitted anything.
         return done();
     }
     let retries = input.retries();
     if input.outdated > 0 && counted {
-        return in_progress(vec![delete_action(resource)], format!("{named} failed and makes room for the next try"));
+        return in_progress(
+            vec![delete_action(resource)],
+            format!("{named} failed and is deleted before the next retry"),
+        );
     }
     if input.outdated > 0 && input.can_retry() {
         let most = input.max_retries.map(|most| format!(" of {most}")).unwrap_or_default();
         if let Some(until) = input.retry_at(resource) {
             let until = crate::api::rfc3339(until);
-            let message =
-                format!("{until}, when {named}, which failed, is submitted again; retry {}{most}", retries + 1);
+            let message = format!("{until} to submit {named} again, which failed; retry {}{most}", retries + 1);
             return with_progress(input, waiting(message), state::SUBMITTED, resource);
         }
         let message = format!("{named} failed; retry {}{most}", retries + 1);
@@ -328,48 +330,48 @@ fn resource_failed(
         return in_progress(acts, message);
     }
     let message = format!(
-        "{named} failed (after {retries} retries), and {} nodes are outdated; see why it did, then delete it to have the upgrade tried again",
+        "{named} failed (after {retries} retries), and {} nodes are outdated; find out why, then delete it to retry the upgrade",
         input.outdated
     );
     with_progress(input, blocked(Reason::StrategyFailed, message), state::FAILED, resource)
 }
 
-/// Nothing is outdated, and there is no resource for what is wanted: only others may be at work still.
+/// No node is outdated and the desired resource does not exist: only other resources may still be active.
 fn nothing_outdated(input: &CrdStrategyInput) -> CrdStrategyDecision {
     match active_resources(input).next() {
         Some(other) => {
-            waiting(format!("{}, which is at work still though no node is outdated any more", other.display_name()))
+            waiting(format!("{}, which is still active although no node is outdated anymore", other.display_name()))
         }
         None => CrdStrategyDecision { progress: Some(StrategyProgress::default()), ..done() },
     }
 }
 
-/// Resources of other names for the same scaling group that have not ended.
+/// Active resources of other names for the same scaling group.
 fn active_resources<'a>(input: &'a CrdStrategyInput) -> impl Iterator<Item = &'a StrategyResource> {
     input.resources.iter().filter(|r| !input.is_desired(r) && r.is_active())
 }
 
 impl StrategyResource {
-    /// Whether it may take nodes of this group still.
+    /// Whether it may still replace nodes of this group.
     pub fn is_active(&self) -> bool {
         self.is_owned && (self.is_deleting || !self.phase.is_finished())
     }
 
-    /// What is waited for when it was submitted before another strategy was wanted, and how a person ends it.
+    /// What the group waits for after its strategy changed while this resource was active, and how to end the wait.
     pub fn describe_left_behind(&self, outdated: usize) -> String {
         let named = self.display_name();
         if self.is_deleting {
-            return format!("{named} to be gone; {outdated} nodes are outdated");
+            return format!("{named} to be deleted; {outdated} nodes are outdated");
         }
         let word = match &self.phase {
             ResourcePhase::Active(word) => describe_phase(word),
             ResourcePhase::Unreadable(_) | ResourcePhase::Succeeded | ResourcePhase::Failed => {
-                "does not say that it has ended".into()
+                "does not report that it has ended".into()
             }
         };
         let StrategyResource { kind: ResourceKind { group, plural, .. }, namespace, name, .. } = self;
         format!(
-            "{named}, which was submitted before spec.strategy was changed and {word}; {outdated} nodes are outdated; wait for its end, or delete it (kubectl delete {plural}.{group} -n {namespace} {name})"
+            "{named}, which was submitted before spec.strategy was changed and {word}; {outdated} nodes are outdated; wait until it ends, or delete it (kubectl delete {plural}.{group} -n {namespace} {name})"
         )
     }
 
@@ -378,7 +380,7 @@ impl StrategyResource {
     }
 }
 
-/// What the policy says of others that are at work; `None` lets the wanted one be submitted.
+/// Applies `concurrencyPolicy` to other active resources; `None` allows the desired one to be submitted.
 fn apply_concurrency_policy(input: &CrdStrategyInput) -> Option<CrdStrategyDecision> {
     let others: Vec<_> = active_resources(input).collect();
     let named = others.first()?.display_name();
@@ -391,14 +393,14 @@ fn apply_concurrency_policy(input: &CrdStrategyInput) -> Option<CrdStrategyDecis
         ConcurrencyPolicy::Replace => {
             let acts: Vec<_> = others.iter().filter(|r| !r.is_deleting).map(|r| delete_action(r)).collect();
             Some(match acts.is_empty() {
-                true => waiting(format!("{named} to be gone")),
-                false => in_progress(acts, format!("{named} is replaced (concurrencyPolicy replace)")),
+                true => waiting(format!("{named} to be deleted")),
+                false => in_progress(acts, format!("{named} is deleted first (concurrencyPolicy replace)")),
             })
         }
     }
 }
 
-/// Nodes are outdated, and the resource that would replace them is not there.
+/// Nodes are outdated, and the resource that would replace them does not exist.
 fn resource_absent(input: &CrdStrategyInput) -> CrdStrategyDecision {
     if let Some(decision) = apply_concurrency_policy(input) {
         return decision;
@@ -409,33 +411,33 @@ fn resource_absent(input: &CrdStrategyInput) -> CrdStrategyDecision {
         state: CrdStrategyState::Acted(message),
         progress: None,
     };
-    let anew = || submit(Some(input.record_action(0, state::SUBMITTED, None)), format!("{named} is submitted"));
-    let Some(memory) = input.recorded_progress() else { return anew() };
+    let start = || submit(Some(input.record_action(0, state::SUBMITTED, None)), format!("{named} is submitted"));
+    let Some(memory) = input.recorded_progress() else { return start() };
     match (memory.state.as_deref(), memory.uid) {
-        // Its submission, or the answer to it, was lost.
+        // The create, or its response, was lost.
         (Some(state::SUBMITTED), None) => submit(None, format!("{named} is submitted")),
         (Some(state::RETRYING), _) => submit(None, format!("{named} is submitted again")),
-        // Someone deleted it while it was at work.
+        // Another user deleted it while it was active.
         (Some(state::SUBMITTED | state::GONE), _) if input.can_retry() => submit(
             Some(input.record_action(input.retries() + 1, state::SUBMITTED, None)),
-            format!("{named} was deleted by someone and is submitted again"),
+            format!("{named} was deleted by another user and is submitted again"),
         ),
         (Some(state::SUBMITTED | state::GONE), _) => {
             let message = format!(
-                "{named} was deleted by someone while it was at work, and has been submitted {} times again; raise maxRetries to go on",
+                "{named} was deleted by another user while it was active, after {} retries; raise maxRetries to submit it again",
                 input.retries()
             );
             let progress = input.progress(state::GONE, None);
             CrdStrategyDecision { progress: Some(progress), ..blocked(Reason::StrategyFailed, message) }
         }
-        // Someone deleted what had ended, which is how it is asked for again.
-        _ => anew(),
+        // A user deleted a resource that had ended, to have it submitted again.
+        _ => start(),
     }
 }
 
 fn ownership_conflict_message(input: &CrdStrategyInput) -> String {
     format!(
-        "{} is there and is not for this group's scaling group; give the template's resource another metadata.name, such as one with {{{{ .InstanceGroup.GetNamespace }}}}",
+        "{} already exists and belongs to another scaling group; use another metadata.name in the template, for example one with {{{{ .InstanceGroup.GetNamespace }}}}",
         input.display_name(input.desired_name)
     )
 }
@@ -457,12 +459,12 @@ fn blocked(reason: Reason, message: String) -> CrdStrategyDecision {
     CrdStrategyDecision { actions: Vec::new(), state: CrdStrategyState::Blocked(reason, message), progress: None }
 }
 
-/// What goes makes room; the next pass submits.
+/// This pass acts, and the next pass continues.
 fn in_progress(actions: Vec<CrdStrategyAction>, message: String) -> CrdStrategyDecision {
     CrdStrategyDecision { actions, state: CrdStrategyState::Acted(message), progress: None }
 }
 
-/// Remembers which one was seen, and how.
+/// Adds the observed resource and its state to the decision.
 fn with_progress(
     input: &CrdStrategyInput,
     decision: CrdStrategyDecision,
@@ -472,10 +474,10 @@ fn with_progress(
     CrdStrategyDecision { progress: Some(input.progress(state, Some(&resource.uid))), ..decision }
 }
 
-/// A word of another controller, which may be long.
+/// The status value of another controller, shortened.
 fn describe_phase(word: &str) -> String {
     if word.is_empty() {
-        return "says nothing yet".into();
+        return "has no status yet".into();
     }
     format!("says `{}`", word.chars().take(60).collect::<String>())
 }

@@ -1,52 +1,23 @@
-//! The resource that a template renders to. It is judged as it is rendered, and
-//! what is not allowed is refused, never rewritten.
+//! Validates the resource that a template renders to. A resource that is not allowed is rejected, never rewritten.
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH};
+pub use super::kind::{DiscoveredKind, ResourceKind};
+use super::types::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH};
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
 use crate::boundaries::yaml;
-use crate::plan::Reason;
+use crate::plan::outcome::Reason;
 use crate::util::redact::Redacted;
 
-/// Where a resource goes that does not say it.
+/// Namespace of a resource whose template sets none.
 const DEFAULT_NAMESPACE: &str = "default";
-/// Longest name before it is shortened.
+/// Longest name, in bytes, before a short one replaces it.
 const MAX_NAME_LENGTH: usize = 63;
-/// What a template may say of a resource, beside its kind and its spec; finalizers and owners are not for it to give.
+/// Metadata that a template may set. Finalizers and owner references are not among them.
 const ALLOWED_METADATA: [&str; 5] = ["name", "generateName", "namespace", "labels", "annotations"];
 
-/// A kind of resource as the API server serves it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ResourceKind {
-    /// API group.
-    pub group: String,
-    /// API version, without the group.
-    pub version: String,
-    /// Kind.
-    pub kind: String,
-    /// The plural, as it stands in paths and rights.
-    pub plural: String,
-}
-
-impl std::fmt::Display for ResourceKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.kind, self.group)
-    }
-}
-
-/// What the API server knows of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiscoveredKind {
-    /// Its plural.
-    pub plural: String,
-    /// Its resources are in namespaces.
-    pub namespaced: bool,
-}
-
-/// A resource that may be submitted, as far as it can be judged without the API server.
+/// A resource that passed all checks that need no API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedResource {
     /// API group.
@@ -55,21 +26,21 @@ pub struct RenderedResource {
     pub version: String,
     /// Kind.
     pub kind: String,
-    /// Where it goes.
+    /// Namespace.
     pub namespace: String,
-    /// Its name with the id of what is wanted.
+    /// Name, which ends with the id of the desired template version.
     pub name: String,
-    /// All of it, with our annotations.
+    /// The whole resource, with the controller's annotations.
     pub object: Redacted<Value>,
 }
 
-/// What the name and the annotations of a resource depend on.
+/// What the name and the annotations of a resource are made from.
 pub struct RenderTarget<'a> {
     /// The namespace of the InstanceGroup.
     pub group_namespace: &'a str,
-    /// The scaling group.
+    /// Name of the scaling group.
     pub scaling_group: &'a str,
-    /// What is wanted: the end of the launch template's name, and its version.
+    /// Id of the desired template version: the end of the launch template's name, and the version number.
     pub version_id: &'a str,
 }
 
@@ -81,11 +52,14 @@ fn policy_violation(value: impl ToString, rule: impl Into<String>, remedy: impl 
     invalid_template(value, rule, remedy).with_reason(Reason::PolicyViolation)
 }
 
-/// Judges what a template was rendered to.
+/// Validates the rendered template and adds the name, the namespace and the controller's annotations.
+///
+/// # Errors
+/// The first rule of the format or of the admin's policy that the resource breaks.
 pub fn validate_resource(
     rendered: &str,
     allowed: &SubmissionPolicy,
-    purpose: &RenderTarget,
+    target: &RenderTarget,
 ) -> Result<RenderedResource, SpecError> {
     let mut object = parse_document(rendered)?;
     let (group, version, kind) = validate_kind(&object, allowed)?;
@@ -93,49 +67,54 @@ pub fn validate_resource(
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let namespace = text("namespace");
     let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE.to_owned() } else { namespace };
-    if !allowed.policy.is_strategy_namespace_allowed(&namespace, purpose.group_namespace, &allowed.config_namespace) {
-        let rule = "is no namespace that resources of this group may go to (metadata.namespace of what it renders to)";
+    if !allowed.policy.is_strategy_namespace_allowed(&namespace, target.group_namespace, &allowed.config_namespace) {
+        let rule =
+            "is not an allowed namespace for resources of this group (metadata.namespace of the rendered template)";
         let remedy = format!(
             "use {} or {}, or ask your cluster admin to list it in policy.strategyNamespaces",
-            purpose.group_namespace, allowed.config_namespace
+            target.group_namespace, allowed.config_namespace
         );
         return Err(policy_violation(truncate(&namespace), rule, remedy));
     }
-    let name = resource_name(&text("name"), &text("generateName"), purpose.version_id)?;
+    let name = resource_name(&text("name"), &text("generateName"), target.version_id)?;
     if (kind.as_str(), group.as_str()) == ("RollingUpgrade", "upgrademgr.keikoproj.io") {
-        validate_scaling_group(&object, purpose.scaling_group)?;
+        validate_scaling_group(&object, target.scaling_group)?;
     }
     let mut metadata = metadata.clone();
     metadata.insert("name".into(), name.clone().into());
     metadata.insert("namespace".into(), namespace.clone().into());
     let mut annotations = metadata.get("annotations").and_then(Value::as_object).cloned().unwrap_or_default();
     annotations.insert(annotation::MANAGED_BY.into(), annotation::MANAGED_BY_VALUE.into());
-    annotations.insert(annotation::UPGRADE_SCOPE.into(), purpose.scaling_group.into());
+    annotations.insert(annotation::UPGRADE_SCOPE.into(), target.scaling_group.into());
     metadata.insert("annotations".into(), Value::Object(annotations));
     object.insert("metadata".into(), Value::Object(metadata));
     Ok(RenderedResource { group, version, kind, namespace, name, object: Redacted::new(Value::Object(object)) })
 }
 
-/// The one document, as an object.
+/// Parses the rendered template, which must be one YAML document with an object.
 fn parse_document(rendered: &str) -> Result<Map<String, Value>, SpecError> {
     let documents = yaml::read_all(rendered).map_err(|error| {
-        let place = error.line.map(|line| format!(" (line {line} of what it renders to)")).unwrap_or_default();
-        invalid_template("", format!("renders to no YAML{place}"), "mend the template; texts may need quotes")
+        let place = error.line.map(|line| format!(" (line {line} of the rendered template)")).unwrap_or_default();
+        invalid_template(
+            "",
+            format!("does not render to valid YAML{place}"),
+            "fix the template; strings may need quotes",
+        )
     })?;
     let mut documents: Vec<_> = documents.into_iter().filter(|document| !document.value.is_null()).collect();
     let count = documents.len();
     match (documents.pop().map(|document| document.value), count) {
         (Some(Value::Object(object)), 1) => Ok(object),
-        (_, 0 | 1) => Err(invalid_template("", "renders to no object", "let it render to one resource")),
+        (_, 0 | 1) => Err(invalid_template("", "does not render to an object", "render exactly one resource")),
         (_, count) => Err(invalid_template(
             "",
             format!("renders to {count} documents"),
-            "let it render to one resource, without `---`; a Workflow can do several things in one",
+            "render exactly one resource, without `---`; one Workflow can have several steps",
         )),
     }
 }
 
-/// API group, version and kind, which must be on the admin's list.
+/// Returns API group, version and kind, which must be on the admin's list.
 fn validate_kind(
     object: &Map<String, Value>,
     allowed: &SubmissionPolicy,
@@ -144,7 +123,7 @@ fn validate_kind(
     let (group, version) = text("apiVersion").split_once('/').unwrap_or_default();
     let kind = text("kind");
     if !allowed.policy.is_strategy_kind_allowed(kind, group) || group.is_empty() || kind.is_empty() {
-        let rule = "is no kind that may be submitted (kind and apiVersion of what it renders to)";
+        let rule = "is not an allowed kind (kind and apiVersion of the rendered template)";
         let remedy = format!(
             "use one of {}, or ask your cluster admin to list it in policy.strategyKinds",
             allowed.policy.strategy_kinds().join(", ")
@@ -153,36 +132,36 @@ fn validate_kind(
     }
     let plain = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     if !plain(version) {
-        return Err(invalid_template(truncate(version), "is no version of an API", "write apiVersion as group/v1"));
+        return Err(invalid_template(truncate(version), "is not a valid API version", "write apiVersion as group/v1"));
     }
     if object.contains_key("status") {
-        return Err(invalid_template("status", "is for the resource's own controller to write", "remove it"));
+        return Err(invalid_template("status", "is written only by the resource's own controller", "remove it"));
     }
     Ok((group.to_owned(), version.to_owned(), kind.to_owned()))
 }
 
 fn validate_metadata(object: &Map<String, Value>) -> Result<&Map<String, Value>, SpecError> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else {
-        return Err(invalid_template("metadata", "is missing, or is no map", "give the resource a metadata.name"));
+        return Err(invalid_template("metadata", "is missing, or is not a map", "give the resource a metadata.name"));
     };
     if let Some(other) = metadata.keys().find(|key| !ALLOWED_METADATA.contains(&key.as_str())) {
         let value = format!("metadata.{}", truncate(other));
         return Err(policy_violation(
             value,
-            "is not for a template to set",
+            "may not be set by a template",
             format!("use only {}", ALLOWED_METADATA.join(", ")),
         ));
     }
-    let texts = ["name", "generateName", "namespace"].map(|name| (name, metadata.get(name)));
-    if let Some((name, _)) = texts.iter().find(|(_, v)| v.is_some_and(|v| !v.is_string() && !v.is_null())) {
-        return Err(invalid_template(format!("metadata.{name}"), "is not a text", "write it in quotes"));
+    let strings = ["name", "generateName", "namespace"].map(|name| (name, metadata.get(name)));
+    if let Some((name, _)) = strings.iter().find(|(_, v)| v.is_some_and(|v| !v.is_string() && !v.is_null())) {
+        return Err(invalid_template(format!("metadata.{name}"), "is not a string", "write it in quotes"));
     }
-    let texts = |map: &Value| map.as_object().is_some_and(|map| map.values().all(Value::is_string));
+    let is_string_map = |map: &Value| map.as_object().is_some_and(|map| map.values().all(Value::is_string));
     for name in ["labels", "annotations"] {
-        if metadata.get(name).is_some_and(|map| !map.is_null() && !texts(map)) {
+        if metadata.get(name).is_some_and(|map| !map.is_null() && !is_string_map(map)) {
             return Err(invalid_template(
                 format!("metadata.{name}"),
-                "is no map of texts",
+                "is not a map of strings",
                 "write each value in quotes",
             ));
         }
@@ -190,9 +169,9 @@ fn validate_metadata(object: &Map<String, Value>) -> Result<&Map<String, Value>,
     Ok(metadata)
 }
 
-/// The resource's own name, with the id of what is wanted, and shortened where it would be too long.
+/// The name from the template with the id of the desired version; a short name when that is too long.
 fn resource_name(given: &str, generate: &str, id: &str) -> Result<String, SpecError> {
-    let long = |name: String| if name.len() > MAX_NAME_LENGTH { format!("instancemgr-{id}") } else { name };
+    let shorten = |name: String| if name.len() > MAX_NAME_LENGTH { format!("instancemgr-{id}") } else { name };
     let name = match (given, generate) {
         ("", "") => {
             return Err(invalid_template(
@@ -202,31 +181,35 @@ fn resource_name(given: &str, generate: &str, id: &str) -> Result<String, SpecEr
             ));
         }
         (given, "") if given.ends_with(id) => given.to_owned(),
-        (given, "") => long(format!("{given}-{id}")),
-        (_, generate) => long(format!("{generate}-{id}")),
+        (given, "") => shorten(format!("{given}-{id}")),
+        (_, generate) => shorten(format!("{generate}-{id}")),
     };
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let fits = name.len() <= 253
         && name.split('.').all(|part| part.starts_with(plain) && part.ends_with(plain))
         && name.chars().all(|c| plain(c) || matches!(c, '-' | '.'));
     if !fits {
-        let rule = "is no name of a resource (metadata.name of what it renders to)";
-        return Err(invalid_template(truncate(&name), rule, "use small letters, digits, '-' and '.'"));
+        let rule = "is not a valid resource name (metadata.name of the rendered template)";
+        return Err(invalid_template(truncate(&name), rule, "use lowercase letters, digits, '-' and '.'"));
     }
     Ok(name)
 }
 
-/// A RollingUpgrade says which scaling group it takes the nodes of: never another one's.
+/// A RollingUpgrade names the scaling group whose nodes it replaces: only this group's own is allowed.
 fn validate_scaling_group(object: &Map<String, Value>, scaling_group: &str) -> Result<(), SpecError> {
     let named = object.get("spec").and_then(|spec| spec["asgName"].as_str()).unwrap_or_default();
     if named == scaling_group {
         return Ok(());
     }
-    let rule = format!("is not this group's own scaling group, {scaling_group} (spec.asgName of what it renders to)");
+    let rule =
+        format!("is not this group's own scaling group, {scaling_group} (spec.asgName of the rendered template)");
     Err(policy_violation(truncate(named), rule, "use {{ .InstanceGroup.Status.ActiveScalingGroupName }}"))
 }
 
-/// Whether what the API server serves is what `crdName` names, and in namespaces.
+/// Checks the kind that the API server serves: it must be namespaced, and `crdName` must name it.
+///
+/// # Errors
+/// The kind is cluster-scoped, or `crdName` names another CRD.
 pub fn resolve_kind(
     request: &RenderedResource,
     served: &DiscoveredKind,
@@ -234,8 +217,8 @@ pub fn resolve_kind(
 ) -> Result<ResourceKind, SpecError> {
     let RenderedResource { group, version, kind, .. } = request;
     if !served.namespaced {
-        let rule = "is a kind of the whole cluster; resources of a strategy are in namespaces";
-        return Err(policy_violation(format!("{kind}.{group}"), rule, "use a kind whose resources are in namespaces"));
+        let rule = "is cluster-scoped; the resource of a strategy must be namespaced";
+        return Err(policy_violation(format!("{kind}.{group}"), rule, "use a namespaced kind"));
     }
     let full = format!("{}.{group}", served.plural);
     if ![&served.plural, &full].iter().any(|name| name.eq_ignore_ascii_case(crd_name)) {
@@ -250,7 +233,7 @@ pub fn resolve_kind(
     })
 }
 
-/// What a template renders to may be long.
+/// Shortens rendered text for a message.
 fn truncate(text: &str) -> String {
     text.chars().take(80).collect()
 }

@@ -1,43 +1,43 @@
-//! Where a resource tells how it stands, and which of its words mean the end.
+//! Reads the status of a resource: where it is, and which values mean success and failure.
 
 use serde_json::Value;
 
-use super::StatusPath;
+use super::status_path::StatusPath;
 use crate::api::StrategyProgress;
 
-/// What a resource says of itself.
+/// Phase of a resource, from its own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourcePhase {
-    /// Neither success nor failure; with its own word, if it has one yet.
+    /// Neither success nor failure; holds the status value, empty while there is none.
     Active(String),
-    /// Success.
+    /// The status is the success value.
     Succeeded,
-    /// Failure.
+    /// The status is the failure value.
     Failed,
-    /// Where its status should be is something that is no text.
+    /// The value at the status path is not a scalar; holds what it is.
     Unreadable(&'static str),
 }
 
 impl ResourcePhase {
-    /// Whether it is over.
+    /// Whether it succeeded or failed.
     pub fn is_finished(&self) -> bool {
         matches!(self, ResourcePhase::Succeeded | ResourcePhase::Failed)
     }
 }
 
-/// What a resource is read by.
+/// How the status of a resource is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusMatcher {
-    /// Where the resource tells its status.
+    /// Path of the status in the resource.
     pub path: StatusPath,
-    /// The status that means success, in any case.
+    /// The value that means success, compared without case.
     pub success: String,
-    /// The status that means failure, in any case.
+    /// The value that means failure, compared without case.
     pub failure: String,
 }
 
 impl StatusMatcher {
-    /// Those by which the resource was read that the status remembers, whatever the spec says now.
+    /// The matcher that was recorded when the resource was submitted; the spec may have changed since.
     pub fn from_progress(progress: &StrategyProgress) -> Option<Self> {
         let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
         Some(StatusMatcher {
@@ -47,7 +47,7 @@ impl StatusMatcher {
         })
     }
 
-    /// What a resource says of itself.
+    /// Phase of a resource, from its own status.
     pub fn phase(&self, object: &Value) -> ResourcePhase {
         match self.path.read(object) {
             Err(what) => ResourcePhase::Unreadable(what),

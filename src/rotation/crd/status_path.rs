@@ -1,13 +1,13 @@
-//! Where a resource tells its status: a path of names, as the controller before this one reads them.
+//! Path of the status in a resource, with the syntax that keikoproj/instance-manager accepts.
 
 use serde_json::Value;
 
-/// Names from the resource's root to its status.
+/// Field names from the root of a resource to its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusPath(Vec<String>);
 
 impl StatusPath {
-    /// Reads `.status.phase`, also with `$` before it and in braces; `None` when it names nothing, or more than one thing.
+    /// Parses `.status.phase`, optionally with a leading `$` and in braces; `None` when it is not a path to one field.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text).trim();
@@ -19,7 +19,10 @@ impl StatusPath {
         names.iter().all(plain).then_some(StatusPath(names))
     }
 
-    /// The text there, empty while there is none; an object or a list is an error that names which of the two.
+    /// The scalar at the path as text, empty while there is none.
+    ///
+    /// # Errors
+    /// The value is a list or an object; the error says which.
     pub fn read(&self, resource: &Value) -> Result<String, &'static str> {
         let found = self.0.iter().try_fold(resource, |value, name| value.get(name));
         match found {

@@ -1,50 +1,57 @@
-//! The template of a strategy's resource: Go's text/template with the functions
-//! that are built into Go, none of which reads the environment, a file or the
-//! network. What it may cost is bounded before and while it is rendered.
+//! Parses and renders the template of a strategy's resource: Go's text/template with its built-in
+//! functions, none of which reads the environment, a file or the network. Limits on size, memory and
+//! time are checked before and while the template is rendered, because tenants write templates.
 
 use std::time::Duration;
 
 use gtmpl_ng::{Context, ExecError, Limits, ParseError, Template, Value};
 
-use super::TEMPLATE_PATH;
+use super::types::TEMPLATE_PATH;
 use crate::api::spec_error::SpecError;
 
 /// Longest template in bytes.
 pub const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 /// Longest output in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 256 << 10;
-/// Most actions, which are what stands between braces.
+/// Maximum number of actions, that is of `{{ ... }}` blocks.
 const MAX_ACTIONS: usize = 1000;
 /// Longest action in bytes.
 const MAX_ACTION_BYTES: usize = 4 << 10;
-/// Deepest parentheses and most alternatives: the parser goes down one level of its stack for each.
+/// Maximum depth of parentheses, and maximum number of `{{ else }}`: the parser recurses once for each.
 const MAX_NESTING: usize = 32;
-/// Largest value that a function may make, in bytes.
+/// Largest value that a function may return, in bytes.
 const MAX_VALUE_BYTES: usize = 16 << 10;
-/// Most iterations of all loops together.
+/// Maximum number of iterations of all loops together.
 const MAX_ITERATIONS: usize = 1000;
-/// Most bytes that all values together can come to: each mention of a variable or a field may copy all of the group.
+/// Maximum total size of all values in bytes. Each mention of a variable or a field may copy the whole group.
 const MAX_MEMORY_BYTES: usize = 64 << 20;
-/// Longest time, should all other bounds be too wide for a slow machine.
+/// Longest time to render, in case the other limits are too high for a slow machine.
 const MAX_RENDER_TIME: Duration = Duration::from_secs(1);
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// Whether a template parses and keeps within the bounds; all that can be known before it is rendered.
+/// Checks that a template parses and is within the limits that can be checked before rendering.
+///
+/// # Errors
+/// The syntax error, or the limit that is exceeded.
 pub fn check(text: &str) -> Result<(), SpecError> {
     parse(text).map(drop)
 }
 
-/// Renders a template over its root, which was made from `weight` bytes.
+/// Renders a template with `root`, whose approximate size is `weight` bytes.
+///
+/// # Errors
+/// A syntax error, a missing field, or a limit that is exceeded; never a value of the group.
 pub fn render(text: &str, root: Value, weight: usize) -> Result<String, SpecError> {
     let (template, mentions) = parse(text)?;
     if mentions.saturating_mul(weight.max(MAX_VALUE_BYTES)) > MAX_MEMORY_BYTES {
-        let rule = format!("mentions values {mentions} times, which is too much for a group of {weight} bytes");
-        return Err(template_error(rule, "keep values in variables less often, or make the template shorter"));
+        let rule =
+            format!("mentions values {mentions} times, which exceeds the memory limit for a group of {weight} bytes");
+        return Err(template_error(rule, "use fewer variables and fields, or shorten the template"));
     }
     let out = template.render(&Context::from(root)).map_err(|error| render_error(&error))?;
     if out.contains("<no value>") {
-        let rule = "prints a label, an annotation or an entry of a map that is not there";
-        return Err(template_error(rule, "add it to the group, or print it only where it is there, with {{ with }}"));
+        let rule = "prints a label, an annotation or a map entry that does not exist";
+        return Err(template_error(rule, "add it to the group, or print it only if it exists, with {{ with }}"));
     }
     Ok(out)
 }
@@ -69,10 +76,10 @@ fn template_error(rule: impl Into<String>, remedy: &str) -> SpecError {
     SpecError::invalid(TEMPLATE_PATH, "", rule, remedy)
 }
 
-/// Goes through the actions as a Go template is read, and counts mentions of variables and fields.
+/// Scans the actions as Go's lexer does, and counts mentions of variables and fields.
 ///
-/// Templates in a template could call each other without end, parentheses and chains of alternatives without end would
-/// exhaust the stack: both are refused here, for nothing after this could.
+/// Nested templates could recurse without end, and deep parentheses or long else chains would exhaust the parser's
+/// stack. Both are rejected here, because the parser itself has no such limits.
 fn scan(text: &str) -> Result<usize, SpecError> {
     let (mut at, mut mentions, mut actions, mut alternatives) = (0, 0, 0, 0);
     while let Some(found) = text[at..].find("{{") {
@@ -92,29 +99,29 @@ fn scan(text: &str) -> Result<usize, SpecError> {
         actions += 1;
         let word = inner.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         alternatives += usize::from(word == "else");
-        let refused = match word {
+        let violation = match word {
             "define" | "template" | "block" => Some(format!("uses {{{{ {word} }}}}")),
-            _ if action.depth > MAX_NESTING => Some(format!("has more than {MAX_NESTING} parentheses in each other")),
+            _ if action.depth > MAX_NESTING => Some(format!("nests parentheses more than {MAX_NESTING} levels deep")),
             _ if action.length > MAX_ACTION_BYTES => {
                 Some(format!("has an action of more than {MAX_ACTION_BYTES} bytes"))
             }
             _ if action.has_char_constant => Some("has a character constant".to_owned()),
-            _ if alternatives > MAX_NESTING => Some(format!("has more than {MAX_NESTING} times {{{{ else }}}}")),
+            _ if alternatives > MAX_NESTING => Some(format!("has more than {MAX_NESTING} {{{{ else }}}}")),
             _ if actions > MAX_ACTIONS => Some(format!("has more than {MAX_ACTIONS} actions")),
             _ => None,
         };
-        if let Some(rule) = refused {
-            return Err(template_error(format!("line {line}: {rule}"), "write it without"));
+        if let Some(rule) = violation {
+            return Err(template_error(format!("line {line}: {rule}"), "remove it"));
         }
     }
     Ok(mentions)
 }
 
 fn unclosed_action(line: usize) -> SpecError {
-    template_error(format!("line {line}: opens an action that nothing closes"), "close it with }}")
+    template_error(format!("line {line}: has an action that is not closed"), "close it with }}")
 }
 
-/// What stands between braces.
+/// One action: the text between `{{` and `}}`.
 #[derive(Default)]
 struct Action {
     length: usize,
@@ -124,7 +131,7 @@ struct Action {
 }
 
 impl Action {
-    /// Reads to the closing braces; `None` when there are none. Braces within quotes close nothing.
+    /// Reads to the closing braces; `None` when there are none. Braces within quotes do not count.
     fn read(text: &str) -> Option<Self> {
         let (mut action, mut depth, mut at) = (Action::default(), 0_usize, 0);
         let bytes = text.as_bytes();
@@ -155,36 +162,41 @@ impl Action {
     }
 }
 
-/// The parser's own words may quote the template, which may hold anything; its place does not.
+/// Converts a parser error. Its message may quote the template, which may hold secrets, so only the position is kept.
 fn parse_error(error: &ParseError) -> SpecError {
-    let (place, words) = match error {
-        ParseError::WithContext(context, words) => (format!("line {}, column {}: ", context.line, context.col), words),
+    let (place, message) = match error {
+        ParseError::WithContext(context, message) => {
+            (format!("line {}, column {}: ", context.line, context.col), message)
+        }
         other => (String::new(), &other.to_string()),
     };
-    let undefined = words.strip_prefix("function ").and_then(|rest| rest.strip_suffix(" not defined"));
+    let undefined = message.strip_prefix("function ").and_then(|rest| rest.strip_suffix(" not defined"));
     match undefined.filter(|name| name.len() <= 40) {
         Some(name) => {
-            let remedy = "use the functions that are built into Go's templates; there are no others";
-            template_error(format!("{place}there is no function `{name}`"), remedy)
+            let remedy = "use only the built-in functions of Go's text/template";
+            template_error(format!("{place}unknown function `{name}`"), remedy)
         }
-        None => template_error(format!("{place}is no Go template"), "correct it there"),
+        None => template_error(format!("{place}is not a valid Go template"), "fix it at this position"),
     }
 }
 
-/// What a value holds is never told, only the field that is missing or the bound that was met.
+/// Converts a render error. It names the missing field or the exceeded limit, never a value.
 fn render_error(error: &ExecError) -> SpecError {
-    let (place, words) = match error.as_structured() {
+    let (place, message) = match error.as_structured() {
         Some(found) => (format!("line {}, column {}: ", found.context.line, found.context.col), found.message.clone()),
         None => (String::new(), error.to_string()),
     };
-    if let Some((field, _)) = words.strip_prefix("no field `").and_then(|rest| rest.split_once('`')) {
+    if let Some((field, _)) = message.strip_prefix("no field `").and_then(|rest| rest.split_once('`')) {
         let field: String = field.chars().take(80).collect();
-        let rule = format!("{place}there is no field `{field}` there");
-        return template_error(rule, "compare it with the fields in the chapter on the crd strategy");
+        let rule = format!("{place}unknown field `{field}`");
+        return template_error(rule, "see the list of fields in the documentation of the crd strategy");
     }
-    let bounds = ["range over ", "the render would ", "a function produced ", "the render did not ", "exceeded "];
-    if bounds.iter().any(|bound| words.starts_with(bound)) {
-        return template_error(format!("{place}{}", words.lines().next().unwrap_or_default()), "let it do less");
+    let limits = ["range over ", "the render would ", "a function produced ", "the render did not ", "exceeded "];
+    if limits.iter().any(|limit| message.starts_with(limit)) {
+        return template_error(
+            format!("{place}{}", message.lines().next().unwrap_or_default()),
+            "reduce what the template does",
+        );
     }
-    template_error(format!("{place}cannot be rendered"), "correct it there")
+    template_error(format!("{place}cannot be rendered"), "fix it at this position")
 }

@@ -1,35 +1,33 @@
-//! What a template sees: `.InstanceGroup` as the Go structs of the controller
-//! before this one show it, so that templates need no change. Every field of
-//! the schema is there, empty where it is not set; any other is an error.
+//! The value that a template renders: `.InstanceGroup` with the Go field names of keikoproj/instance-manager, so that
+//! existing templates work. Every field of the schema exists, empty where it is not set; any other field is an error.
 
 use std::collections::HashMap;
 
 use gtmpl_ng::Value as Go;
 use serde_json::{Value, json};
 
-use crate::api::GroupId;
-use crate::api::{InstanceGroupStatus, schema};
+use crate::api::{GroupId, InstanceGroupStatus, schema};
 
-/// What a root is made from.
+/// Input of [`template_context`].
 pub struct TemplateSource<'a> {
-    /// Whose it is.
+    /// The group.
     pub id: &'a GroupId,
-    /// The group's labels, and its annotations after the merge.
+    /// The group's labels and its merged annotations.
     pub metadata: &'a Value,
-    /// The merged spec; the data of its user data and its bootstrap arguments are not shown.
+    /// The merged spec. User data and bootstrap arguments are not passed to the template.
     pub spec: &'a Value,
-    /// The image that it resolves to.
+    /// Id of the resolved image.
     pub image: &'a str,
-    /// What the status tells.
+    /// Status of the group.
     pub status: &'a InstanceGroupStatus,
 }
 
-/// The root and how many bytes it was made from.
+/// The value for the template, and its approximate size in bytes.
 pub fn template_context(source: &TemplateSource) -> (Go, usize) {
     let mut spec = source.spec.clone();
     spec["eks"]["configuration"]["image"] = json!(source.image);
     spec["strategy"]["crd"]["spec"] = json!("");
-    // What is rendered stands in the tenant's namespace, and the merged spec has the admin's own user data in it.
+    // Tenants can read the rendered resource, and the merged spec contains the admin's user data.
     spec["eks"]["configuration"]["bootstrapArguments"] = json!("");
     for stage in spec["eks"]["configuration"]["userData"].as_array_mut().into_iter().flatten() {
         stage["data"] = json!("");
@@ -79,7 +77,7 @@ fn field(object: &Go, name: &str) -> Go {
     }
 }
 
-/// A struct with every field that the schema knows, and Go's getters of those that are no structs themselves.
+/// A struct with every field of the schema, and with Go getters for the fields that are not structs.
 fn struct_value(schema: &Value, value: &Value, path: &str) -> Go {
     let Some(known) = schema["properties"].as_object() else { return leaf_value(schema, value, path) };
     // Tags are maps in Go.
@@ -125,7 +123,7 @@ fn free_map(value: &Value) -> Go {
     Go::Map(entries.map(|(key, value)| (key.clone(), Go::from(text(value)))).collect())
 }
 
-/// The name that a field has in Go.
+/// The Go name of a field.
 fn go_name(path: &str) -> String {
     let special = match path {
         "spec.eks" => "EKSSpec",

@@ -1,16 +1,17 @@
-//! How a rotation of nodes is told, whichever provisioner's nodes they are.
+//! Adds the steps, conditions and outcome of a rolling update to a plan, for every provisioner that drains nodes.
 
+use super::types::{RollingUpdateDecision, RotationState};
 use crate::api::names::condition;
 use crate::plan::{
     ConditionUpdate, Event, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason, Recheck,
 };
-use crate::rotation::NodeInstance;
-use crate::rotation::rolling_update::{RollingUpdateDecision, RotationState};
+use crate::rotation::members::NodeInstance;
 
-/// Tells where a rotation stands, and adds its steps.
+/// Adds the steps of a rotation to the plan, with its conditions and its outcome. `surplus` is the number of nodes above
+/// `maxSize`; with 0 the candidates are outdated nodes.
 pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus: usize, draft: &mut PlanBuilder) {
     let outdated = members.iter().filter(|m| !m.reasons.is_empty()).count();
-    let because = |step: &NodeStep| {
+    let reasons_of = |step: &NodeStep| {
         let id = match step {
             NodeStep::CordonNode { instance, .. }
             | NodeStep::EnterStandby { instance, .. }
@@ -20,14 +21,16 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
         members.iter().find(|m| m.instance.id == *id).map(|m| m.reasons.clone()).unwrap_or_default()
     };
     draft.condition_updates.extend(duplicate_provider_id(&decision));
-    let acts = !decision.steps.is_empty();
+    let has_steps = !decision.steps.is_empty();
     draft.steps.extend(decision.steps.into_iter().map(|step| {
-        let because = because(&step);
-        PlannedStep::new(step, because)
+        let reasons = reasons_of(&step);
+        PlannedStep::new(step, reasons)
     }));
     for (node, pods) in &decision.timed_out_drains {
-        let message =
-            format!("{node} was given back: its drain took longer than drainTimeout; still there: {}", pod_names(pods));
+        let message = format!(
+            "{node} was uncordoned because its drain took longer than drainTimeout; remaining pods: {}",
+            pod_names(pods)
+        );
         draft.condition_updates.push(ConditionUpdate {
             condition_type: condition::DRAIN_BLOCKED,
             status: true,
@@ -36,37 +39,39 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
         });
     }
     if !decision.abandoned_pods.is_empty() {
-        let message =
-            format!("the drain took too long and goes on without waiting for {}", pod_names(&decision.abandoned_pods));
-        draft.events.push(Event { warning: true, reason: "DrainTimeout".into(), message });
+        let message = format!(
+            "the drain ran into its timeout; nodes are terminated with these pods: {}",
+            pod_names(&decision.abandoned_pods)
+        );
+        draft.events.push(Event::warning("DrainTimeout", message));
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
-    let what = if surplus > 0 {
-        format!("{surplus} nodes are more than maxSize")
+    let summary = if surplus > 0 {
+        format!("maxSize is exceeded by {surplus}")
     } else {
         format!("{outdated} of {} nodes are outdated", members.len())
     };
     match decision.state {
-        RotationState::Idle if acts => draft.set_outcome_once(Outcome::Progressing {
+        RotationState::Idle if has_steps => draft.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
-            message: "giving nodes back".into(),
+            message: "uncordoning nodes".into(),
             recheck: Recheck::Soon,
         }),
         RotationState::Idle => draft.condition_updates.push(rotation_halted(false, "NotRotating", String::new())),
         RotationState::Going => {
             draft.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
             let wait = decision.waiting_for.join("; ");
-            let message = if wait.is_empty() { what } else { format!("{what}; waiting for {wait}") };
-            let recheck = if acts { Recheck::Soon } else { Recheck::Poll };
+            let message = if wait.is_empty() { summary } else { format!("{summary}; waiting for {wait}") };
+            let recheck = if has_steps { Recheck::Soon } else { Recheck::Poll };
             draft.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
         }
         RotationState::Locked(lock) => {
-            draft.set_outcome_once(Outcome::Locked { message: format!("{what}, and {lock} holds them") })
+            draft.set_outcome_once(Outcome::Locked { message: format!("{summary}; replacement is blocked by {lock}") })
         }
         RotationState::Obstacle(reason, message) => draft.set_outcome_once(blocked(reason, message)),
         RotationState::Halted(message) => {
             let message = format!(
-                "{message}; the old nodes stay; mend what the replacements start from (image, user data, role), and the rotation goes on by itself"
+                "{message}; the old nodes are kept; fix the image, user data or role that the replacements launch from, and the rotation resumes"
             );
             draft.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
             draft.set_outcome_once(blocked(Reason::ReplacementsNotReady, message));
@@ -76,27 +81,27 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
     }
 }
 
-/// Instances that are left alone because several nodes say they are them.
+/// The condition for instances that are left unchanged because several Nodes claim them.
 pub fn duplicate_provider_id(decision: &RollingUpdateDecision) -> Option<ConditionUpdate> {
     let message = format!(
-        "waiting for {}; none of their pods is evicted and none of these instances is terminated: delete the Nodes that are others (their kubelets were given a false --provider-id)",
+        "{}; their pods are not evicted and these instances are not terminated; delete the Nodes that do not belong to the instance (wrong --provider-id)",
         decision.duplicate_provider_ids.join("; ")
     );
-    let note = ConditionUpdate {
+    let update = ConditionUpdate {
         condition_type: condition::DRAIN_BLOCKED,
         status: true,
         reason: "DuplicateProviderID".into(),
         message,
     };
-    (!decision.duplicate_provider_ids.is_empty()).then_some(note)
+    (!decision.duplicate_provider_ids.is_empty()).then_some(update)
 }
 
-/// Whether the rotation is halted.
+/// The condition `RotationHalted`.
 pub fn rotation_halted(status: bool, reason: &str, message: String) -> ConditionUpdate {
     ConditionUpdate { condition_type: condition::ROTATION_HALTED, status, reason: reason.into(), message }
 }
 
-/// Pods as a person finds them.
+/// Pods as `namespace/name`, for messages.
 pub fn pod_names(pods: &[PodRef]) -> String {
     pods.iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! The strategy `rollingUpdate`, for every provisioner that drains nodes.
+//! Parses `spec.strategy.rollingUpdate`, for every provisioner that drains nodes.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::api::{InstanceGroupSpec, IntOrString};
 pub struct RollingUpdate {
     /// How many nodes may be unavailable at once.
     pub max_unavailable: IntOrPercent,
-    /// How many healthy nodes may stand by at once while their replacements come.
+    /// How many healthy nodes may be in standby at once while their replacements launch.
     pub max_surge: IntOrPercent,
-    /// How long a drain may take; `None` waits.
+    /// How long a drain may take; `None` waits without limit.
     pub drain_timeout: Option<SignedDuration>,
-    /// At the timeout: delete what still stands, rather than give up.
+    /// At the timeout: delete the remaining pods instead of uncordoning the node.
     pub drain_force: bool,
     /// How long a replacement may take from InService to Ready.
     pub join_timeout: SignedDuration,
-    /// Nodes launched before it are outdated.
+    /// Nodes launched before this time are outdated.
     pub rotate_at: Option<Timestamp>,
 }
 
 impl RollingUpdate {
-    /// Parses the strategy alone, which every provisioner has that drains nodes.
+    /// Parses the strategy and the rotate-at annotation; invalid values are added to `problems`.
     pub fn parse(problems: &mut SpecErrors, annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> Self {
         let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
         let mut duration = |field: &str, text: &Option<String>| {
@@ -38,8 +38,8 @@ impl RollingUpdate {
                     problems.push_error(SpecError::invalid(
                         &path,
                         text,
-                        "is no duration",
-                        "write it as 90s, 15m or 1h30m",
+                        "is not a valid duration",
+                        "use for example 90s, 15m or 1h30m",
                     ));
                     None
                 }
@@ -49,15 +49,15 @@ impl RollingUpdate {
         let join_timeout = duration("joinTimeout", &rolling.join_timeout).unwrap_or(SignedDuration::from_mins(15));
         let rotate_at = annotations.get(annotation::ROTATE_AT).filter(|t| !t.is_empty()).and_then(|text| {
             match text.parse::<Timestamp>() {
-                // EC2 tells launch times in whole seconds: a finer moment would make a node of that second outdated for ever.
+                // EC2 reports launch times in whole seconds. With a fraction, nodes of that second would always be outdated.
                 Ok(at) => Some(Timestamp::from_second(at.as_second()).unwrap_or(at)),
                 Err(_) => {
                     let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
                     problems.push_error(SpecError::invalid(
                         &path,
                         text,
-                        "is no RFC 3339 time",
-                        "write it as 2026-01-31T08:00:00Z",
+                        "is not a valid RFC 3339 time",
+                        "use for example 2026-01-31T08:00:00Z",
                     ));
                     None
                 }
@@ -74,17 +74,17 @@ impl RollingUpdate {
     }
 }
 
-/// A number of nodes, or a share of the desired ones.
+/// A number of nodes, or a percentage of the desired capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntOrPercent {
-    /// So many.
+    /// A number of nodes.
     Count(u32),
     /// Percent, rounded up.
     Percent(u32),
 }
 
 impl IntOrPercent {
-    /// Resolved against the desired size: at least one, at most all.
+    /// The number for this desired capacity: at least one, at most all.
     pub fn resolve(self, desired: usize) -> usize {
         let amount = match self {
             IntOrPercent::Count(n) => n as usize,
@@ -93,13 +93,13 @@ impl IntOrPercent {
         amount.clamp(1, desired.max(1))
     }
 
-    /// In nodes, of which the heaviest is so many units of capacity: a share of desired is in units.
+    /// The number of nodes when the desired capacity is in units and the heaviest node counts for `heaviest` units.
     pub fn resolve_nodes(self, desired: usize, heaviest: usize) -> usize {
         let of_desired = matches!(self, IntOrPercent::Percent(_));
         if of_desired { (self.resolve(desired) / heaviest.max(1)).max(1) } else { self.resolve(desired) }
     }
 
-    /// The same where none at all is a choice: at most all.
+    /// Like [`IntOrPercent::resolve`], but 0 stays 0.
     pub fn resolve_allowing_zero(self, desired: usize) -> usize {
         if matches!(self, IntOrPercent::Count(0) | IntOrPercent::Percent(0)) { 0 } else { self.resolve(desired) }
     }

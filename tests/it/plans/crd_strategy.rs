@@ -209,7 +209,7 @@ fn failed_upgrade_keeps_its_event_name() {
     };
     let report = instance_manager::controller::report::report(&old, &applied, None, NOW);
     assert!(
-        report.transition_events.iter().any(|e| e.warning && e.reason == "InstanceGroupUpgradeFailed"),
+        report.transition_events.iter().any(|e| e.is_warning() && e.reason == "InstanceGroupUpgradeFailed"),
         "{:?}",
         report.transition_events
     );

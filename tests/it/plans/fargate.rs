@@ -731,7 +731,7 @@ fn rejected_spec_role_is_no_evidence() {
     for left in [vec![], vec![strangers], vec![tagged]] {
         let plan = deletion_plan_with_rejected_spec(&world, &left);
         assert_eq!(step_names(&plan), ["RemoveFinalizer"], "{plan:?}");
-        assert!(plan.events.iter().any(|told| told.message.contains("nothing was made for this group")));
+        assert!(plan.events.iter().any(|told| told.message.contains("nothing was created for this group")));
     }
 }
 
@@ -771,7 +771,10 @@ fn deletion_removes_profiles_then_the_rest() {
     let kept = deletion_plan_with_role(&world, &[], None, Some("fargate-role"));
     let names: Vec<_> = kept.steps.iter().map(|p| p.step.name()).collect();
     assert_eq!(names, ["RemoveAwsAuthEntry", "RemoveFinalizer"]);
-    assert!(kept.events.iter().any(|told| told.warning && told.message.contains("fargate-role stays")), "{kept:?}");
+    assert!(
+        kept.events.iter().any(|told| told.is_warning() && told.message.contains("fargate-role stays")),
+        "{kept:?}"
+    );
     let plan = deletion_plan(&world.clone().with(|w| w.after = Some("team/db")), &[], Some(&role));
     assert!(plan.steps.is_empty() && matches!(plan.outcome, Outcome::Progressing { phase: Phase::Deleting, .. }));
     let theirs = PreviousRole { inline_policies: vec!["theirs".into()], ..role };

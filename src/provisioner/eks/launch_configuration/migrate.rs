@@ -22,14 +22,13 @@ pub fn keep_or_migrate(input: &PlanInput, group: &ScalingGroup, draft: &mut Plan
     if let Some(made) = draft.steps.get_mut(steps) {
         made.reasons = because;
     }
-    draft.events.push(Event {
-        warning: false,
-        reason: "LaunchConfigurationReplaced".into(),
-        message: format!(
+    draft.events.push(Event::normal(
+        "LaunchConfigurationReplaced",
+        format!(
             "{} goes over from the launch configuration {name} to the launch template {}; its nodes are replaced as the strategy allows",
             group.name, input.resolved.names.template
         ),
-    });
+    ));
     Some(pin)
 }
 

@@ -56,7 +56,7 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
         ready_hold: input.timing.ready_hold,
         drain_policy: DrainPolicy {
             timeout: rolling.drain_timeout,
-            at_timeout: if rolling.drain_force { AtTimeout::Delete } else { AtTimeout::GiveUp },
+            at_timeout: if rolling.drain_force { AtTimeout::Delete } else { AtTimeout::Uncordon },
             decrement_desired: surplus > 0,
             dead_kubelet_after: input.timing.kubelet_timeout,
             volume_detach_timeout: input.timing.volume_detach_timeout,
@@ -71,7 +71,7 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
         draft.condition_updates.extend(told.map(|c| ConditionUpdate {
             condition_type: condition::DRAIN_BLOCKED,
             status: true,
-            reason: c.reason.clone().unwrap_or_default(),
+            reason: condition::current_reason(c.reason.as_deref().unwrap_or_default()).to_owned(),
             message: c.message.clone().unwrap_or_default(),
         }));
     }

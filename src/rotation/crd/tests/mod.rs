@@ -1,4 +1,4 @@
-//! What templates see, and what they may cost.
+//! Templates: the fields they can use, and the limits on their cost.
 
 mod decisions;
 mod resources;
@@ -100,16 +100,16 @@ fn template_cannot_print_user_data() {
 #[test]
 fn render_errors_name_the_position_and_hide_values() {
     for (text, wanted) in [
-        ("a:\n  b: {{ .InstanceGroup.Nam }}", "line 2, column 9: there is no field `Nam` there"),
-        ("{{ .Values.x }}", "there is no field `Values` there"),
-        ("{{ .InstanceGroup.Spec.EKSSpec.Foo }}", "there is no field `Foo` there"),
-        ("{{ env \"HOME\" }}", "there is no function `env`"),
-        ("{{ readFile \"/etc/passwd\" }}", "there is no function `readFile`"),
-        ("{{ getHostByName \"example.com\" }}", "there is no function `getHostByName`"),
-        ("{{ include \"x\" . }}", "there is no function `include`"),
-        ("{{ if }}", "is no Go template"),
-        ("a: {{ .InstanceGroup.Name", "line 1: opens an action that nothing closes"),
-        ("{{ .InstanceGroup.Labels.none }}", "prints a label, an annotation or an entry of a map that is not there"),
+        ("a:\n  b: {{ .InstanceGroup.Nam }}", "line 2, column 9: unknown field `Nam`"),
+        ("{{ .Values.x }}", "unknown field `Values`"),
+        ("{{ .InstanceGroup.Spec.EKSSpec.Foo }}", "unknown field `Foo`"),
+        ("{{ env \"HOME\" }}", "unknown function `env`"),
+        ("{{ readFile \"/etc/passwd\" }}", "unknown function `readFile`"),
+        ("{{ getHostByName \"example.com\" }}", "unknown function `getHostByName`"),
+        ("{{ include \"x\" . }}", "unknown function `include`"),
+        ("{{ if }}", "is not a valid Go template"),
+        ("a: {{ .InstanceGroup.Name", "line 1: has an action that is not closed"),
+        ("{{ .InstanceGroup.Labels.none }}", "prints a label, an annotation or a map entry that does not exist"),
     ] {
         let problem = render(text).expect_err(text);
         assert_eq!((problem.path.as_str(), problem.reason), ("spec.strategy.crd.spec", Reason::InvalidSpec), "{text}");
@@ -118,8 +118,8 @@ fn render_errors_name_the_position_and_hide_values() {
     }
 }
 
-/// A template of a tenant must not cost the other groups their controller: each of these ended the process, or would run
-/// or grow without end, where it is not bounded. The stack is that of a worker thread.
+/// A tenant's template must not stop the controller for other groups. Without limits, each of these would crash the
+/// process, or run or grow without end. The stack size is that of a worker thread.
 #[test]
 fn hostile_templates_are_rejected_within_limits() {
     let of = |count: usize, open: &str, close: &str| format!("{}{close}", open.repeat(count));
@@ -136,7 +136,7 @@ fn hostile_templates_are_rejected_within_limits() {
         (format!("{{{{ {} }}}}", "(print \")\" ".repeat(300)), "parentheses"),
         (format!("{{{{ {} }}}}", "(print `}}`".repeat(300)), "parentheses"),
         (of(1_000_000, "{{ if 1 }}", ""), "longer than"),
-        (of(900, "{{ if 1 }}", ""), "is no Go template"),
+        (of(900, "{{ if 1 }}", ""), "is not a valid Go template"),
         (of(900, "{{ else if 0 }}", "{{ end }}"), "{{ else }}"),
         (of(2000, "{{ 1 }}", ""), "1000 actions"),
         (format!("{{{{ print {} }}}}", "$ ".repeat(3000)), "more than 4096 bytes"),
@@ -147,18 +147,18 @@ fn hostile_templates_are_rejected_within_limits() {
         ("{{ printf \"%*d\" 1000000000 1 }}".into(), ""),
         ("{{ printf \"%.1000000000f\" 1.5 }}".into(), ""),
         ("{{ '\\'' }}".into(), "character constant"),
-        ("{{".into(), "nothing closes"),
-        ("{{ \"".into(), "nothing closes"),
-        ("{{ `".into(), "nothing closes"),
-        ("{{/*".into(), "nothing closes"),
-        ("\u{e9}{{ \"\\\u{e9}\" }}".into(), "is no Go template"),
+        ("{{".into(), "not closed"),
+        ("{{ \"".into(), "not closed"),
+        ("{{ `".into(), "not closed"),
+        ("{{/*".into(), "not closed"),
+        ("\u{e9}{{ \"\\\u{e9}\" }}".into(), "is not a valid Go template"),
     ];
     let on_a_small_stack = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
         for (text, wanted) in hostile {
             let shown: String = text.chars().take(60).collect();
             match render(&text) {
                 Err(problem) => assert!(problem.rule.contains(wanted), "{shown}: {problem}"),
-                // Some are harmless, and then small.
+                // Some templates are within the limits; their output is small.
                 Ok(out) => {
                     assert!(wanted.is_empty() && out.len() <= template::MAX_OUTPUT_BYTES, "{shown}: {}", out.len())
                 }

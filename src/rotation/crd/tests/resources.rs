@@ -1,4 +1,4 @@
-//! What a template renders to is judged, and where a status is.
+//! Validation of rendered resources, and the path of their status.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use crate::api::spec_error::SpecError;
 use crate::boundaries::{Boundaries, Policy};
 use crate::plan::Reason;
 use crate::rotation::crd::decide::ResourcePhase;
-use crate::rotation::crd::resource::{DiscoveredKind, RenderTarget, RenderedResource, resolve_kind, validate_resource};
-use crate::rotation::crd::{StatusMatcher, StatusPath, SubmissionPolicy};
+use crate::rotation::crd::resource::{RenderTarget, RenderedResource, resolve_kind, validate_resource};
+use crate::rotation::crd::{DiscoveredKind, StatusMatcher, StatusPath, SubmissionPolicy};
 
 fn policy(text: &str) -> Policy {
     let data = [("policy".to_owned(), text.to_owned())].into();
@@ -20,19 +20,19 @@ fn allowed(text: &str) -> SubmissionPolicy {
     SubmissionPolicy { policy, config_namespace: "instance-manager".into() }
 }
 
-const PURPOSE_ID: &str = "20260101000000-3";
-const PURPOSE: RenderTarget<'static> =
-    RenderTarget { group_namespace: "team", scaling_group: "demo-team-web", version_id: PURPOSE_ID };
+const VERSION_ID: &str = "20260101000000-3";
+const TARGET: RenderTarget<'static> =
+    RenderTarget { group_namespace: "team", scaling_group: "demo-team-web", version_id: VERSION_ID };
 
 fn validate(rendered: &str, policy: &str) -> Result<RenderedResource, SpecError> {
-    validate_resource(rendered, &allowed(policy), &PURPOSE)
+    validate_resource(rendered, &allowed(policy), &TARGET)
 }
 
 fn object(kind: &str, api: &str, metadata: &str) -> String {
     format!("apiVersion: {api}\nkind: {kind}\nmetadata: {metadata}\nspec: {{asgName: demo-team-web}}\n")
 }
 
-/// Kind by scope by namespace by where the words come from: what is not allowed is refused, whoever wrote it and however.
+/// Every combination of kind, scope, namespace and source of the text: only what the policy allows is accepted.
 #[test]
 fn only_kinds_and_namespaces_that_the_admin_allows_are_submitted() {
     let kinds = [
@@ -109,18 +109,18 @@ fn forbidden_resource_fields_are_rejected_by_name() {
         (with("name: up, annotations: [a]", ""), "metadata.annotations"),
         (with("name: 7", ""), "metadata.name"),
         (with("labels: {}", ""), "metadata.name"),
-        (with("name: ../../../api/v1/namespaces/kube-system/secrets", ""), "is no name of a resource"),
-        (with("name: Up", ""), "is no name of a resource"),
+        (with("name: ../../../api/v1/namespaces/kube-system/secrets", ""), "is not a valid resource name"),
+        (with("name: Up", ""), "is not a valid resource name"),
         (with("name: up", "status: {phase: Succeeded}\n"), "`status`"),
         (with("name: up", "---\n") + &with("name: two", ""), "renders to 2 documents"),
         (with("name: up", "---\nkind: Pod\n"), "renders to 2 documents"),
-        ("- a\n- b\n".into(), "renders to no object"),
-        (String::new(), "renders to no object"),
-        ("a: [".into(), "renders to no YAML"),
+        ("- a\n- b\n".into(), "does not render to an object"),
+        (String::new(), "does not render to an object"),
+        ("a: [".into(), "does not render to valid YAML"),
         ("kind: Workflow\napiVersion: argoproj.io/v1alpha1\nmetadata: up\n".into(), "`metadata`"),
-        (object("Workflow", "argoproj.io/../../api", "{name: up, namespace: team}"), "is no version of an API"),
-        (format!("x: {}", "[".repeat(500)), "renders to no YAML"),
-        ("a: &a [x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]\nd: &d [*c, *c, *c, *c]\ne: &e [*d, *d, *d, *d]\nf: &f [*e, *e, *e, *e]\ng: &g [*f, *f, *f, *f]\nh: &h [*g, *g, *g, *g]\ni: [*h, *h, *h, *h]\n".into(), "renders to no YAML"),
+        (object("Workflow", "argoproj.io/../../api", "{name: up, namespace: team}"), "is not a valid API version"),
+        (format!("x: {}", "[".repeat(500)), "does not render to valid YAML"),
+        ("a: &a [x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]\nd: &d [*c, *c, *c, *c]\ne: &e [*d, *d, *d, *d]\nf: &f [*e, *e, *e, *e]\ng: &g [*f, *f, *f, *f]\nh: &h [*g, *g, *g, *g]\ni: [*h, *h, *h, *h]\n".into(), "does not render to valid YAML"),
         (object("RollingUpgrade", "upgrademgr.keikoproj.io/v1alpha1", "{name: up, namespace: team}").replace("demo-team-web", "demo-other-db"), "`demo-other-db` is not this group's own scaling group"),
     ] {
         let problem = validate(&text, "").expect_err(&text);
@@ -205,7 +205,7 @@ fn status_path_reads_one_scalar() {
     }
 }
 
-/// A resource must end by the words that it was submitted with, whatever the spec says by then.
+/// A resource is read with the values that it was submitted with, even if the spec has changed since.
 #[test]
 fn submitted_resource_is_read_by_recorded_status_strings() {
     let of =
@@ -224,11 +224,11 @@ fn submitted_resource_is_read_by_recorded_status_strings() {
     }
 }
 
-/// A condition must stay one that people can read, and that fits into a status.
+/// Error messages must be short enough for a condition.
 #[test]
 fn template_errors_are_short() {
     let long = "x".repeat(3000);
-    let told = [
+    let errors = [
         render(&format!("{{{{ .InstanceGroup.{long} }}}}")).map(drop),
         render(&format!("{{{{ {long} }}}}")).map(drop),
         validate(&object(&long, "argoproj.io/v1alpha1", "{name: up}"), "").map(drop),
@@ -238,12 +238,12 @@ fn template_errors_are_short() {
             .map(drop),
         validate(&object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: up, {long}: a}}")), "").map(drop),
         validate(
-            &object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: {long}{PURPOSE_ID}, namespace: team}}")),
+            &object("Workflow", "argoproj.io/v1alpha1", &format!("{{name: {long}{VERSION_ID}, namespace: team}}")),
             "",
         )
         .map(drop),
     ];
-    for problem in told {
+    for problem in errors {
         let text = problem.expect_err("refused").to_string();
         assert!(text.len() < 600, "{text}");
     }

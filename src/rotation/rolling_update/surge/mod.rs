@@ -1,55 +1,55 @@
-//! `maxSurge`: a healthy node stands by while its replacement comes, and is drained only then.
+//! `maxSurge`: a healthy node enters standby while its replacement launches, and is drained only after that.
 //!
-//! EnterStandby without decrement makes AWS launch the replacement; the node that stands by keeps its pods. The record
-//! on the Node, written before, says that it was this group that put it there: an instance that a person has put into
-//! standby is never touched, and one of ours is never forgotten.
+//! EnterStandby without decrement makes AWS launch the replacement, and the node in standby keeps its pods. The surge
+//! record is written to the Node first. It tells the controller's standby instances from those that a person put into
+//! standby, which are never changed.
 
 #[cfg(test)]
 mod tests;
 
-use super::{Candidates, RollingUpdateDecision, RollingUpdateInput, describe_instance};
+use super::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
 use crate::aws::InstanceState;
 use crate::plan::NodeStep;
 use crate::rotation::members::NodeInstance;
 
-/// Goes on with the nodes that were told to stand by: those that do not yet, do; each of those that do is drained once
-/// a settled replacement stands in its place. Answers how many of the surge are taken.
+/// Continues with the nodes that carry a surge record. Those not in standby yet enter it; each of those in standby is
+/// drained once its replacement has been Ready for `ready_hold`. Returns how many nodes count against `maxSurge`.
 pub(super) fn continue_surge(
     input: &RollingUpdateInput,
-    victims: &[&NodeInstance],
+    candidates: &[&NodeInstance],
     unavailable: usize,
     decision: &mut RollingUpdateDecision,
 ) -> usize {
     let waiting = |m: &&&NodeInstance| m.is_in_standby(input.group_uid) && m.disruption_of(input.group_uid).is_none();
-    let standing_by: usize = victims.iter().filter(waiting).map(|m| m.weight()).sum();
-    let mut spare = standing_by.saturating_sub(unavailable);
-    let mut taken = 0;
-    for member in victims.iter().filter(|m| m.has_surge_record(input.group_uid)) {
+    let standby: usize = candidates.iter().filter(waiting).map(|m| m.weight()).sum();
+    let mut spare = standby.saturating_sub(unavailable);
+    let mut surging = 0;
+    for member in candidates.iter().filter(|m| m.has_surge_record(input.group_uid)) {
         if !member.is_in_standby(input.group_uid) {
             if member.is_available() && input.candidates == Candidates::Outdated {
-                taken += 1;
+                surging += 1;
                 decision.steps.push(enter_standby_step(input, member));
             }
             continue;
         }
-        taken += 1;
+        surging += 1;
         let Some(node) = member.node.as_ref().filter(|_| member.disruption_of(input.group_uid).is_none()) else {
             continue;
         };
-        let covered = spare >= member.weight() && !super::is_in_drain_backoff(input, member);
+        let covered = spare >= member.weight() && !input.is_in_drain_backoff(member);
         if node.ready && !covered {
             decision
                 .waiting_for
-                .push(format!("the replacement of {}, which stands by, to be Ready", describe_instance(member)));
+                .push(format!("the replacement of {}, which is in standby, to be Ready", member.describe()));
             continue;
         }
         spare -= if node.ready { member.weight() } else { 0 };
-        decision.steps.extend(super::cordon_step(input, member));
+        decision.steps.extend(input.cordon_step(member));
     }
-    taken
+    surging
 }
 
-/// Begins with a healthy node: first the record, then the act.
+/// Starts the surge of a healthy node: first the record, then EnterStandby.
 pub(super) fn start_surge(input: &RollingUpdateInput, member: &NodeInstance) -> Vec<NodeStep> {
     let Some(node) = &member.node else { return Vec::new() };
     let record = NodeStep::RecordSurge {
@@ -69,7 +69,7 @@ fn enter_standby_step(input: &RollingUpdateInput, member: &NodeInstance) -> Node
     }
 }
 
-/// A record that led to nothing, on a node that is no longer to go, is taken off.
+/// Removes surge records from nodes that are no longer candidates and whose instance never entered standby.
 pub(super) fn clear_unused_records<'a>(
     input: &RollingUpdateInput,
     members: impl Iterator<Item = &'a NodeInstance>,

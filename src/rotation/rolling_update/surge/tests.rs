@@ -1,4 +1,4 @@
-//! What `maxSurge` promises: no healthy node goes before its replacement serves, and none stands by for ever.
+//! No healthy node is drained before its replacement is Ready, and no node stays in standby.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::plan::NodeStep;
-use crate::rotation::rolling_update::{Candidates, decide};
+use crate::rotation::rolling_update::decide;
 use crate::rotation::tests::{NodeInstanceExt, UID, ago, input, node_instance, step_summaries};
 use crate::rotation::{DrainView, Drains, NodeInstance, SurgeRecord};
 
@@ -24,61 +24,67 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
     let old = |n: &str| node_instance(n).outdated();
     type Case<'a> = (&'a str, usize, usize, Vec<NodeInstance>, Vec<&'a str>);
     let cases: Vec<Case> = vec![
-        ("one at a time", 1, 2, vec![old("a"), old("b")], vec!["record a", "stand by a"]),
+        ("one at a time", 1, 2, vec![old("a"), old("b")], vec!["record a", "standby a"]),
         (
-            "a broken one needs no surge",
+            "an unhealthy one needs no surge",
             1,
             2,
             vec![old("a"), old("b").never_joined()],
-            vec!["end b", "record a", "stand by a"],
+            vec!["terminate b", "record a", "standby a"],
         ),
         (
-            "the record was written and the act was not done",
+            "the record was written and EnterStandby was not called",
             1,
             2,
             vec![with_surge_record(old("a")), old("b")],
-            vec!["stand by a"],
+            vec!["standby a"],
         ),
-        ("its replacement is not there", 1, 1, vec![in_standby("a")], vec![]),
+        ("its replacement does not exist", 1, 1, vec![in_standby("a")], vec![]),
         (
-            "its replacement has only just become Ready",
+            "its replacement became Ready only now",
             1,
             1,
             vec![in_standby("a"), node_instance("n").node(|n| n.ready_changed_at = Some(ago(9)))],
             vec![],
         ),
-        ("its replacement has settled", 1, 1, vec![in_standby("a"), node_instance("n")], vec!["mark a"]),
-        ("one replacement of two", 2, 2, vec![in_standby("a"), in_standby("b"), node_instance("n")], vec!["mark a"]),
         (
-            "a node that dies while it stands by is not waited for",
+            "its replacement has been Ready long enough",
+            1,
+            1,
+            vec![in_standby("a"), node_instance("n")],
+            vec!["cordon a"],
+        ),
+        ("one replacement of two", 2, 2, vec![in_standby("a"), in_standby("b"), node_instance("n")], vec!["cordon a"]),
+        (
+            "a node that fails in standby is not waited for",
             1,
             1,
             vec![in_standby("a").unready_since(400)],
-            vec!["mark a"],
+            vec!["cordon a"],
         ),
         (
-            "the surge was taken out of the spec half way",
+            "maxSurge was removed from the spec during the surge",
             0,
             2,
             vec![in_standby("a"), node_instance("n"), old("b")],
-            vec!["mark a", "mark b"],
+            vec!["cordon a", "cordon b"],
         ),
         (
-            "a revert finds one standing by",
+            "a revert finds one in standby",
             1,
             1,
             vec![with_surge_record(node_instance("a")).state(InstanceState::Standby), node_instance("n")],
-            vec!["mark a"],
+            vec!["cordon a"],
         ),
         (
-            "a revert finds a record and no act",
+            "a revert finds a record and no standby",
             1,
             1,
             vec![with_surge_record(node_instance("a"))],
-            vec!["forget node-a"],
+            vec!["clear node-a"],
         ),
         (
-            "a person's standby is a person's",
+            "an instance that a person put into standby",
             1,
             1,
             vec![old("a").state(InstanceState::Standby), node_instance("n")],
@@ -102,16 +108,16 @@ fn standby_nodes_are_drained_when_the_crd_strategy_takes_over() {
         }))
     };
     assert!(of(&[in_standby("a"), young.clone()]).is_empty());
-    assert_eq!(of(&[in_standby("a"), node_instance("n")]), ["mark a"]);
+    assert_eq!(of(&[in_standby("a"), node_instance("n")]), ["cordon a"]);
     assert_eq!(
         of(&[with_surge_record(node_instance("a")).state(InstanceState::Standby), node_instance("n")]),
-        ["mark a"],
+        ["cordon a"],
         "after a revert too"
     );
-    assert_eq!(of(&[with_surge_record(node_instance("a").outdated())]), ["forget node-a"]);
+    assert_eq!(of(&[with_surge_record(node_instance("a").outdated())]), ["clear node-a"]);
     assert!(
         of(&[node_instance("a").outdated().state(InstanceState::Standby), node_instance("n")]).is_empty(),
-        "a person's is a person's"
+        "an instance that a person put into standby"
     );
 }
 
@@ -124,7 +130,7 @@ fn lock_uncordons_standby_nodes() {
         lock: Some("a lock"),
         ..input(&members, &Drains::new(), 1)
     });
-    assert_eq!(step_summaries(&decision), ["free node-a"]);
+    assert_eq!(step_summaries(&decision), ["uncordon node-a"]);
 }
 
 /// A scaling group whose instances know their version.
@@ -142,7 +148,7 @@ impl World {
         self.version.insert(id, version);
     }
 
-    /// Nodes that take and keep pods.
+    /// Number of nodes that run pods and accept new ones.
     fn serving(&self) -> usize {
         let serves = |m: &&NodeInstance| {
             m.instance.state != InstanceState::Terminating && m.node.as_ref().is_some_and(|n| n.ready && !n.cordoned)
@@ -150,7 +156,7 @@ impl World {
         self.members.iter().filter(serves).count()
     }
 
-    fn judge(&mut self, wanted: bool) {
+    fn update_reasons(&mut self, wanted: bool) {
         for m in &mut self.members {
             let other = self.version[&m.instance.id] != wanted;
             m.reasons = if other { node_instance("x").outdated().reasons } else { Vec::new() };
@@ -161,7 +167,7 @@ impl World {
         self.members.iter_mut().filter(|m| m.instance.id == *instance).for_each(|m| *m = change(m.clone()));
     }
 
-    /// Whether everything is as wanted and nobody stands by.
+    /// Whether every instance is available and current.
     fn done(&self) -> bool {
         self.members.iter().all(|m| m.is_available() && m.reasons.is_empty())
     }
@@ -181,7 +187,7 @@ proptest! {
         let mut wanted = true;
         for (turn, event) in luck.into_iter().enumerate() {
             wanted ^= revert == Some(turn);
-            world.judge(wanted);
+            world.update_reasons(wanted);
             // From then on a resource of the strategy crd replaces what is outdated.
             let switched = switch.is_some_and(|at| at <= turn);
             let candidates = if switched { Candidates::Surplus(0) } else { Candidates::Outdated };
@@ -222,12 +228,12 @@ proptest! {
             }
             prop_assert!(world.serving() >= size, "{} of {size}: {:?}", world.serving(), world.members);
             let up = world.members.iter().filter(|m| m.instance.state == InstanceState::Standby).count();
-            prop_assert!(up <= surge, "{up} stand by");
+            prop_assert!(up <= surge, "{up} in standby");
             let at = usize::from(event) % world.members.len();
             if world.members[at].node.is_none() {
                 world.members[at] = node_instance(&world.members[at].instance.id.clone()).in_service_since(20);
             }
         }
-        prop_assert!(false, "no end in sight: {:?}", world.members);
+        prop_assert!(false, "does not finish: {:?}", world.members);
     }
 }

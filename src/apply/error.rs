@@ -1,0 +1,53 @@
+//! Why a step could not be applied, and the `Stalled` reason that follows.
+
+use crate::auth::aws_auth::AwsAuthError;
+use crate::aws::{AwsError, AwsErrorKind};
+use crate::k8s::KubeError;
+use crate::plan::outcome::Reason;
+
+/// Why a pass ended before its last step.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// An AWS call failed.
+    #[error("{0}")]
+    Aws(#[source] AwsError),
+    /// A Kubernetes call failed.
+    #[error("{0}")]
+    Cluster(#[source] KubeError),
+    /// kube-system/aws-auth cannot be edited.
+    #[error("{0}")]
+    Auth(#[source] AwsAuthError),
+    /// The name of a resource to be created belongs to another owner.
+    #[error("{0} already exists and is tagged for another owner")]
+    OwnershipConflict(String),
+    /// `lock-upgrades` was set after the plan was made.
+    #[error("lock-upgrades is set on {0}")]
+    Locked(&'static str),
+    /// This replica lost the lease after the plan was made.
+    #[error("another replica of the controller is the leader")]
+    NotLeading,
+}
+
+impl StepError {
+    /// The `Stalled` reason; `None` for an error that a retry can clear.
+    pub fn stalled_reason(&self) -> Option<Reason> {
+        match self {
+            StepError::Aws(error) => match error.kind {
+                AwsErrorKind::Denied => Some(Reason::MissingPermission),
+                AwsErrorKind::Quota => Some(Reason::QuotaExceeded),
+                AwsErrorKind::Invalid => Some(Reason::RefusedByAws),
+                AwsErrorKind::NotFound
+                | AwsErrorKind::AlreadyExists
+                | AwsErrorKind::Throttled
+                | AwsErrorKind::InUse
+                | AwsErrorKind::InvalidProfile
+                | AwsErrorKind::Unavailable
+                | AwsErrorKind::Other => None,
+            },
+            StepError::Cluster(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
+            StepError::Cluster(_) | StepError::NotLeading | StepError::Locked(_) => None,
+            StepError::Auth(_) => Some(Reason::AuthConflict),
+            StepError::OwnershipConflict(_) => Some(Reason::OwnershipConflict),
+        }
+    }
+}

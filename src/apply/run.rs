@@ -1,0 +1,154 @@
+//! What the step topics share: the clients and the state of one pass, and the outcome of a step.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use super::aws_auth::AwsAuthWriter;
+use super::error::StepError;
+use crate::api::GroupId;
+use crate::aws::inventory::Inventory;
+use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
+use crate::index::process_state::ProcessState;
+use crate::k8s::KubeApi;
+use crate::ownership::has_ownership_tags;
+use crate::plan::PodRef;
+
+/// Clients and settings to apply plans with.
+pub struct Applier<'a> {
+    /// AWS clients and the caches that our writes must update.
+    pub inventory: &'a Inventory,
+    /// Kubernetes client.
+    pub kube: &'a dyn KubeApi,
+    /// Timers of drains and other state of this process.
+    pub process_state: &'a ProcessState,
+    /// The only writer of kube-system/aws-auth.
+    pub aws_auth: &'a AwsAuthWriter,
+    /// Whether this replica is the leader; checked before every step.
+    pub is_leader: &'a (dyn Fn() -> bool + Sync),
+    /// Namespace of the ConfigMap that can carry `lock-upgrades`.
+    pub config_namespace: &'a str,
+    /// How long a node is not drained again after its drain ran into `drainTimeout`.
+    pub drain_retry_delay: jiff::SignedDuration,
+    /// Reference time of the plan.
+    pub now: Timestamp,
+}
+
+/// An eviction that a PodDisruptionBudget blocked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedEviction {
+    /// The pod.
+    pub pod: PodRef,
+    /// Names of the budgets that select the pod.
+    pub budgets: Vec<String>,
+    /// Message of the API server.
+    pub message: String,
+    /// Unschedulable pods of the same owner, as `namespace/name`.
+    pub unschedulable: Vec<String>,
+}
+
+/// How a step ended that did not fail.
+pub enum StepOutcome {
+    /// The step was applied as planned.
+    Yes,
+    /// A PodDisruptionBudget blocked the eviction.
+    EvictionBlocked(BlockedEviction),
+    /// AWS denied the tagging of an adopted resource; the value is the missing permission.
+    TagDenied(String),
+    /// The InstanceGroup was written; the value is its new resourceVersion.
+    Version(String),
+}
+
+/// Outcome of a step.
+pub type StepResult = Result<StepOutcome, StepError>;
+
+/// Applies the steps of one topic.
+pub trait Apply {
+    /// Applies one step.
+    ///
+    /// # Errors
+    /// The error of AWS or Kubernetes, or a resource that belongs to another owner.
+    fn apply(&self, run: &mut ApplyRun<'_>) -> impl Future<Output = StepResult> + Send;
+}
+
+/// One pass in progress.
+pub struct ApplyRun<'a> {
+    /// Clients and settings.
+    pub ctx: &'a Applier<'a>,
+    /// The group.
+    pub id: &'a GroupId,
+    /// The newest resourceVersion of the InstanceGroup that this pass knows.
+    pub resource_version: String,
+    /// Finalizers of the InstanceGroup when the plan was made.
+    pub(super) finalizers: &'a [String],
+    /// Launch template versions that this pass created, by hash line.
+    pub created_versions: HashMap<String, TemplatePin>,
+    /// Roles that this pass created or found, by name.
+    pub(super) roles: HashMap<String, Role>,
+}
+
+/// The result of an AWS call as the result of a step.
+pub fn done<T>(result: Result<T, AwsError>) -> StepResult {
+    result.map(|_| StepOutcome::Yes).map_err(StepError::Aws)
+}
+
+/// Like [`done`], but a missing permission to tag does not end the pass.
+pub fn allow_tag_denied(result: Result<(), AwsError>) -> StepResult {
+    match result {
+        Err(error) if error.kind == AwsErrorKind::Denied => {
+            Ok(StepOutcome::TagDenied(error.missing_permission().unwrap_or_default()))
+        }
+        other => done(other),
+    }
+}
+
+/// Like [`done`], but deleting a resource that does not exist succeeds.
+pub fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
+    match result {
+        Err(error) if error.kind == AwsErrorKind::NotFound => Ok(StepOutcome::Yes),
+        other => done(other),
+    }
+}
+
+impl ApplyRun<'_> {
+    /// Decides whether an `InvalidProfile` error of EKS about a role is retried or needs a person.
+    ///
+    /// The group's own role may be too new for EKS, so the error is retried for [`Applier::drain_retry_delay`]. For any
+    /// other role, and after that time, the error becomes `Invalid` with a remedy; `field` names the role in the spec.
+    pub(crate) fn classify_role_error(&self, error: AwsError, own_role: bool, field: &str) -> StepError {
+        if error.kind != AwsErrorKind::InvalidProfile {
+            return StepError::Aws(error);
+        }
+        let Applier { process_state, drain_retry_delay, now, .. } = self.ctx;
+        if own_role && process_state.track_role_refusal(&self.id.key(), true, *now) < *drain_retry_delay {
+            return StepError::Aws(error);
+        }
+        let remedy = match own_role {
+            true => "the controller created this role: revert manual changes to it, especially its trust policy".into(),
+            false => format!("fix the role, or name another one in {field}"),
+        };
+        StepError::Aws(AwsError {
+            kind: AwsErrorKind::Invalid,
+            message: format!("{}; {remedy}", error.message),
+            ..error
+        })
+    }
+
+    /// After a create failed because the name exists: success when the resource carries the group's tags.
+    ///
+    /// `found` is the tags of the existing resource; `None` means the read lags behind the create, so the call is
+    /// retried.
+    ///
+    /// # Errors
+    /// `refusal` when the resource was not found, and `OwnershipConflict` when it has other tags.
+    pub fn adopt_if_owned(&self, name: &str, refusal: AwsError, found: Option<Vec<Tag>>, tags: &[Tag]) -> StepResult {
+        match found {
+            None => Err(StepError::Aws(refusal)),
+            Some(held) if has_ownership_tags(&held, tags) => Ok(StepOutcome::Yes),
+            Some(_) => {
+                self.ctx.process_state.set_name_conflict(&self.id.key());
+                Err(StepError::OwnershipConflict(name.to_owned()))
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The plan itself: the steps of one pass for one group, and the state that follows from them.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::drift::Drift;
+use super::event::{ConditionUpdate, Event};
+use super::outcome::Outcome;
+use super::step::Step;
+
+/// Everything that one pass does to one group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// `namespace/name`.
+    pub group: String,
+    /// The generation of the InstanceGroup that the plan was made for.
+    pub generation: i64,
+    /// The steps in order; a failing step ends the pass.
+    pub steps: Vec<PlannedStep>,
+    /// The state of the group when all steps have succeeded.
+    pub outcome: Outcome,
+    /// Status fields other than conditions.
+    pub status_update: StatusUpdate,
+    /// Conditions other than Ready, Reconciling and Stalled.
+    pub condition_updates: Vec<ConditionUpdate>,
+    /// Events to publish when the plan has been applied.
+    pub events: Vec<Event>,
+    /// When the group needs another pass even if nothing changes before then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recheck_at: Option<Timestamp>,
+}
+
+/// A step with its reasons.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedStep {
+    /// The write.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Why the step is needed; empty when the step explains itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Drift>,
+}
+
+impl<S: Into<Step>> From<S> for PlannedStep {
+    fn from(step: S) -> Self {
+        PlannedStep::new(step, Vec::new())
+    }
+}
+
+impl PlannedStep {
+    /// A step with its reasons.
+    pub fn new(step: impl Into<Step>, reasons: Vec<Drift>) -> Self {
+        PlannedStep { step: step.into(), reasons }
+    }
+}
+
+/// Status fields that a plan sets, other than conditions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StatusUpdate {
+    /// Fields of `.status` by their JSON name; `null` removes a field.
+    pub fields: BTreeMap<String, Value>,
+    /// The `NodesReady` condition: whether every desired node is Ready.
+    pub nodes_ready: Option<bool>,
+}

@@ -1,0 +1,92 @@
+//! What a provisioner is asked for, and what it returns.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::plan_input::{PlanContext, Settings};
+use super::snapshot::PlanSnapshot;
+use crate::api::spec_error::{self, SpecError, join_messages};
+use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
+use crate::boundaries::Policy;
+use crate::index::spot::Recommendations;
+use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
+
+/// A group to plan that is not being deleted.
+pub struct PlanRequest<'a> {
+    /// The group.
+    pub id: &'a GroupId,
+    /// Whether no controller has reconciled the group yet: it has no status at all.
+    pub is_new: bool,
+    /// Merged annotations.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// Merged spec. The admin's policy has already been checked.
+    pub spec: InstanceGroupSpec,
+    /// Status of the group.
+    pub status: &'a InstanceGroupStatus,
+    /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
+    pub lock: Option<&'a str>,
+    /// Recommendations about spot instances.
+    pub recommendations: &'a Recommendations,
+    /// The admin's policy; `None` without one.
+    pub policy: Option<&'a Policy>,
+    /// Settings of this process.
+    pub settings: &'a Settings,
+}
+
+impl<'a> PlanRequest<'a> {
+    /// What the plan depends on besides the desired and the observed state.
+    pub fn plan_context(&self, now: Timestamp) -> PlanContext<'a> {
+        PlanContext { status: self.status, lock: self.lock, settings: self.settings, now }
+    }
+}
+
+/// A group to plan that is being deleted.
+pub struct DeleteRequest<'a> {
+    /// The group.
+    pub id: &'a GroupId,
+    /// Merged spec; `None` when it is invalid. A group can be deleted without it.
+    pub spec: Option<InstanceGroupSpec>,
+    /// Violations of the admin's policy in that spec.
+    pub forbidden: Vec<SpecError>,
+    /// Status of the group.
+    pub status: &'a InstanceGroupStatus,
+    /// Settings of this process.
+    pub settings: &'a Settings,
+}
+
+impl DeleteRequest<'_> {
+    /// Why the spec would be rejected; `path` is the field that names the cluster.
+    pub(super) fn spec_errors(&self, path: &str, cluster: &str) -> Vec<SpecError> {
+        cluster_mismatch(self.settings, path, cluster).into_iter().chain(self.forbidden.iter().cloned()).collect()
+    }
+}
+
+/// Result of planning a group.
+pub enum PlanResult {
+    /// The plan, and the snapshot that it was made from.
+    Planned(Box<Plan>, Box<dyn PlanSnapshot>),
+    /// The merged spec is invalid.
+    Refused(Vec<SpecError>),
+}
+
+/// The error for a cluster other than the one that `--cluster-name` sets.
+pub fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -> Option<SpecError> {
+    let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
+    let rule = format!("is not this cluster ({pinned})");
+    Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(Reason::PolicyViolation))
+}
+
+/// The deletion of a group whose status records no resources and whose spec is rejected. Resources with the names and
+/// tags of such a group were not created for it, so nothing is deleted in AWS.
+pub(super) fn plan_rejected_spec(id: &GroupId, errors: &[SpecError]) -> Plan {
+    let mut builder = PlanBuilder::default();
+    if id.has_finalizer {
+        builder.push(ObjectStep::RemoveFinalizer);
+    }
+    let message =
+        format!("nothing is deleted in AWS, because nothing was created for this group: {}", join_messages(errors));
+    builder.events.push(Event::warning(spec_error::first_reason(errors).to_string(), message));
+    builder.set_outcome_once(Outcome::Deleted);
+    builder.build(id, None)
+}

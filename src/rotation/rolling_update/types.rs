@@ -1,0 +1,121 @@
+//! Input and decision of a rolling update, and what its parts share.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::plan::{NodeStep, PodRef, Reason};
+use crate::rotation::drain::DrainPolicy;
+use crate::rotation::members::{ClusterHealth, DrainView, Drains, NodeInstance};
+
+/// Everything that the decision depends on.
+pub struct RollingUpdateInput<'a> {
+    /// Name of the scaling group.
+    pub scaling_group: &'a str,
+    /// UID of the InstanceGroup, as recorded on nodes.
+    pub group_uid: &'a str,
+    /// The launch template version that the group is pinned to.
+    pub template_version: &'a str,
+    /// All instances of the group.
+    pub members: &'a [NodeInstance],
+    /// Desired capacity, in units of weight.
+    pub desired: usize,
+    /// How many nodes may be unavailable at once, resolved from a number or a percentage.
+    pub max_unavailable: usize,
+    /// Whether `max_unavailable` was a percentage of the desired capacity; it is then in units of weight, not in nodes.
+    pub max_unavailable_in_weight: bool,
+    /// How many healthy nodes may be in standby at once while their replacements launch; 0 drains them first.
+    pub max_surge: usize,
+    /// Which instances are removed.
+    pub candidates: Candidates,
+    /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
+    pub lock: Option<&'a str>,
+    /// Why no node may be cordoned now; `None` when nodes may be.
+    pub precondition: Option<(Reason, String)>,
+    /// Whether the condition RotationHalted is already True for the desired version.
+    pub was_halted: bool,
+    /// How long a replacement may take from InService to Ready.
+    pub join_timeout: SignedDuration,
+    /// How long a replacement must have been Ready before the next healthy node is drained.
+    pub ready_hold: SignedDuration,
+    /// Timeouts of a drain.
+    pub drain_policy: DrainPolicy,
+    /// Pods and volumes of the nodes that carry this group's disruption record.
+    pub drains: &'a Drains,
+    /// Number of unready nodes in the whole cluster.
+    pub cluster_health: ClusterHealth,
+    /// Reference time of the decision.
+    pub now: Timestamp,
+}
+
+impl RollingUpdateInput<'_> {
+    /// Pods and volumes of the member's node; `None` when they have not been observed.
+    pub(super) fn drain_view(&self, member: &NodeInstance) -> Option<&DrainView> {
+        self.drains.get(&member.node.as_ref()?.name)
+    }
+
+    /// Whether the drain of the member ran into its timeout and is not retried yet.
+    pub(super) fn is_in_drain_backoff(&self, member: &NodeInstance) -> bool {
+        self.drain_view(member).is_some_and(|v| v.retry_drain_at.is_some_and(|t| self.now < t))
+    }
+
+    /// The step that cordons the member's node and records the disruption; `None` for an instance without a node.
+    pub(super) fn cordon_step(&self, member: &NodeInstance) -> Option<NodeStep> {
+        let node = member.node.as_ref()?;
+        Some(NodeStep::CordonNode {
+            node: node.name.clone(),
+            resource_version: node.resource_version.clone(),
+            instance: member.instance.id.clone(),
+            template_version: self.template_version.into(),
+            was_cordoned: node.cordoned,
+        })
+    }
+}
+
+/// Which instances are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Candidates {
+    /// The outdated ones, to be replaced.
+    Outdated,
+    /// So many units of weight, without replacement; and the instances in standby, which are already replaced.
+    Surplus(usize),
+    /// All instances, without replacement.
+    All,
+}
+
+/// What to do now, and the state of the rotation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RollingUpdateDecision {
+    /// The steps in order.
+    pub steps: Vec<NodeStep>,
+    /// State of the rotation.
+    pub state: RotationState,
+    /// What the rotation waits for; phrases that follow "waiting for".
+    pub waiting_for: Vec<String>,
+    /// Whether a drain waits because a PodDisruptionBudget blocked an eviction and the retry is not due yet.
+    pub eviction_blocked: bool,
+    /// Drains that ran into their timeout in this decision: the node, and the pods that are left on it.
+    pub timed_out_drains: Vec<(String, Vec<PodRef>)>,
+    /// Pods that are still running on instances which a deletion terminates.
+    pub abandoned_pods: Vec<PodRef>,
+    /// Candidates that several Nodes claim, one sentence each; they are left unchanged.
+    pub duplicate_provider_ids: Vec<String>,
+}
+
+/// State of a rotation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum RotationState {
+    /// There are no candidates.
+    #[default]
+    Idle,
+    /// Candidates are being removed.
+    Going,
+    /// `lock-upgrades` is set; the value names the object that carries it.
+    Locked(String),
+    /// A precondition is not met, so no node may be cordoned.
+    Obstacle(Reason, String),
+    /// Replacements did not become Ready.
+    Halted(String),
+    /// Too many nodes are not ready at once.
+    Unhealthy(String),
+    /// The drains of all candidates ran into their timeout and are not retried yet.
+    Resting(String),
+}
