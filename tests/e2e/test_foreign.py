@@ -144,7 +144,7 @@ def test_a_scaling_group_whose_tags_someone_edited_is_not_left_behind_for_a_seco
     autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "edited", "PropagateAtLaunch": True}])
     group.patch_spec(eks={"maxSize": 3})
     stalled = group.wait_condition("Stalled", reason="OwnershipConflict")
-    assert tag["Key"] + " says edited and not web" in stalled["message"] and "put its tags back" in stalled["message"]
+    assert tag["Key"] + " says edited and not web" in stalled["message"] and "restore its tags" in stalled["message"]
     assert group.status()["activeScalingGroupName"] == group.scaling_group and scaling_groups(tenant) == [group.scaling_group]
     autoscaling.delete_tags(Tags=[tag])
     group.delete()

@@ -50,17 +50,17 @@ pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &Templat
     tag_resources(input, found, draft);
     draft.push(ObjectStep::Record { status: json!({ "template": template }) });
     let differences: Vec<_> = adoption_drift(input, found).iter().map(ToString::to_string).collect();
-    let mut message = format!("taken over at {}; ", found.description);
+    let mut message = format!("adopted at {}; ", found.description);
     message += &match differences.is_empty() {
         true => "nothing differs".to_owned(),
         false => {
-            format!("these differences arrive with the next change, or when rotate-at asks: {}", differences.join("; "))
+            format!("these differences are applied with the next change, or by rotate-at: {}", differences.join("; "))
         }
     };
     let foreign =
         input.observed.scaling_group.as_ref().map(|group| unmanaged_attributes(input, group)).unwrap_or_default();
     if !foreign.is_empty() {
-        message += &format!("; not in the spec and left as they are: {}", foreign.join(", "));
+        message += &format!("; not in the spec and left unchanged: {}", foreign.join(", "));
     }
     draft.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
@@ -155,7 +155,7 @@ fn adoption_drift(input: &PlanInput, found: &AdoptionSource) -> Vec<Drift> {
         all.push(Drift::new("userData", "as found", "as rendered now"));
     }
     if found.older_nodes > 0 {
-        all.push(Drift::new("nodes", format!("{} of an older one", found.older_nodes), &found.description));
+        all.push(Drift::new("nodes", format!("{} on an older version", found.older_nodes), &found.description));
     }
     all
 }

@@ -27,7 +27,7 @@ pub fn create_group(input: &PlanInput, draft: &mut PlanBuilder) {
     let conflict = joined.conflict.clone();
     authorize(JoinPlan { conflict: None, ..joined }, draft);
     if let Some(detail) = conflict {
-        let message = format!("{detail}; the scaling group is not made, because its nodes could not join");
+        let message = format!("{detail}; the scaling group is not created, because its nodes could not join");
         return draft.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
     }
     let steps = draft.steps.len();
@@ -39,7 +39,7 @@ pub fn create_group(input: &PlanInput, draft: &mut PlanBuilder) {
         let recheck = Recheck::After(input.timing.iam_propagation);
         return draft.set_outcome_once(Outcome::Progressing {
             phase: Phase::Creating,
-            message: "waiting until IAM knows the new instance profile everywhere".into(),
+            message: "waiting for the new instance profile to propagate in IAM".into(),
             recheck,
         });
     }
@@ -135,7 +135,7 @@ pub fn ensure_template(input: &PlanInput, draft: &mut PlanBuilder) -> Option<Pin
         return Some(Pin::Made { hash });
     };
     if has_foreign_tags(&found.tags, &r.ownership_tags) {
-        let message = format!("the launch template {} carries another group's tags", found.name);
+        let message = format!("the launch template {} is tagged for another group", found.name);
         draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
         return None;
     }
@@ -168,6 +168,6 @@ fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Option<Event> {
     (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration).then(|| Event {
         warning: true,
         reason: "LaunchConfigurationUnsupported".into(),
-        message: "spec.eks.type LaunchConfiguration: AWS has closed launch configurations; the group is made with a launch template instead, which holds the same; set the type to LaunchTemplate".into(),
+        message: "spec.eks.type LaunchConfiguration is not supported: AWS allows no new launch configurations; the group uses an equivalent launch template instead; set the type to LaunchTemplate".into(),
     })
 }

@@ -82,9 +82,8 @@ pub fn is_standard_policy(arn: &str) -> bool {
 pub fn plan_deletion(input: &DeleteInput) -> Plan {
     let mut draft = PlanBuilder::default();
     match input.scaling_group {
-        Some(group) if group.deleting => {
-            draft.set_outcome_once(waiting(Phase::Deleting, format!("AWS deletes the scaling group {}", group.name)))
-        }
+        Some(group) if group.deleting => draft
+            .set_outcome_once(waiting(Phase::Deleting, format!("AWS is deleting the scaling group {}", group.name))),
         Some(group) => match classify_ownership(&group.name, &group.tags, input.ownership_tags) {
             Ownership::Ours => drain_scaling_group(input, group, &mut draft),
             Ownership::Damaged(_) => block_on_ownership(input, group, &mut draft),
@@ -103,10 +102,10 @@ fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pla
     let what = ownership::ownership_conflict(&group.name, &group.tags, input.ownership_tags).unwrap_or_default();
     let remedy = if uses_our_template(input, group) {
         format!(
-            "it launches from what is this group's: to delete it, put its tags back, and the deletion goes on; to keep it, take the finalizer {FINALIZER} off the InstanceGroup"
+            "it launches from this group's template or launch configuration: to delete it, restore its tags and the deletion continues; to keep it, remove the finalizer {FINALIZER} from the InstanceGroup"
         )
     } else {
-        "if it is this group's, put its tags back, and the deletion goes on, else take those tags off that it has"
+        "if it belongs to this group, restore its tags and the deletion continues; otherwise remove the ownership tags that it still has"
             .into()
     };
     let message = format!("{what}; {remedy}");
@@ -154,7 +153,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
     draft.condition_updates.extend(duplicate_provider_id(&decision));
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
-            "the drain took longer than 15 minutes and goes on without waiting for {}",
+            "the drain took longer than 15 minutes and continues without waiting for {}",
             pod_names(&decision.abandoned_pods)
         );
         draft.events.push(Event { warning: true, reason: "DrainTimeout".into(), message });
@@ -168,7 +167,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
                "draining": input.members.iter().filter(|m| m.disruption_of(&input.id.uid).is_some()).count()}),
     )]);
     let pool = if group.warm_pool.is_some() { " and the warm pool" } else { "" };
-    let mut message = format!("{} instances{pool} are still there", input.members.len());
+    let mut message = format!("{} instances{pool} still exist", input.members.len());
     if !decision.waiting_for.is_empty() {
         message += &format!("; waiting for {}", decision.waiting_for.join("; "));
     }
@@ -262,7 +261,7 @@ fn delete_role(input: &DeleteInput, role: &Role, draft: &mut PlanBuilder) {
         .collect();
     if !foreign.is_empty() {
         let message = format!(
-            "the role {} carries policies that the controller did not put there: {}; remove them from the role, and the deletion goes on",
+            "the role {} has policies that the controller did not attach: {}; remove them from the role and the deletion continues",
             role.name,
             foreign.join(", ")
         );

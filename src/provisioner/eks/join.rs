@@ -37,7 +37,7 @@ pub fn authorize(joined: JoinPlan, draft: &mut PlanBuilder) {
         condition_type: AUTH_CONFLICT,
         status: false,
         reason: Reason::AuthConflict.to_string(),
-        message: format!("{detail}; new nodes cannot join until it is mended by hand"),
+        message: format!("{detail}; new nodes cannot join until this is fixed manually"),
     }));
 }
 

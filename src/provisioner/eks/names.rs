@@ -102,19 +102,19 @@ impl<'a> GroupNames<'a> {
 /// tag is allowed: nodes of older clusters need it.
 pub fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
     if key.starts_with("instancegroups.keikoproj.io/") {
-        return Some("it says who owns the resource");
+        return Some("it records the owner of the resource");
     }
     if key == "KubernetesCluster" || key == "Name" {
         return Some("the controller sets it");
     }
     if key.starts_with("k8s.io/cluster-autoscaler/") {
-        return Some("it steers the cluster autoscaler: use the annotation cluster-autoscaler-enabled");
+        return Some("it configures the cluster autoscaler: use the annotation cluster-autoscaler-enabled");
     }
     if key.strip_prefix("kubernetes.io/cluster/").is_some_and(|of| of != cluster) {
         return Some("it claims the resource for another cluster");
     }
     if key.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("aws:")) {
-        return Some("AWS keeps the prefix for itself");
+        return Some("AWS reserves the prefix");
     }
     None
 }

@@ -48,13 +48,12 @@ fn conflict_message(input: &PlanInput) -> Option<String> {
     let r = input.resolved;
     let group = input.observed.scaling_group.as_ref();
     if let Some(what) = group.and_then(|g| ownership_conflict(&g.name, &g.tags, &r.ownership_tags)) {
-        let remedy =
-            "if it is this group's, put its tags back, else rename the InstanceGroup, or remove the other group";
+        let remedy = "if it belongs to this group, restore its tags; otherwise rename the InstanceGroup or remove the other group";
         return Some(format!("{what}; {remedy}"));
     }
     let what = ownership::foreign_resource(r, input.observed, input.status)?;
     Some(format!(
-        "{what} is there and does not carry this group's three tags; give the group a role by spec.eks.configuration.roleName, or rename the InstanceGroup, or remove what bears its name"
+        "{what} already exists and does not carry this group's three tags; set spec.eks.configuration.roleName, rename the InstanceGroup, or remove the existing resource"
     ))
 }
 
@@ -62,7 +61,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilde
     if group.deleting {
         return draft.set_outcome_once(waiting(
             Phase::Modifying,
-            format!("the scaling group {} is being deleted; it is made again when it is gone", group.name),
+            format!("the scaling group {} is being deleted; it is created again once it is gone", group.name),
         ));
     }
     let joined = role_join(input).plan();

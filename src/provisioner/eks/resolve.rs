@@ -210,7 +210,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
 pub const CLUSTER_FIELD: &str = "spec.eks.configuration.clusterName";
 
 fn unknown_cluster(desired: &DesiredSpec) -> SpecError {
-    let (rule, remedy) = ("is no cluster in this account and region", "correct it, or check the controller's region");
+    let (rule, remedy) = ("does not exist in this account and region", "correct it, or check the controller's region");
     SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)
 }
 
@@ -235,7 +235,7 @@ fn render_user_data(
 
 /// An instance type that AWS does not have here.
 pub(super) fn unknown_type(desired: &DesiredSpec) -> SpecError {
-    let rule = "is no instance type of this region";
+    let rule = "is not an instance type of this region";
     SpecError::invalid("spec.eks.configuration.instanceType", &desired.instance_type, rule, "correct it")
         .with_reason(Reason::NotFound)
 }
@@ -279,8 +279,8 @@ fn network_object_not_found(field: &str, name: &str, env: &References) -> SpecEr
         Some(other) => SpecError::invalid(
             &path,
             name,
-            format!("is in {}, and the cluster's VPC is {vpc}", other.vpc),
-            format!("use one of {vpc}"),
+            format!("is in {}, but the cluster's VPC is {vpc}", other.vpc),
+            format!("use one in {vpc}"),
         ),
         None => {
             let rule = "is neither an id nor a Name tag in the cluster's VPC";
@@ -302,8 +302,8 @@ fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &Ref
         Some((_, Some(id))) => id.clone(),
         other => {
             let parameter = other.as_ref().map(|(p, _)| p.clone()).unwrap_or_default();
-            let rule = "leads to no image for this OS family, architecture and cluster version";
-            let remedy = "name an AMI id, or use an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
+            let rule = "does not exist: AWS publishes no image for this OS family, architecture and cluster version";
+            let remedy = "use an AMI id, or an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
             problems.push(SpecError::invalid(path, parameter, rule, remedy).with_reason(Reason::ImageNotFound));
             String::new()
         }
@@ -339,12 +339,12 @@ fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: 
         let path = format!("spec.eks.configuration.{path}");
         let told = path.ends_with(".instanceType") && env.instance_type.is_some();
         if env.mixed_types.get(name).is_some_and(Option::is_none) && !told {
-            let rule = "is no instance type of this region";
+            let rule = "is not an instance type of this region";
             problems.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(Reason::NotFound));
         } else if let (Some(own), Some(first)) = (architecture(name), primary)
             && own != first
         {
-            let rule = format!("is {own}, and {} is {first}: one image cannot start both", desired.instance_type);
+            let rule = format!("is {own}, but {} is {first}: one image cannot boot both", desired.instance_type);
             problems.push(SpecError::invalid(&path, name, rule, "use types of one architecture"));
         }
     }
@@ -366,7 +366,7 @@ fn resolve_role(
             SpecError::invalid(
                 path,
                 profile_name,
-                "is no instance profile of this account",
+                "does not exist in this account",
                 "create it with the role, or correct the name",
             )
             .with_reason(Reason::NotFound),
@@ -377,7 +377,7 @@ fn resolve_role(
         Some(held) if held.name == *role => (held.arn.clone(), profile.arn.clone()),
         held => {
             let rule = format!("holds {}, not the role {role}", held.as_ref().map_or("no role", |r| r.name.as_str()));
-            problems.push(SpecError::invalid(path, profile_name, rule, "name the profile that holds roleName"));
+            problems.push(SpecError::invalid(path, profile_name, rule, "use the profile that holds roleName"));
             Default::default()
         }
     }

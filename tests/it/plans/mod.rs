@@ -766,12 +766,12 @@ fn deletion_plans_match_golden_files() {
     assert_golden("delete-blocked-by-damaged-tags", &delete::plan_deletion(&rest(Some(&damaged), &members, policies)));
     let stripped = ScalingGroup { tags: vec![], ..standing() };
     let plan = delete::plan_deletion(&rest(Some(&stripped), &members, policies));
-    let remedy = "to keep it, take the finalizer finalizer.instancegroups.keikoproj.io off";
+    let remedy = "to keep it, remove the finalizer finalizer.instancegroups.keikoproj.io from";
     assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "no tag is left to take off: {plan:?}");
     let pin = TemplatePin { id: "lt-of-somebody".into(), version: "1".into() };
     let half = ScalingGroup { template: Some(pin.clone()), ..damaged.clone() };
     let plan = delete::plan_deletion(&rest(Some(&half), &[], policies));
-    assert!(plan.steps.is_empty() && blocked(&plan).contains("else take those tags off"), "{plan:?}");
+    assert!(plan.steps.is_empty() && blocked(&plan).contains("otherwise remove the ownership tags"), "{plan:?}");
     let somebodys = ScalingGroup { template: Some(pin), ..stripped.clone() };
     let plan = delete::plan_deletion(&rest(Some(&somebodys), &[], policies));
     assert_eq!(plan.outcome, Outcome::Deleted, "a name alone keeps no finalizer");

@@ -5,7 +5,7 @@ use instance_manager::plan::{ObjectStep, PlannedStep};
 
 use super::*;
 
-const ADOPTION_MESSAGE: &str = "taken over at template version 1; nothing differs";
+const ADOPTION_MESSAGE: &str = "adopted at template version 1; nothing differs";
 
 /// Taken over without the right to tag: nothing but the scaling group carries our tags.
 fn untagged() -> Scenario {

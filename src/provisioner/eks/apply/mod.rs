@@ -72,7 +72,7 @@ fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {
         Pin::Version { template, number } => TemplatePin { id: template.clone(), version: number.to_string() },
         Pin::Made { hash } => {
             let made = run.created_versions.iter().find(|(line, _)| line.contains(hash.as_str()));
-            made.map(|(_, pin)| pin.clone()).expect("a plan makes a version before it pins it")
+            made.map(|(_, pin)| pin.clone()).expect("a plan creates a version before it pins it")
         }
     }
 }
@@ -101,7 +101,7 @@ async fn delete_launch_configuration(run: &ApplyRun<'_>, name: &str) -> StepResu
     run.ctx.inventory.remove_launch_configuration(name);
     match answer {
         Err(error) if error.kind == AwsErrorKind::InUse => {
-            tracing::warn!(group = %run.id.key(), configuration = name, %error, "the launch configuration stays");
+            tracing::warn!(group = %run.id.key(), configuration = name, %error, "launch configuration is still in use, not deleted");
             Ok(StepOutcome::Yes)
         }
         answer => ignore_not_found(answer),

@@ -54,7 +54,7 @@ pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given:
         let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
         let path = format!("{field}[{i}].key");
         if key.is_empty() || key.chars().count() > 128 {
-            problems.push_invalid(&path, &key, "is no key of a tag", "use 1 to 128 characters");
+            problems.push_invalid(&path, &key, "is not a valid tag key", "use 1 to 128 characters");
         }
         if let Some(why) = reserved_tag(&key, cluster) {
             problems.push_invalid(&path, &key, format!("is a reserved tag: {why}"), "use another key");
@@ -68,7 +68,7 @@ pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given:
         problems.push_invalid(
             field,
             tags.len(),
-            "are more tags than a scaling group can hold beside the controller's",
+            "is more than the number of tags that a scaling group can hold besides the controller's",
             "use at most 40",
         );
     }
@@ -124,7 +124,7 @@ pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfigu
     let mut wrong = |field: &str, value: i64, least: i64, remedy: &str| {
         if !(least..=10_000).contains(&value) {
             let path = format!("spec.eks.warmPool.{field}");
-            problems.push_error(SpecError::invalid(&path, value, "is no size of a warm pool", remedy));
+            problems.push_error(SpecError::invalid(&path, value, "is not a valid size of a warm pool", remedy));
         }
     };
     wrong("minSize", min, 0, "use a number from 0 to 10000");
@@ -132,7 +132,9 @@ pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfigu
     let spot = non_empty(&c.spot_price).is_some();
     let others = [("mixedInstancesPolicy", c.mixed_instances_policy.is_some()), ("spotPrice", spot)];
     for (other, _) in others.into_iter().filter(|(_, given)| *given) {
-        let rule = format!("does not go with spec.eks.configuration.{other}: AWS keeps no warm pool for such groups");
+        let rule = format!(
+            "cannot be combined with spec.eks.configuration.{other}: AWS supports no warm pool for such groups"
+        );
         problems.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
     }
     Some(WarmSizes { min: min.clamp(0, 10_000) as i32, max: (max >= 0).then_some(max.min(10_000) as i32) })
@@ -151,7 +153,12 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
             Some(LifecycleTransition::Launch) => "autoscaling:EC2_INSTANCE_LAUNCHING",
             Some(LifecycleTransition::Terminate) => "autoscaling:EC2_INSTANCE_TERMINATING",
             None => {
-                problems.push_invalid(&path("lifecycle"), &lifecycle, "is no transition", "use launch or terminate");
+                problems.push_invalid(
+                    &path("lifecycle"),
+                    &lifecycle,
+                    "is not a lifecycle transition",
+                    "use launch or terminate",
+                );
                 ""
             }
         };
@@ -164,8 +171,8 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
             problems.push_invalid(
                 &path("name"),
                 &name,
-                "is the name of another hook too",
-                "give each hook a name of its own",
+                "is also the name of another hook",
+                "give each hook a unique name",
             );
         }
         let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
@@ -200,7 +207,7 @@ fn check_notification(
         None => problems.push_invalid(
             &path("notificationArn"),
             arn,
-            "is no SNS topic, SQS queue or Lambda function",
+            "is not an SNS topic, SQS queue or Lambda function",
             "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
         ),
         Some("lambda") => {}
@@ -208,7 +215,7 @@ fn check_notification(
         Some(_) => problems.push_invalid(
             &path("notificationArn"),
             arn,
-            "needs a roleArn: Auto Scaling tells topics and queues only as a role that may write to them",
+            "needs a roleArn: Auto Scaling notifies topics and queues only with a role that may write to them",
             "set roleArn, or remove notificationArn and listen to Amazon EventBridge, which needs neither",
         ),
     }
@@ -242,8 +249,9 @@ pub(super) fn with_autoscaler_tags(
         let length = tag.key.chars().count();
         if length > 128 {
             let given = key.splitn(3, '/').last().unwrap_or_default();
-            let rule =
-                format!("makes a tag for the cluster autoscaler whose key has {length} characters, and AWS takes 128");
+            let rule = format!(
+                "becomes a tag for the cluster autoscaler whose key has {length} characters, but AWS allows 128"
+            );
             problems.push_invalid(
                 field,
                 given,
@@ -272,7 +280,7 @@ pub(super) fn with_autoscaler_tags(
     if keys.len() > most {
         let given = |key: &&String| c.labels.as_ref().is_some_and(|labels| labels.contains_key(*key));
         let own = own + wanted.labels.keys().filter(|key| !given(key)).count();
-        let rule = "are, with labels and taints, which the cluster autoscaler reads as tags, more than a scaling group can hold beside the controller's";
+        let rule = "is more than the number of tags that a scaling group can hold besides the controller's, counting the labels and taints that become tags for the cluster autoscaler";
         let left = most.saturating_sub(own);
         let remedy = format!(
             "use at most {left} tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled"

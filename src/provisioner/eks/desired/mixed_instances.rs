@@ -35,7 +35,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
             problems.push_invalid(
                 &field_path("instancePool"),
                 name,
-                "is no pool",
+                "is not a known instance pool",
                 "use SubFamilyFlexible, or remove it",
             );
             true
@@ -82,7 +82,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
         }
     }
     if mixed.overrides.len() > MAX_INSTANCE_TYPES {
-        let rule = "are more types than a scaling group takes";
+        let rule = "is more than the number of types that AWS allows in a scaling group";
         problems.push_invalid(&field_path("instanceTypes"), mixed.overrides.len(), rule, "list fewer than 40");
     }
     Some(mixed)
@@ -101,7 +101,7 @@ fn check_weights(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) {
     }
     for (i, one) in listed.iter().enumerate().filter(|(_, t)| !has(t.weight)) {
         let name = one.r#type.clone().unwrap_or_default();
-        let rule = format!("is missing for {name}, and other types have one");
+        let rule = format!("is missing for {name}, but other types have one");
         problems.push_invalid(
             &field_path(&format!("instanceTypes[{i}].weight")),
             "",
@@ -120,13 +120,13 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
         problems.push_invalid(
             &field_path("strategy"),
             policy.strategy.clone().unwrap_or_default(),
-            "is no strategy",
+            "is not a known strategy",
             format!("use one of {words}"),
         );
     }
     let spot = spot.unwrap_or(default);
     if policy.spot_pools.is_some() && spot != SpotStrategy::LowestPrice {
-        let rule = format!("does not go with the strategy {spot}");
+        let rule = format!("cannot be combined with the strategy {spot}");
         problems.push_invalid(
             &field_path("spotPools"),
             policy.spot_pools.unwrap_or_default(),
@@ -141,13 +141,18 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
         problems.push_invalid(
             &field_path("onDemandAllocationStrategy"),
             given,
-            "is no strategy",
+            "is not a known strategy",
             "use Prioritized or LowestPrice",
         );
     }
     let base = policy.base_capacity.unwrap_or(0);
     if !(0..=10_000).contains(&base) {
-        problems.push_invalid(&field_path("baseCapacity"), base, "is no capacity", "use a number from 0 to 10000");
+        problems.push_invalid(
+            &field_path("baseCapacity"),
+            base,
+            "is not a valid capacity",
+            "use a number from 0 to 10000",
+        );
     }
     InstancesDistribution {
         on_demand_strategy: match on_demand.unwrap_or(OnDemandStrategy::Prioritized) {
@@ -179,7 +184,12 @@ fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i3
     };
     let parsed = text.strip_suffix('%').unwrap_or(&text).parse().ok().filter(|p| (0..=100).contains(p));
     parsed.unwrap_or_else(|| {
-        problems.push_invalid(&field_path("spotRatio"), text, "is no percentage", "use 0 to 100, or 0% to 100%");
+        problems.push_invalid(
+            &field_path("spotRatio"),
+            text,
+            "is not a valid percentage",
+            "use 0 to 100, or 0% to 100%",
+        );
         0
     })
 }
@@ -188,11 +198,16 @@ fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i3
 pub(super) fn spot_price(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<String> {
     let price = non_empty(&c.spot_price).filter(|_| c.mixed_instances_policy.is_none())?;
     if !crate::index::spot::is_price(&price) {
-        problems.push_invalid("spotPrice", &price, "is no price", "write dollars per hour, for example 0.08");
+        problems.push_invalid("spotPrice", &price, "is not a valid price", "write dollars per hour, for example 0.08");
     }
     let tenancy = c.placement.as_ref().and_then(|p| p.tenancy.clone()).unwrap_or_default();
     if tenancy.eq_ignore_ascii_case("host") {
-        problems.push_invalid("spotPrice", &price, "does not go with placement.tenancy host", "remove one of the two");
+        problems.push_invalid(
+            "spotPrice",
+            &price,
+            "cannot be combined with placement.tenancy host",
+            "remove one of the two",
+        );
     }
     Some(price)
 }

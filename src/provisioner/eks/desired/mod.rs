@@ -267,7 +267,7 @@ fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32,
             problems.push_error(SpecError::invalid(
                 path,
                 size,
-                "is no size of a scaling group",
+                "is not a valid size of a scaling group",
                 "use a number from 0 to 10000",
             ));
         }
@@ -300,8 +300,8 @@ fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
             problems.push_invalid(
                 "image",
                 &text,
-                "is no image version",
-                "use ssm://<version> with the version that AWS's parameter has",
+                "is not a valid image version",
+                "use ssm://<version> with a version from AWS's parameter",
             );
             ImageSource::Latest
         }
@@ -313,7 +313,7 @@ fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
                 problems.push_invalid(
                     "image",
                     &text,
-                    "is no image",
+                    "is not a valid image",
                     "use an AMI id (ami-...), latest, or ssm://<version>",
                 );
             }
@@ -335,7 +335,12 @@ fn check_type_name(problems: &mut SpecErrors, field: &str, text: &str) {
     let part =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
-        problems.push_invalid(field, text, "is no instance type", "write it as AWS does, for example m5.large");
+        problems.push_invalid(
+            field,
+            text,
+            "is not a valid instance type",
+            "write it as AWS does, for example m5.large",
+        );
     }
 }
 
@@ -363,7 +368,12 @@ fn custom_networking(problems: &mut SpecErrors, annotations: &BTreeMap<String, S
     if host_pods.is_none() {
         let path = format!("metadata.annotations[{name}]");
         let given = given.unwrap_or_default();
-        problems.push_error(SpecError::invalid(&path, given, "is no number of pods", "use a number from 0 to 110"));
+        problems.push_error(SpecError::invalid(
+            &path,
+            given,
+            "is not a valid number of pods",
+            "use a number from 0 to 110",
+        ));
     }
     let prefix_delegation = is_true(annotations, annotation::CUSTOM_NETWORKING_PREFIX);
     Some(CustomNetworking { host_pods: host_pods.unwrap_or_default(), prefix_delegation })
@@ -381,7 +391,7 @@ fn taints(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Taint> {
             problems.push_invalid(
                 &format!("taints[{i}].effect"),
                 &effect,
-                "is no effect of a taint",
+                "is not a taint effect",
                 "use NoSchedule, PreferNoSchedule or NoExecute",
             );
         }

@@ -26,7 +26,7 @@ pub fn keep_or_migrate(input: &PlanInput, group: &ScalingGroup, draft: &mut Plan
         warning: false,
         reason: "LaunchConfigurationReplaced".into(),
         message: format!(
-            "{} goes over from the launch configuration {name} to the launch template {}; its nodes are replaced as the strategy allows",
+            "{} migrates from the launch configuration {name} to the launch template {}; the upgrade strategy replaces its nodes",
             group.name, input.resolved.names.template
         ),
     });

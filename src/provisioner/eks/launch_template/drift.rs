@@ -12,7 +12,7 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 /// is asked only when the hashes differ.
 pub fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) -> Vec<Drift> {
     let Some(found) = found else {
-        return vec![Drift::new("template", "a version that is not known any more", "the wanted one")];
+        return vec![Drift::new("template", "an unknown version", "the desired version")];
     };
     let mut drifts =
         found.data.as_ref().map(|data| template_data_drift(data, &resolved.template_data)).unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) 
         drifts.push(Drift::new("userData", "as found", "as rendered now"));
     }
     if drifts.is_empty() {
-        drifts.push(Drift::new("template", "other inputs", "the wanted ones"));
+        drifts.push(Drift::new("template", "other inputs", "the desired inputs"));
     }
     drifts
 }

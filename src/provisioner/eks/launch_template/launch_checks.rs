@@ -40,7 +40,7 @@ pub fn spec_errors(resolved: &ResolvedGroup, looked: &LaunchFacts) -> Vec<SpecEr
     let mut problems = Vec::new();
     let image = looked.image.as_ref().and_then(Option::as_ref);
     if looked.image == Some(None) {
-        let rule = "is no available AMI of this region that this account may launch";
+        let rule = "is not an available AMI of this region that this account may launch";
         let remedy = "correct it, or share the AMI with this account";
         let problem = SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy);
         problems.push(problem.with_reason(Reason::ImageNotFound));
@@ -59,7 +59,7 @@ pub fn spec_errors(resolved: &ResolvedGroup, looked: &LaunchFacts) -> Vec<SpecEr
         let remedy = "encode it again, or write it as plain text";
         stage
             .is_truncated_base64()
-            .then(|| SpecError::invalid(&stage.field_path(i), "", "ends like base64 and is none", remedy))
+            .then(|| SpecError::invalid(&stage.field_path(i), "", "looks like base64 but is not valid base64", remedy))
     }));
     problems
 }
@@ -70,7 +70,8 @@ fn architecture(resolved: &ResolvedGroup, image: &Image, kind: &InstanceType) ->
     if image.architecture.is_empty() || kind.architectures.contains(&image.architecture) {
         return None;
     }
-    let rule = format!("is for {}, and {} has {}", image.architecture, kind.name, kind.architectures.join(" and "));
+    let rule =
+        format!("is for {}, but {} supports {}", image.architecture, kind.name, kind.architectures.join(" and "));
     let remedy = "use an AMI of the instance type's architecture, or another instanceType";
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
 }
@@ -81,8 +82,8 @@ fn platform(resolved: &ResolvedGroup, image: &Image) -> Option<SpecError> {
         return None;
     }
     let rule = format!(
-        "is {}, and the group's os-family is {family}",
-        if image.is_windows { "a Windows image" } else { "no Windows image" }
+        "is {}, but the group's os-family is {family}",
+        if image.is_windows { "a Windows image" } else { "not a Windows image" }
     );
     let remedy = "use an AMI of that family, or correct the annotation instancemgr.keikoproj.io/os-family";
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
@@ -102,7 +103,12 @@ fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
     });
     let problem = |(field, arn, service, kind): (String, &String, &str, &str)| {
         let remedy = format!("use an ARN such as arn:aws:{service}:us-west-2:123456789012:{kind}...");
-        SpecError::invalid(&format!("spec.eks.configuration.{field}"), arn, "is no ARN of that kind", remedy)
+        SpecError::invalid(
+            &format!("spec.eks.configuration.{field}"),
+            arn,
+            "is not an ARN of the required kind",
+            remedy,
+        )
     };
     wrong.map(problem).collect()
 }
@@ -119,15 +125,10 @@ fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: 
         wrong("iops", None, &format!("is required with {kind}"), "set it, or use gp3");
     }
     if let Some(iops) = device.iops.filter(|n| kind == "gp3" && *n < 3000) {
-        wrong("iops", Some(iops), "is below the 3000 that gp3 has in any case", "use 3000 or more, or remove iops");
+        wrong("iops", Some(iops), "is below 3000, the minimum of gp3", "use 3000 or more, or remove iops");
     }
     if let Some(throughput) = device.throughput.filter(|n| *n < 125) {
-        wrong(
-            "throughput",
-            Some(throughput),
-            "is below the 125 that gp3 has in any case",
-            "use 125 or more, or remove it",
-        );
+        wrong("throughput", Some(throughput), "is below 125, the minimum of gp3", "use 125 or more, or remove it");
     }
     let least = match kind {
         "st1" | "sc1" => 125,
@@ -135,15 +136,15 @@ fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: 
         _ => 1,
     };
     if let Some(size) = device.size.filter(|n| *n < least) {
-        wrong(
-            "size",
-            Some(size),
-            &format!("is less than the {least} GiB that {kind} begins with"),
-            "use a larger size",
-        );
+        wrong("size", Some(size), &format!("is less than {least} GiB, the minimum of {kind}"), "use a larger size");
     }
     if device.snapshot_id.is_some() && device.encrypted.is_some() {
-        wrong("encrypted", None, "does not go with snapshotId, which decides it", "remove it, or encrypt the snapshot");
+        wrong(
+            "encrypted",
+            None,
+            "cannot be combined with snapshotId, which determines it",
+            "remove it, or encrypt the snapshot",
+        );
     }
     let Some(image) = image else { return };
     if device.name == image.root_device && ["st1", "sc1"].contains(&kind) {

@@ -140,7 +140,7 @@ async fn verify_role_ownership(
 }
 
 fn role_not_propagated(role: &str) -> ObserveError {
-    let message = format!("the instance profile {role} holds a role that IAM does not tell of yet");
+    let message = format!("the instance profile {role} holds a role that IAM does not return yet");
     ObserveError::Aws(AwsError::no_response("IAM", "GetRole", "NoSuchEntity", &message))
 }
 

@@ -185,6 +185,6 @@ fn waiting(message: String) -> Outcome {
 fn kind_not_found(request: &RenderedResource) -> String {
     let RenderedResource { group, version, kind, .. } = request;
     format!(
-        "the API server does not know the kind {kind} of {group}/{version}; install the controller that brings it, with its CustomResourceDefinition, or use the strategy rollingUpdate"
+        "the API server does not serve the kind {kind} of {group}/{version}; install its controller and CustomResourceDefinition, or use the strategy rollingUpdate"
     )
 }

@@ -96,10 +96,11 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
 /// What holds the submission of a resource, as it holds a cordon.
 fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) -> Option<Outcome> {
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
-    let locked = |lock| Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") };
+    let locked =
+        |lock| Outcome::Locked { message: format!("{outdated} nodes are outdated; replacement is blocked by {lock}") };
     let unhealthy = || {
         let message =
-            "too many nodes of the cluster are not ready at once; no upgrade is submitted until they are fewer";
+            "too many nodes of the cluster are not ready; no upgrade is submitted until more of them are ready";
         input.observed.cluster_health.is_unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
     };
     let obstacle = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
@@ -121,12 +122,12 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
         group.suspended_processes.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
     if !stopped.is_empty() {
         let message = format!(
-            "{} is suspended on the scaling group, so that a terminated node would not be replaced; resume it, or remove it from suspendProcesses",
+            "{} is suspended on the scaling group, so a terminated node would not be replaced; resume it, or remove it from suspendProcesses",
             stopped.join(" and ")
         );
         return Some((Reason::ProcessSuspended, message));
     }
-    let message = "an instance refresh runs on the scaling group; wait for it to end, or cancel it";
+    let message = "an instance refresh is running on the scaling group; wait for it to end, or cancel it";
     input.observed.instance_refresh_active.then(|| (Reason::ProcessSuspended, message.into()))
 }
 

@@ -51,7 +51,9 @@ pub fn pin_state(
 ) -> PinState {
     let wanted = &resolved.fingerprint.hash;
     let Some(current) = version_number(pin, state.template.as_ref()) else {
-        return PinState::New { reasons: vec![Drift::new("template", &pin.version, "a version of ours")] };
+        return PinState::New {
+            reasons: vec![Drift::new("template", &pin.version, "a version of this group's template")],
+        };
     };
     let hash = version_hash(state, status, current);
     let same = match &hash {

@@ -40,7 +40,8 @@ pub fn check_readiness(input: &PlanInput, group: &ScalingGroup, draft: &mut Plan
         draft.set_outcome_once(Outcome::Blocked { reason: Reason::NodesNotReady, message, is_deleting: false });
     }
     let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
-    let detail = if joining > 0 { format!("; {joining} instances run and have not joined yet") } else { String::new() };
+    let detail =
+        if joining > 0 { format!("; {joining} instances are running but have not joined yet") } else { String::new() };
     draft.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
     let units = if members.iter().any(|m| m.weight() > 1) { "units of capacity" } else { "nodes" };
     draft.set_outcome_once(waiting(phase(input), format!("{ready} of {desired} {units} are ready{detail}")));
@@ -84,7 +85,7 @@ fn launch_failure(input: &PlanInput) -> Option<(Reason, String)> {
         return None;
     }
     let failed = input.observed.activities.iter().find(|a| a.status == "Failed" || a.status == "Cancelled")?;
-    Some((launch_failure_reason(failed), format!("instances do not come: {}", failed.message)))
+    Some((launch_failure_reason(failed), format!("instances failed to launch: {}", failed.message)))
 }
 
 fn launch_failure_reason(activity: &ScalingActivity) -> Reason {

@@ -41,7 +41,7 @@ pub fn report_pending(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanB
     if safe_max_size(input, group) > wanted {
         draft.set_outcome_once(waiting(
             Phase::Modifying,
-            format!("maxSize {wanted} is set when Auto Scaling takes no node for it; it is about to launch or to take some by itself"),
+            format!("waiting to lower maxSize to {wanted}: Auto Scaling is still launching or terminating instances"),
         ));
     }
 }

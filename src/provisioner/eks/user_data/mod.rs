@@ -154,8 +154,8 @@ impl fmt::Display for IgnoredField {
                  OS family, which always runs containerd: remove it"
             }
             Self::SpotPrice => {
-                "spec.eks.configuration.spotPrice has no effect with mixedInstancesPolicy, whose spot capacity costs \
-                 what AWS asks for it: remove it"
+                "spec.eks.configuration.spotPrice has no effect with mixedInstancesPolicy, which buys spot capacity \
+                 at the current AWS price: remove it"
             }
             Self::Mounts => {
                 "spec.eks.configuration.volumes[].mountOptions has no effect on this OS family: \

@@ -135,7 +135,7 @@ fn check_yaml(stage: &DecodedStage) -> Result<(), UserDataError> {
     }
     match serde_yaml::from_str::<serde_yaml::Value>(stage.text()?) {
         Ok(serde_yaml::Value::Mapping(_)) => Ok(()),
-        Ok(_) => Err(problem(1, "it is not one mapping")),
+        Ok(_) => Err(problem(1, "it is not a single mapping")),
         Err(error) => {
             let line = error.location().map_or(1, |location| location.line());
             Err(problem(line, "it does not parse"))

@@ -14,7 +14,7 @@ const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
 pub enum UserDataError {
     /// More bytes than EC2 accepts.
     #[error(
-        "user data has {size} bytes {how}, and {limit} are accepted: shorten {largest} ({largest_size} bytes, \
+        "user data has {size} bytes {how}, but at most {limit} are accepted: shorten {largest} ({largest_size} bytes, \
          the largest part), for example by fetching it from S3 at boot"
     )]
     TooLarge {
@@ -50,12 +50,12 @@ pub enum UserDataError {
     /// Bottlerocket stages that set what we set.
     #[error(
         "the stages of spec.eks.configuration.userData together with the rendered \
-         [settings.kubernetes] are no valid TOML: remove from them every table and key that is \
+         [settings.kubernetes] are not valid TOML: remove every table and key that is \
          defined twice"
     )]
     TomlConflict,
     /// A stage that is not UTF-8 where it must be.
-    #[error("{stage} must be UTF-8 text on this os-family: give it as text, or as base64 of text")]
+    #[error("{stage} must be UTF-8 text on this os-family: write it as text, or as base64 of text")]
     NotText {
         /// The stage.
         stage: String,
@@ -86,7 +86,7 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
         check_no_control_characters("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
     }
     if input.bootstrap_arguments.expose().contains('\0') {
-        return Err(invalid_value(ARGUMENTS, "[redacted]", "holds a NUL character: remove it"));
+        return Err(invalid_value(ARGUMENTS, "[redacted]", "contains a NUL character: remove it"));
     }
     service_cidr_address(&input.service_cidr)?;
     for (key, value) in &input.labels {
@@ -125,14 +125,14 @@ pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError>
             return Err(invalid_value(
                 field,
                 shown,
-                "holds a tag such as <script>, which EC2Launch would obey: remove it",
+                "contains a tag such as <script>, which EC2Launch would run: remove it",
             ));
         }
         if !value.is_ascii() {
             return Err(invalid_value(
                 field,
                 shown,
-                "holds a character that is not ASCII, which PowerShell may misread: remove it",
+                "contains a character that is not ASCII, which PowerShell may misread: remove it",
             ));
         }
     }
@@ -141,7 +141,7 @@ pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError>
 
 fn check_no_control_characters(field: &'static str, value: &str) -> Result<(), UserDataError> {
     if value.chars().any(char::is_control) {
-        return Err(invalid_value(field, value, "holds a control character: remove it"));
+        return Err(invalid_value(field, value, "contains a control character: remove it"));
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError
         return Some(invalid_value(TAINTS, value, VALUE_RULE));
     }
     if !EFFECTS.iter().any(|known| known.eq_ignore_ascii_case(effect)) {
-        let rule = "is no effect: use NoSchedule, PreferNoSchedule or NoExecute";
+        let rule = "is not a taint effect: use NoSchedule, PreferNoSchedule or NoExecute";
         return Some(invalid_value(TAINTS, effect, rule));
     }
     None
@@ -200,10 +200,10 @@ pub(super) fn canonical_effect(text: &str) -> &str {
     EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
 }
 
-const KEY_RULE: &str = "is no label key: use letters, digits, `-`, `_` and `.`, at most 63, begun \
-                        and ended by a letter or digit, after an optional DNS name and `/`";
-const VALUE_RULE: &str = "is no label value: use at most 63 letters, digits, `-`, `_` and `.`, \
-                          begun and ended by a letter or digit, or nothing";
+const KEY_RULE: &str = "is not a valid label key: use at most 63 letters, digits, `-`, `_` and `.`, \
+                        starting and ending with a letter or digit, after an optional DNS name and `/`";
+const VALUE_RULE: &str = "is not a valid label value: use at most 63 letters, digits, `-`, `_` and `.`, \
+                          starting and ending with a letter or digit, or leave it empty";
 
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {

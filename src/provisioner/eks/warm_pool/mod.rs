@@ -36,8 +36,10 @@ pub fn is_foreign(input: &PlanInput) -> bool {
 /// Makes the pool what the spec asks for; one that others made lives on.
 pub fn plan_pool(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut PlanBuilder) {
     match (&input.resolved.desired.warm_pool, &group.warm_pool) {
-        (Some(_), Some(found)) if found.deleting => draft
-            .set_outcome_once(waiting(Phase::Modifying, "AWS deletes the warm pool; it is made again when it is gone")),
+        (Some(_), Some(found)) if found.deleting => draft.set_outcome_once(waiting(
+            Phase::Modifying,
+            "AWS is deleting the warm pool; it is created again once it is gone",
+        )),
         (Some(wanted), found) => {
             let because = pool_drift(found.as_ref(), wanted);
             if !because.is_empty() {
@@ -91,7 +93,7 @@ pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuil
     }
     let message = format!("{} of {} instances of the warm pool are outdated", old.len(), pool.len());
     if let Some(lock) = input.lock {
-        draft.set_outcome_once(Outcome::Locked { message: format!("{message}, and {lock} holds them") });
+        draft.set_outcome_once(Outcome::Locked { message: format!("{message}; replacement is blocked by {lock}") });
         return true;
     }
     // Nobody would replace them; nodes that come out of the pool outdated are replaced in their turn.
@@ -120,9 +122,9 @@ pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuil
 fn halt_rotation(input: &PlanInput, pool: &[WarmInstance], message: String, draft: &mut PlanBuilder) {
     let held = pool.iter().filter(|w| w.phase != WarmPhase::Ready).map(|w| w.instance.id.clone());
     let message = format!(
-        "{message}, and for {} {} have neither come nor gone; the nodes stay; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or mend what new ones start from (image, user data, role), and the rotation goes on by itself",
-        duration::format(input.resolved.desired.rolling_update.join_timeout),
+        "{message}; {} did not finish launching or terminating within {}; no node is replaced until they do; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or fix the image, user data or role that new instances launch from; the rotation then continues automatically",
         held.collect::<Vec<_>>().join(", "),
+        duration::format(input.resolved.desired.rolling_update.join_timeout),
     );
     draft.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
     draft.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
