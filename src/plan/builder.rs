@@ -19,6 +19,8 @@ pub struct PlanBuilder {
     pub condition_updates: Vec<ConditionUpdate>,
     /// Events.
     pub events: Vec<Event>,
+    /// Why new nodes cannot join; blocks the group once nothing else is left to do.
+    pub join_conflict: Option<String>,
     /// What status tells.
     pub status_update: StatusUpdate,
 }

@@ -9,7 +9,8 @@ use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::{InstanceType, NetworkObject};
 use instance_manager::provisioner::eks::desired;
 use instance_manager::provisioner::eks::desired::DesiredSpec;
-use instance_manager::provisioner::eks::resolve::{References, resolve};
+use instance_manager::provisioner::eks::references::References;
+use instance_manager::provisioner::eks::resolve::resolve;
 use jiff::Timestamp;
 use serde_json::Value;
 

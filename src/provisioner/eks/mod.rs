@@ -2,7 +2,6 @@
 
 pub mod adopt;
 pub mod apply;
-pub mod create;
 pub mod delete;
 pub mod desired;
 pub mod input;
@@ -15,6 +14,7 @@ pub mod observed;
 pub mod ownership;
 pub mod plan;
 pub mod record;
+pub mod references;
 pub mod release;
 pub mod resolve;
 pub mod role;
@@ -34,7 +34,7 @@ use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder};
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::crd::SubmissionPolicy;
 use names::GroupNames;
-use observe::{references, remaining_resources};
+use observe::remaining_resources;
 use scaling_group::spot::apply_spot_recommendation;
 use user_data::OsFamily;
 
@@ -52,7 +52,7 @@ impl Provisioner for Eks {
         if order.is_new {
             prefetch_new_groups(o, &wanted.cluster, id);
         }
-        let environment = references::references(o, &wanted).await?;
+        let environment = observe::references::references(o, &wanted).await?;
         let mut distinct = uses_hashed_names(&wanted, status);
         let (resolved, observed) = loop {
             let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
@@ -68,7 +68,7 @@ impl Provisioner for Eks {
             o.process_state.set_name_conflict(&id.key());
             distinct = true;
         };
-        if let Some(looked) = references::launch_facts(o, &resolved, &observed, status).await? {
+        if let Some(looked) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
             let problems = launch_template::launch_checks::spec_errors(&resolved, &looked);
             if !problems.is_empty() {
                 return Ok(PlanResult::Refused(problems));

@@ -2,49 +2,23 @@
 //! images, inputs become user data. Pure; what cannot be resolved is a problem
 //! with a path and a remedy.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::desired::{DesiredSpec, ExistingRole, ImageSource, MAX_INSTANCE_TYPES};
 use super::launch_template::fingerprint::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
+use super::references::References;
 use super::user_data::{self, BootstrapInput, IgnoredField, OsFamily};
 use crate::api::names::label;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
-    AccessEntryType, Cluster, InstanceProfile, InstanceType, InstanceTypeCatalog, NetworkObject, NewAccessEntry, Tag,
-    TemplateData,
+    AccessEntryType, Cluster, InstanceProfile, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData,
 };
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::GroupId;
 use crate::provisioner::join::join_method;
 use crate::util::redact::Redacted;
-
-/// What names mean: looked up before anything can be resolved.
-#[derive(Clone, Debug, Default)]
-pub struct References {
-    /// The EKS cluster; `None` when there is none of that name.
-    pub cluster: Option<Cluster>,
-    /// All subnets of the cluster's VPC.
-    pub subnets: Vec<NetworkObject>,
-    /// All security groups of the cluster's VPC.
-    pub security_groups: Vec<NetworkObject>,
-    /// Subnets and security groups that are named by their ids and lie in other VPCs.
-    pub in_other_vpcs: Vec<NetworkObject>,
-    /// The parameter that an image alias leads to, and what it holds.
-    pub image: Option<(String, Option<String>)>,
-    /// The instance type, where something is derived from it; `Some(None)` when AWS does not know it.
-    pub instance_type: Option<Option<InstanceType>>,
-    /// The profile of a given role; `None` when there is none of that name or no role is given.
-    pub existing_profile: Option<InstanceProfile>,
-    /// The instance types of a mixed group by name; `None` for one that AWS does not know.
-    pub mixed_types: BTreeMap<String, Option<InstanceType>>,
-    /// The instance types of its line, for a group that asks for a pool of like ones.
-    pub catalog: Option<Arc<InstanceTypeCatalog>>,
-}
 
 /// The names of everything that we make for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::observe;
 use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
@@ -18,7 +17,8 @@ use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{KubeClient, fake};
 use crate::provisioner::eks::observed::ObservedState;
-use crate::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
+use crate::provisioner::eks::references::References;
+use crate::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use crate::provisioner::eks::{desired, ownership};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 

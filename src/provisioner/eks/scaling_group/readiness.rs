@@ -6,7 +6,6 @@ use crate::api::CurrentState;
 use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
-use crate::provisioner::eks::join::AUTH_CONFLICT;
 use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::NodeInstance;
 
@@ -17,13 +16,8 @@ pub fn check_readiness(input: &PlanInput, group: &ScalingGroup, draft: &mut Plan
     let ready: usize = members.iter().filter(|m| m.is_ready()).map(NodeInstance::weight).sum();
     let all = ready >= desired;
     draft.status_update.nodes_ready = Some(all);
-    if let Some(position) = draft.condition_updates.iter().position(|n| n.condition_type == AUTH_CONFLICT) {
-        let note = draft.condition_updates.remove(position);
-        draft.set_outcome_once(Outcome::Blocked {
-            reason: Reason::AuthConflict,
-            message: note.message,
-            is_deleting: false,
-        });
+    if let Some(message) = draft.join_conflict.take() {
+        draft.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
     }
     if all {
         let stays = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
