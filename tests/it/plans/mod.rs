@@ -790,9 +790,9 @@ fn deletion_plans_match_golden_files() {
         ..rest(None, &[], policies)
     };
     let id = |id: &str| Some(id.to_owned());
-    let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1") };
+    let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1"), summary: None };
     assert_golden("delete-what-lacks-its-tags", &delete::plan_deletion(&of(&recorded)));
-    let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0") };
+    let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0"), summary: None };
     assert_golden("delete-nothing-of-the-same-name", &delete::plan_deletion(&of(&later)));
     let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
     let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };
