@@ -1,4 +1,4 @@
-//! Scaling groups; launch templates have a room of their own.
+//! Applies steps to scaling groups, launch templates and launch configurations.
 
 mod launch_template;
 
@@ -56,14 +56,14 @@ impl Apply for EksStep {
         {
             inventory.invalidate_warm_pool(group);
         }
-        let ends = matches!(
+        let is_deletion = matches!(
             self,
             EksStep::DeleteGroup { .. }
                 | EksStep::DeleteHook { .. }
                 | EksStep::DeleteWarmPool { .. }
                 | EksStep::ReplaceWarmInstance { .. }
         );
-        if ends { ignore_not_found(answer) } else { done(answer) }
+        if is_deletion { ignore_not_found(answer) } else { done(answer) }
     }
 }
 
@@ -95,7 +95,7 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
     }
 }
 
-/// One that another group refers to as well is not ours alone any more, and stays.
+/// Deletes a launch configuration. One that another scaling group uses is kept, which is no error.
 async fn delete_launch_configuration(run: &ApplyRun<'_>, name: &str) -> StepResult {
     let answer = run.ctx.inventory.aws().autoscaling.delete_launch_configuration(name).await;
     run.ctx.inventory.remove_launch_configuration(name);

@@ -1,4 +1,4 @@
-//! What stands on the scaling group: tags, hooks, suspended processes, metrics.
+//! Parses the attributes of the scaling group: tags, hooks, suspended processes, metrics and the warm pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,7 @@ pub(super) fn known_names(
     found
 }
 
-/// A `maxSize` that is not given is 0: the pool is as large as its `minSize`.
+/// Parses the warm pool. Without `maxSize` it is 0, and the pool has its `minSize`.
 pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfiguration) -> Option<WarmSizes> {
     let pool = eks.warm_pool.as_ref()?;
     let (min, max) = (pool.min_size.unwrap_or(0), pool.max_size.unwrap_or(0));
@@ -189,7 +189,7 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
     hooks
 }
 
-/// Whom a hook tells, and as which role.
+/// Checks the notification target of a hook and the role that Auto Scaling uses for it.
 fn check_notification(
     problems: &mut SpecErrors,
     path: &dyn Fn(&str) -> String,
@@ -221,7 +221,7 @@ fn check_notification(
     }
 }
 
-/// The service of what a hook can tell (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").
+/// The service of a notification target (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").
 fn notification_service(arn: &str) -> Option<&str> {
     let parts: Vec<_> = arn.splitn(6, ':').collect();
     let ["arn", partition, service @ ("sns" | "sqs" | "lambda"), region, account, name] = parts[..] else {
@@ -232,7 +232,7 @@ fn notification_service(arn: &str) -> Option<&str> {
     (whole && partition.starts_with("aws")).then_some(service)
 }
 
-/// Adds what the cluster autoscaler reads of a group without nodes, and judges all tags by the limits of AWS (Amazon EC2
+/// Adds the tags that the cluster autoscaler reads for a group without nodes, and checks all tags against the limits of AWS (Amazon EC2
 /// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
 pub(super) fn with_autoscaler_tags(
     problems: &mut SpecErrors,
@@ -274,7 +274,7 @@ pub(super) fn with_autoscaler_tags(
         let value = format!("{}:{}", taint.value, taint.effect);
         add(&format!("taints[{i}].key"), format!("node-template/taint/{}", taint.key), &value);
     }
-    // Of the 50, others are whose it is, its cluster and its name, and how many addresses a Windows node has.
+    // The rest of the 50 are the ownership tags, the cluster, the name, and the addresses of a Windows node.
     let (most, own) = if windows { (44, 4) } else { (45, 3) };
     let keys: BTreeSet<_> = wanted.tags.iter().map(|t| &t.key).collect();
     if keys.len() > most {

@@ -1,4 +1,4 @@
-//! How another controller's resource replaces nodes, with the defaults filled in.
+//! Parses the strategy `crd`, where another controller's resource replaces nodes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::api::{ConcurrencyPolicy, GroupId, InstanceGroupSpec, StrategyType};
 use crate::rotation::crd::{CrdUpgrade, StatusMatcher, StatusPath, SubmissionPolicy, template};
 use crate::util::redact::Redacted;
 
-/// The strategy `crd`, when the spec asks for it. Whom the admin allows what is not known here.
+/// Parses the strategy `crd`, when the spec asks for it. The admin's submission policy is added later.
 pub(super) fn crd(
     problems: &mut SpecErrors,
     id: &GroupId,

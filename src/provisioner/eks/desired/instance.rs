@@ -1,4 +1,4 @@
-//! What one instance is made of: volumes, metadata service, placement.
+//! Parses the settings of one instance: volumes, metadata service and placement.
 
 use crate::api::spec_error::{SpecErrors, non_empty};
 use crate::api::{EksConfiguration, Volume};

@@ -1,22 +1,22 @@
-//! Several instance types, on demand and spot.
+//! Parses the mixed instances policy: several instance types, on-demand and spot.
 
 use crate::api::spec_error::{SpecErrors, non_empty};
 use crate::api::{EksConfiguration, InstancePool, IntOrString, MixedInstancesPolicy, OnDemandStrategy, SpotStrategy};
 use crate::aws::{InstanceTypeOverride, InstancesDistribution};
 
-/// AWS takes no more types than that in one group.
+/// The most instance types that AWS allows in one scaling group.
 pub const MAX_INSTANCE_TYPES: usize = 40;
 
 /// A mixed instances policy as the spec asks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixedInstances {
-    /// How much of what is bought, and how types are chosen.
+    /// The share of on-demand and spot capacity, and the allocation strategies.
     pub distribution: InstancesDistribution,
-    /// The primary type, then the listed ones, none twice.
+    /// The primary type, then the listed ones, without duplicates.
     pub overrides: Vec<InstanceTypeOverride>,
-    /// Where each of `types` stands in the spec.
+    /// The spec path of each entry of `overrides`.
     pub paths: Vec<String>,
-    /// Types like the primary one are added by themselves.
+    /// Whether the controller adds types similar to the primary one.
     pub extend_with_similar: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
         }
         let one = InstanceTypeOverride { instance_type: name, weight: weight.clamp(1, 999) as u32 };
         match mixed.overrides.iter().position(|t| t.instance_type == one.instance_type) {
-            // The primary type is in the list as well: with the weight that it has there.
+            // The list contains the primary type too, and sets its weight.
             Some(0) => mixed.overrides[0].weight = one.weight,
             Some(_) => {
                 problems.push_invalid(&format!("{at}.type"), &one.instance_type, "is listed twice", "list it once");
@@ -92,7 +92,7 @@ fn field_path(field: &str) -> String {
     format!("mixedInstancesPolicy.{field}")
 }
 
-/// A weight for some types leaves open what the others count for.
+/// Either every type has a weight, or none.
 fn check_weights(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) {
     let listed = policy.instance_types.as_deref().unwrap_or_default();
     let has = |weight: Option<i64>| weight.is_some_and(|w| w != 0);
@@ -174,7 +174,7 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
     }
 }
 
-/// 60 and 60% are the same.
+/// Parses a percentage; `60` and `60%` are equal.
 fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i32 {
     let text = match value {
         None => return 0,
@@ -194,7 +194,7 @@ fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i3
     })
 }
 
-/// Outside of a mixed group, which has no price: there it is told as ignored.
+/// Parses the spot price. A mixed group has none, and reports the field as ignored.
 pub(super) fn spot_price(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<String> {
     let price = non_empty(&c.spot_price).filter(|_| c.mixed_instances_policy.is_none())?;
     if !crate::index::spot::is_price(&price) {

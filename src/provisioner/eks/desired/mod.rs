@@ -1,4 +1,4 @@
-//! The merged spec, parsed once. After this nothing re-checks a string.
+//! Parses the merged spec into typed values, once. Later code does not check strings again.
 
 mod attributes;
 mod crd;
@@ -29,38 +29,38 @@ use instance::{devices, metadata, mounts, placement};
 use mixed_instances::mixed;
 pub use mixed_instances::{MAX_INSTANCE_TYPES, MixedInstances};
 
-/// What a tenant and the defaults together ask for.
+/// The desired state of a group: the merged spec of tenant and admin defaults, parsed.
 #[derive(Clone, Debug)]
 pub struct DesiredSpec {
-    /// Whose it is.
+    /// The InstanceGroup.
     pub id: GroupId,
     /// The EKS cluster's name.
     pub cluster: String,
-    /// Smallest size.
+    /// The scaling group's `minSize`, in capacity units.
     pub min_size: i32,
-    /// Largest size.
+    /// The scaling group's `maxSize`, in capacity units.
     pub max_size: i32,
-    /// The warm pool, if one is wanted.
+    /// The warm pool, if the spec asks for one.
     pub warm_pool: Option<WarmSizes>,
-    /// What the spec, or the flag, asks instances to be launched from.
+    /// Whether the spec, or the flag, asks for a launch template or a launch configuration.
     pub scaling_configuration: ScalingConfigurationKind,
     /// How nodes are replaced.
     pub rolling_update: RollingUpdate,
-    /// Another controller's resource replaces them; `None` with `rollingUpdate`.
+    /// The strategy `crd`, where another controller's resource replaces nodes; `None` with `rollingUpdate`.
     pub crd_strategy: Option<CrdUpgrade>,
-    /// Which image.
+    /// The image to launch.
     pub image: ImageSource,
     /// For example `m5.large`.
     pub instance_type: String,
-    /// Several types, on demand and spot.
+    /// The mixed instances policy: several instance types, on-demand and spot.
     pub mixed_instances: Option<MixedInstances>,
-    /// How instances are bought.
+    /// The purchase option, as the lifecycle label shows it.
     pub lifecycle: Lifecycle,
-    /// What a spot instance may cost in dollars per hour; `None` outside of spot, and in a mixed group.
+    /// The highest spot price in dollars per hour; `None` without spot and in a mixed group.
     pub spot_price: Option<String>,
-    /// A price was said beside a mixed instances policy.
+    /// Whether the spec has a spot price together with a mixed instances policy, which ignores it.
     pub spot_price_ignored: bool,
-    /// The spot price is that of a recommendation, which the status remembers.
+    /// The recommendation that the spot price comes from; the status records it.
     pub spot_recommendation: Option<SpotRecommendation>,
     /// Name of an EC2 key pair.
     pub key_pair: Option<String>,
@@ -68,29 +68,29 @@ pub struct DesiredSpec {
     pub subnets: Vec<String>,
     /// Ids or Name tags.
     pub security_groups: Vec<String>,
-    /// A role that others made, with its profile; neither is modified.
+    /// An existing role with its instance profile; the controller modifies neither.
     pub existing_role: Option<ExistingRole>,
     /// Managed policies beyond the standard ones: names or ARNs.
     pub managed_policies: Vec<String>,
-    /// Leave AmazonEKS_CNI_Policy out.
+    /// Whether to leave out AmazonEKS_CNI_Policy, because pods use IAM roles for service accounts.
     pub irsa: bool,
     /// The operating system of the nodes.
     pub os_family: OsFamily,
-    /// Node labels without the image's.
+    /// Node labels without the image label.
     pub labels: BTreeMap<String, String>,
     /// Node taints.
     pub taints: Vec<Taint>,
     /// Explicit pod limit.
     pub max_pods: Option<u32>,
-    /// Pods have interfaces of their own, which limits them unless `max_pods` is set.
+    /// Custom networking, which limits the number of pods unless `max_pods` is set.
     pub custom_networking: Option<CustomNetworking>,
-    /// How nodes get the right to join.
+    /// How nodes are allowed to join the cluster.
     pub join_auth: JoinAuth,
-    /// The nodes ask EKS for the cluster's endpoint and certificate, rather than find them in their user data.
+    /// Whether nodes read the cluster's endpoint and certificate from EKS instead of their user data.
     pub discovers_endpoint: bool,
     /// The `--container-runtime` of Amazon Linux 2 and Windows.
     pub container_runtime: Option<String>,
-    /// Extra kubelet arguments; may hold anything, so never printed.
+    /// Extra kubelet arguments; may contain secrets, so never printed.
     pub bootstrap_arguments: Redacted<String>,
     /// User data stages.
     pub stages: Vec<Stage>,
@@ -98,15 +98,15 @@ pub struct DesiredSpec {
     pub mounts: Vec<Mount>,
     /// Block devices.
     pub block_devices: Vec<BlockDevice>,
-    /// The spec's tags, and the autoscaler's when asked for.
+    /// The spec's tags, and those for the cluster autoscaler when the annotation asks for them.
     pub tags: Vec<Tag>,
-    /// The autoscaler's tags are asked for.
+    /// Whether the annotation asks for tags for the cluster autoscaler.
     pub has_autoscaler_tags: bool,
-    /// Tags for what an instance brings along.
+    /// Tags for resources that are created with an instance, such as volumes.
     pub tag_specifications: Vec<TagSpecification>,
-    /// Processes to be suspended.
+    /// Processes to suspend.
     pub suspended_processes: BTreeSet<String>,
-    /// Group metrics to be collected.
+    /// Group metrics to collect.
     pub metrics: BTreeSet<String>,
     /// Lifecycle hooks.
     pub lifecycle_hooks: Vec<LifecycleHook>,
@@ -114,7 +114,7 @@ pub struct DesiredSpec {
     pub metadata_options: Option<MetadataOptions>,
     /// Placement.
     pub placement: Option<Placement>,
-    /// ARNs of licence configurations.
+    /// ARNs of license configurations.
     pub licenses: Vec<String>,
 }
 
@@ -123,33 +123,33 @@ pub struct DesiredSpec {
 pub struct ExistingRole {
     /// Name, without path.
     pub role: String,
-    /// Name, without path; the role's when the spec names none.
+    /// Name, without path; defaults to the role's name.
     pub profile: String,
 }
 
-/// Which image a group asks for.
+/// The image that a group asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageSource {
     /// `ami-...`
     Id(String),
-    /// The newest one of the family, architecture and cluster version.
+    /// The latest image of the OS family, architecture and cluster version.
     Latest,
     /// `ssm://<version>`
     Ssm(String),
 }
 
-/// Pods whose addresses come from other interfaces than their node's own.
+/// Custom networking: pod addresses come from secondary network interfaces only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CustomNetworking {
-    /// Pods on the node's own interface.
+    /// The number of pods on the node's primary interface (host network).
     pub host_pods: u32,
-    /// Each address of an interface stands for a prefix of sixteen.
+    /// Whether each address of an interface is a prefix of 16 addresses.
     pub prefix_delegation: bool,
 }
 
 impl CustomNetworking {
-    /// How many pods a node of a type can have: the first interface is the node's own, and so is each one's first
-    /// address. At most 110, which Kubernetes recommends.
+    /// The pod limit of an instance type. Pods use neither the first interface nor the first address of each interface.
+    /// At most 110, the limit that Kubernetes recommends.
     pub fn pod_limit(self, found: &InstanceType) -> u32 {
         let spare = |n: i32| u32::try_from(n - 1).unwrap_or(0);
         let each = if self.prefix_delegation { 16 } else { 1 };
@@ -158,7 +158,7 @@ impl CustomNetworking {
 }
 
 impl DesiredSpec {
-    /// Whether something is derived from what AWS tells of the instance type.
+    /// Whether the properties of the instance type are needed to resolve the spec.
     pub fn needs_instance_type(&self) -> bool {
         !matches!(self.image, ImageSource::Id(_))
             || (self.custom_networking.is_some() && self.max_pods.is_none())
@@ -168,7 +168,7 @@ impl DesiredSpec {
 
 const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
 
-/// Parses a merged spec. All problems are told at once.
+/// Parses a merged spec. Returns all errors at once.
 pub fn parse(
     id: &GroupId,
     annotations: &BTreeMap<String, String>,
@@ -322,7 +322,7 @@ fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
     }
 }
 
-/// A family and a size, as all types that AWS has; whether it has this one, AWS tells.
+/// Checks the form `<family>.<size>`; whether the type exists is checked with AWS later.
 fn instance_type(problems: &mut SpecErrors, value: &Option<String>) -> String {
     let text = problems.required("instanceType", value);
     if !text.is_empty() {
@@ -344,7 +344,7 @@ fn check_type_name(problems: &mut SpecErrors, field: &str, text: &str) {
     }
 }
 
-/// Without the image's label, which only a resolved image can give.
+/// The node labels without the image label, which needs the resolved image.
 fn labels(
     id: &GroupId,
     annotations: &BTreeMap<String, String>,

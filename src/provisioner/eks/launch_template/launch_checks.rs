@@ -1,7 +1,6 @@
-//! What a new version of the launch template would fail with once it is launched: asked before anything is made for it.
+//! Checks that find launch failures before a new launch template version is created.
 //!
-//! Only a group that needs another version is looked at. One that stands as it is wanted is left alone, although its
-//! image may have been deregistered since.
+//! Only a group that needs another version is checked. An up-to-date group is not blocked when its image is deregistered.
 
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
@@ -14,18 +13,18 @@ use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::user_data::OsFamily;
 
-/// What AWS tells of the things that a version names. The outer `None`: it did not tell.
+/// What AWS returns about the objects that a version refers to. The outer `None` means that it was not allowed to read.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchFacts {
-    /// The image; the inner `None` when this account has none of that id.
+    /// The image; the inner `None` when this account has no image with that id.
     pub image: Option<Option<Image>>,
-    /// The instance type; the inner `None` when the region has none of that name.
+    /// The instance type; the inner `None` when the region has no type with that name.
     pub instance_type: Option<Option<InstanceType>>,
-    /// Whether the group launches this very image now: then its nodes are the proof of what it is.
+    /// Whether the group launches this image already, so its platform is known to work.
     pub is_launched_now: bool,
 }
 
-/// Whether a version will be made or pinned that the group does not launch now.
+/// Whether the group needs a version that it does not launch yet.
 pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let Some(group) = &state.scaling_group else { return true };
     match (&group.template, launch_configuration::current_name(group)) {
@@ -35,22 +34,22 @@ pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, stat
     }
 }
 
-/// All that is wrong, so that a person mends everything in one go.
-pub fn spec_errors(resolved: &ResolvedGroup, looked: &LaunchFacts) -> Vec<SpecError> {
+/// Returns all errors at once, so that the user can fix them together.
+pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecError> {
     let mut problems = Vec::new();
-    let image = looked.image.as_ref().and_then(Option::as_ref);
-    if looked.image == Some(None) {
+    let image = facts.image.as_ref().and_then(Option::as_ref);
+    if facts.image == Some(None) {
         let rule = "is not an available AMI of this region that this account may launch";
         let remedy = "correct it, or share the AMI with this account";
         let problem = SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy);
         problems.push(problem.with_reason(Reason::ImageNotFound));
     }
-    match &looked.instance_type {
+    match &facts.instance_type {
         Some(None) => problems.push(unknown_type(&resolved.desired)),
         Some(Some(kind)) => problems.extend(image.and_then(|image| architecture(resolved, image, kind))),
         None => {}
     }
-    problems.extend(image.filter(|_| !looked.is_launched_now).and_then(|image| platform(resolved, image)));
+    problems.extend(image.filter(|_| !facts.is_launched_now).and_then(|image| platform(resolved, image)));
     for (i, device) in resolved.template_data.devices.iter().enumerate() {
         volume(&mut problems, i, device, image);
     }
@@ -89,7 +88,7 @@ fn platform(resolved: &ResolvedGroup, image: &Image) -> Option<SpecError> {
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
 }
 
-/// What is named by its ARN must be an ARN of its kind: EC2 takes any text into a template, and no instance comes.
+/// ARNs must be of the required kind. EC2 accepts any text in a launch template, and then fails to launch instances.
 fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
     let wanted = &resolved.desired;
     let group = wanted.placement.iter().flat_map(|p| &p.host_resource_group);
@@ -113,7 +112,7 @@ fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
     wrong.map(problem).collect()
 }
 
-/// The Amazon EBS User Guide's rules, "Amazon EBS volume types": only lower limits, because upper ones are raised.
+/// The limits of the Amazon EBS User Guide, "Amazon EBS volume types". Only lower limits: AWS raises upper ones.
 fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: Option<&Image>) {
     let mut wrong = |field: &str, value: Option<i32>, rule: &str, remedy: &str| {
         let value = value.map(|n| n.to_string()).unwrap_or_default();

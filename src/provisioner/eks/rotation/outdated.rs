@@ -1,4 +1,4 @@
-//! What is outdated: the pinned version, and each instance, compared with what is wanted.
+//! Decides what is outdated: compares the pinned version and each instance with the desired content.
 
 use crate::api::InstanceGroupStatus;
 use crate::aws::{Instance, TemplateData, TemplatePin};
@@ -9,26 +9,26 @@ use crate::provisioner::eks::observed::{ObservedState, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::rotation::NodeInstance;
 
-/// How the pinned version relates to the wanted one.
+/// How the pinned version relates to the desired content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PinState {
-    /// It holds what is wanted.
+    /// The pinned version has the desired content.
     Current {
-        /// Its number.
+        /// The version number.
         number: i64,
-        /// The group says `$Latest` rather than the number.
+        /// The group is pinned to `$Latest` or `$Default` instead of the number.
         follows_latest: bool,
     },
-    /// A retained version holds what is wanted.
+    /// A retained version has the desired content.
     Repin {
-        /// Its number.
+        /// The version number.
         number: i64,
-        /// Why.
+        /// Why the pin changes.
         reasons: Vec<Drift>,
     },
-    /// No version holds what is wanted.
+    /// No version has the desired content.
     New {
-        /// Why.
+        /// Why the pin changes.
         reasons: Vec<Drift>,
     },
 }
@@ -42,7 +42,7 @@ pub fn version_hash(state: &ObservedState, status: &InstanceGroupStatus, number:
     })
 }
 
-/// Compares the pinned version with what is wanted.
+/// Compares the pinned version with the desired content.
 pub fn pin_state(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -58,7 +58,7 @@ pub fn pin_state(
     let hash = version_hash(state, status, current);
     let same = match &hash {
         Some(hash) => hash == wanted,
-        // A version without any hash was made by the original: by definition up to date when it is first seen.
+        // A version without a hash was created outside the controller. At its first observation it counts as up to date.
         None => is_first_observation(state, status, current),
     };
     if same {
@@ -75,7 +75,8 @@ pub fn pin_state(
     }
 }
 
-/// `rotate-at` replaces nodes of a version that was taken over: what differs in it arrives with the replacements.
+/// The reasons for a new version when `rotate-at` replaces nodes of an adopted version: its differences are applied with
+/// the replacements.
 fn rotate_at_drift(resolved: &ResolvedGroup, state: &ObservedState, current: i64) -> Option<Vec<Drift>> {
     let at = resolved.desired.rolling_update.rotate_at?;
     let version = state.versions.get(&current).filter(|v| v.fingerprint.is_none())?;
@@ -106,7 +107,7 @@ pub fn instance_drift(
     instance: &Instance,
 ) -> Vec<Drift> {
     let of_group = state.scaling_group.as_ref().and_then(launch_configuration::current_name);
-    // None is made any more: every one that an instance runs was there at the takeover.
+    // The controller creates no launch configurations, so each one in use existed at the adoption.
     if let Some(name) = of_group.filter(|_| instance.launch_configuration.is_some()) {
         return with_rotate_at(
             resolved,
@@ -116,7 +117,7 @@ pub fn instance_drift(
         );
     }
     let wanted = &resolved.fingerprint.hash;
-    // A version of another template is another thing, whatever its number.
+    // Version numbers of another template say nothing about this one.
     let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
     let pin = instance.template.as_ref();
     let found = pin.filter(|pin| !other(pin)).and_then(|pin| version_number(pin, state.template.as_ref()));
@@ -137,7 +138,7 @@ pub fn instance_drift(
     with_rotate_at(resolved, state, instance, because)
 }
 
-/// Adds that `rotate-at` asks for it.
+/// Adds `rotate-at` as a reason for an instance that was launched before it.
 fn with_rotate_at(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -145,7 +146,7 @@ fn with_rotate_at(
     mut because: Vec<Drift>,
 ) -> Vec<Drift> {
     if let Some(at) = resolved.desired.rolling_update.rotate_at {
-        // Launch times are looked at once that moment has come: until then every node would be outdated, the newest too.
+        // Launch times are read only after `rotate-at`: before it, even the newest node would count as outdated.
         if let Some(launched) = state.launch_times.get(&instance.id).filter(|t| **t < at) {
             because.push(Drift::new("rotate-at", launched, at));
         }

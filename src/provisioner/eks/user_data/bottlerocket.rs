@@ -16,7 +16,7 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<
     Ok(text.into_bytes())
 }
 
-/// The stages of one kind, each checked alone so that a message can name stage and line.
+/// The stages of one kind. Each is checked alone, so that an error can name stage and line.
 fn checked_fragments(stages: &[DecodedStage], kind: StageKind) -> Result<String, UserDataError> {
     let mut out = String::new();
     for stage in stages.iter().filter(|stage| stage.kind == kind) {
@@ -62,7 +62,7 @@ fn settings(input: &BootstrapInput) -> String {
     out
 }
 
-/// A key with several effects becomes an array, because TOML refuses a key that comes twice.
+/// A key with several effects becomes an array, because TOML allows a key only once.
 fn taints_by_key(input: &BootstrapInput) -> BTreeMap<&str, Vec<String>> {
     let mut by_key: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for taint in &input.taints {

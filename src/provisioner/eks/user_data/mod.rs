@@ -1,7 +1,7 @@
-//! User data: typed encoders for what an instance runs at its first boot.
+//! Renders the user data that an instance runs at its first boot.
 //!
-//! Every value is quoted for the language that it goes into; the stages alone are written as their
-//! author gave them. What cannot be carried safely is a [`UserDataError`], never a guess.
+//! Every value is quoted for the target language; only the user's own stages are written unchanged. A value that cannot
+//! be written safely is a [`UserDataError`].
 
 mod al2;
 mod al2023;
@@ -30,7 +30,7 @@ pub use validate::{UserDataError, label_error, taint_error};
 /// What EC2 accepts, in bytes of raw user data before base64.
 pub const MAX_BYTES: usize = 16_384;
 
-/// What is parsed and compressed at most, in bytes: more would not fit into [`MAX_BYTES`] either.
+/// The most bytes that are parsed and compressed; more would not fit into [`MAX_BYTES`] after compression.
 const MAX_UNCOMPRESSED_BYTES: usize = 131_072;
 
 /// The operating system families that a group's image can belong to.
@@ -49,7 +49,7 @@ pub enum OsFamily {
 }
 
 impl OsFamily {
-    /// Reads the annotation `os-family`, without case; anything unknown is Amazon Linux 2.
+    /// Parses the annotation `os-family`, case-insensitively; an unknown value means Amazon Linux 2.
     pub fn parse(text: &str) -> Self {
         match text.to_ascii_lowercase().as_str() {
             "amazonlinux2023" => Self::AmazonLinux2023,
@@ -87,7 +87,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// A volume that is formatted, when it holds no file system yet, and mounted at boot.
+/// A volume that is mounted at boot, and formatted first when it has no file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Mount {
     /// The device's name, such as `/dev/xvdb`.
@@ -96,18 +96,18 @@ pub struct Mount {
     pub file_system: String,
     /// The directory.
     pub path: String,
-    /// Whether `/etc/fstab` gets a line.
+    /// Whether the mount is added to `/etc/fstab`.
     pub persist: bool,
 }
 
-/// Everything that user data is made of.
+/// All inputs of user data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootstrapInput {
     /// The cluster's name.
     pub cluster: String,
-    /// The API server's URL; on Windows alone it may be empty, and the node asks EKS for it.
+    /// The API server's URL; may be empty on Windows only, where the node reads it from EKS.
     pub endpoint: String,
-    /// The cluster's certificate authority, as EKS gives it: PEM in base64; on Windows alone it may be empty.
+    /// The cluster's certificate authority as EKS returns it, PEM in base64; may be empty on Windows only.
     pub ca_base64: String,
     /// The cluster's service CIDR, IPv4 or IPv6; empty when unknown.
     pub service_cidr: String,
@@ -115,13 +115,13 @@ pub struct BootstrapInput {
     pub labels: BTreeMap<String, String>,
     /// Node taints, in the order of the spec.
     pub taints: Vec<Taint>,
-    /// The kubelet's limit of pods; none leaves it to the image.
+    /// The kubelet's pod limit; `None` leaves it to the image.
     pub max_pods: Option<u32>,
     /// `dockerd` or `containerd`, for Amazon Linux 2 and Windows.
     pub container_runtime: Option<String>,
-    /// Bottlerocket joins only once Auto Scaling has the instance in service, which one of a warm pool has to wait for.
+    /// Whether Bottlerocket joins only once Auto Scaling puts the instance in service, as a warm instance must.
     pub waits_for_service: bool,
-    /// More arguments for the kubelet, separated by white space; may hold anything, so not printed.
+    /// Additional kubelet arguments, separated by white space; may contain secrets, so never printed.
     pub bootstrap_arguments: Redacted<String>,
     /// Volumes to mount.
     pub mounts: Vec<Mount>,
@@ -129,7 +129,7 @@ pub struct BootstrapInput {
     pub stages: Vec<Stage>,
 }
 
-/// A field that the OS family cannot carry; it is left out and should be reported.
+/// A field that the OS family does not support. It is left out and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum IgnoredField {
     /// `bootstrapArguments` on Bottlerocket.
@@ -138,7 +138,7 @@ pub enum IgnoredField {
     ContainerRuntime,
     /// `mountOptions` on Bottlerocket and Windows.
     Mounts,
-    /// `spotPrice` beside a mixed instances policy.
+    /// `spotPrice` together with a mixed instances policy.
     SpotPrice,
 }
 
@@ -171,25 +171,25 @@ impl fmt::Display for IgnoredField {
 pub struct UserData {
     /// The family that it was rendered for, after [`effective_family`].
     pub family: OsFamily,
-    /// What was left out.
+    /// Fields that were left out.
     pub ignored: Vec<IgnoredField>,
     bytes: Redacted<Vec<u8>>,
-    /// The same in gzip, where the plain bytes are too many.
+    /// The same bytes in gzip, when the plain ones exceed [`MAX_BYTES`].
     compressed: Option<Redacted<Vec<u8>>>,
 }
 
 impl UserData {
-    /// The plain bytes. A stage given in base64 may hold any, so this need not be UTF-8.
+    /// The plain bytes. They may not be UTF-8, because a stage in base64 can contain any bytes.
     pub fn expose(&self) -> &[u8] {
         self.bytes.expose()
     }
 
-    /// The plain bytes as text, for a person; what is not UTF-8 is replaced.
+    /// The plain bytes as text for display; invalid UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.bytes.expose())
     }
 
-    /// What a launch template takes.
+    /// The value for a launch template.
     pub fn base64(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(self.transmitted_bytes())
     }
@@ -203,7 +203,7 @@ impl UserData {
         self.compressed.as_ref().unwrap_or(&self.bytes).expose()
     }
 
-    /// Never true: every family has a frame.
+    /// Always false: every family renders some text.
     pub fn is_empty(&self) -> bool {
         self.bytes.expose().is_empty()
     }
@@ -212,8 +212,8 @@ impl UserData {
 /// Renders the user data of a node.
 ///
 /// # Errors
-/// A value that the family cannot carry safely, a stage that is no YAML or TOML where it must be,
-/// or more than [`MAX_BYTES`], also in gzip where the family takes it.
+/// A value that cannot be written safely, a stage that is not valid YAML or TOML where the family requires it, or more
+/// than [`MAX_BYTES`], even compressed where the family supports gzip.
 pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, UserDataError> {
     let family = effective_family(family, &input.stages);
     validate::check_input(input)?;
@@ -230,8 +230,8 @@ pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, User
     Ok(UserData { family, ignored: ignored_fields(family, input), bytes: Redacted::new(bytes), compressed })
 }
 
-/// Whether what reads user data at boot unpacks gzip: cloud-init and Bottlerocket's early-boot-config have always done
-/// so, nodeadm does since the middle of 2024, EC2Launch does not.
+/// Whether the family's boot software unpacks gzip: cloud-init and Bottlerocket's early-boot-config always have, nodeadm
+/// has since mid-2024, EC2Launch does not.
 fn supports_gzip(family: OsFamily) -> bool {
     match family {
         OsFamily::AmazonLinux2 | OsFamily::AmazonLinux2023 | OsFamily::Bottlerocket => true,
@@ -239,11 +239,11 @@ fn supports_gzip(family: OsFamily) -> bool {
     }
 }
 
-/// The bytes in gzip, without a time or a name, so that the same input gives the same output.
+/// Compresses without a timestamp or file name, so that equal input gives equal output.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let some = &bytes[..bytes.len().min(MAX_UNCOMPRESSED_BYTES)];
     let mut out = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     out.write_all(some).and_then(|()| out.finish()).unwrap_or_default()
 }
 
@@ -278,7 +278,7 @@ fn taint_list(taints: &[Taint]) -> Vec<String> {
         .collect()
 }
 
-/// The kubelet's arguments as one text; the first two flags appear even when they are empty.
+/// The kubelet's arguments as one string; the first two flags are written even when they are empty.
 fn kubelet_arguments(input: &BootstrapInput) -> String {
     let mut taints = taint_list(&input.taints);
     taints.sort();

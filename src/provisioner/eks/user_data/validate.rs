@@ -1,4 +1,4 @@
-//! What user data can carry: refused here with field and remedy, before AWS is called.
+//! Validates the inputs of user data before AWS is called. Errors name the field and a remedy.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
 const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
 
-/// Why there is no user data.
+/// Why user data cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
     /// More bytes than EC2 accepts.
@@ -18,15 +18,15 @@ pub enum UserDataError {
          the largest part), for example by fetching it from S3 at boot"
     )]
     TooLarge {
-        /// Bytes of the whole.
+        /// Total size in bytes.
         size: usize,
-        /// Bytes that are accepted.
+        /// Accepted size in bytes.
         limit: usize,
-        /// Which bytes these are.
+        /// Whether the size is before or after compression.
         how: &'static str,
-        /// The field that takes most of it.
+        /// The largest field.
         largest: String,
-        /// The bytes of that field.
+        /// Size of that field in bytes.
         largest_size: usize,
     },
     /// A `NodeConfigYaml` stage that is not YAML.
@@ -47,7 +47,7 @@ pub enum UserDataError {
         /// The line within the stage, from 1.
         line: usize,
     },
-    /// Bottlerocket stages that set what we set.
+    /// Bottlerocket stages that set keys which the controller sets.
     #[error(
         "the stages of spec.eks.configuration.userData together with the rendered \
          [settings.kubernetes] are not valid TOML: remove every table and key that is \
@@ -60,14 +60,14 @@ pub enum UserDataError {
         /// The stage.
         stage: String,
     },
-    /// A value that would break the node or leave its quotes.
+    /// A value that would break the node or its quoting.
     #[error("{field}: {value:?} {rule}")]
     BadValue {
         /// The field.
         field: &'static str,
         /// The offending value.
         value: String,
-        /// The rule that it breaks, as the end of a sentence with the remedy.
+        /// The broken rule with the remedy, as the end of a sentence.
         rule: &'static str,
     },
 }
@@ -77,7 +77,7 @@ fn invalid_value(field: &'static str, value: &str, rule: &'static str) -> UserDa
     UserDataError::BadValue { field, value, rule }
 }
 
-/// Checks every value that is written into user data.
+/// Checks every value that user data contains.
 pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     check_no_control_characters("spec.eks.configuration.clusterName", &input.cluster)?;
     check_no_control_characters("the cluster's endpoint", &input.endpoint)?;
@@ -106,8 +106,8 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     Ok(())
 }
 
-/// What EC2Launch and PowerShell could take for something else before any quote counts: EC2Launch looks for its tags in
-/// the whole text, and an old PowerShell reads a script in the machine's own code page, where other bytes are quotes.
+/// Rejects text that quoting cannot protect on Windows. EC2Launch searches the whole text for its tags, and an old
+/// PowerShell reads a script in the machine's code page, where other bytes can be quotes.
 pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError> {
     let tag = |text: &str| {
         let after = text.split('<').skip(1);
@@ -146,7 +146,7 @@ fn check_no_control_characters(field: &'static str, value: &str) -> Result<(), U
     Ok(())
 }
 
-/// The base address of the service CIDR; none when it is not known.
+/// The base address of the service CIDR; `None` when it is unknown.
 pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDataError> {
     if cidr.is_empty() {
         return Ok(None);
@@ -162,7 +162,7 @@ pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDat
     Ok(Some(address))
 }
 
-/// Why a kubelet would refuse a label, or `None`.
+/// Why a kubelet would reject a label; `None` for a valid one.
 pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
     if !is_label_key(key) {
         return Some(invalid_value(LABELS, key, KEY_RULE));
@@ -178,7 +178,7 @@ pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
     None
 }
 
-/// Why a kubelet would refuse a taint, or `None`.
+/// Why a kubelet would reject a taint; `None` for a valid one.
 pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError> {
     if !is_label_key(key) {
         return Some(invalid_value(TAINTS, key, KEY_RULE));
@@ -195,7 +195,7 @@ pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The kubelet's spelling of an effect that was checked.
+/// The kubelet's spelling of a valid effect.
 pub(super) fn canonical_effect(text: &str) -> &str {
     EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
 }
@@ -237,7 +237,7 @@ fn is_dns_name(name: &str) -> bool {
         })
 }
 
-/// The kubelet's own rule for `--node-labels`: it does not start with any other reserved label.
+/// Whether the kubelet accepts the label in `--node-labels`. It does not start with any other reserved label.
 fn kubelet_may_set(key: &str) -> bool {
     const ALLOWED: [&str; 11] = [
         "beta.kubernetes.io/arch",
@@ -260,7 +260,7 @@ fn kubelet_may_set(key: &str) -> bool {
     !reserved || within("node.kubernetes.io") || within("kubelet.kubernetes.io") || ALLOWED.contains(&key)
 }
 
-/// Checks what would be sent against [`MAX_BYTES`] and names the largest part that a person can shorten.
+/// Checks the transmitted size against [`MAX_BYTES`]; the error names the largest part that the user can shorten.
 pub(super) fn check_size(
     plain: &[u8],
     compressed: Option<&[u8]>,
