@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::DesiredSpec;
+use super::spec::DesiredSpec;
 use crate::api::names::tag;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};

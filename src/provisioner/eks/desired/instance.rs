@@ -168,3 +168,17 @@ pub(super) fn placement(problems: &mut SpecErrors, c: &EksConfiguration) -> Opti
     }
     Some(placement)
 }
+
+/// Checks the form `<family>.<size>` of an instance type.
+pub(super) fn check_type_name(problems: &mut SpecErrors, field: &str, text: &str) {
+    let part =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
+        problems.push_invalid(
+            field,
+            text,
+            "is not a valid instance type",
+            "write it as AWS does, for example m5.large",
+        );
+    }
+}

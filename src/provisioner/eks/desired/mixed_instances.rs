@@ -1,5 +1,6 @@
 //! Parses the mixed instances policy: several instance types, on-demand and spot.
 
+use super::instance::check_type_name;
 use crate::api::spec_error::{SpecErrors, non_empty};
 use crate::api::{EksConfiguration, InstancePool, IntOrString, MixedInstancesPolicy, OnDemandStrategy, SpotStrategy};
 use crate::aws::{InstanceTypeOverride, InstancesDistribution};
@@ -63,7 +64,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
     for (i, one) in listed.iter().enumerate() {
         let at = field_path(&format!("instanceTypes[{i}]"));
         let name = non_empty(&one.r#type).unwrap_or_default();
-        super::check_type_name(problems, &format!("{at}.type"), &name);
+        check_type_name(problems, &format!("{at}.type"), &name);
         let weight = one.weight.filter(|w| *w != 0).unwrap_or(1);
         if !(1..=999).contains(&weight) {
             problems.push_invalid(&format!("{at}.weight"), weight, "is out of range", "use 1 to 999");

@@ -2,9 +2,12 @@
 
 use std::net::IpAddr;
 
+use super::arguments::kubelet_arguments;
+use super::error::UserDataError;
+use super::input::BootstrapInput;
 use super::quote::{shell_quoted, single_quoted};
 use super::stages::{DecodedStage, StageKind, concatenated};
-use super::{BootstrapInput, UserDataError, kubelet_arguments, mounts, validate};
+use super::{mounts, validate};
 
 /// Exits before the bootstrap on a warm instance, so that cloud-init runs the script again when Auto Scaling puts the
 /// instance in service. Scripts of later stages rely on the names of the variables. `hold` adds commands that keep the

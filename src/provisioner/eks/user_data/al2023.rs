@@ -1,9 +1,11 @@
 //! Amazon Linux 2023: MIME parts with shell scripts and `NodeConfig` documents for nodeadm.
 
 use super::al2::before_bootstrap;
+use super::arguments::{label_list, taint_list};
+use super::error::UserDataError;
+use super::input::BootstrapInput;
 use super::quote::double_quoted;
 use super::stages::{DecodedStage, StageKind, concatenated, node_config};
-use super::{BootstrapInput, UserDataError, label_list, taint_list};
 
 const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
 const NODE_CONFIG: &str = "application/node.eks.aws";

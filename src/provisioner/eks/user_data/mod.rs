@@ -5,15 +5,19 @@
 
 mod al2;
 mod al2023;
+mod arguments;
 mod bottlerocket;
+mod error;
+mod input;
+mod limits;
 mod mounts;
+mod os_family;
 mod quote;
 mod stages;
 mod validate;
 mod windows;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 
@@ -24,110 +28,13 @@ use serde::Serialize;
 
 use crate::util::redact::Redacted;
 
+pub use error::UserDataError;
+pub use input::{BootstrapInput, Mount, Taint};
+pub use limits::MAX_BYTES;
+use limits::MAX_UNCOMPRESSED_BYTES;
+pub use os_family::OsFamily;
 pub use stages::{Stage, StageKind, effective_family};
-pub use validate::{UserDataError, label_error, taint_error};
-
-/// What EC2 accepts, in bytes of raw user data before base64.
-pub const MAX_BYTES: usize = 16_384;
-
-/// The most bytes that are parsed and compressed; more would not fit into [`MAX_BYTES`] after compression.
-const MAX_UNCOMPRESSED_BYTES: usize = 131_072;
-
-/// The operating system families that a group's image can belong to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OsFamily {
-    /// Amazon Linux 2, the default.
-    #[default]
-    AmazonLinux2,
-    /// Amazon Linux 2023.
-    AmazonLinux2023,
-    /// Bottlerocket.
-    Bottlerocket,
-    /// Windows Server.
-    Windows,
-}
-
-impl OsFamily {
-    /// Parses the annotation `os-family`, case-insensitively; an unknown value means Amazon Linux 2.
-    pub fn parse(text: &str) -> Self {
-        match text.to_ascii_lowercase().as_str() {
-            "amazonlinux2023" => Self::AmazonLinux2023,
-            "bottlerocket" => Self::Bottlerocket,
-            "windows" => Self::Windows,
-            _ => Self::AmazonLinux2,
-        }
-    }
-
-    /// The spelling of the annotation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AmazonLinux2 => "amazonlinux2",
-            Self::AmazonLinux2023 => "amazonlinux2023",
-            Self::Bottlerocket => "bottlerocket",
-            Self::Windows => "windows",
-        }
-    }
-}
-
-impl fmt::Display for OsFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A node taint.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub struct Taint {
-    /// A label key.
-    pub key: String,
-    /// A label value; may be empty.
-    pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`, in any case.
-    pub effect: String,
-}
-
-/// A volume that is mounted at boot, and formatted first when it has no file system.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub struct Mount {
-    /// The device's name, such as `/dev/xvdb`.
-    pub device: String,
-    /// `xfs` or `ext4`, in any case.
-    pub file_system: String,
-    /// The directory.
-    pub path: String,
-    /// Whether the mount is added to `/etc/fstab`.
-    pub persist: bool,
-}
-
-/// All inputs of user data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BootstrapInput {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The API server's URL; may be empty on Windows only, where the node reads it from EKS.
-    pub endpoint: String,
-    /// The cluster's certificate authority as EKS returns it, PEM in base64; may be empty on Windows only.
-    pub ca_base64: String,
-    /// The cluster's service CIDR, IPv4 or IPv6; empty when unknown.
-    pub service_cidr: String,
-    /// Node labels.
-    pub labels: BTreeMap<String, String>,
-    /// Node taints, in the order of the spec.
-    pub taints: Vec<Taint>,
-    /// The kubelet's pod limit; `None` leaves it to the image.
-    pub max_pods: Option<u32>,
-    /// `dockerd` or `containerd`, for Amazon Linux 2 and Windows.
-    pub container_runtime: Option<String>,
-    /// Whether Bottlerocket joins only once Auto Scaling puts the instance in service, as a warm instance must.
-    pub waits_for_service: bool,
-    /// Additional kubelet arguments, separated by white space; may contain secrets, so never printed.
-    pub bootstrap_arguments: Redacted<String>,
-    /// Volumes to mount.
-    pub mounts: Vec<Mount>,
-    /// The user's own scripts and settings, in the order of the spec.
-    pub stages: Vec<Stage>,
-}
+pub use validate::{label_error, taint_error};
 
 /// A field that the OS family does not support. It is left out and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -262,34 +169,4 @@ fn ignored_fields(family: OsFamily, input: &BootstrapInput) -> Vec<IgnoredField>
     .into_iter()
     .filter_map(|(present, what)| present.then_some(what))
     .collect()
-}
-
-/// `k=v,k2=v2`, sorted by key.
-fn label_list(labels: &BTreeMap<String, String>) -> String {
-    let pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    pairs.join(",")
-}
-
-/// `k=v:Effect`, in the order of the spec.
-fn taint_list(taints: &[Taint]) -> Vec<String> {
-    taints
-        .iter()
-        .map(|taint| format!("{}={}:{}", taint.key, taint.value, validate::canonical_effect(&taint.effect)))
-        .collect()
-}
-
-/// The kubelet's arguments as one string; the first two flags are written even when they are empty.
-fn kubelet_arguments(input: &BootstrapInput) -> String {
-    let mut taints = taint_list(&input.taints);
-    taints.sort();
-    let mut out = format!(
-        "--node-labels={} --register-with-taints={} {}",
-        label_list(&input.labels),
-        taints.join(","),
-        input.bootstrap_arguments.expose()
-    );
-    if let Some(max_pods) = input.max_pods {
-        out.push_str(&format!(" --max-pods={max_pods}"));
-    }
-    out
 }

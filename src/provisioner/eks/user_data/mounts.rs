@@ -1,6 +1,6 @@
 //! The shell that formats and mounts extra volumes.
 
-use super::Mount;
+use super::input::Mount;
 use super::quote::{fstab_escaped, shell_quoted, single_quoted};
 
 /// The commands for all mounts; empty without mounts.

@@ -4,7 +4,9 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::{OsFamily, UserDataError};
+use super::error::UserDataError;
+use super::limits::MAX_UNCOMPRESSED_BYTES;
+use super::os_family::OsFamily;
 use crate::util::redact::Redacted;
 
 /// Accepts what Go's standard encoding accepts: canonical padding is required, trailing bits and line breaks are allowed.
@@ -130,7 +132,7 @@ fn decode_data(data: &str) -> Vec<u8> {
 fn check_yaml(stage: &DecodedStage) -> Result<(), UserDataError> {
     let problem = |line, detail| UserDataError::NotYaml { stage: stage.field.clone(), line, detail };
     // An oversized document is not parsed; the size check reports it.
-    if stage.data.len() > super::MAX_UNCOMPRESSED_BYTES {
+    if stage.data.len() > MAX_UNCOMPRESSED_BYTES {
         return Ok(());
     }
     match serde_yaml::from_str::<serde_yaml::Value>(stage.text()?) {

@@ -2,75 +2,16 @@
 
 use std::net::IpAddr;
 
+use super::arguments::{EFFECTS, label_list, taint_list};
+use super::error::UserDataError;
+use super::input::BootstrapInput;
+use super::limits::{MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
+use super::mounts::mount_script;
 use super::stages::DecodedStage;
-use super::{BootstrapInput, MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
 
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
 const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
-
-/// Why user data cannot be rendered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UserDataError {
-    /// More bytes than EC2 accepts.
-    #[error(
-        "user data has {size} bytes {how}, but at most {limit} are accepted: shorten {largest} ({largest_size} bytes, \
-         the largest part), for example by fetching it from S3 at boot"
-    )]
-    TooLarge {
-        /// Total size in bytes.
-        size: usize,
-        /// Accepted size in bytes.
-        limit: usize,
-        /// Whether the size is before or after compression.
-        how: &'static str,
-        /// The largest field.
-        largest: String,
-        /// Size of that field in bytes.
-        largest_size: usize,
-    },
-    /// A `NodeConfigYaml` stage that is not YAML.
-    #[error("{stage} must be the YAML of one NodeConfig: {detail} (line {line}); correct it")]
-    NotYaml {
-        /// The stage.
-        stage: String,
-        /// The line within the stage, from 1.
-        line: usize,
-        /// What is wrong, without content.
-        detail: &'static str,
-    },
-    /// A Bottlerocket stage that is not TOML.
-    #[error("{stage} must be TOML on bottlerocket: it does not parse (line {line}); correct it")]
-    NotToml {
-        /// The stage.
-        stage: String,
-        /// The line within the stage, from 1.
-        line: usize,
-    },
-    /// Bottlerocket stages that set keys which the controller sets.
-    #[error(
-        "the stages of spec.eks.configuration.userData together with the rendered \
-         [settings.kubernetes] are not valid TOML: remove every table and key that is \
-         defined twice"
-    )]
-    TomlConflict,
-    /// A stage that is not UTF-8 where it must be.
-    #[error("{stage} must be UTF-8 text on this os-family: write it as text, or as base64 of text")]
-    NotText {
-        /// The stage.
-        stage: String,
-    },
-    /// A value that would break the node or its quoting.
-    #[error("{field}: {value:?} {rule}")]
-    BadValue {
-        /// The field.
-        field: &'static str,
-        /// The offending value.
-        value: String,
-        /// The broken rule with the remedy, as the end of a sentence.
-        rule: &'static str,
-    },
-}
 
 fn invalid_value(field: &'static str, value: &str, rule: &'static str) -> UserDataError {
     let value = value.chars().take(128).collect();
@@ -193,13 +134,6 @@ pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError
     None
 }
 
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-
-/// The kubelet's spelling of a valid effect.
-pub(super) fn canonical_effect(text: &str) -> &str {
-    EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
-}
-
 const KEY_RULE: &str = "is not a valid label key: use at most 63 letters, digits, `-`, `_` and `.`, \
                         starting and ending with a letter or digit, after an optional DNS name and `/`";
 const VALUE_RULE: &str = "is not a valid label value: use at most 63 letters, digits, `-`, `_` and `.`, \
@@ -271,9 +205,9 @@ pub(super) fn check_size(
     if size <= MAX_BYTES && (compressed.is_none() || plain.len() <= MAX_UNCOMPRESSED_BYTES) {
         return Ok(());
     }
-    let labels = super::label_list(&input.labels).len();
-    let taints = super::taint_list(&input.taints).join(",").len();
-    let mounts = super::mounts::mount_script(&input.mounts).len();
+    let labels = label_list(&input.labels).len();
+    let taints = taint_list(&input.taints).join(",").len();
+    let mounts = mount_script(&input.mounts).len();
     let arguments = input.bootstrap_arguments.expose().len();
     let fields = [
         (LABELS.to_owned(), labels),
@@ -296,6 +230,7 @@ pub(super) fn check_size(
 
 #[cfg(test)]
 mod tests {
+    use super::super::arguments::canonical_effect;
     use super::*;
 
     #[test]

@@ -1,8 +1,11 @@
 //! Windows: one PowerShell script around EKS's `Start-EKSBootstrap.ps1`, which EC2Launch runs.
 
+use super::arguments::kubelet_arguments;
+use super::error::UserDataError;
+use super::input::BootstrapInput;
 use super::quote::powershell_quoted;
 use super::stages::{DecodedStage, StageKind, concatenated};
-use super::{BootstrapInput, UserDataError, kubelet_arguments, validate};
+use super::validate;
 
 /// Finds the bootstrap script, and whether the instance launches into a warm pool. The first two variables have the names
 /// of AWS's own templates, and scripts of later stages may use them.
