@@ -33,7 +33,7 @@ pub enum PinState {
     },
 }
 
-/// The hash that a version stands for: its own, or the one recorded when it was taken over.
+/// The hash of a version: its own, or the one recorded at its adoption.
 pub fn version_hash(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> Option<String> {
     let own = state.versions.get(&number).and_then(|v| v.fingerprint.as_ref()).map(|f| f.hash.clone());
     own.or_else(|| {
@@ -154,19 +154,19 @@ fn with_rotate_at(
     because
 }
 
-/// The version that the group is pinned to is nobody's of ours, and is seen for the first time: at the takeover, or after
-/// another controller has led in between, which writes `latestTemplateVersion` and not what stands beside it.
-fn is_first_observation(state: &ObservedState, status: &InstanceGroupStatus, number_of: i64) -> bool {
-    let latest = status.latest_template_version.as_ref().filter(|latest| **latest == number_of.to_string());
+/// Whether the pinned version was created outside the controller and is observed for the first time: at the adoption, or
+/// after another controller managed the group meanwhile. That one writes `latestTemplateVersion` and not `template`.
+fn is_first_observation(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> bool {
+    let latest = status.latest_template_version.as_ref().filter(|latest| **latest == number.to_string());
     let unseen = status.template.as_ref().is_none_or(|t| match (&t.adopted_hash, &t.hash) {
         (None, None) => true,
         (Some(_), _) | (_, Some(_)) => latest.is_some() && t.version.as_ref() != latest,
     });
-    unseen && pinned_version(state) == Some(number_of)
+    unseen && pinned_version(state) == Some(number)
 }
 
-/// The newest version that was taken over, while what was wanted then still is: nodes of older ones were left by the
-/// controller before, and are up to date as well.
+/// The newest adopted version, while the desired content has not changed since. Nodes of older versions date from the
+/// previous controller and count as up to date too.
 fn newest_adopted_version(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -180,7 +180,7 @@ fn newest_adopted_version(
     recorded.adopted_version.as_ref()?.parse().ok()
 }
 
-/// What the group launches now, as far as it was read.
+/// The content that the group launches now; `None` when it was not read.
 pub fn current_launch_data(state: &ObservedState) -> Option<&TemplateData> {
     match state.scaling_group.as_ref().and_then(launch_configuration::current_name) {
         Some(_) => state.launch_configuration.as_ref(),
