@@ -286,6 +286,9 @@ pub struct AdoptedResources {
     /// ID of the instance profile, `AIPA...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+    /// The message of the condition `Adopted`, without the permissions that were missing to tag the resources.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
 }
 
 /// How nodes of the group are authorized to join.

@@ -5,7 +5,7 @@ use super::error::StepError;
 use super::run::{Apply, ApplyRun, StepOutcome, StepResult};
 use crate::aws::{AccessEntry, AccessEntryType, AwsErrorKind, NewAccessEntry};
 use crate::plan::JoinStep;
-use crate::provisioner::eks::create::idempotency_token;
+use crate::util::digest::idempotency_token;
 
 impl Apply for JoinStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {

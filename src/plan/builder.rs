@@ -21,6 +21,8 @@ pub struct PlanBuilder {
     pub condition_updates: Vec<ConditionUpdate>,
     /// Events to publish when the plan has been applied.
     pub events: Vec<Event>,
+    /// Why new nodes cannot join; blocks the group once nothing else is left to do.
+    pub join_conflict: Option<String>,
     /// Status fields other than conditions.
     pub status_update: StatusUpdate,
     /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. They do

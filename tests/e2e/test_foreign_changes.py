@@ -144,7 +144,7 @@ def test_a_scaling_group_with_edited_tags_is_not_replaced_by_a_second_one(tenant
     autoscaling.create_or_update_tags(Tags=[{**tag, "Value": "edited", "PropagateAtLaunch": True}])
     group.patch_spec(eks={"maxSize": 3})
     stalled = group.wait_condition("Stalled", reason="OwnershipConflict")
-    assert tag["Key"] + " has the value edited instead of web" in stalled["message"] and "put its tags back" in stalled["message"]
+    assert tag["Key"] + " has the value edited instead of web" in stalled["message"] and "restore its tags" in stalled["message"]
     assert group.status()["activeScalingGroupName"] == group.scaling_group and scaling_groups(tenant) == [group.scaling_group]
     autoscaling.delete_tags(Tags=[tag])
     group.delete()

@@ -43,7 +43,7 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
     assert [c["finding"] for about in ("kubernetes", "crd", "rights") for c in found[about]] == ["fine"] * 3
     assert any("field manager manager wrote the status of 1 groups" in m for m in only(found["writers"], "note"))
     (message,) = only(found["groups"], "fine")
-    assert message.startswith(f"{group.key}: taken over at template version 1") and "userData" in message
+    assert message.startswith(f"{group.key}: adopted at template version 1") and "userData" in message
     assert "may do 10 of EC2's actions" in only(found["iam"], "fine")[0]
     assert any("name the controller's AWS role with --role-arn" in m for m in only(found["iam"], "unknown"))
     policy = json.loads(command(cloud, "preflight", "--policy")[1])

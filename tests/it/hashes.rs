@@ -10,7 +10,8 @@ use instance_manager::cli::input::{InputArgs, MergedGroup, load};
 use instance_manager::provisioner::GroupId;
 use instance_manager::provisioner::eks::desired;
 use instance_manager::provisioner::eks::desired::DesiredSpec;
-use instance_manager::provisioner::eks::resolve::{References, resolve};
+use instance_manager::provisioner::eks::references::References;
+use instance_manager::provisioner::eks::resolve::resolve;
 use jiff::Timestamp;
 
 fn root(path: &str) -> PathBuf {

@@ -10,7 +10,8 @@ use instance_manager::api::spec_error::{SpecError, join_messages};
 use instance_manager::aws::{Image, InstanceType, InstanceTypeCatalog, NetworkObject};
 use instance_manager::provisioner::eks::desired::{DesiredSpec, parse};
 use instance_manager::provisioner::eks::launch_template::launch_checks::{LaunchFacts, spec_errors};
-use instance_manager::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
+use instance_manager::provisioner::eks::references::References;
+use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::user_data::OsFamily;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -137,7 +138,7 @@ fn what_is_derived_from_an_instance_type_needs_one_that_aws_has() {
     assert!(wanted.needs_instance_type());
     let environment = References { instance_type: Some(None), ..test_references() };
     let message = join_messages(&resolve(wanted, &environment, false).unwrap_err());
-    assert!(message.contains("spec.eks.configuration.instanceType `m5.large` is no instance type"), "{message}");
+    assert!(message.contains("spec.eks.configuration.instanceType `m5.large` is not an instance type"), "{message}");
 }
 
 #[test]
@@ -165,7 +166,7 @@ fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
     let long = format!("{{labels: {{{key}: v}}}}");
     assert!(parse_desired(&long, &[]).is_ok(), "without the autoscaler it is no tag");
     let message = join_messages(&parse_desired(&long, &on).unwrap_err());
-    let told = format!("spec.eks.configuration.labels `{key}` makes a tag for the cluster autoscaler");
+    let told = format!("spec.eks.configuration.labels `{key}` becomes a tag for the cluster autoscaler");
     assert!(message.starts_with(&told) && message.contains("136 characters"), "{message}");
     assert!(parse_desired(&format!("{{labels: {{{}: v}}}}", &key[..82]), &on).is_ok());
     let tainted = parse_desired(&format!("{{taints: [{{key: {key}, effect: NoSchedule}}]}}"), &on);
@@ -180,7 +181,7 @@ fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
         assert_eq!(room.tags.len(), 50, "{annotations:?}");
         let message = join_messages(&parse_desired(&many(most + 1), annotations).unwrap_err());
         assert!(
-            message.starts_with(&format!("spec.eks.configuration.tags `{}` are, with labels", most + 1)),
+            message.starts_with(&format!("spec.eks.configuration.tags `{}` is more than the number of tags", most + 1)),
             "{message}"
         );
         assert!(message.contains(&format!("use at most {most} tags, labels and taints together")), "{message}");
@@ -226,7 +227,7 @@ fn an_image_must_be_there_and_fit_the_type_and_the_family() {
         "{message}"
     );
     let message = told(|image| image.is_windows = true);
-    assert!(message.contains("is a Windows image, and the group's os-family is amazonlinux2"), "{message}");
+    assert!(message.contains("is a Windows image, but the group's os-family is amazonlinux2"), "{message}");
     let running = LaunchFacts { is_launched_now: true, ..launch_facts() };
     let windows = resolved("{}", &[("os-family", "windows")]);
     assert_eq!(spec_errors(&windows, &running), [], "an image that nodes run");
@@ -273,7 +274,7 @@ fn volumes_are_what_ebs_takes() {
 fn truncated_base64_is_rejected() {
     let group = resolved("{userData: [{name: setup, stage: PreBootstrap, data: ZWNobyBwb3N0=}]}", &[]);
     let message = join_messages(&spec_errors(&group, &launch_facts()));
-    assert!(message.starts_with("spec.eks.configuration.userData `setup` ends like base64"), "{message}");
+    assert!(message.starts_with("spec.eks.configuration.userData `setup` looks like base64"), "{message}");
 }
 
 #[test]

@@ -9,7 +9,8 @@ use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::{InstanceType, NetworkObject};
 use instance_manager::provisioner::eks::desired;
 use instance_manager::provisioner::eks::desired::DesiredSpec;
-use instance_manager::provisioner::eks::resolve::{References, resolve};
+use instance_manager::provisioner::eks::references::References;
+use instance_manager::provisioner::eks::resolve::resolve;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -94,7 +95,7 @@ fn invalid_policies_are_reported_by_field() {
             "m5a.large",
         ),
         ("instanceTypes: [{type: m5.xlarge, weight: 1000}]".into(), "instanceTypes[0].weight", "999"),
-        ("instanceTypes: [{type: large}]".into(), "instanceTypes[0].type", "no instance type"),
+        ("instanceTypes: [{type: large}]".into(), "instanceTypes[0].type", "not a valid instance type"),
         ("instanceTypes: [{type: m5a.large}, {type: m5a.large}]".into(), "instanceTypes[1].type", "twice"),
         (format!("instanceTypes: [{many}]"), "instanceTypes", "fewer than 40"),
         (format!("spotPools: 2, strategy: CapacityOptimized, {TYPES}"), "spotPools", "LowestPrice"),
@@ -116,8 +117,8 @@ fn spot_price_is_validated_and_exclusive() {
     let both = parse(&format!("spotPrice: nonsense, mixedInstancesPolicy: {{{TYPES}}}")).expect("a group");
     assert_eq!((both.lifecycle.as_str(), both.spot_price, both.spot_price_ignored), ("normal", None, true));
     for (configuration, word) in [
-        ("spotPrice: '$1'", "no price"),
-        ("spotPrice: '0'", "no price"),
+        ("spotPrice: '$1'", "not a valid price"),
+        ("spotPrice: '0'", "not a valid price"),
         ("spotPrice: '0.1', placement: {tenancy: host}", "tenancy"),
     ] {
         let problems = parse(configuration).expect_err(configuration);
@@ -153,6 +154,6 @@ fn types_that_aws_does_not_know_or_that_need_another_image_are_named() {
     let told: Vec<_> =
         problems.iter().map(|p| (p.path.rsplit("Policy.").next().unwrap_or_default(), p.rule.as_str())).collect();
     assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!(told[0], ("instanceTypes[1].type", "is arm64, and m5.large is x86_64: one image cannot start both"));
-    assert_eq!(told[1], ("instanceTypes[2].type", "is no instance type of this region"));
+    assert_eq!(told[0], ("instanceTypes[1].type", "is arm64, but m5.large is x86_64: one image cannot boot both"));
+    assert_eq!(told[1], ("instanceTypes[2].type", "is not an instance type of this region"));
 }

@@ -165,7 +165,7 @@ fn invalid_stages_are_reported_without_content() {
     let problem = |family, input| render(family, &input).unwrap_err().to_string();
     for (family, kind, data, expect) in [
         (OsFamily::AmazonLinux2, StageKind::NodeConfig, "a: 1\ncanary: [", "NodeConfig"),
-        (OsFamily::AmazonLinux2, StageKind::NodeConfig, "- canary", "one mapping"),
+        (OsFamily::AmazonLinux2, StageKind::NodeConfig, "- canary", "single mapping"),
         (OsFamily::Bottlerocket, StageKind::Pre, "a = 1\ncanary", "line 2"),
         (OsFamily::Bottlerocket, StageKind::Pre, "abcdefgh", "UTF-8"),
     ] {

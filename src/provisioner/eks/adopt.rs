@@ -1,29 +1,32 @@
-//! First sight of a group that another controller made: what it is taken over with.
+//! Adoption: the first reconcile of a group that another controller created.
+//!
+//! Existing resources are recorded and tagged, and their differences from the spec are reported once. No node is
+//! replaced for them.
 
 use serde_json::json;
 
 use super::input::PlanInput;
 use super::{names, observed, warm_pool};
 use crate::api::names::condition;
-use crate::api::{AdoptedResources, TemplateStatus};
+use crate::api::{AdoptedResources, InstanceGroupStatus, TemplateStatus};
 use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
 use crate::ownership;
 use crate::ownership::{UNTAGGED_SUFFIX, has_ownership_tags, tagging_denied_condition};
 use crate::plan::EksStep;
 use crate::plan::{ConditionUpdate, Drift, IamStep, ObjectStep, PlanBuilder};
 
-/// What a group launches from at that moment.
+/// What the scaling group launches instances from at its adoption.
 pub struct AdoptionSource<'a> {
-    /// What it is, in words.
+    /// Names it in messages, for example `template version 3`.
     pub description: String,
-    /// What it holds, as far as it could be read.
+    /// Its content, when it could be read.
     pub data: Option<&'a TemplateData>,
-    /// Nodes that came of something older.
+    /// How many instances were launched from something older.
     pub older_nodes: usize,
 }
 
 impl<'a> AdoptionSource<'a> {
-    /// A version of the launch template.
+    /// The source is a launch template version.
     pub fn from_version(input: &'a PlanInput, number: i64) -> Self {
         let instances = input.observed.scaling_group.iter().flat_map(|g| &g.instances);
         let versions =
@@ -33,7 +36,7 @@ impl<'a> AdoptionSource<'a> {
         AdoptionSource { description: format!("template version {number}"), data, older_nodes }
     }
 
-    /// A launch configuration.
+    /// The source is a launch configuration.
     pub fn from_launch_configuration(input: &'a PlanInput, name: &str) -> Self {
         let instances = input.observed.scaling_group.iter().flat_map(|g| &g.instances);
         let older_nodes = instances.filter(|i| i.launch_configuration.as_deref() != Some(name)).count();
@@ -45,23 +48,24 @@ impl<'a> AdoptionSource<'a> {
     }
 }
 
-/// What is found is up to date. It is tagged and recorded before anything else, and what differs is told once.
+/// Adopts a group as it is. Its resources are tagged and recorded before anything else, and the condition `Adopted`
+/// reports how they differ from the spec.
 pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &TemplateStatus, draft: &mut PlanBuilder) {
-    tag_resources(input, found, draft);
-    draft.push(ObjectStep::Record { status: json!({ "template": template }) });
     let differences: Vec<_> = adoption_drift(input, found).iter().map(ToString::to_string).collect();
-    let mut message = format!("taken over at {}; ", found.description);
+    let mut message = format!("adopted at {}; ", found.description);
     message += &match differences.is_empty() {
         true => "nothing differs".to_owned(),
         false => {
-            format!("these differences arrive with the next change, or when rotate-at asks: {}", differences.join("; "))
+            format!("these differences are applied with the next change, or by rotate-at: {}", differences.join("; "))
         }
     };
     let foreign =
         input.observed.scaling_group.as_ref().map(|group| unmanaged_attributes(input, group)).unwrap_or_default();
     if !foreign.is_empty() {
-        message += &format!("; not in the spec and left as they are: {}", foreign.join(", "));
+        message += &format!("; not in the spec and left unchanged: {}", foreign.join(", "));
     }
+    tag_resources(input, found, &message, draft);
+    draft.push(ObjectStep::Record { status: json!({ "template": template }) });
     draft.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
         status: true,
@@ -70,9 +74,9 @@ pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &Templat
     });
 }
 
-/// The other controller tags nothing but the scaling group. By their derived names, and because that group refers to
-/// them, the rest is ours too.
-fn tag_resources(input: &PlanInput, found: &AdoptionSource, draft: &mut PlanBuilder) {
+/// Tags and records launch template, role and instance profile. The previous controller tagged only the scaling group;
+/// the others belong to the group because of their derived names and because its scaling group refers to them.
+fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, draft: &mut PlanBuilder) {
     let r = input.resolved;
     let tags = || r.ownership_tags.clone();
     let unclaimed = |held: &[Tag]| {
@@ -93,7 +97,9 @@ fn tag_resources(input: &PlanInput, found: &AdoptionSource, draft: &mut PlanBuil
             template: template.filter(launched).map(|t| t.id.clone()),
             role: role.map(|role| role.id.clone()),
             profile: profile.map(|p| p.id.clone()),
+            summary: None,
         },
+        summary,
         draft,
     );
     if let Some(template) = template {
@@ -107,21 +113,26 @@ fn tag_resources(input: &PlanInput, found: &AdoptionSource, draft: &mut PlanBuil
     }
 }
 
-/// What is ours stands in the status before it is tagged: should AWS refuse the tags, nothing else shows it once the
-/// scaling group is gone.
-fn record_adopted(input: &PlanInput, found: AdoptedResources, draft: &mut PlanBuilder) {
-    let old = input.status.managed.as_ref().and_then(|m| m.adopted.as_ref());
-    if found == AdoptedResources::default() || old == Some(&found) {
+/// Records the adopted resources before they are tagged. If AWS denies the tags, the record alone proves their ownership
+/// once the scaling group is deleted.
+fn record_adopted(input: &PlanInput, found: AdoptedResources, summary: &str, draft: &mut PlanBuilder) {
+    if found == AdoptedResources::default() {
+        return;
+    }
+    let found = AdoptedResources { summary: Some(summary.to_owned()), ..found };
+    if input.status.managed.as_ref().and_then(|m| m.adopted.as_ref()) == Some(&found) {
         return;
     }
     draft.record_managed("adopted", json!(found));
 }
 
-/// Tries again what the takeover could not tag, and tells the takeover without that; a refusal adds it again.
+/// Retries the tags that AWS denied at the adoption, and reports the adoption without the missing permissions. The report
+/// of a further denial adds them again.
 pub fn retry_tagging(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
-    let Some(told) = tagging_denied_condition(input.status).filter(|_| !input.observed.tag_retry_pending) else {
+    if input.observed.tag_retry_pending {
         return;
-    };
+    }
+    let Some(message) = denied_adoption_summary(input.status) else { return };
     let (r, state) = (input.resolved, input.observed);
     let number = group.template.as_ref().and_then(|pin| observed::version_number(pin, state.template.as_ref()));
     let mut found = match number {
@@ -130,14 +141,12 @@ pub fn retry_tagging(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBu
             AdoptionSource::from_launch_configuration(input, group.launch_configuration.as_deref().unwrap_or_default())
         }
     };
-    // A version that only the status remembers holds what is wanted.
+    // A version that is known only by its recorded hash has the desired content.
     let version = number.and_then(|number| state.versions.get(&number)?.fingerprint.as_ref());
     if version.is_some_and(|print| print.hash == r.fingerprint.hash) {
         found.data = Some(&r.template_data);
     }
-    tag_resources(input, &found, draft);
-    let message = told.message.as_deref().unwrap_or_default();
-    let message = message.split(UNTAGGED_SUFFIX).next().unwrap_or_default().to_owned();
+    tag_resources(input, &found, &message, draft);
     draft.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
         status: true,
@@ -146,7 +155,16 @@ pub fn retry_tagging(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBu
     });
 }
 
-/// What a version of ours would hold otherwise, and nodes that run something older.
+/// What the adoption reported, when AWS denied tags at that time; `None` when it did not.
+fn denied_adoption_summary(status: &InstanceGroupStatus) -> Option<String> {
+    let condition = tagging_denied_condition(status)?;
+    let recorded = status.managed.as_ref().and_then(|managed| managed.adopted.as_ref()?.summary.clone());
+    // Without a record, as an earlier release left it, the summary is the part of the message before the permissions.
+    let from_message = || condition.message.as_deref()?.split(UNTAGGED_SUFFIX).next().map(str::to_owned);
+    Some(recorded.or_else(from_message).unwrap_or_default())
+}
+
+/// How the adopted content differs from the spec, and how many nodes run an older one.
 fn adoption_drift(input: &PlanInput, found: &AdoptionSource) -> Vec<Drift> {
     let wanted = &input.resolved.template_data;
     let mut all =
@@ -155,12 +173,12 @@ fn adoption_drift(input: &PlanInput, found: &AdoptionSource) -> Vec<Drift> {
         all.push(Drift::new("userData", "as found", "as rendered now"));
     }
     if found.older_nodes > 0 {
-        all.push(Drift::new("nodes", format!("{} of an older one", found.older_nodes), &found.description));
+        all.push(Drift::new("nodes", format!("{} on an older version", found.older_nodes), &found.description));
     }
     all
 }
 
-/// What others set on the scaling group and the role, or the spec once said.
+/// Attributes of the scaling group and policies of the role that the spec does not ask for.
 fn unmanaged_attributes(input: &PlanInput, group: &ScalingGroup) -> Vec<String> {
     let (r, wanted) = (input.resolved, &input.resolved.desired);
     let tags = group.tags.iter().map(|t| &t.key).filter(|key| r.tags.iter().all(|t| t.key != **key));

@@ -1,7 +1,6 @@
-//! Taking a group down: drain, then remove what we made and nothing else.
+//! Plans the deletion of a group: drains its nodes, then deletes the resources that the controller created or adopted.
 //!
-//! It needs no valid spec: names come from the status, which had them before
-//! anything was made.
+//! It needs no valid spec: the names come from the status, which records them before a resource is created.
 
 use std::collections::BTreeMap;
 
@@ -35,39 +34,39 @@ use crate::settings::Timing;
 pub struct DeleteInput<'a> {
     /// Which group.
     pub id: &'a GroupId,
-    /// The tags that prove that something is ours.
+    /// The tags that prove that a resource belongs to this group.
     pub ownership_tags: &'a [Tag],
     /// The scaling group.
     pub scaling_group: Option<&'a ScalingGroup>,
     /// Its instances with their nodes.
     pub members: &'a [NodeInstance],
-    /// What is on the nodes that carry our record.
+    /// The pods on the nodes with a disruption record of the controller.
     pub drains: &'a Drains,
-    /// The launch template, tags included.
+    /// The launch template with its tags.
     pub template: Option<&'a LaunchTemplate>,
-    /// The launch configurations that are recorded as this group's.
+    /// The launch configurations that the status records for this group.
     pub launch_configurations: &'a [String],
-    /// The role of the derived name, tags included; asked for once the scaling group is gone.
+    /// The role of the derived name with its tags; read once the scaling group is deleted.
     pub role: Option<&'a Role>,
-    /// What is attached to it.
+    /// The managed policies that are attached to the role.
     pub attached_policies: &'a [String],
-    /// The policies on it that we may take off.
+    /// The attached policies that the controller may detach.
     pub removable_policies: &'a [String],
     /// Its inline policies.
     pub inline_policies: &'a [String],
-    /// The profile of the derived name, tags included.
+    /// The instance profile of the derived name with its tags.
     pub instance_profile: Option<&'a InstanceProfile>,
-    /// What was taken over, and may lack tags.
+    /// The adopted resources, which may lack tags.
     pub adopted: &'a AdoptedResources,
-    /// Our entries in aws-auth that nothing else uses.
+    /// The controller's entries in aws-auth that no other group uses.
     pub aws_auth_entries: &'a [AuthEntry],
-    /// Our access entries that nothing else uses.
+    /// The controller's access entries that no other group uses.
     pub access_entries: &'a [AccessEntry],
-    /// A group that has to be gone before an entry that both need may go.
+    /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<&'a str>,
-    /// How many nodes may go at once is everyone; how long things take.
+    /// Timeouts and delays; all nodes are drained at once.
     pub timing: &'a Timing,
-    /// The moment of the decision.
+    /// Reference time for this reconcile.
     pub now: Timestamp,
 }
 
@@ -78,17 +77,16 @@ pub fn is_standard_policy(arn: &str) -> bool {
         .any(|name| arn.ends_with(name))
 }
 
-/// Plans one pass of a deletion.
+/// Plans one reconcile of a group that is being deleted.
 pub fn plan_deletion(input: &DeleteInput) -> Plan {
     let mut draft = PlanBuilder::default();
     match input.scaling_group {
-        Some(group) if group.deleting => {
-            draft.set_outcome_once(waiting(Phase::Deleting, format!("AWS deletes the scaling group {}", group.name)))
-        }
+        Some(group) if group.deleting => draft
+            .set_outcome_once(waiting(Phase::Deleting, format!("AWS is deleting the scaling group {}", group.name))),
         Some(group) => match classify_ownership(&group.name, &group.tags, input.ownership_tags) {
             Ownership::Ours => drain_scaling_group(input, group, &mut draft),
             Ownership::TagsModified(_) => block_on_ownership(input, group, &mut draft),
-            // Whoever took its tags off, its nodes run by what would go.
+            // Its tags were removed, but its nodes still use the resources that would be deleted.
             Ownership::Untagged if uses_our_template(input, group) => block_on_ownership(input, group, &mut draft),
             Ownership::Untagged | Ownership::OtherGroup => delete_supporting_resources(input, &mut draft),
         },
@@ -98,22 +96,22 @@ pub fn plan_deletion(input: &DeleteInput) -> Plan {
     draft.build(input.id, None)
 }
 
-/// Nothing goes from under the nodes of a scaling group that may be this group's.
+/// Blocks the deletion while nodes of a scaling group that may be this group's use its resources.
 fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
     let what = ownership::ownership_conflict(&group.name, &group.tags, input.ownership_tags).unwrap_or_default();
     let remedy = if uses_our_template(input, group) {
         format!(
-            "it launches from what is this group's: to delete it, put its tags back, and the deletion goes on; to keep it, take the finalizer {FINALIZER} off the InstanceGroup"
+            "it launches from this group's template or launch configuration: to delete it, restore its tags and the deletion continues; to keep it, remove the finalizer {FINALIZER} from the InstanceGroup"
         )
     } else {
-        "if it is this group's, put its tags back, and the deletion goes on, else take those tags off that it has"
+        "if it belongs to this group, restore its tags and the deletion continues; otherwise remove the ownership tags that it still has"
             .into()
     };
     let message = format!("{what}; {remedy}");
     draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: true });
 }
 
-/// Whether a scaling group without its tags launches from what is this group's.
+/// Whether a scaling group without tags launches from this group's template or launch configuration.
 fn uses_our_template(input: &DeleteInput, group: &ScalingGroup) -> bool {
     let recorded = input.adopted.template.as_ref();
     let template = input.template.filter(|t| is_owned(&t.id, &t.tags, recorded, input.ownership_tags));
@@ -154,7 +152,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
     draft.condition_updates.extend(duplicate_provider_id(&decision));
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
-            "the drain took longer than 15 minutes and goes on without waiting for {}",
+            "the drain took longer than 15 minutes and continues without waiting for {}",
             pod_names(&decision.abandoned_pods)
         );
         draft.events.push(Event::warning("DrainTimeout", message));
@@ -168,7 +166,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
                "draining": input.members.iter().filter(|m| m.disruption_of(&input.id.uid).is_some()).count()}),
     )]);
     let pool = if group.warm_pool.is_some() { " and the warm pool" } else { "" };
-    let mut message = format!("{} instances{pool} are still there", input.members.len());
+    let mut message = format!("{} instances{pool} still exist", input.members.len());
     if !decision.waiting_for.is_empty() {
         message += &format!("; waiting for {}", decision.waiting_for.join("; "));
     }
@@ -205,7 +203,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
     })
 }
 
-/// With the scaling group gone: the way to join, the template, the profile, the role, the finalizer.
+/// Deletes what remains after the scaling group: join entries, template, configurations, profile, role, finalizer.
 fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
     if let Some(other) = input.wait_for {
         return draft.set_outcome_once(wait_for_group(other));
@@ -221,7 +219,7 @@ fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
     let tags = || input.ownership_tags.to_vec();
     let ours =
         |id: &str, held: &[Tag], recorded: &Option<String>| is_owned(id, held, recorded.as_ref(), input.ownership_tags);
-    // With the tags the rights that are shipped are enough to delete.
+    // The shipped IAM policy allows deletions of tagged resources only, so an untagged one is tagged first.
     let untagged = |held: &[Tag]| !has_ownership_tags(held, input.ownership_tags);
     if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &adopted.template)) {
         if untagged(&template.tags) {
@@ -262,7 +260,7 @@ fn delete_role(input: &DeleteInput, role: &Role, draft: &mut PlanBuilder) {
         .collect();
     if !foreign.is_empty() {
         let message = format!(
-            "the role {} carries policies that the controller did not put there: {}; remove them from the role, and the deletion goes on",
+            "the role {} has policies that the controller did not attach: {}; remove them from the role and the deletion continues",
             role.name,
             foreign.join(", ")
         );

@@ -1,10 +1,12 @@
-//! How nodes of the group join. What cannot be done here is told and stops nothing else.
+//! How nodes of the group join the cluster: aws-auth entries and access entries.
+//!
+//! A conflict is reported, but it does not stop other changes to an existing group.
 
 use super::input::PlanInput;
 use crate::auth::access_entries::{JoinPlan, JoinPlanner};
-use crate::plan::{ConditionUpdate, PlanBuilder, Reason};
+use crate::plan::PlanBuilder;
 
-/// The role with everything that its entries depend on.
+/// Returns the node role with everything that its join entries depend on.
 pub fn role_join<'a>(input: &'a PlanInput) -> JoinPlanner<'a> {
     let r = input.resolved;
     JoinPlanner {
@@ -19,7 +21,8 @@ pub fn role_join<'a>(input: &'a PlanInput) -> JoinPlanner<'a> {
     }
 }
 
-/// Whether IAM knows the role everywhere: a role of our own is complete, and old enough.
+/// Whether the node role has propagated in IAM. A role that the controller owns has propagated once its instance
+/// profile holds it and is old enough.
 fn role_propagated(input: &PlanInput) -> bool {
     let r = input.resolved;
     let profile = input
@@ -30,16 +33,9 @@ fn role_propagated(input: &PlanInput) -> bool {
     !r.own_role || profile.is_some_and(|profile| !input.is_propagating(profile.created))
 }
 
-/// Puts and removes entries.
+/// Adds the steps that put and remove join entries, and records a conflict.
 pub fn authorize(joined: JoinPlan, draft: &mut PlanBuilder) {
     draft.steps.extend(joined.steps);
-    draft.condition_updates.extend(joined.conflict.map(|detail| ConditionUpdate {
-        condition_type: AUTH_CONFLICT,
-        status: false,
-        reason: Reason::AuthConflict.to_string(),
-        message: format!("{detail}; new nodes cannot join until it is mended by hand"),
-    }));
+    draft.join_conflict =
+        joined.conflict.map(|detail| format!("{detail}; new nodes cannot join until this is fixed manually"));
 }
-
-/// A note of this name blocks the group instead of becoming a condition.
-pub const AUTH_CONFLICT: &str = "aws-auth";

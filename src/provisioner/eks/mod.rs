@@ -1,8 +1,7 @@
-//! The provisioner `eks`: a launch template, a scaling group, and a role.
+//! The provisioner `eks`: a launch template, an Auto Scaling group, and an IAM role with its instance profile.
 
 pub mod adopt;
 pub mod apply;
-pub mod create;
 pub mod delete;
 pub mod desired;
 pub mod input;
@@ -15,6 +14,7 @@ pub mod observed;
 pub mod ownership;
 pub mod plan;
 pub mod record;
+pub mod references;
 pub mod release;
 pub mod resolve;
 pub mod role;
@@ -34,7 +34,7 @@ use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder};
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::crd::SubmissionPolicy;
 use names::GroupNames;
-use observe::{references, remaining_resources};
+use observe::remaining_resources;
 use scaling_group::spot::apply_spot_recommendation;
 use user_data::OsFamily;
 
@@ -43,52 +43,52 @@ pub struct Eks;
 
 #[async_trait]
 impl Provisioner for Eks {
-    async fn plan(&self, o: &Observer<'_>, mut order: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let wanted = match desired_spec(&mut order, o.now) {
+    async fn plan(&self, o: &Observer<'_>, mut request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
+        let wanted = match desired_spec(&mut request, o.now) {
             Ok(wanted) => wanted,
             Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
-        let PlanRequest { id, status, .. } = order;
-        if order.is_new {
+        let PlanRequest { id, status, .. } = request;
+        if request.is_new {
             prefetch_new_groups(o, &wanted.cluster, id);
         }
-        let environment = references::references(o, &wanted).await?;
+        let references = observe::references::references(o, &wanted).await?;
         let mut distinct = uses_hashed_names(&wanted, status);
         let (resolved, observed) = loop {
-            let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
+            let resolved = match resolve::resolve(wanted.clone(), &references, distinct) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Refused(problems)),
             };
             let observed = observe::observe(o, &resolved, status).await?;
-            // A scaling group that is there keeps its name, whatever else of the name was refused.
-            let collided = observed.scaling_group.is_none() && o.process_state.has_name_conflict(&id.key());
-            if distinct || !(collided || ownership::name_conflict(&resolved, &observed, status)) {
+            // An existing scaling group keeps its name, even when another resource of that name has another owner.
+            let has_conflict = observed.scaling_group.is_none() && o.process_state.has_name_conflict(&id.key());
+            if distinct || !(has_conflict || ownership::name_conflict(&resolved, &observed, status)) {
                 break (resolved, observed);
             }
             o.process_state.set_name_conflict(&id.key());
             distinct = true;
         };
-        if let Some(looked) = references::launch_facts(o, &resolved, &observed, status).await? {
-            let problems = launch_template::launch_checks::spec_errors(&resolved, &looked);
+        if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
+            let problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
             if !problems.is_empty() {
                 return Ok(PlanResult::Refused(problems));
             }
         }
-        let world = input::Snapshot { resolved, observed };
-        let plan = plan::plan(&world.plan_input(&order.plan_context(o.now)));
-        Ok(PlanResult::Planned(Box::new(plan), Box::new(world)))
+        let snapshot = input::Snapshot { resolved, observed };
+        let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
+        Ok(PlanResult::Planned(Box::new(plan), Box::new(snapshot)))
     }
 
-    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan> {
-        let DeleteRequest { id, status, settings, .. } = farewell;
+    async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
+        let DeleteRequest { id, status, settings, .. } = request;
         let Some(remaining_resources::RecordedNames { names, ownership_tags, .. }) =
             remaining_resources::recorded_names(id, status)
         else {
             return Ok(plan_nothing_to_delete(id));
         };
-        let left = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
+        let remaining = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
         let managed = status.managed.clone().unwrap_or_default();
-        let our_policies: Vec<_> = left
+        let our_policies: Vec<_> = remaining
             .attached_policies
             .iter()
             .filter(|p| delete::is_standard_policy(p) || managed.policies.contains(p))
@@ -97,20 +97,20 @@ impl Provisioner for Eks {
         Ok(delete::plan_deletion(&delete::DeleteInput {
             id,
             ownership_tags: &ownership_tags,
-            scaling_group: left.scaling_group.as_ref(),
-            members: &left.members,
-            drains: &left.drains,
-            template: left.template.as_ref(),
+            scaling_group: remaining.scaling_group.as_ref(),
+            members: &remaining.members,
+            drains: &remaining.drains,
+            template: remaining.template.as_ref(),
             launch_configurations: &managed.configurations,
-            role: left.role.as_ref(),
-            attached_policies: &left.attached_policies,
+            role: remaining.role.as_ref(),
+            attached_policies: &remaining.attached_policies,
             removable_policies: &our_policies,
-            inline_policies: &left.inline_policies,
-            instance_profile: left.instance_profile.as_ref(),
+            inline_policies: &remaining.inline_policies,
+            instance_profile: remaining.instance_profile.as_ref(),
             adopted: &managed.adopted.clone().unwrap_or_default(),
-            aws_auth_entries: &left.aws_auth_entries,
-            access_entries: &left.access_entries,
-            wait_for: left.wait_for.as_deref(),
+            aws_auth_entries: &remaining.aws_auth_entries,
+            access_entries: &remaining.access_entries,
+            wait_for: remaining.wait_for.as_deref(),
             timing: &settings.timing,
             now: o.now,
         }))
@@ -121,11 +121,11 @@ impl Provisioner for Eks {
     }
 
     fn recorded_cluster(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        remaining_resources::recorded_names(id, status).map(|traces| traces.cluster)
+        remaining_resources::recorded_names(id, status).map(|recorded| recorded.cluster)
     }
 }
 
-/// Everything that can be wrong with the merged spec itself.
+/// Parses the merged spec with the controller's settings. Returns all errors at once.
 fn desired_spec(order: &mut PlanRequest, now: Timestamp) -> Result<desired::DesiredSpec, Vec<SpecError>> {
     let settings = order.settings;
     if let Some(eks) = order.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
@@ -146,7 +146,7 @@ fn desired_spec(order: &mut PlanRequest, now: Timestamp) -> Result<desired::Desi
     }
 }
 
-/// New groups are nearly always of one cluster: the first looks at all of them.
+/// Prefetches the resources of all new groups with the first one: new groups nearly always belong to one cluster.
 fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
     for id in o.group_index.unreconciled(&id.key()) {
         let names = GroupNames::new(cluster, &id.namespace, &id.name);
@@ -154,14 +154,14 @@ fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
     }
 }
 
-/// Whether the group went by names with a hash before, because someone else had the derived ones.
+/// Whether the group already uses names with a hash, because its plain names belonged to another owner.
 fn uses_hashed_names(wanted: &desired::DesiredSpec, status: &InstanceGroupStatus) -> bool {
     let derived = GroupNames::new(&wanted.cluster, &wanted.id.namespace, &wanted.id.name);
     let taken = derived.hashed(&derived.scaling_group());
     status.active_scaling_group_name.as_ref() == Some(&taken)
 }
 
-/// The status names nothing, so there is nothing.
+/// The plan for a group whose status names no resources: only the finalizer is removed.
 fn plan_nothing_to_delete(id: &GroupId) -> Plan {
     let mut draft = PlanBuilder::default();
     if id.has_finalizer {

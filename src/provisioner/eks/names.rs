@@ -1,7 +1,6 @@
-//! The names, tags and labels of what a group is made of in AWS.
+//! Derives names, tags and labels of a group's AWS resources.
 //!
-//! A name proves nothing: two groups can share one (`a-b/c` and `a/b-c`). Ownership is judged by
-//! the tags.
+//! A matching name is not proof of ownership: two groups can share a name (`a-b/c` and `a/b-c`). Only tags are proof.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,9 +11,9 @@ use md5::{Digest, Md5};
 
 use crate::ownership;
 
-/// The longest name of an IAM role or instance profile that is used as it is.
+/// The longest derived name of an IAM role or instance profile, in characters; a longer one becomes a hash.
 const MAX_IAM_NAME: usize = 63;
-/// The longest name of a launch template, from EC2's reference.
+/// The longest name of a launch template, in characters (EC2 API reference).
 const MAX_TEMPLATE_NAME: usize = 128;
 
 /// Node label with the group's name.
@@ -24,7 +23,7 @@ pub const LIFECYCLE_LABEL: &str = "instancemgr.keikoproj.io/lifecycle";
 /// Node label with the image's id.
 pub const IMAGE_LABEL: &str = "instancemgr.keikoproj.io/image";
 
-/// Whose names: cluster, namespace and name of a group.
+/// Cluster, namespace and name of a group, from which its resource names are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupNames<'a> {
     /// The EKS cluster's name.
@@ -41,7 +40,7 @@ impl<'a> GroupNames<'a> {
         Self { cluster, namespace, name }
     }
 
-    /// The scaling group's name, and the stem of the others.
+    /// The scaling group's name, which is also the prefix of the other names.
     pub fn scaling_group(&self) -> String {
         format!("{}-{}-{}", self.cluster, self.namespace, self.name)
     }
@@ -52,13 +51,13 @@ impl<'a> GroupNames<'a> {
         if stem.len() > MAX_IAM_NAME { md5_hex(&stem) } else { stem }
     }
 
-    /// The instance profile's name: the role's.
+    /// The instance profile's name, equal to the role's.
     pub fn instance_profile(&self) -> String {
         self.role()
     }
 
     /// The launch template's name. `created` is the InstanceGroup's creationTimestamp, so that a
-    /// template whose creation was not answered is found again.
+    /// template is found again when the response to its creation was lost.
     pub fn launch_template(&self, created: Timestamp) -> String {
         let stem = self.scaling_group();
         let stamp = created.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S").to_string();
@@ -66,14 +65,14 @@ impl<'a> GroupNames<'a> {
         if name.len() > MAX_TEMPLATE_NAME { format!("{}-{stamp}", md5_hex(&stem)) } else { name }
     }
 
-    /// The name that is used when another owner has the derived one: a hash that no other cluster,
-    /// namespace and name share follows it.
+    /// The name to use when the derived one belongs to another owner. It ends with a hash that is unique for cluster,
+    /// namespace and name.
     pub fn hashed(&self, derived: &str) -> String {
         let identity = format!("{}/{}/{}", self.cluster, self.namespace, self.name);
         format!("{derived}-{}", &md5_hex(&identity)[..8])
     }
 
-    /// The tags of the scaling group and of everything else that is made; all propagate.
+    /// The tags of the scaling group and of every other created resource; all propagate to instances.
     pub fn tags(&self) -> Vec<(String, String)> {
         let [cluster, group, namespace] = ownership::OWNERSHIP_TAG_KEYS;
         [
@@ -88,7 +87,7 @@ impl<'a> GroupNames<'a> {
         .collect()
     }
 
-    /// Whether the tags of ONE resource prove that it belongs to this group.
+    /// Whether the tags of one resource prove that it belongs to this group.
     pub fn owns<'t>(&self, tags: impl IntoIterator<Item = (&'t str, &'t str)>) -> bool {
         let tags: BTreeMap<&str, &str> = tags.into_iter().collect();
         ownership::OWNERSHIP_TAG_KEYS
@@ -102,24 +101,24 @@ impl<'a> GroupNames<'a> {
 /// tag is allowed: nodes of older clusters need it.
 pub fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
     if key.starts_with("instancegroups.keikoproj.io/") {
-        return Some("it says who owns the resource");
+        return Some("it records the owner of the resource");
     }
     if key == "KubernetesCluster" || key == "Name" {
         return Some("the controller sets it");
     }
     if key.starts_with("k8s.io/cluster-autoscaler/") {
-        return Some("it steers the cluster autoscaler: use the annotation cluster-autoscaler-enabled");
+        return Some("it configures the cluster autoscaler: use the annotation cluster-autoscaler-enabled");
     }
     if key.strip_prefix("kubernetes.io/cluster/").is_some_and(|of| of != cluster) {
         return Some("it claims the resource for another cluster");
     }
     if key.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("aws:")) {
-        return Some("AWS keeps the prefix for itself");
+        return Some("AWS reserves the prefix");
     }
     None
 }
 
-/// The partition of a region, as it stands in an ARN.
+/// The AWS partition of a region, as in an ARN.
 pub fn partition(region: &str) -> &'static str {
     const BY_PREFIX: [(&str, &str); 7] = [
         ("cn-", "aws-cn"),
@@ -145,8 +144,8 @@ pub fn ec2_principal(region: &str) -> &'static str {
     }
 }
 
-/// The ARNs of the managed policies of a role that we make: what every node needs, and `extra`,
-/// given as names or ARNs. Without duplicates, in that order.
+/// The ARNs of the managed policies of a role that the controller creates: the standard policies, then `extra`, which
+/// holds names or ARNs. Without duplicates.
 pub fn managed_policy_arns(region: &str, irsa: bool, extra: &[String]) -> Vec<String> {
     let mut names = vec!["AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly"];
     if !irsa {
@@ -166,17 +165,17 @@ pub fn managed_policy_arns(region: &str, irsa: bool, extra: &[String]) -> Vec<St
     arns
 }
 
-/// Node labels, and the items of the annotation that are no `key=value`.
+/// Node labels, and the items of the annotation `default-labels` that are not `key=value`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLabels {
-    /// What the node registers with.
+    /// The labels that the node registers with.
     pub labels: BTreeMap<String, String>,
-    /// Items of `default-labels` that were left out.
+    /// Items of `default-labels` that were ignored.
     pub ignored: Vec<String>,
 }
 
-/// The labels of a node: those of the spec; over them the annotation `default-labels`, or else the
-/// role; over both the lifecycle and the image.
+/// The labels of a node. The annotation `default-labels`, or without it the role label, overrides the spec; lifecycle
+/// and image override both.
 pub fn node_labels(
     group: &str,
     spec: &BTreeMap<String, String>,
@@ -212,7 +211,7 @@ fn md5_hex(text: &str) -> String {
     })
 }
 
-/// Whether a name differs from the derived one in nothing but the time that ends both.
+/// Whether two names differ only in the timestamp at their end.
 pub fn differs_only_in_timestamp(name: &str, derived: &str) -> bool {
     let stem =
         |name: &str| name.rsplit_once('-').map(|(stem, time)| (stem.to_owned(), time.len(), is_all_digits(time)));

@@ -1,4 +1,4 @@
-//! What there is: the group's own AWS resources, its nodes, its way to join.
+//! The observed state of a group: its AWS resources, its nodes and its join entries.
 
 use std::collections::BTreeMap;
 
@@ -16,100 +16,101 @@ use crate::rotation::crd::decide::StrategyResource;
 use crate::rotation::crd::resource::{RenderedResource, ResourceKind};
 use crate::rotation::{ClusterHealth, Drains, NodeView};
 
-/// A launch template version, as far as it could be read.
+/// An observed launch template version.
 #[derive(Clone, Debug)]
 pub struct ObservedVersion {
-    /// What it is known by; `None` when the original made it.
+    /// The fingerprint in its description; `None` when the controller did not create it.
     pub fingerprint: Option<Fingerprint>,
-    /// What it holds; `None` when only the status remembers it.
+    /// Its content; `None` when only the hash in the status is known.
     pub data: Option<TemplateData>,
 }
 
-/// What becomes of the entries that are recorded as the controller's for former roles.
+/// The controller's join entries for roles that the group used before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreviousRoles {
-    /// Roles whose entry in aws-auth stays on record.
+    /// ARNs of the roles whose entries in aws-auth stay recorded.
     pub recorded_auth_entries: Vec<String>,
-    /// The same of access entries.
+    /// ARNs of the roles whose access entries stay recorded.
     pub recorded_access_entries: Vec<String>,
-    /// Entries in aws-auth that nobody needs.
+    /// Entries in aws-auth that no group needs.
     pub unused_auth_entries: Vec<AuthEntry>,
-    /// The same of access entries.
+    /// Access entries that no group needs.
     pub unused_access_entries: Vec<AccessEntry>,
 }
 
 /// Observed state of one group.
 #[derive(Clone, Debug)]
 pub struct ObservedState {
-    /// The scaling group; `None` when AWS said that there is none.
+    /// The scaling group; `None` when it does not exist.
     pub scaling_group: Option<ScalingGroup>,
     /// The launch template.
     pub template: Option<LaunchTemplate>,
-    /// A template that was made under a name which turned out to be another group's; nothing refers to it.
+    /// An unused template from an attempt with names that belong to another group.
     pub orphaned_template: Option<LaunchTemplate>,
-    /// What the launch configuration of the group, or of its last instances, holds, when something differs from it.
+    /// The content of the launch configuration of the group or of its last instances; `None` when it was not read.
     pub launch_configuration: Option<TemplateData>,
-    /// Versions by number: those that are referred to, or all when something changed.
+    /// Versions by number: those in use, or all when the desired content changed.
     pub versions: BTreeMap<i64, ObservedVersion>,
-    /// The instance profile of the derived name; without its tags where the group itself proves that it is ours.
+    /// The instance profile of the derived name; without tags where the scaling group itself proves its owner.
     pub instance_profile: Option<InstanceProfile>,
-    /// The role of the derived name, tags included; `None` as well when nobody had a reason to look.
+    /// The role of the derived name with its tags; `None` also when it was not read.
     pub role: Option<Role>,
-    /// Which of the wanted and recorded policies are attached to our own role.
+    /// The desired and recorded policies that are attached to the controller's own role.
     pub attached_policies: Vec<String>,
-    /// Lifecycle hooks; `None` when nobody had a reason to look.
+    /// Lifecycle hooks; `None` when they were not read.
     pub lifecycle_hooks: Option<Vec<LifecycleHook>>,
-    /// The instances of the warm pool; `None` when nobody had a reason to look.
+    /// The instances of the warm pool; `None` when they were not read.
     pub warm_instances: Option<Vec<WarmInstance>>,
-    /// How long nothing of the warm pool could be replaced, because others of it are still coming or going.
+    /// How long no warm instance could be replaced, because others are still launching or terminating.
     pub warm_pool_wait: SignedDuration,
-    /// An instance refresh runs.
+    /// Whether an instance refresh is running.
     pub instance_refresh_active: bool,
-    /// The newest activities, when instances do not come.
+    /// The latest scaling activities, while instances are missing.
     pub activities: Vec<ScalingActivity>,
     /// How long fewer instances than desired have been running.
     pub shortage_duration: SignedDuration,
-    /// AWS refused to tag what was taken over, less than a resync period ago.
+    /// Whether AWS denied tags of the adoption less than a resync period ago.
     pub tag_retry_pending: bool,
-    /// Launch times, once `rotate-at` has come.
+    /// Launch times by instance id; read once `rotate-at` has passed.
     pub launch_times: BTreeMap<String, Timestamp>,
     /// The role's entry in aws-auth and its access entry.
     pub join: ObservedEntries,
-    /// What roles that were in use before have left.
+    /// The join entries of roles that the group used before.
     pub previous_roles: PreviousRoles,
     /// Nodes by instance id.
     pub nodes: BTreeMap<String, NodeView>,
-    /// All nodes of the cluster.
+    /// The readiness of all nodes of the cluster.
     pub cluster_health: ClusterHealth,
-    /// What is on the nodes that carry our record.
+    /// The pods on the nodes with a disruption record of the controller.
     pub drains: Drains,
-    /// The resources of the crd strategy; `None` when nobody had a reason to look.
+    /// The resources of the crd strategy; `None` when they were not read.
     pub strategy_state: Option<StrategyState>,
 }
 
-/// What there is of a strategy's resources.
+/// The observed resources of the strategy `crd`.
 #[derive(Clone, Debug)]
 pub enum StrategyState {
-    /// The template, or what it renders to, cannot be worked with.
+    /// The template, or the resource that it renders to, is invalid.
     Refused(SpecError),
     /// The API server does not serve the kind.
     Missing(RenderedResource),
-    /// A right is missing; the API server's words.
+    /// A permission is missing; the message of the API server.
     Forbidden(String),
-    /// What is there.
+    /// The resources that exist.
     Seen {
-        /// What would be submitted.
+        /// The resource that would be submitted.
         request: RenderedResource,
-        /// Its kind as it is served.
+        /// Its kind as the API server serves it.
         kind: ResourceKind,
-        /// The one of that name, or without it those of this scaling group; and one that was submitted elsewhere before.
+        /// The resource of that name, or without it those of this scaling group, and the resource that was submitted last
+        /// in another kind or namespace.
         resources: Vec<StrategyResource>,
     },
-    /// Another strategy is wanted now: the one that was submitted last, while it is at work.
+    /// The spec names another strategy now: the resource that was submitted last, while it is active.
     Left(Option<StrategyResource>),
 }
 
-/// The number that a pin stands for at this moment.
+/// The version number that a pin refers to now; `$Latest` and `$Default` need the template.
 pub fn version_number(pin: &TemplatePin, template: Option<&LaunchTemplate>) -> Option<i64> {
     pin.version_number().or_else(|| {
         let template = template.filter(|t| t.id == pin.id)?;

@@ -1,4 +1,6 @@
-//! Whose the resources are that bear the names which a group derives. Pure.
+//! Ownership of the resources that have the names which a group derives. Pure.
+//!
+//! A matching name is not proof of ownership.
 
 use super::launch_configuration;
 use super::observed::ObservedState;
@@ -8,9 +10,9 @@ use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
 
-/// Whether the derived names belong to someone else: another group whose names read the same has the scaling group, or
-/// there is none and the role, the profile or the template is not this group's. A scaling group whose tags were damaged
-/// is nobody else's: a second one would be made beside it.
+/// Whether the derived names belong to another owner: the scaling group belongs to another group with the same derived
+/// name, or there is no scaling group and role, profile or template are not this group's. A scaling group with modified
+/// tags is no conflict, or the controller would create a second one beside it.
 pub fn name_conflict(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let ownership = &resolved.ownership_tags;
     match &state.scaling_group {
@@ -22,10 +24,11 @@ pub fn name_conflict(resolved: &ResolvedGroup, state: &ObservedState, status: &I
     }
 }
 
-/// What bears the name that the group derives for its own role and profile, and is not provably its own, in words.
+/// Describes the role or instance profile that has the derived name and is not provably this group's; `None` without one.
 ///
-/// A name proves nothing: whoever can be given a role by it gets that role's rights. The three tags prove it, and the id
-/// that was recorded at the takeover, and a scaling group of ours that launches with a profile which holds the role.
+/// A name is not proof, because nodes get the permissions of the role that they launch with. Proof is: the three
+/// ownership tags, the id recorded at the adoption, or a scaling group of this group that launches with the profile
+/// which holds the role.
 pub fn foreign_resource(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -50,8 +53,8 @@ pub fn foreign_resource(
     role.filter(|r| !ours(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
 }
 
-/// Whether a scaling group of ours launches with the profile of the derived name, and not because the spec gave it: with
-/// a role that was given, no policies of ours are on record.
+/// Whether this group's scaling group launches with the profile of the derived name although the spec does not name it.
+/// With a role from the spec, the status records no policies.
 fn launches_with_own_profile(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let Some(group) = state.scaling_group.as_ref().filter(|g| has_ownership_tags(&g.tags, &resolved.ownership_tags))
     else {
@@ -64,7 +67,7 @@ fn launches_with_own_profile(resolved: &ResolvedGroup, state: &ObservedState, st
     if let Some(data) = current_launch_data(state) {
         return data.profile_arn == *arn;
     }
-    // Nobody read it, because it is remembered to hold what is wanted.
+    // The content is not read while the recorded hash equals the desired one.
     let same = match launch_configuration::current_name(group) {
         Some(name) => launch_configuration::matches_adoption(resolved, status, name),
         None => pinned_version(state)

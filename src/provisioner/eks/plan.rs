@@ -1,26 +1,28 @@
-//! From what is wanted and what there is to what is to be done. Pure.
+//! Plans one reconcile of an active group: from the desired and the observed state to steps and an outcome. Pure.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
 use super::input::PlanInput;
-use super::join::{AUTH_CONFLICT, authorize, role_join};
+use super::join::{authorize, role_join};
+use super::launch_template::create::{TemplateContribution, ensure_version, launch_configuration_unsupported};
 use super::launch_template::versions;
 use super::observed;
 use super::record::record_managed;
+use super::role::create::ensure_role;
 use super::role::previous_roles;
+use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{attributes, mixed_instances, readiness, scale_in};
-use super::{adopt, create, launch_configuration, ownership, rotation};
+use super::{adopt, launch_configuration, ownership, rotation};
 use crate::api::StrategyType;
+use crate::auth::access_entries::JoinPlan;
 use crate::aws::{ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
-use crate::plan::{
-    Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason, Recheck, StatusUpdate, Step, waiting,
-};
+use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, Step, waiting};
 use crate::plan::{EksStep, Pin};
 
-/// Plans one pass for a group that is to live.
+/// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
     let mut draft = PlanBuilder { status_update: status_update(input), ..PlanBuilder::default() };
     if !input.resolved.desired.id.has_finalizer {
@@ -28,41 +30,72 @@ pub fn plan(input: &PlanInput) -> Plan {
     }
     match (conflict_message(input), &input.observed.scaling_group) {
         (Some(message), _) => {
-            // Its nodes keep the role that they have. What nothing of ours has been made for is no record: it would
-            // bind the group to a cluster, and a deletion to what is there.
+            // Nodes keep their role. Nothing of this group exists under these names, so the status must not record them:
+            // a record would bind the group to a cluster, and its deletion to foreign resources.
             draft.status_update.fields.remove("nodesInstanceRoleArn");
             draft.status_update.fields.remove("activeScalingGroupName");
             draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
         }
-        (None, None) => create::create_group(input, &mut draft),
+        (None, None) => plan_new(input, &mut draft),
         (None, Some(group)) => plan_existing(input, group, &mut draft),
     }
-    draft.condition_updates.retain(|n| n.condition_type != AUTH_CONFLICT);
     let wanted = &input.resolved.desired;
     let rotate = wanted.rolling_update.rotate_at.filter(|at| *at > input.now);
     draft.build(&wanted.id, rotate.into_iter().chain(role_join(input).plan().recheck_at).min())
 }
 
-/// Something bears a name of the group's, and nothing proves it to be the group's own: it is neither used nor changed.
+/// Why a resource with a name of this group is neither used nor changed: nothing proves that the group owns it.
 fn conflict_message(input: &PlanInput) -> Option<String> {
     let r = input.resolved;
     let group = input.observed.scaling_group.as_ref();
     if let Some(what) = group.and_then(|g| ownership_conflict(&g.name, &g.tags, &r.ownership_tags)) {
-        let remedy =
-            "if it is this group's, put its tags back, else rename the InstanceGroup, or remove the other group";
+        let remedy = "if it belongs to this group, restore its tags; otherwise rename the InstanceGroup or remove the other group";
         return Some(format!("{what}; {remedy}"));
     }
     let what = ownership::foreign_resource(r, input.observed, input.status)?;
     Some(format!(
-        "{what} is there and does not carry this group's three tags; give the group a role by spec.eks.configuration.roleName, or rename the InstanceGroup, or remove what bears its name"
+        "{what} already exists and does not carry this group's three tags; set spec.eks.configuration.roleName, rename the InstanceGroup, or remove the existing resource"
     ))
+}
+
+/// Creates role, join entries, launch template and scaling group. The scaling group waits until its instance profile has
+/// propagated in IAM.
+fn plan_new(input: &PlanInput, draft: &mut PlanBuilder) {
+    let r = input.resolved;
+    // Deleted first, while the status still names it.
+    if let Some(orphan) = &input.observed.orphaned_template {
+        draft.push(EksStep::DeleteTemplate { template: orphan.id.clone() });
+    }
+    let joined = role_join(input).plan();
+    record_managed(input, &joined, draft);
+    let propagating = r.own_role && ensure_role(input, draft);
+    let conflict = joined.conflict.clone();
+    authorize(JoinPlan { conflict: None, ..joined }, draft);
+    if let Some(detail) = conflict {
+        let message = format!("{detail}; the scaling group is not created, because its nodes could not join");
+        return draft.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
+    }
+    let Some(version) = ensure_version(input, draft) else { return };
+    if version.creates_template() {
+        draft.events.extend(launch_configuration_unsupported(r));
+    }
+    draft.steps.extend(version.step);
+    if propagating {
+        let recheck = Recheck::After(input.timing.iam_propagation);
+        return draft.set_outcome_once(Outcome::Progressing {
+            phase: Phase::Creating,
+            message: "waiting for the new instance profile to propagate in IAM".into(),
+            recheck,
+        });
+    }
+    create_scaling_group(input, version.pin, draft);
 }
 
 fn plan_existing(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
     if group.deleting {
         return draft.set_outcome_once(waiting(
             Phase::Modifying,
-            format!("the scaling group {} is being deleted; it is made again when it is gone", group.name),
+            format!("the scaling group {} is being deleted; it is created again once it is gone", group.name),
         ));
     }
     let joined = role_join(input).plan();
@@ -70,10 +103,10 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilde
     record_spot_recommendation(input, draft);
     authorize(joined, draft);
     if input.resolved.own_role {
-        create::ensure_role(input, draft);
+        ensure_role(input, draft);
     }
-    let pin = versions::plan_template(input, group, draft);
-    update_scaling_group(input, group, pin, draft);
+    let template = versions::plan_template(input, group, draft);
+    update_scaling_group(input, group, template, draft);
     attributes::plan_attributes(input, group, draft);
     launch_configuration::migrate::delete_unused(input, group, draft);
     previous_roles::remove_unused(input, draft);
@@ -112,8 +145,8 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
     }
     if let Some(group) = &input.observed.scaling_group {
         let configuration = launch_configuration::current_name(group);
-        let told = input.status.active_launch_configuration_name.is_some();
-        if configuration.map_or(told, |name| launch_configuration::may_record_name(input.status, name)) {
+        let recorded = input.status.active_launch_configuration_name.is_some();
+        if configuration.map_or(recorded, |name| launch_configuration::may_record_name(input.status, name)) {
             fields.insert("activeLaunchConfigurationName".into(), json!(configuration));
         }
         fields.insert("currentMin".into(), json!(group.min));
@@ -125,59 +158,55 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
     StatusUpdate { fields, nodes_ready: None }
 }
 
-/// A recommendation is remembered before it is followed, because its event goes.
+/// Records a spot recommendation before following it, because its event expires.
 fn record_spot_recommendation(input: &PlanInput, draft: &mut PlanBuilder) {
     let found = &input.resolved.desired.spot_recommendation;
     if found.is_some() && *found != input.status.spot_recommendation {
         draft.push(ObjectStep::Record { status: json!({ "spotRecommendation": found }) });
     }
-    // Who never heard of one is not told so.
+    // A group that never had a recommendation gets no status field about it.
     if found.is_some() || input.status.using_spot_recommendation.is_some() {
         draft.status_update.fields.insert("usingSpotRecommendation".into(), json!(found.is_some()));
     }
 }
 
-fn update_scaling_group(input: &PlanInput, group: &ScalingGroup, pin: Option<Pin>, draft: &mut PlanBuilder) {
+/// Updates sizes, subnets, purchase options and template version in one step, between the steps of the launch template.
+fn update_scaling_group(
+    input: &PlanInput,
+    group: &ScalingGroup,
+    template: TemplateContribution,
+    draft: &mut PlanBuilder,
+) {
     let w = &input.resolved.desired;
-    let mut because = Vec::new();
+    let mut reasons = Vec::new();
     let mut change = ScalingGroupChange::default();
     if group.min != w.min_size {
         change.min = Some(w.min_size);
-        because.push(Drift::new("minSize", group.min, w.min_size));
+        reasons.push(Drift::new("minSize", group.min, w.min_size));
     }
     let max = scale_in::safe_max_size(input, group);
     if group.max != max {
         change.max = Some(max);
-        because.push(Drift::new("maxSize", group.max, max));
+        reasons.push(Drift::new("maxSize", group.max, max));
     }
     if group.subnets != input.resolved.subnets {
         change.subnets = Some(input.resolved.subnets.clone());
-        because.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
+        reasons.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
     }
-    let pin = merge_purchase_options(input, group, pin, &mut change, &mut because, draft);
+    let pin = merge_purchase_options(input, group, &template, &mut change, &mut reasons, draft);
+    draft.steps.extend(template.steps);
     mixed_instances::record_pool(input, change.mixed.as_ref(), draft);
-    let repin = draft.steps.iter_mut().find(|s| matches!(s.step, Step::Eks(EksStep::UpdateGroup { .. })));
-    match repin {
-        Some(PlannedStep { step: Step::Eks(EksStep::UpdateGroup { change: c, .. }), reasons: b }) => {
-            *c = change;
-            b.extend(because);
-        }
-        _ if change != ScalingGroupChange::default() || pin.is_some() => {
-            because.extend(pin.as_ref().and_then(|pin| pin_drift(group, pin)));
-            // The version is made right before it is pinned.
-            let delete = draft
-                .steps
-                .iter()
-                .position(|s| matches!(s.step, Step::Eks(EksStep::DeleteTemplateVersions { .. })))
-                .unwrap_or(draft.steps.len());
-            let update = EksStep::UpdateGroup { group: group.name.clone(), change, pin };
-            draft.steps.insert(delete, PlannedStep::new(update, because));
-        }
-        _ => {}
+    if change != ScalingGroupChange::default() || pin.is_some() {
+        let reasons = match template.repin_reasons {
+            Some(repin) => repin.into_iter().chain(reasons).collect(),
+            None => reasons.into_iter().chain(pin.as_ref().and_then(|pin| pin_drift(group, pin))).collect(),
+        };
+        draft.push_with_reasons(EksStep::UpdateGroup { group: group.name.clone(), change, pin }, reasons);
     }
+    draft.steps.extend(template.cleanup);
 }
 
-/// A version that the group is not pinned to yet.
+/// The difference when the group is not pinned to this version yet.
 fn pin_drift(group: &ScalingGroup, pin: &Pin) -> Option<Drift> {
     let to = match pin {
         Pin::Version { number, .. } => number.to_string(),
@@ -192,23 +221,24 @@ fn pin_drift(group: &ScalingGroup, pin: &Pin) -> Option<Drift> {
     }
 }
 
-/// A mixed instances policy and the pinned template go to AWS together: each without the other would undo it.
+/// Adds the mixed instances policy to the change and returns the version to pin. AWS takes policy and pin together: each
+/// alone would undo the other.
 fn merge_purchase_options(
     input: &PlanInput,
     group: &ScalingGroup,
-    pin: Option<Pin>,
+    template: &TemplateContribution,
     change: &mut ScalingGroupChange,
-    because: &mut Vec<Drift>,
+    reasons: &mut Vec<Drift>,
     draft: &PlanBuilder,
 ) -> Option<Pin> {
+    let pin = template.pin.clone();
     if draft.outcome.is_some() {
         return pin;
     }
-    let repins = draft.steps.iter().any(|s| matches!(s.step, Step::Eks(EksStep::UpdateGroup { .. })));
-    let changes = repins || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();
+    let changes = template.repin_reasons.is_some() || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();
     let policy = mixed_instances::desired_policy(input, Some(group), changes);
     let differs = mixed_instances::drift(group.mixed.as_ref(), policy.as_ref());
-    if pin.is_none() && !repins && differs.is_empty() {
+    if pin.is_none() && differs.is_empty() {
         return None;
     }
     let current = || {
@@ -218,12 +248,9 @@ fn merge_purchase_options(
             number: observed::version_number(pin, input.observed.template.as_ref())?,
         })
     };
-    let pin = if repins { None } else { pin.or_else(current) };
-    // A launch configuration takes no policy; it comes with the template.
-    if pin.is_none() && !repins {
-        return None;
-    }
+    // A launch configuration takes no mixed instances policy; the policy is set with the launch template.
+    let pin = pin.or_else(current)?;
     change.mixed = policy;
-    because.extend(differs);
-    pin
+    reasons.extend(differs);
+    Some(pin)
 }

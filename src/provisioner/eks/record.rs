@@ -1,4 +1,4 @@
-//! What the status has to remember of a group before it is done.
+//! Records in the status what the controller sets, before it is set.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::auth::access_entries::JoinPlan;
 use crate::aws::Tag;
 use crate::plan::{ObjectStep, PlanBuilder};
 
-/// What we set is recorded before it is set; what is not there any more leaves the record.
+/// Records the attributes that the controller sets, and drops those that no longer exist from the record.
 pub fn record_managed(input: &PlanInput, joined: &JoinPlan, draft: &mut PlanBuilder) {
     let old = input.status.managed.clone().unwrap_or_default();
     let r = input.resolved;
@@ -73,7 +73,7 @@ fn tag_keys(tags: &[Tag]) -> Vec<String> {
     tags.iter().map(|t| t.key.clone()).collect()
 }
 
-/// Wanted ones, and recorded ones that are still there.
+/// The desired values, and the recorded values that still exist.
 fn desired_and_recorded(wanted: Vec<String>, recorded: &[String], present: Vec<String>) -> Vec<String> {
     let present: BTreeSet<_> = present.into_iter().collect();
     let mut all: BTreeSet<_> = wanted.into_iter().collect();

@@ -1,4 +1,4 @@
-//! Whether a scaling group can follow `$Latest` again, as the controller before this one left it.
+//! Whether a scaling group can follow `$Latest` again, as keikoproj/instance-manager expects it.
 
 use super::observed::ObservedState;
 use super::resolve::ResolvedGroup;
@@ -8,7 +8,7 @@ use crate::aws::InstanceState;
 use crate::ownership::has_ownership_tags;
 use crate::provisioner::Release;
 
-/// Judges one group. Pure.
+/// Decides for one group what a release has to change. Pure.
 pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Release {
     let Some(group) =
         state.scaling_group.as_ref().filter(|group| has_ownership_tags(&group.tags, &resolved.ownership_tags))
@@ -18,13 +18,13 @@ pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &Instanc
     let Some(pin) = &group.template else { return Release::Nothing("is not pinned to a launch template") };
     let uid = &resolved.desired.id.uid;
     let members = outdated::members(resolved, state, status);
-    let busy = members.iter().find(|m| {
+    let rotating = members.iter().find(|m| {
         !m.reasons.is_empty()
             || m.disruption_of(uid).is_some()
             || m.has_surge_record(uid)
             || m.instance.state == InstanceState::Standby
     });
-    if let Some(member) = busy {
+    if let Some(member) = rotating {
         return Release::Rotating(member.instance.id.clone());
     }
     let Some(number) = pin.version_number() else { return Release::Nothing("follows $Latest already") };

@@ -1,21 +1,17 @@
-//! What is desired, in AWS's own terms: names become ids, aliases become
-//! images, inputs become user data. Pure; what cannot be resolved is a problem
-//! with a path and a remedy.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! Resolves the desired spec into AWS terms: names become ids, image aliases become AMIs, and bootstrap inputs become
+//! user data. Pure. A reference that cannot be resolved is a spec error with a path and a remedy.
 
 use super::desired::{DesiredSpec, ExistingRole, ImageSource, MAX_INSTANCE_TYPES};
 use super::launch_template::fingerprint::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
+use super::references::References;
 use super::user_data::{self, BootstrapInput, IgnoredField, OsFamily};
 use crate::api::names::label;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
-    AccessEntryType, Cluster, InstanceProfile, InstanceType, InstanceTypeCatalog, NetworkObject, NewAccessEntry, Tag,
-    TemplateData,
+    AccessEntryType, Cluster, InstanceProfile, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData,
 };
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
@@ -23,30 +19,7 @@ use crate::provisioner::GroupId;
 use crate::provisioner::join::join_method;
 use crate::util::redact::Redacted;
 
-/// What names mean: looked up before anything can be resolved.
-#[derive(Clone, Debug, Default)]
-pub struct References {
-    /// The EKS cluster; `None` when there is none of that name.
-    pub cluster: Option<Cluster>,
-    /// All subnets of the cluster's VPC.
-    pub subnets: Vec<NetworkObject>,
-    /// All security groups of the cluster's VPC.
-    pub security_groups: Vec<NetworkObject>,
-    /// Subnets and security groups that are named by their ids and lie in other VPCs.
-    pub in_other_vpcs: Vec<NetworkObject>,
-    /// The parameter that an image alias leads to, and what it holds.
-    pub image: Option<(String, Option<String>)>,
-    /// The instance type, where something is derived from it; `Some(None)` when AWS does not know it.
-    pub instance_type: Option<Option<InstanceType>>,
-    /// The profile of a given role; `None` when there is none of that name or no role is given.
-    pub existing_profile: Option<InstanceProfile>,
-    /// The instance types of a mixed group by name; `None` for one that AWS does not know.
-    pub mixed_types: BTreeMap<String, Option<InstanceType>>,
-    /// The instance types of its line, for a group that asks for a pool of like ones.
-    pub catalog: Option<Arc<InstanceTypeCatalog>>,
-}
-
-/// The names of everything that we make for one group.
+/// The names of the AWS resources that the controller creates for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceNames {
     /// The scaling group.
@@ -58,7 +31,7 @@ pub struct ResourceNames {
 }
 
 impl ResourceNames {
-    /// Derived names; with `distinct` those for when another owner has the derived ones.
+    /// Derives the names; `distinct` adds a hash, for a group whose plain names belong to another owner.
     pub fn derive(desired: &DesiredSpec, distinct: bool) -> Self {
         let GroupId { namespace, name, created_at, .. } = &desired.id;
         let group = GroupNames::new(&desired.cluster, namespace, name);
@@ -71,7 +44,7 @@ impl ResourceNames {
     }
 }
 
-/// What a cluster's ARN tells.
+/// Partition, region and account of a cluster's ARN.
 struct AccountInfo<'a> {
     partition: &'a str,
     region: &'a str,
@@ -89,59 +62,59 @@ impl<'a> AccountInfo<'a> {
     }
 }
 
-/// Types like the primary one, without those that the spec names.
+/// Instance types similar to the primary one, without those that the spec lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceTypePool {
-    /// All of them, wherever they are offered.
+    /// All similar types, in whichever zones they are offered.
     pub similar: Vec<String>,
-    /// Those that are offered in each of the group's zones now, as many as AWS takes.
+    /// The types that are offered in each of the group's zones now, up to the limit of AWS.
     pub offered_now: Vec<String>,
 }
 
-/// A group in AWS's terms. The planner never re-checks it.
+/// A group in AWS terms. It is valid by construction: the planner does not check it again.
 #[derive(Clone, Debug)]
 pub struct ResolvedGroup {
-    /// What it came from.
+    /// The spec that was resolved.
     pub desired: DesiredSpec,
-    /// The names of everything that we make.
+    /// The names of the resources that the controller creates.
     pub names: ResourceNames,
     /// Sorted subnet ids.
     pub subnets: Vec<String>,
-    /// Types that are added to a mixed group by themselves.
+    /// Instance types that the controller adds to a mixed group.
     pub type_pool: Option<InstanceTypePool>,
-    /// What a launch template version shall hold.
+    /// The desired content of the launch template version.
     pub template_data: TemplateData,
-    /// What it is known by.
+    /// Identifies the desired content in a version's description.
     pub fingerprint: Fingerprint,
-    /// Fields that the OS family cannot carry.
+    /// Fields that the OS family does not support.
     pub ignored_fields: Vec<IgnoredField>,
-    /// The nodes' role.
+    /// ARN of the nodes' role.
     pub role_arn: String,
-    /// The id of a given role.
+    /// The id of an existing role that the spec names.
     pub role_id: Option<String>,
-    /// Whether the role is ours to make and to keep.
+    /// Whether the controller creates and owns the role.
     pub own_role: bool,
-    /// ARNs of the managed policies on our own role.
+    /// ARNs of the managed policies on the controller's own role.
     pub managed_policies: Vec<String>,
     /// All tags of the scaling group.
     pub tags: Vec<Tag>,
-    /// The tags that say whose a resource is.
+    /// The tags that prove the ownership of a resource.
     pub ownership_tags: Vec<Tag>,
-    /// Which kinds of entry let its nodes join.
+    /// Which kinds of entries let nodes join the cluster.
     pub join_method: JoinMethod,
     /// Its entry in aws-auth.
     pub aws_auth_entry: AuthEntry,
     /// Its access entry.
     pub access_entry: NewAccessEntry,
-    /// The trust policy of a role of our own.
+    /// The trust policy of the controller's own role.
     pub trust_policy: String,
 }
 
-/// Resolves; all problems are told at once.
+/// Resolves a spec. Returns all errors at once.
 pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result<ResolvedGroup, Vec<SpecError>> {
     let mut problems = Vec::new();
     let cluster = env.cluster.as_ref().ok_or_else(|| vec![unknown_cluster(&desired)])?;
-    let way = join_method(desired.join_auth, cluster, CLUSTER_FIELD).unwrap_or_else(|problem| {
+    let join_method = join_method(desired.join_auth, cluster, CLUSTER_FIELD).unwrap_or_else(|problem| {
         problems.push(problem);
         JoinMethod::AwsAuth { remove_other: false }
     });
@@ -185,7 +158,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
         subnets,
         template_data,
         ignored_fields,
-        join_method: way,
+        join_method,
         aws_auth_entry: AuthEntry::for_nodes(&role_arn, windows),
         access_entry: NewAccessEntry {
             cluster: cluster.name.clone(),
@@ -210,11 +183,11 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
 pub const CLUSTER_FIELD: &str = "spec.eks.configuration.clusterName";
 
 fn unknown_cluster(desired: &DesiredSpec) -> SpecError {
-    let (rule, remedy) = ("is no cluster in this account and region", "correct it, or check the controller's region");
+    let (rule, remedy) = ("does not exist in this account and region", "correct it, or check the controller's region");
     SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)
 }
 
-/// The user data, and the fields that the nodes are launched without.
+/// Renders the user data, and returns the fields that have no effect on the nodes.
 fn render_user_data(
     problems: &mut Vec<SpecError>,
     desired: &DesiredSpec,
@@ -233,9 +206,9 @@ fn render_user_data(
     (text, ignored)
 }
 
-/// An instance type that AWS does not have here.
+/// The error for an instance type that the region does not have.
 pub(super) fn unknown_type(desired: &DesiredSpec) -> SpecError {
-    let rule = "is no instance type of this region";
+    let rule = "is not an instance type of this region";
     SpecError::invalid("spec.eks.configuration.instanceType", &desired.instance_type, rule, "correct it")
         .with_reason(Reason::NotFound)
 }
@@ -279,8 +252,8 @@ fn network_object_not_found(field: &str, name: &str, env: &References) -> SpecEr
         Some(other) => SpecError::invalid(
             &path,
             name,
-            format!("is in {}, and the cluster's VPC is {vpc}", other.vpc),
-            format!("use one of {vpc}"),
+            format!("is in {}, but the cluster's VPC is {vpc}", other.vpc),
+            format!("use one in {vpc}"),
         ),
         None => {
             let rule = "is neither an id nor a Name tag in the cluster's VPC";
@@ -302,8 +275,8 @@ fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &Ref
         Some((_, Some(id))) => id.clone(),
         other => {
             let parameter = other.as_ref().map(|(p, _)| p.clone()).unwrap_or_default();
-            let rule = "leads to no image for this OS family, architecture and cluster version";
-            let remedy = "name an AMI id, or use an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
+            let rule = "does not exist: AWS publishes no image for this OS family, architecture and cluster version";
+            let remedy = "use an AMI id, or an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
             problems.push(SpecError::invalid(path, parameter, rule, remedy).with_reason(Reason::ImageNotFound));
             String::new()
         }
@@ -319,7 +292,7 @@ fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> 
     let like: Vec<_> = catalogue.similar_to(&desired.instance_type).into_iter().filter(|n| !named(n)).collect();
     let room = MAX_INSTANCE_TYPES.saturating_sub(mixed.overrides.len());
     let limit = pod_limit(desired, env).filter(|_| desired.max_pods.is_none());
-    // A node that promises more pods than it has addresses is broken.
+    // A node must not accept more pods than it has addresses.
     let enough = |name: &str| match (limit, desired.custom_networking) {
         (Some(limit), Some(networking)) => catalogue.get(name).is_some_and(|t| networking.pod_limit(t) >= limit),
         (None, _) | (_, None) => true,
@@ -329,7 +302,7 @@ fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> 
     Some(InstanceTypePool { similar: like.into_iter().map(str::to_owned).collect(), offered_now })
 }
 
-/// All types of a mixed group launch from one image.
+/// All instance types of a mixed group launch from one image, so they need one architecture.
 fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) {
     let Some(mixed) = &desired.mixed_instances else { return };
     let architecture = |name: &str| env.mixed_types.get(name).and_then(|t| t.as_ref()?.architecture());
@@ -337,14 +310,14 @@ fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: 
     for (one, path) in mixed.overrides.iter().zip(&mixed.paths) {
         let name = &one.instance_type;
         let path = format!("spec.eks.configuration.{path}");
-        let told = path.ends_with(".instanceType") && env.instance_type.is_some();
-        if env.mixed_types.get(name).is_some_and(Option::is_none) && !told {
-            let rule = "is no instance type of this region";
+        let is_reported = path.ends_with(".instanceType") && env.instance_type.is_some();
+        if env.mixed_types.get(name).is_some_and(Option::is_none) && !is_reported {
+            let rule = "is not an instance type of this region";
             problems.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(Reason::NotFound));
         } else if let (Some(own), Some(first)) = (architecture(name), primary)
             && own != first
         {
-            let rule = format!("is {own}, and {} is {first}: one image cannot start both", desired.instance_type);
+            let rule = format!("is {own}, but {} is {first}: one image cannot boot both", desired.instance_type);
             problems.push(SpecError::invalid(&path, name, rule, "use types of one architecture"));
         }
     }
@@ -366,7 +339,7 @@ fn resolve_role(
             SpecError::invalid(
                 path,
                 profile_name,
-                "is no instance profile of this account",
+                "does not exist in this account",
                 "create it with the role, or correct the name",
             )
             .with_reason(Reason::NotFound),
@@ -377,14 +350,14 @@ fn resolve_role(
         Some(held) if held.name == *role => (held.arn.clone(), profile.arn.clone()),
         held => {
             let rule = format!("holds {}, not the role {role}", held.as_ref().map_or("no role", |r| r.name.as_str()));
-            problems.push(SpecError::invalid(path, profile_name, rule, "name the profile that holds roleName"));
+            problems.push(SpecError::invalid(path, profile_name, rule, "use the profile that holds roleName"));
             Default::default()
         }
     }
 }
 
-/// How many pods a node takes. All types of a mixed group have the same user data, so the one with the fewest addresses
-/// decides; what a pool adds by itself never has fewer.
+/// The pod limit of a node. All instance types of a mixed group share the user data, so the type with the fewest
+/// addresses decides; types of an instance pool never have fewer.
 fn pod_limit(desired: &DesiredSpec, env: &References) -> Option<u32> {
     if desired.max_pods.is_some() {
         return desired.max_pods;
@@ -402,17 +375,17 @@ fn pod_limit(desired: &DesiredSpec, env: &References) -> Option<u32> {
 fn bootstrap_input(desired: &DesiredSpec, cluster: &Cluster, image_id: &str, max_pods: Option<u32>) -> BootstrapInput {
     let mut labels = desired.labels.clone();
     labels.insert(label::IMAGE.into(), image_id.into());
-    let told = |text: &String| if desired.discovers_endpoint { String::new() } else { text.clone() };
+    let unless_discovered = |text: &String| if desired.discovers_endpoint { String::new() } else { text.clone() };
     BootstrapInput {
         cluster: cluster.name.clone(),
-        endpoint: told(&cluster.endpoint),
-        ca_base64: told(&cluster.ca),
+        endpoint: unless_discovered(&cluster.endpoint),
+        ca_base64: unless_discovered(&cluster.ca),
         service_cidr: cluster.service_cidr.clone(),
         labels,
         taints: desired.taints.clone(),
         max_pods,
         container_runtime: desired.container_runtime.clone(),
-        // The other families ask where they are bound for in any case.
+        // The user data of the other families always checks the target lifecycle state.
         waits_for_service: desired.warm_pool.is_some() && desired.os_family == OsFamily::Bottlerocket,
         bootstrap_arguments: desired.bootstrap_arguments.clone(),
         mounts: desired.mounts.clone(),
@@ -438,7 +411,7 @@ fn group_tags(
     use crate::api::names::tag;
     let mut tags: std::collections::BTreeMap<_, _> =
         desired.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
-    // An empty group of Windows nodes must tell the autoscaler how many pods get an address of their own.
+    // The autoscaler cannot learn the pod addresses of a Windows node from a group without nodes, so a tag names them.
     if let Some(found) = instance_type.filter(|_| desired.has_autoscaler_tags && desired.os_family == OsFamily::Windows)
     {
         let key =

@@ -1,5 +1,5 @@
-//! Plans on: what the passes after this one would do, should every step
-//! succeed and nothing else change. Only `plan` asks; the controller looks again.
+//! Simulates the reconciles after a plan, assuming that every step succeeds and nothing else changes. Only the command
+//! `plan` uses it; the controller observes again instead.
 
 use super::input::{PlanInput, Snapshot};
 use super::observed::{ObservedState, ObservedVersion};
@@ -17,7 +17,7 @@ use crate::plan::{EksStep, Pin};
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
 use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
 
-/// More passes than any group takes before it has to wait.
+/// More reconciles than any group needs before it has to wait.
 const MAX_PASSES: usize = 8;
 
 impl PlanSnapshot for Snapshot {
@@ -29,8 +29,8 @@ impl PlanSnapshot for Snapshot {
         self.observed.template.as_ref()
     }
 
-    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
-        simulate(&self.plan_input(given), first)
+    fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection {
+        simulate(&self.plan_input(context), first)
     }
 
     fn release(&self, status: &InstanceGroupStatus) -> Release {
@@ -38,9 +38,9 @@ impl PlanSnapshot for Snapshot {
     }
 }
 
-/// Goes on from a plan and what it was made from.
+/// Simulates what follows a plan.
 pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
-    let mut then = PlanSimulation {
+    let mut simulation = PlanSimulation {
         resolved: input.resolved.clone(),
         observed: input.observed.clone(),
         status: input.status.clone(),
@@ -48,16 +48,16 @@ pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
     let mut last = first.clone();
     let mut steps = Vec::new();
     for _ in 0..MAX_PASSES {
-        let at_once = matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
-        if !at_once || !last.steps.iter().all(|planned| then.apply_step(&planned.step)) {
+        let continues = matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
+        if !continues || !last.steps.iter().all(|planned| simulation.apply_step(&planned.step)) {
             break;
         }
-        then.merge_status(&serde_json::json!(last.status_update.fields));
-        let PlanSimulation { resolved, observed, status } = &then;
+        simulation.merge_status(&serde_json::json!(last.status_update.fields));
+        let PlanSimulation { resolved, observed, status } = &simulation;
         last = plan(&PlanInput { resolved, observed, status, ..*input });
         steps.extend(last.steps.iter().cloned());
     }
-    let members = outdated::members(&then.resolved, &then.observed, &then.status);
+    let members = outdated::members(&simulation.resolved, &simulation.observed, &simulation.status);
     let outdated = members.into_iter().filter(|m| !m.reasons.is_empty());
     let replacements: Vec<_> = outdated
         .map(|m| NodeReplacement { instance: m.instance.id, node: m.node.map(|n| n.name), reasons: m.reasons })
@@ -79,7 +79,7 @@ pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
     }
 }
 
-/// How things stand after the steps that were foreseen.
+/// The state after the simulated steps.
 struct PlanSimulation {
     resolved: ResolvedGroup,
     observed: ObservedState,
@@ -87,14 +87,14 @@ struct PlanSimulation {
 }
 
 impl PlanSimulation {
-    /// Takes a step; false where it cannot be foreseen what follows.
+    /// Applies a step; false when its result cannot be simulated.
     fn apply_step(&mut self, step: &Step) -> bool {
         match step {
             Step::Object(step) => self.apply_object_step(step),
             Step::Iam(step) => self.apply_iam_step(step),
             Step::Join(step) => self.apply_join_step(step),
             Step::Eks(step) => self.apply_eks_step(step),
-            // Nodes and other controllers have to be waited for, and what another provisioner does is not of this one.
+            // These steps depend on nodes and other controllers, or belong to another provisioner.
             Step::Node(_) | Step::Strategy(_) | Step::Nodegroup(_) | Step::Fargate(_) => false,
         }
     }
@@ -133,10 +133,10 @@ impl PlanSimulation {
         match step {
             JoinStep::PutAwsAuthEntry(_) => (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Present, true),
             JoinStep::RemoveAwsAuthEntry(entry) if entry.role_arn != self.resolved.role_arn => {
-                self.observed.previous_roles.unused_auth_entries.retain(|former| former != entry);
+                self.observed.previous_roles.unused_auth_entries.retain(|previous| previous != entry);
             }
             JoinStep::RemoveAccessEntry { principal, .. } if *principal != self.resolved.role_arn => {
-                self.observed.previous_roles.unused_access_entries.retain(|former| former.principal != *principal);
+                self.observed.previous_roles.unused_access_entries.retain(|previous| previous.principal != *principal);
             }
             JoinStep::RemoveAwsAuthEntry(_) => {
                 (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Absent, false)
@@ -240,7 +240,7 @@ impl PlanSimulation {
         self.status = serde_json::from_value(status).unwrap_or_default();
     }
 
-    /// Old enough that IAM knows it everywhere.
+    /// The instance profile as if it had propagated in IAM.
     fn propagated_profile(&self) -> InstanceProfile {
         let r = &self.resolved;
         let role = Role {

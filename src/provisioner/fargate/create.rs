@@ -8,7 +8,7 @@ use super::role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
-use crate::provisioner::eks::create::idempotency_token;
+use crate::util::digest::idempotency_token;
 
 /// Everything up to the new profile, which waits until IAM knows its role, and until it is the group's turn.
 pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&str>, making: &mut FargatePlanBuilder) {

@@ -20,7 +20,8 @@ use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step};
 use instance_manager::provisioner::eks::input::PlanInput;
 use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
-use instance_manager::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
+use instance_manager::provisioner::eks::references::References;
+use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::{delete, desired};
 use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
 use instance_manager::settings::Timing;
@@ -766,12 +767,12 @@ fn deletion_plans_match_golden_files() {
     assert_golden("delete-blocked-by-damaged-tags", &delete::plan_deletion(&rest(Some(&damaged), &members, policies)));
     let stripped = ScalingGroup { tags: vec![], ..standing() };
     let plan = delete::plan_deletion(&rest(Some(&stripped), &members, policies));
-    let remedy = "to keep it, take the finalizer finalizer.instancegroups.keikoproj.io off";
+    let remedy = "to keep it, remove the finalizer finalizer.instancegroups.keikoproj.io from";
     assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "no tag is left to take off: {plan:?}");
     let pin = TemplatePin { id: "lt-of-somebody".into(), version: "1".into() };
     let half = ScalingGroup { template: Some(pin.clone()), ..damaged.clone() };
     let plan = delete::plan_deletion(&rest(Some(&half), &[], policies));
-    assert!(plan.steps.is_empty() && blocked(&plan).contains("else take those tags off"), "{plan:?}");
+    assert!(plan.steps.is_empty() && blocked(&plan).contains("otherwise remove the ownership tags"), "{plan:?}");
     let somebodys = ScalingGroup { template: Some(pin), ..stripped.clone() };
     let plan = delete::plan_deletion(&rest(Some(&somebodys), &[], policies));
     assert_eq!(plan.outcome, Outcome::Deleted, "a name alone keeps no finalizer");
@@ -789,9 +790,9 @@ fn deletion_plans_match_golden_files() {
         ..rest(None, &[], policies)
     };
     let id = |id: &str| Some(id.to_owned());
-    let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1") };
+    let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1"), summary: None };
     assert_golden("delete-what-lacks-its-tags", &delete::plan_deletion(&of(&recorded)));
-    let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0") };
+    let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0"), summary: None };
     assert_golden("delete-nothing-of-the-same-name", &delete::plan_deletion(&of(&later)));
     let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
     let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };

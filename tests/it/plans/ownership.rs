@@ -175,7 +175,7 @@ fn modified_tags_are_reported() {
             assert!(!uses_hashed_names(&world), "{key} {how}");
             let plan = world.plan();
             assert!(blocked(&plan).contains(&format!("the tag {key}")), "{:?}", plan.outcome);
-            assert!(blocked(&plan).contains(how) && blocked(&plan).contains("put its tags back"));
+            assert!(blocked(&plan).contains(how) && blocked(&plan).contains("restore its tags"));
             assert!(plan.steps.is_empty());
         }
     }

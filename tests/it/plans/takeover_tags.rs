@@ -5,7 +5,7 @@ use instance_manager::plan::{ObjectStep, PlannedStep};
 
 use super::*;
 
-const ADOPTION_MESSAGE: &str = "taken over at template version 1; nothing differs";
+const ADOPTION_MESSAGE: &str = "adopted at template version 1; nothing differs";
 
 /// Taken over without the right to tag: nothing but the scaling group carries our tags.
 fn untagged() -> Scenario {
@@ -39,7 +39,9 @@ fn denied_tagging_is_retried_while_converged() {
 
 #[test]
 fn untagged_resources_are_recorded_before_tagging() {
-    let recorded = json!({"managed": {"adopted": {"template": "lt-1", "role": "AROA-1", "profile": "AIPA-1"}}});
+    let recorded = json!({"managed": {"adopted": {
+        "template": "lt-1", "role": "AROA-1", "profile": "AIPA-1", "summary": ADOPTION_MESSAGE,
+    }}});
     let plan = untagged().plan();
     assert_eq!(plan.steps[0].step, ObjectStep::Record { status: recorded.clone() }.into());
     let again = untagged().with(|w| {
@@ -48,6 +50,8 @@ fn untagged_resources_are_recorded_before_tagging() {
         w.status = serde_json::from_value(status).expect("a status");
     });
     assert_eq!(step_names(&again.plan()), ["TagTemplate", "TagRole", "TagProfile"]);
+    let reworded = again.with(|w| w.status.conditions[0].message = Some("reworded since".into()));
+    assert_eq!(adoption_conditions(&reworded.plan()), [("ResourcesAdopted", ADOPTION_MESSAGE)], "the record decides");
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn unprepared_pool_halts_rotation() {
     let Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, .. } = &late.outcome else {
         panic!("{:?}", late.outcome)
     };
-    assert!(message.contains("for 15m i-9 have neither come nor gone"), "{message}");
+    assert!(message.contains("i-9 did not finish launching or terminating within 15m"), "{message}");
     assert_eq!((halted(&late), late.steps.len()), (Some(true), 0));
     // Another wanted version, and what never came is replaced as well.
     let mended = held(15)
@@ -170,7 +170,7 @@ fn adoption_reports_foreign_pool() {
     world.status = InstanceGroupStatus::default();
     world.state.versions.get_mut(&1).expect("a version").fingerprint = None;
     let notes = world.plan().condition_updates;
-    assert!(notes[0].message.ends_with("not in the spec and left as they are: the warm pool"), "{notes:?}");
+    assert!(notes[0].message.ends_with("not in the spec and left unchanged: the warm pool"), "{notes:?}");
 }
 
 #[test]

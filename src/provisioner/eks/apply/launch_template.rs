@@ -1,11 +1,11 @@
-//! Launch templates and their versions.
+//! Applies steps to launch templates and their versions.
 
 use crate::apply::{ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, ignore_not_found};
 use crate::aws::{AwsErrorKind, LaunchTemplate, NewTemplate, NewVersion, Tag, TemplatePin, TemplateVersion};
 
 pub async fn create_version(run: &mut ApplyRun<'_>, template: &str, version: &NewVersion) -> StepResult {
-    let made_version = run.ctx.inventory.aws().ec2.create_version(template, version).await.map_err(StepError::Aws)?;
-    record_created_version(run, &version.description, made_version);
+    let created = run.ctx.inventory.aws().ec2.create_version(template, version).await.map_err(StepError::Aws)?;
+    record_created_version(run, &version.description, created);
     Ok(StepOutcome::Yes)
 }
 
@@ -52,15 +52,17 @@ pub async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepResult {
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
             let found = inventory.template(&input.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
             run.adopt_if_owned(&input.name, error.clone(), found.map(|t| t.tags), &input.tags)?;
-            // Ours after all: the next pass sees it and its versions.
+            // The template belongs to this group. The next reconcile observes it and its versions.
             Err(StepError::Aws(error))
         }
         Err(error) => Err(StepError::Aws(error)),
     }
 }
 
-fn record_created_version(run: &mut ApplyRun<'_>, line: &str, version: TemplateVersion) {
-    run.created_versions
-        .insert(line.to_owned(), TemplatePin { id: version.template_id.clone(), version: version.number.to_string() });
+fn record_created_version(run: &mut ApplyRun<'_>, description: &str, version: TemplateVersion) {
+    run.created_versions.insert(
+        description.to_owned(),
+        TemplatePin { id: version.template_id.clone(), version: version.number.to_string() },
+    );
     run.ctx.inventory.upsert_version(version);
 }

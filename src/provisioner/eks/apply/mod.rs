@@ -1,4 +1,4 @@
-//! Scaling groups; launch templates have a room of their own.
+//! Applies steps to scaling groups, launch templates and launch configurations.
 
 mod launch_template;
 
@@ -56,14 +56,14 @@ impl Apply for EksStep {
         {
             inventory.invalidate_warm_pool(group);
         }
-        let ends = matches!(
+        let is_deletion = matches!(
             self,
             EksStep::DeleteGroup { .. }
                 | EksStep::DeleteHook { .. }
                 | EksStep::DeleteWarmPool { .. }
                 | EksStep::ReplaceWarmInstance { .. }
         );
-        if ends { ignore_not_found(answer) } else { done(answer) }
+        if is_deletion { ignore_not_found(answer) } else { done(answer) }
     }
 }
 
@@ -72,7 +72,7 @@ fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {
         Pin::Version { template, number } => TemplatePin { id: template.clone(), version: number.to_string() },
         Pin::Made { hash } => {
             let made = run.created_versions.iter().find(|(line, _)| line.contains(hash.as_str()));
-            made.map(|(_, pin)| pin.clone()).expect("a plan makes a version before it pins it")
+            made.map(|(_, pin)| pin.clone()).expect("a plan creates a version before it pins it")
         }
     }
 }
@@ -95,13 +95,13 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
     }
 }
 
-/// One that another group refers to as well is not ours alone any more, and stays.
+/// Deletes a launch configuration. One that another scaling group uses is kept, which is no error.
 async fn delete_launch_configuration(run: &ApplyRun<'_>, name: &str) -> StepResult {
     let answer = run.ctx.inventory.aws().autoscaling.delete_launch_configuration(name).await;
     run.ctx.inventory.remove_launch_configuration(name);
     match answer {
         Err(error) if error.kind == AwsErrorKind::InUse => {
-            tracing::warn!(group = %run.id.key(), configuration = name, %error, "the launch configuration stays");
+            tracing::warn!(group = %run.id.key(), configuration = name, %error, "launch configuration is still in use, not deleted");
             Ok(StepOutcome::Yes)
         }
         answer => ignore_not_found(answer),

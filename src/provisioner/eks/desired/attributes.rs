@@ -1,8 +1,8 @@
-//! What stands on the scaling group: tags, hooks, suspended processes, metrics.
+//! Parses the attributes of the scaling group: tags, hooks, suspended processes, metrics and the warm pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::DesiredSpec;
+use super::spec::DesiredSpec;
 use crate::api::names::tag;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};
@@ -54,7 +54,7 @@ pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given:
         let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
         let path = format!("{field}[{i}].key");
         if key.is_empty() || key.chars().count() > 128 {
-            problems.push_invalid(&path, &key, "is no key of a tag", "use 1 to 128 characters");
+            problems.push_invalid(&path, &key, "is not a valid tag key", "use 1 to 128 characters");
         }
         if let Some(why) = reserved_tag(&key, cluster) {
             problems.push_invalid(&path, &key, format!("is a reserved tag: {why}"), "use another key");
@@ -68,7 +68,7 @@ pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given:
         problems.push_invalid(
             field,
             tags.len(),
-            "are more tags than a scaling group can hold beside the controller's",
+            "is more than the number of tags that a scaling group can hold besides the controller's",
             "use at most 40",
         );
     }
@@ -117,14 +117,14 @@ pub(super) fn known_names(
     found
 }
 
-/// A `maxSize` that is not given is 0: the pool is as large as its `minSize`.
+/// Parses the warm pool. Without `maxSize` it is 0, and the pool has its `minSize`.
 pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfiguration) -> Option<WarmSizes> {
     let pool = eks.warm_pool.as_ref()?;
     let (min, max) = (pool.min_size.unwrap_or(0), pool.max_size.unwrap_or(0));
     let mut wrong = |field: &str, value: i64, least: i64, remedy: &str| {
         if !(least..=10_000).contains(&value) {
             let path = format!("spec.eks.warmPool.{field}");
-            problems.push_error(SpecError::invalid(&path, value, "is no size of a warm pool", remedy));
+            problems.push_error(SpecError::invalid(&path, value, "is not a valid size of a warm pool", remedy));
         }
     };
     wrong("minSize", min, 0, "use a number from 0 to 10000");
@@ -132,7 +132,9 @@ pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfigu
     let spot = non_empty(&c.spot_price).is_some();
     let others = [("mixedInstancesPolicy", c.mixed_instances_policy.is_some()), ("spotPrice", spot)];
     for (other, _) in others.into_iter().filter(|(_, given)| *given) {
-        let rule = format!("does not go with spec.eks.configuration.{other}: AWS keeps no warm pool for such groups");
+        let rule = format!(
+            "cannot be combined with spec.eks.configuration.{other}: AWS supports no warm pool for such groups"
+        );
         problems.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
     }
     Some(WarmSizes { min: min.clamp(0, 10_000) as i32, max: (max >= 0).then_some(max.min(10_000) as i32) })
@@ -151,7 +153,12 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
             Some(LifecycleTransition::Launch) => "autoscaling:EC2_INSTANCE_LAUNCHING",
             Some(LifecycleTransition::Terminate) => "autoscaling:EC2_INSTANCE_TERMINATING",
             None => {
-                problems.push_invalid(&path("lifecycle"), &lifecycle, "is no transition", "use launch or terminate");
+                problems.push_invalid(
+                    &path("lifecycle"),
+                    &lifecycle,
+                    "is not a lifecycle transition",
+                    "use launch or terminate",
+                );
                 ""
             }
         };
@@ -164,8 +171,8 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
             problems.push_invalid(
                 &path("name"),
                 &name,
-                "is the name of another hook too",
-                "give each hook a name of its own",
+                "is also the name of another hook",
+                "give each hook a unique name",
             );
         }
         let continues = hook.default_result.as_deref().is_some_and(|r| r.eq_ignore_ascii_case("continue"));
@@ -182,7 +189,7 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
     hooks
 }
 
-/// Whom a hook tells, and as which role.
+/// Checks the notification target of a hook and the role that Auto Scaling uses for it.
 fn check_notification(
     problems: &mut SpecErrors,
     path: &dyn Fn(&str) -> String,
@@ -200,7 +207,7 @@ fn check_notification(
         None => problems.push_invalid(
             &path("notificationArn"),
             arn,
-            "is no SNS topic, SQS queue or Lambda function",
+            "is not an SNS topic, SQS queue or Lambda function",
             "use an ARN such as arn:aws:sqs:us-west-2:123456789012:nodes",
         ),
         Some("lambda") => {}
@@ -208,13 +215,13 @@ fn check_notification(
         Some(_) => problems.push_invalid(
             &path("notificationArn"),
             arn,
-            "needs a roleArn: Auto Scaling tells topics and queues only as a role that may write to them",
+            "needs a roleArn: Auto Scaling notifies topics and queues only with a role that may write to them",
             "set roleArn, or remove notificationArn and listen to Amazon EventBridge, which needs neither",
         ),
     }
 }
 
-/// The service of what a hook can tell (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").
+/// The service of a notification target (Amazon EC2 Auto Scaling User Guide, "Prepare to add a lifecycle hook").
 fn notification_service(arn: &str) -> Option<&str> {
     let parts: Vec<_> = arn.splitn(6, ':').collect();
     let ["arn", partition, service @ ("sns" | "sqs" | "lambda"), region, account, name] = parts[..] else {
@@ -225,7 +232,7 @@ fn notification_service(arn: &str) -> Option<&str> {
     (whole && partition.starts_with("aws")).then_some(service)
 }
 
-/// Adds what the cluster autoscaler reads of a group without nodes, and judges all tags by the limits of AWS (Amazon EC2
+/// Adds the tags that the cluster autoscaler reads for a group without nodes, and checks all tags against the limits of AWS (Amazon EC2
 /// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
 pub(super) fn with_autoscaler_tags(
     problems: &mut SpecErrors,
@@ -242,8 +249,9 @@ pub(super) fn with_autoscaler_tags(
         let length = tag.key.chars().count();
         if length > 128 {
             let given = key.splitn(3, '/').last().unwrap_or_default();
-            let rule =
-                format!("makes a tag for the cluster autoscaler whose key has {length} characters, and AWS takes 128");
+            let rule = format!(
+                "becomes a tag for the cluster autoscaler whose key has {length} characters, but AWS allows 128"
+            );
             problems.push_invalid(
                 field,
                 given,
@@ -266,13 +274,13 @@ pub(super) fn with_autoscaler_tags(
         let value = format!("{}:{}", taint.value, taint.effect);
         add(&format!("taints[{i}].key"), format!("node-template/taint/{}", taint.key), &value);
     }
-    // Of the 50, others are whose it is, its cluster and its name, and how many addresses a Windows node has.
+    // The rest of the 50 are the ownership tags, the cluster, the name, and the addresses of a Windows node.
     let (most, own) = if windows { (44, 4) } else { (45, 3) };
     let keys: BTreeSet<_> = wanted.tags.iter().map(|t| &t.key).collect();
     if keys.len() > most {
         let given = |key: &&String| c.labels.as_ref().is_some_and(|labels| labels.contains_key(*key));
         let own = own + wanted.labels.keys().filter(|key| !given(key)).count();
-        let rule = "are, with labels and taints, which the cluster autoscaler reads as tags, more than a scaling group can hold beside the controller's";
+        let rule = "is more than the number of tags that a scaling group can hold besides the controller's, counting the labels and taints that become tags for the cluster autoscaler";
         let left = most.saturating_sub(own);
         let remedy = format!(
             "use at most {left} tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled"

@@ -1,4 +1,4 @@
-//! How another controller's resource replaces nodes, with the defaults filled in.
+//! Parses the strategy `crd`, where another controller's resource replaces nodes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::api::{ConcurrencyPolicy, GroupId, InstanceGroupSpec, StrategyType};
 use crate::rotation::crd::{CrdUpgrade, StatusMatcher, StatusPath, SubmissionPolicy, template};
 use crate::util::redact::Redacted;
 
-/// The strategy `crd`, when the spec asks for it. Whom the admin allows what is not known here.
+/// Parses the strategy `crd`, when the spec asks for it. The admin's submission policy is added later.
 pub(super) fn crd(
     problems: &mut SpecErrors,
     id: &GroupId,
@@ -37,7 +37,7 @@ pub(super) fn crd(
     }
     let parsed = StatusPath::parse(&path);
     if parsed.is_none() && !path.is_empty() {
-        let (rule, remedy) = ("names no field", "write it as .status.phase");
+        let (rule, remedy) = ("does not name a field", "write it as .status.phase");
         problems.push_error(SpecError::invalid("spec.strategy.crd.statusJSONPath", &path, rule, remedy));
     }
     if success.eq_ignore_ascii_case(&failure) && !success.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn crd(
     }
     let retries = crd.max_retries.unwrap_or(3);
     if retries < -1 {
-        let (rule, remedy) = ("is no number of retries", "use a number from 0 on, or -1 for retries without end");
+        let (rule, remedy) = ("is not a valid number of retries", "use 0 or more, or -1 for unlimited retries");
         problems.push_error(SpecError::invalid("spec.strategy.crd.maxRetries", retries, rule, remedy));
     }
     let policy = crd.concurrency_policy.as_deref().and_then(ConcurrencyPolicy::parse);

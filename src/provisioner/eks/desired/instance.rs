@@ -1,4 +1,4 @@
-//! What one instance is made of: volumes, metadata service, placement.
+//! Parses the settings of one instance: volumes, metadata service and placement.
 
 use crate::api::spec_error::{SpecErrors, non_empty};
 use crate::api::{EksConfiguration, Volume};
@@ -16,12 +16,17 @@ pub(super) fn mounts(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mou
             problems.push_invalid(
                 &format!("{path}.fileSystem"),
                 &file_system,
-                "is no supported file system",
+                "is not a supported file system",
                 "use xfs or ext4",
             );
         }
         if !mount.starts_with('/') {
-            problems.push_invalid(&format!("{path}.mount"), &mount, "is no absolute path", "use a path such as /data");
+            problems.push_invalid(
+                &format!("{path}.mount"),
+                &mount,
+                "is not an absolute path",
+                "use a path such as /data",
+            );
         }
         mounts.push(Mount {
             device: volume.name.clone().unwrap_or_default(),
@@ -60,7 +65,7 @@ pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDe
     if let Some(k) = &kind
         && !["gp2", "gp3", "io1", "io2", "sc1", "st1"].contains(&k.as_str())
     {
-        problems.push_invalid(&path("type"), k, "is no volume type", "use gp2, gp3, io1, io2, sc1 or st1");
+        problems.push_invalid(&path("type"), k, "is not a volume type", "use gp2, gp3, io1, io2, sc1 or st1");
     }
     let takes = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
     if let Some(iops) = number(v.iops) {
@@ -68,7 +73,7 @@ pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDe
             problems.push_invalid(
                 &path("iops"),
                 iops,
-                "does not go with this volume type",
+                "is not supported by this volume type",
                 "use io1, io2 or gp3, or remove iops",
             );
         } else if iops < 100 {
@@ -78,13 +83,18 @@ pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDe
     if let Some(throughput) = number(v.throughput)
         && !takes(&["gp3"])
     {
-        problems.push_invalid(&path("throughput"), throughput, "goes with gp3 only", "use gp3 or remove throughput");
+        problems.push_invalid(
+            &path("throughput"),
+            throughput,
+            "is supported by gp3 only",
+            "use gp3 or remove throughput",
+        );
     }
     if non_empty(&v.snapshot_id).is_some() && number(v.size).is_some() {
         problems.push_invalid(
             &path("size"),
             v.size.unwrap_or_default(),
-            "does not go with snapshotId",
+            "cannot be combined with snapshotId",
             "remove one of the two",
         );
     }
@@ -147,9 +157,28 @@ pub(super) fn placement(problems: &mut SpecErrors, c: &EksConfiguration) -> Opti
             "use default, dedicated or host",
         ),
         Some(tenancy) if tenancy != "host" && placement.host_resource_group.is_some() => {
-            problems.push_invalid("placement.tenancy", tenancy, "does not go with hostResourceGroupArn", "use host");
+            problems.push_invalid(
+                "placement.tenancy",
+                tenancy,
+                "cannot be combined with hostResourceGroupArn",
+                "use host",
+            );
         }
         Some(_) => {}
     }
     Some(placement)
+}
+
+/// Checks the form `<family>.<size>` of an instance type.
+pub(super) fn check_type_name(problems: &mut SpecErrors, field: &str, text: &str) {
+    let part =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
+        problems.push_invalid(
+            field,
+            text,
+            "is not a valid instance type",
+            "write it as AWS does, for example m5.large",
+        );
+    }
 }

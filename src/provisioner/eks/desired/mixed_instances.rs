@@ -1,22 +1,23 @@
-//! Several instance types, on demand and spot.
+//! Parses the mixed instances policy: several instance types, on-demand and spot.
 
+use super::instance::check_type_name;
 use crate::api::spec_error::{SpecErrors, non_empty};
 use crate::api::{EksConfiguration, InstancePool, IntOrString, MixedInstancesPolicy, OnDemandStrategy, SpotStrategy};
 use crate::aws::{InstanceTypeOverride, InstancesDistribution};
 
-/// AWS takes no more types than that in one group.
+/// The most instance types that AWS allows in one scaling group.
 pub const MAX_INSTANCE_TYPES: usize = 40;
 
 /// A mixed instances policy as the spec asks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixedInstances {
-    /// How much of what is bought, and how types are chosen.
+    /// The share of on-demand and spot capacity, and the allocation strategies.
     pub distribution: InstancesDistribution,
-    /// The primary type, then the listed ones, none twice.
+    /// The primary type, then the listed ones, without duplicates.
     pub overrides: Vec<InstanceTypeOverride>,
-    /// Where each of `types` stands in the spec.
+    /// The spec path of each entry of `overrides`.
     pub paths: Vec<String>,
-    /// Types like the primary one are added by themselves.
+    /// Whether the controller adds types similar to the primary one.
     pub extend_with_similar: bool,
 }
 
@@ -35,7 +36,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
             problems.push_invalid(
                 &field_path("instancePool"),
                 name,
-                "is no pool",
+                "is not a known instance pool",
                 "use SubFamilyFlexible, or remove it",
             );
             true
@@ -63,14 +64,14 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
     for (i, one) in listed.iter().enumerate() {
         let at = field_path(&format!("instanceTypes[{i}]"));
         let name = non_empty(&one.r#type).unwrap_or_default();
-        super::check_type_name(problems, &format!("{at}.type"), &name);
+        check_type_name(problems, &format!("{at}.type"), &name);
         let weight = one.weight.filter(|w| *w != 0).unwrap_or(1);
         if !(1..=999).contains(&weight) {
             problems.push_invalid(&format!("{at}.weight"), weight, "is out of range", "use 1 to 999");
         }
         let one = InstanceTypeOverride { instance_type: name, weight: weight.clamp(1, 999) as u32 };
         match mixed.overrides.iter().position(|t| t.instance_type == one.instance_type) {
-            // The primary type is in the list as well: with the weight that it has there.
+            // The list contains the primary type too, and sets its weight.
             Some(0) => mixed.overrides[0].weight = one.weight,
             Some(_) => {
                 problems.push_invalid(&format!("{at}.type"), &one.instance_type, "is listed twice", "list it once");
@@ -82,7 +83,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
         }
     }
     if mixed.overrides.len() > MAX_INSTANCE_TYPES {
-        let rule = "are more types than a scaling group takes";
+        let rule = "is more than the number of types that AWS allows in a scaling group";
         problems.push_invalid(&field_path("instanceTypes"), mixed.overrides.len(), rule, "list fewer than 40");
     }
     Some(mixed)
@@ -92,7 +93,7 @@ fn field_path(field: &str) -> String {
     format!("mixedInstancesPolicy.{field}")
 }
 
-/// A weight for some types leaves open what the others count for.
+/// Either every type has a weight, or none.
 fn check_weights(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) {
     let listed = policy.instance_types.as_deref().unwrap_or_default();
     let has = |weight: Option<i64>| weight.is_some_and(|w| w != 0);
@@ -101,7 +102,7 @@ fn check_weights(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) {
     }
     for (i, one) in listed.iter().enumerate().filter(|(_, t)| !has(t.weight)) {
         let name = one.r#type.clone().unwrap_or_default();
-        let rule = format!("is missing for {name}, and other types have one");
+        let rule = format!("is missing for {name}, but other types have one");
         problems.push_invalid(
             &field_path(&format!("instanceTypes[{i}].weight")),
             "",
@@ -120,13 +121,13 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
         problems.push_invalid(
             &field_path("strategy"),
             policy.strategy.clone().unwrap_or_default(),
-            "is no strategy",
+            "is not a known strategy",
             format!("use one of {words}"),
         );
     }
     let spot = spot.unwrap_or(default);
     if policy.spot_pools.is_some() && spot != SpotStrategy::LowestPrice {
-        let rule = format!("does not go with the strategy {spot}");
+        let rule = format!("cannot be combined with the strategy {spot}");
         problems.push_invalid(
             &field_path("spotPools"),
             policy.spot_pools.unwrap_or_default(),
@@ -141,13 +142,18 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
         problems.push_invalid(
             &field_path("onDemandAllocationStrategy"),
             given,
-            "is no strategy",
+            "is not a known strategy",
             "use Prioritized or LowestPrice",
         );
     }
     let base = policy.base_capacity.unwrap_or(0);
     if !(0..=10_000).contains(&base) {
-        problems.push_invalid(&field_path("baseCapacity"), base, "is no capacity", "use a number from 0 to 10000");
+        problems.push_invalid(
+            &field_path("baseCapacity"),
+            base,
+            "is not a valid capacity",
+            "use a number from 0 to 10000",
+        );
     }
     InstancesDistribution {
         on_demand_strategy: match on_demand.unwrap_or(OnDemandStrategy::Prioritized) {
@@ -169,7 +175,7 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
     }
 }
 
-/// 60 and 60% are the same.
+/// Parses a percentage; `60` and `60%` are equal.
 fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i32 {
     let text = match value {
         None => return 0,
@@ -179,20 +185,30 @@ fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i3
     };
     let parsed = text.strip_suffix('%').unwrap_or(&text).parse().ok().filter(|p| (0..=100).contains(p));
     parsed.unwrap_or_else(|| {
-        problems.push_invalid(&field_path("spotRatio"), text, "is no percentage", "use 0 to 100, or 0% to 100%");
+        problems.push_invalid(
+            &field_path("spotRatio"),
+            text,
+            "is not a valid percentage",
+            "use 0 to 100, or 0% to 100%",
+        );
         0
     })
 }
 
-/// Outside of a mixed group, which has no price: there it is told as ignored.
+/// Parses the spot price. A mixed group has none, and reports the field as ignored.
 pub(super) fn spot_price(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<String> {
     let price = non_empty(&c.spot_price).filter(|_| c.mixed_instances_policy.is_none())?;
     if !crate::index::spot::is_price(&price) {
-        problems.push_invalid("spotPrice", &price, "is no price", "write dollars per hour, for example 0.08");
+        problems.push_invalid("spotPrice", &price, "is not a valid price", "write dollars per hour, for example 0.08");
     }
     let tenancy = c.placement.as_ref().and_then(|p| p.tenancy.clone()).unwrap_or_default();
     if tenancy.eq_ignore_ascii_case("host") {
-        problems.push_invalid("spotPrice", &price, "does not go with placement.tenancy host", "remove one of the two");
+        problems.push_invalid(
+            "spotPrice",
+            &price,
+            "cannot be combined with placement.tenancy host",
+            "remove one of the two",
+        );
     }
     Some(price)
 }

@@ -1,174 +1,35 @@
-//! The merged spec, parsed once. After this nothing re-checks a string.
+//! Parses the merged spec into typed values, once. Later code does not check strings again.
 
 mod attributes;
 mod crd;
 mod instance;
 mod mixed_instances;
+mod spec;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::names::node_labels;
-use super::user_data::{Mount, OsFamily, Stage, StageKind, Taint, effective_family};
+use super::user_data::{OsFamily, Stage, StageKind, Taint, effective_family};
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{
-    EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, SpotRecommendation, UserDataStage,
+    EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, UserDataStage,
     names::{annotation, label},
 };
 use crate::auth::JoinAuth;
-use crate::aws::{
-    BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
-};
 use crate::provisioner::GroupId;
-use crate::rotation::crd::CrdUpgrade;
 use crate::rotation::rolling_update::settings::RollingUpdate;
 use crate::util::redact::Redacted;
 pub use attributes::{METRICS, PROCESSES};
 use attributes::{hooks, known_names, tag_specifications, tags, warm_pool, with_autoscaler_tags};
 use crd::crd;
-use instance::{devices, metadata, mounts, placement};
+use instance::{check_type_name, devices, metadata, mounts, placement};
 use mixed_instances::mixed;
 pub use mixed_instances::{MAX_INSTANCE_TYPES, MixedInstances};
-
-/// What a tenant and the defaults together ask for.
-#[derive(Clone, Debug)]
-pub struct DesiredSpec {
-    /// Whose it is.
-    pub id: GroupId,
-    /// The EKS cluster's name.
-    pub cluster: String,
-    /// Smallest size.
-    pub min_size: i32,
-    /// Largest size.
-    pub max_size: i32,
-    /// The warm pool, if one is wanted.
-    pub warm_pool: Option<WarmSizes>,
-    /// What the spec, or the flag, asks instances to be launched from.
-    pub scaling_configuration: ScalingConfigurationKind,
-    /// How nodes are replaced.
-    pub rolling_update: RollingUpdate,
-    /// Another controller's resource replaces them; `None` with `rollingUpdate`.
-    pub crd_strategy: Option<CrdUpgrade>,
-    /// Which image.
-    pub image: ImageSource,
-    /// For example `m5.large`.
-    pub instance_type: String,
-    /// Several types, on demand and spot.
-    pub mixed_instances: Option<MixedInstances>,
-    /// How instances are bought.
-    pub lifecycle: Lifecycle,
-    /// What a spot instance may cost in dollars per hour; `None` outside of spot, and in a mixed group.
-    pub spot_price: Option<String>,
-    /// A price was said beside a mixed instances policy.
-    pub spot_price_ignored: bool,
-    /// The spot price is that of a recommendation, which the status remembers.
-    pub spot_recommendation: Option<SpotRecommendation>,
-    /// Name of an EC2 key pair.
-    pub key_pair: Option<String>,
-    /// Ids or Name tags.
-    pub subnets: Vec<String>,
-    /// Ids or Name tags.
-    pub security_groups: Vec<String>,
-    /// A role that others made, with its profile; neither is modified.
-    pub existing_role: Option<ExistingRole>,
-    /// Managed policies beyond the standard ones: names or ARNs.
-    pub managed_policies: Vec<String>,
-    /// Leave AmazonEKS_CNI_Policy out.
-    pub irsa: bool,
-    /// The operating system of the nodes.
-    pub os_family: OsFamily,
-    /// Node labels without the image's.
-    pub labels: BTreeMap<String, String>,
-    /// Node taints.
-    pub taints: Vec<Taint>,
-    /// Explicit pod limit.
-    pub max_pods: Option<u32>,
-    /// Pods have interfaces of their own, which limits them unless `max_pods` is set.
-    pub custom_networking: Option<CustomNetworking>,
-    /// How nodes get the right to join.
-    pub join_auth: JoinAuth,
-    /// The nodes ask EKS for the cluster's endpoint and certificate, rather than find them in their user data.
-    pub discovers_endpoint: bool,
-    /// The `--container-runtime` of Amazon Linux 2 and Windows.
-    pub container_runtime: Option<String>,
-    /// Extra kubelet arguments; may hold anything, so never printed.
-    pub bootstrap_arguments: Redacted<String>,
-    /// User data stages.
-    pub stages: Vec<Stage>,
-    /// Volumes to format and mount.
-    pub mounts: Vec<Mount>,
-    /// Block devices.
-    pub block_devices: Vec<BlockDevice>,
-    /// The spec's tags, and the autoscaler's when asked for.
-    pub tags: Vec<Tag>,
-    /// The autoscaler's tags are asked for.
-    pub has_autoscaler_tags: bool,
-    /// Tags for what an instance brings along.
-    pub tag_specifications: Vec<TagSpecification>,
-    /// Processes to be suspended.
-    pub suspended_processes: BTreeSet<String>,
-    /// Group metrics to be collected.
-    pub metrics: BTreeSet<String>,
-    /// Lifecycle hooks.
-    pub lifecycle_hooks: Vec<LifecycleHook>,
-    /// Instance metadata options.
-    pub metadata_options: Option<MetadataOptions>,
-    /// Placement.
-    pub placement: Option<Placement>,
-    /// ARNs of licence configurations.
-    pub licenses: Vec<String>,
-}
-
-/// An existing IAM role and instance profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExistingRole {
-    /// Name, without path.
-    pub role: String,
-    /// Name, without path; the role's when the spec names none.
-    pub profile: String,
-}
-
-/// Which image a group asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ImageSource {
-    /// `ami-...`
-    Id(String),
-    /// The newest one of the family, architecture and cluster version.
-    Latest,
-    /// `ssm://<version>`
-    Ssm(String),
-}
-
-/// Pods whose addresses come from other interfaces than their node's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CustomNetworking {
-    /// Pods on the node's own interface.
-    pub host_pods: u32,
-    /// Each address of an interface stands for a prefix of sixteen.
-    pub prefix_delegation: bool,
-}
-
-impl CustomNetworking {
-    /// How many pods a node of a type can have: the first interface is the node's own, and so is each one's first
-    /// address. At most 110, which Kubernetes recommends.
-    pub fn pod_limit(self, found: &InstanceType) -> u32 {
-        let spare = |n: i32| u32::try_from(n - 1).unwrap_or(0);
-        let each = if self.prefix_delegation { 16 } else { 1 };
-        (spare(found.max_interfaces) * spare(found.ipv4_per_interface) * each).saturating_add(self.host_pods).min(110)
-    }
-}
-
-impl DesiredSpec {
-    /// Whether something is derived from what AWS tells of the instance type.
-    pub fn needs_instance_type(&self) -> bool {
-        !matches!(self.image, ImageSource::Id(_))
-            || (self.custom_networking.is_some() && self.max_pods.is_none())
-            || (self.has_autoscaler_tags && self.os_family == OsFamily::Windows)
-    }
-}
+pub use spec::{CustomNetworking, DesiredSpec, ExistingRole, ImageSource};
 
 const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
 
-/// Parses a merged spec. All problems are told at once.
+/// Parses a merged spec. Returns all errors at once.
 pub fn parse(
     id: &GroupId,
     annotations: &BTreeMap<String, String>,
@@ -267,7 +128,7 @@ fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32,
             problems.push_error(SpecError::invalid(
                 path,
                 size,
-                "is no size of a scaling group",
+                "is not a valid size of a scaling group",
                 "use a number from 0 to 10000",
             ));
         }
@@ -300,8 +161,8 @@ fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
             problems.push_invalid(
                 "image",
                 &text,
-                "is no image version",
-                "use ssm://<version> with the version that AWS's parameter has",
+                "is not a valid image version",
+                "use ssm://<version> with a version from AWS's parameter",
             );
             ImageSource::Latest
         }
@@ -313,7 +174,7 @@ fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
                 problems.push_invalid(
                     "image",
                     &text,
-                    "is no image",
+                    "is not a valid image",
                     "use an AMI id (ami-...), latest, or ssm://<version>",
                 );
             }
@@ -322,7 +183,7 @@ fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
     }
 }
 
-/// A family and a size, as all types that AWS has; whether it has this one, AWS tells.
+/// Checks the form `<family>.<size>`; whether the type exists is checked with AWS later.
 fn instance_type(problems: &mut SpecErrors, value: &Option<String>) -> String {
     let text = problems.required("instanceType", value);
     if !text.is_empty() {
@@ -331,15 +192,7 @@ fn instance_type(problems: &mut SpecErrors, value: &Option<String>) -> String {
     text
 }
 
-fn check_type_name(problems: &mut SpecErrors, field: &str, text: &str) {
-    let part =
-        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-    if !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
-        problems.push_invalid(field, text, "is no instance type", "write it as AWS does, for example m5.large");
-    }
-}
-
-/// Without the image's label, which only a resolved image can give.
+/// The node labels without the image label, which needs the resolved image.
 fn labels(
     id: &GroupId,
     annotations: &BTreeMap<String, String>,
@@ -363,7 +216,12 @@ fn custom_networking(problems: &mut SpecErrors, annotations: &BTreeMap<String, S
     if host_pods.is_none() {
         let path = format!("metadata.annotations[{name}]");
         let given = given.unwrap_or_default();
-        problems.push_error(SpecError::invalid(&path, given, "is no number of pods", "use a number from 0 to 110"));
+        problems.push_error(SpecError::invalid(
+            &path,
+            given,
+            "is not a valid number of pods",
+            "use a number from 0 to 110",
+        ));
     }
     let prefix_delegation = is_true(annotations, annotation::CUSTOM_NETWORKING_PREFIX);
     Some(CustomNetworking { host_pods: host_pods.unwrap_or_default(), prefix_delegation })
@@ -381,7 +239,7 @@ fn taints(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Taint> {
             problems.push_invalid(
                 &format!("taints[{i}].effect"),
                 &effect,
-                "is no effect of a taint",
+                "is not a taint effect",
                 "use NoSchedule, PreferNoSchedule or NoExecute",
             );
         }

@@ -1,38 +1,39 @@
-//! From a launch configuration to a launch template, and what is left of configurations then.
+//! Migrates a scaling group from a launch configuration to a launch template, and deletes unused configurations.
 
 use serde_json::json;
 
 use super::{adoption_key, configuration_drift, current_name, has_derived_name, recorded_configurations};
 use crate::aws::ScalingGroup;
+use crate::plan::EksStep;
 use crate::plan::{Drift, Event, ObjectStep, PlanBuilder};
-use crate::plan::{EksStep, Pin};
+use crate::provisioner::eks::adopt;
 use crate::provisioner::eks::input::PlanInput;
-use crate::provisioner::eks::{adopt, create};
+use crate::provisioner::eks::launch_template::create::{self, TemplateContribution};
 
-/// Keeps the configuration, or makes the template that takes its place and says what to pin.
-pub fn keep_or_migrate(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> Option<Pin> {
+/// Keeps the launch configuration, or creates the launch template that replaces it.
+pub fn keep_or_migrate(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> TemplateContribution {
     let name = group.launch_configuration.as_deref().unwrap_or_default();
-    let because = configuration_drift(input.resolved, input.observed, input.status, name);
-    if because.is_empty() {
+    let reasons = configuration_drift(input.resolved, input.observed, input.status, name);
+    if reasons.is_empty() {
         record_adoption(input, name, draft);
-        return None;
+        return TemplateContribution::default();
     }
-    let steps = draft.steps.len();
-    let pin = create::ensure_template(input, draft)?;
-    if let Some(made) = draft.steps.get_mut(steps) {
-        made.reasons = because;
+    let Some(mut version) = create::ensure_version(input, draft) else { return TemplateContribution::default() };
+    if let Some(step) = &mut version.step {
+        step.reasons = reasons;
     }
     draft.events.push(Event::normal(
         "LaunchConfigurationReplaced",
         format!(
-            "{} goes over from the launch configuration {name} to the launch template {}; its nodes are replaced as the strategy allows",
+            "{} migrates from the launch configuration {name} to the launch template {}; the upgrade strategy replaces its nodes",
             group.name, input.resolved.names.template
         ),
     ));
-    Some(pin)
+    version.into()
 }
 
-/// First sight: what was found is up to date, and its name stands where a version's number stands.
+/// Adopts the configuration at its first observation. It counts as up to date, and the status records its name where
+/// it otherwise records a version number.
 fn record_adoption(input: &PlanInput, name: &str, draft: &mut PlanBuilder) {
     let hash = Some(input.resolved.fingerprint.hash.clone());
     let old = input.status.template.clone().unwrap_or_default();
@@ -46,7 +47,7 @@ fn record_adoption(input: &PlanInput, name: &str, draft: &mut PlanBuilder) {
     draft.status_update.fields.insert("template".into(), json!(new));
 }
 
-/// Deletes the recorded configurations that the group does not refer to and none of its instances runs.
+/// Deletes the recorded configurations that neither the group nor any of its instances uses.
 pub fn delete_unused(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
     let run = |name: &String| {
         let warm = input.observed.warm_instances.iter().flatten().map(|w| &w.instance);

@@ -1,8 +1,8 @@
 //! Groups that launch from a launch configuration.
 //!
-//! AWS has closed launch configurations, so none is made. One that is there
-//! stays until something needs new nodes; then the scaling group goes over to a
-//! launch template in place, and the configuration goes with its last instance.
+//! AWS allows no new launch configurations, so the controller creates none. An existing one stays until a change needs
+//! new nodes. Then the scaling group migrates to a launch template in place, and the configuration is deleted with its
+//! last instance.
 
 pub mod migrate;
 
@@ -14,39 +14,40 @@ use crate::api::{InstanceGroupStatus, TemplateStatus};
 use crate::aws::ScalingGroup;
 use crate::plan::Drift;
 
-/// The launch configuration that the group launches from, if it does.
+/// The launch configuration that the scaling group launches from; `None` when it uses a launch template.
 pub fn current_name(group: &ScalingGroup) -> Option<&str> {
     group.launch_configuration.as_deref().filter(|_| group.template.is_none())
 }
 
-/// Whether a name is one that a configuration of this scaling group has: the group's and a time stamp.
+/// Whether a name is derived from this scaling group: the group's name and a timestamp.
 pub fn has_derived_name(group: &str, name: &str) -> bool {
     let stamp = name.strip_prefix(group).and_then(|rest| rest.strip_prefix('-'));
     stamp.is_some_and(|stamp| !stamp.is_empty() && stamp.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What the group was taken over for: a launch configuration takes no mixed instances policy, so that counts too.
+/// Identifies the content that was desired at the adoption. A launch configuration takes no mixed instances policy, so
+/// the key includes whether one is desired.
 fn adoption_key(resolved: &ResolvedGroup) -> String {
     let policy = if resolved.desired.mixed_instances.is_some() { " mixed" } else { "" };
     format!("{}{policy}", resolved.fingerprint.hash)
 }
 
-/// Whether the group still launches from the configuration that it was taken over with, for what was wanted then.
+/// Whether the group still launches from the adopted configuration, and the desired content has not changed since.
 pub fn matches_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, name: &str) -> bool {
     let key = adoption_key(resolved);
     let same = |t: &TemplateStatus| t.adopted_version.as_deref() == Some(name) && t.adopted_hash.as_ref() == Some(&key);
     status.template.as_ref().is_some_and(same)
 }
 
-/// The group launches from a configuration that is seen for the first time after another controller has led in between:
-/// that one tells its name, and not what stands beside it.
+/// Whether another controller set this configuration since the last reconcile. It records the name in the status, and
+/// not the version next to it.
 fn set_by_other_controller(status: &InstanceGroupStatus, name: &str) -> bool {
-    let told = status.active_launch_configuration_name.as_deref() == Some(name);
-    told && status.template.as_ref().is_some_and(|t| t.version.as_deref() != Some(name))
+    let is_recorded = status.active_launch_configuration_name.as_deref() == Some(name);
+    is_recorded && status.template.as_ref().is_some_and(|t| t.version.as_deref() != Some(name))
 }
 
-/// Whether the status may tell the name: not that of a configuration which somebody has put there by hand, and which
-/// would then count as another controller's.
+/// Whether the status may record the name. It must not record a configuration that a user set manually, because that one
+/// would then count as set by another controller.
 pub fn may_record_name(status: &InstanceGroupStatus, name: &str) -> bool {
     let unseen = status.template.as_ref().is_none_or(|t| t.adopted_hash.is_none() && t.hash.is_none());
     unseen
@@ -54,7 +55,7 @@ pub fn may_record_name(status: &InstanceGroupStatus, name: &str) -> bool {
         || status.template.as_ref().is_some_and(|t| t.version.as_deref() == Some(name))
 }
 
-/// What the group's configuration does not give its nodes; empty while it is what was taken over.
+/// Why the group's configuration is outdated; empty while it is the adopted one.
 pub fn configuration_drift(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -62,9 +63,9 @@ pub fn configuration_drift(
     name: &str,
 ) -> Vec<Drift> {
     let template = status.template.as_ref();
-    let taken_over = template.is_some_and(|t| t.adopted_hash.is_some() || t.hash.is_some());
+    let is_adopted = template.is_some_and(|t| t.adopted_hash.is_some() || t.hash.is_some());
     let found = || ObservedVersion { fingerprint: None, data: state.launch_configuration.clone() };
-    if taken_over && !matches_adoption(resolved, status, name) && !set_by_other_controller(status, name) {
+    if is_adopted && !matches_adoption(resolved, status, name) && !set_by_other_controller(status, name) {
         return drift::version_drift(Some(&found()), resolved);
     }
     let Some(at) = resolved.desired.rolling_update.rotate_at else { return Vec::new() };
@@ -78,7 +79,7 @@ pub fn configuration_drift(
     because
 }
 
-/// The configurations of this group that are recorded: the one in use, and those that are left to be deleted.
+/// The configurations of this group to record: the one in use, and unused ones that are not deleted yet.
 pub fn recorded_configurations(input: &PlanInput) -> Vec<String> {
     let mut names = input.status.managed.as_ref().map(|m| m.configurations.clone()).unwrap_or_default();
     let in_use = input

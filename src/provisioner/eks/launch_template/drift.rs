@@ -1,4 +1,4 @@
-//! Differences, named: `field, from, to`.
+//! Differences between launch template contents, and between lifecycle hooks: field, old value, new value.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use crate::plan::Drift;
 use crate::provisioner::eks::observed::ObservedVersion;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 
-/// What differs between a version and what is wanted; never empty, because it
-/// is asked only when the hashes differ.
+/// The differences between a version and the desired content. Never empty, because it is called only when the hashes
+/// differ.
 pub fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) -> Vec<Drift> {
     let Some(found) = found else {
-        return vec![Drift::new("template", "a version that is not known any more", "the wanted one")];
+        return vec![Drift::new("template", "an unknown version", "the desired version")];
     };
     let mut drifts =
         found.data.as_ref().map(|data| template_data_drift(data, &resolved.template_data)).unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) 
         drifts.push(Drift::new("userData", "as found", "as rendered now"));
     }
     if drifts.is_empty() {
-        drifts.push(Drift::new("template", "other inputs", "the wanted ones"));
+        drifts.push(Drift::new("template", "other inputs", "the desired inputs"));
     }
     drifts
 }
@@ -37,7 +37,7 @@ fn display_digest(part: Option<&String>) -> String {
     part.map_or(String::new(), |p| format!("#{p}"))
 }
 
-/// Field by field, everything but user data.
+/// The differences by field, without user data.
 pub fn template_data_drift(from: &TemplateData, to: &TemplateData) -> Vec<Drift> {
     let pairs = template_fields(&with_sorted_devices(from)).into_iter().zip(template_fields(&with_sorted_devices(to)));
     pairs
@@ -46,7 +46,7 @@ pub fn template_data_drift(from: &TemplateData, to: &TemplateData) -> Vec<Drift>
         .collect()
 }
 
-/// AWS tells devices in an order of its own; a spec's may be another.
+/// AWS returns devices in its own order, so both sides are sorted before they are compared.
 fn with_sorted_devices(data: &TemplateData) -> TemplateData {
     let mut data = data.clone();
     data.devices.sort_by(|a, b| a.name.cmp(&b.name));
@@ -62,7 +62,7 @@ fn display_value(value: &Value) -> String {
     }
 }
 
-/// Whether a hook holds something that the wanted one does not have at all.
+/// Whether the desired hook lacks an optional field that the observed hook has.
 pub fn drops_fields(from: &LifecycleHook, to: &LifecycleHook) -> bool {
     let gone = |from: &Option<String>, to: &Option<String>| from.is_some() && to.is_none();
     gone(&from.notification_arn, &to.notification_arn)
@@ -70,7 +70,7 @@ pub fn drops_fields(from: &LifecycleHook, to: &LifecycleHook) -> bool {
         || gone(&from.role_arn, &to.role_arn)
 }
 
-/// What differs between a hook that is there and the wanted one.
+/// The differences between an observed hook and the desired one.
 pub fn hook_drift(from: &LifecycleHook, to: &LifecycleHook) -> Vec<Drift> {
     let field = |name: &str, a: String, b: String| {
         (a != b).then(|| Drift::new(format!("lifecycleHooks[{}].{name}", to.name), a, b))

@@ -1,10 +1,8 @@
-//! A launch template version is known by what went into it.
+//! Identifies a launch template version by a hash of its inputs.
 //!
-//! The inputs are hashed one by one, an absent one as if its field did not
-//! exist, so that a new release with more fields changes no hash. The line
-//! goes into the version's description: the whole hash first, then a short
-//! digest of each user data input, so that a later difference can be named
-//! although user data itself is never shown.
+//! An absent input is hashed as if its field did not exist, so a new release with more fields changes no hash. The
+//! fingerprint is stored in the version's description: the whole hash, then a short digest of each user data input.
+//! The digests allow later differences to be named, although user data itself is never shown.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +14,7 @@ use crate::util::digest::sha256_hex;
 
 const PREFIX: &str = "instance-manager sha256:";
 
-/// What a version's description tells.
+/// The fingerprint in a version's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// 64 hexadecimal digits over all inputs.
@@ -26,8 +24,8 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of what a version would hold: everything but the rendered text, which
-    /// its inputs stand for. The image label follows the image and is left out.
+    /// Computes the fingerprint of a version's content. User data is represented by its inputs instead of its rendered
+    /// text. The image label follows the image and is left out.
     pub fn compute(family: &str, data: &TemplateData, boot: &BootstrapInput) -> Self {
         let boot = bootstrap_fields(family, boot);
         let mut all = non_empty(template_fields(data));
@@ -38,7 +36,7 @@ impl Fingerprint {
         Fingerprint { hash, parts }
     }
 
-    /// Reads a description; `None` for a version that we did not make.
+    /// Parses a description; `None` for a version that the controller did not create.
     pub fn parse(description: Option<&str>) -> Option<Self> {
         let mut words = description?.strip_prefix(PREFIX)?.split(' ');
         let hash = words.next()?.to_owned();
@@ -46,7 +44,7 @@ impl Fingerprint {
         Some(Fingerprint { hash, parts })
     }
 
-    /// The line for the description; AWS allows 255 characters.
+    /// The text of the description; AWS allows 255 characters.
     pub fn to_description(&self) -> String {
         let parts: String = self.parts.iter().map(|(k, v)| format!(" {k}:{v}")).collect();
         format!("{PREFIX}{}{parts}", self.hash)
@@ -54,7 +52,7 @@ impl Fingerprint {
 }
 
 fn canonical_json(value: &impl serde::Serialize) -> String {
-    // Keys come out sorted: every object here is a BTreeMap or was made by `json!` from one.
+    // Keys are sorted, so that equal values give equal text.
     serde_json::to_value(value).map(|v| sort_keys(&v).to_string()).unwrap_or_default()
 }
 
@@ -68,7 +66,7 @@ fn sort_keys(value: &Value) -> Value {
     }
 }
 
-/// What a version holds, by the names of the spec, without user data.
+/// The content of a version by the spec's field names, without user data.
 pub fn template_fields(data: &TemplateData) -> [(&'static str, Value); 11] {
     let TemplateData {
         image_id,

@@ -1,7 +1,6 @@
-//! What a new version of the launch template would fail with once it is launched: asked before anything is made for it.
+//! Checks that find launch failures before a new launch template version is created.
 //!
-//! Only a group that needs another version is looked at. One that stands as it is wanted is left alone, although its
-//! image may have been deregistered since.
+//! Only a group that needs another version is checked. An up-to-date group is not blocked when its image is deregistered.
 
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
@@ -14,18 +13,18 @@ use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::user_data::OsFamily;
 
-/// What AWS tells of the things that a version names. The outer `None`: it did not tell.
+/// What AWS returns about the objects that a version refers to. The outer `None` means that it was not allowed to read.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchFacts {
-    /// The image; the inner `None` when this account has none of that id.
+    /// The image; the inner `None` when this account has no image with that id.
     pub image: Option<Option<Image>>,
-    /// The instance type; the inner `None` when the region has none of that name.
+    /// The instance type; the inner `None` when the region has no type with that name.
     pub instance_type: Option<Option<InstanceType>>,
-    /// Whether the group launches this very image now: then its nodes are the proof of what it is.
+    /// Whether the group launches this image already, so its platform is known to work.
     pub is_launched_now: bool,
 }
 
-/// Whether a version will be made or pinned that the group does not launch now.
+/// Whether the group needs a version that it does not launch yet.
 pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let Some(group) = &state.scaling_group else { return true };
     match (&group.template, launch_configuration::current_name(group)) {
@@ -35,22 +34,22 @@ pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, stat
     }
 }
 
-/// All that is wrong, so that a person mends everything in one go.
-pub fn spec_errors(resolved: &ResolvedGroup, looked: &LaunchFacts) -> Vec<SpecError> {
+/// Returns all errors at once, so that the user can fix them together.
+pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecError> {
     let mut problems = Vec::new();
-    let image = looked.image.as_ref().and_then(Option::as_ref);
-    if looked.image == Some(None) {
-        let rule = "is no available AMI of this region that this account may launch";
+    let image = facts.image.as_ref().and_then(Option::as_ref);
+    if facts.image == Some(None) {
+        let rule = "is not an available AMI of this region that this account may launch";
         let remedy = "correct it, or share the AMI with this account";
         let problem = SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy);
         problems.push(problem.with_reason(Reason::ImageNotFound));
     }
-    match &looked.instance_type {
+    match &facts.instance_type {
         Some(None) => problems.push(unknown_type(&resolved.desired)),
         Some(Some(kind)) => problems.extend(image.and_then(|image| architecture(resolved, image, kind))),
         None => {}
     }
-    problems.extend(image.filter(|_| !looked.is_launched_now).and_then(|image| platform(resolved, image)));
+    problems.extend(image.filter(|_| !facts.is_launched_now).and_then(|image| platform(resolved, image)));
     for (i, device) in resolved.template_data.devices.iter().enumerate() {
         volume(&mut problems, i, device, image);
     }
@@ -59,7 +58,7 @@ pub fn spec_errors(resolved: &ResolvedGroup, looked: &LaunchFacts) -> Vec<SpecEr
         let remedy = "encode it again, or write it as plain text";
         stage
             .is_truncated_base64()
-            .then(|| SpecError::invalid(&stage.field_path(i), "", "ends like base64 and is none", remedy))
+            .then(|| SpecError::invalid(&stage.field_path(i), "", "looks like base64 but is not valid base64", remedy))
     }));
     problems
 }
@@ -70,7 +69,8 @@ fn architecture(resolved: &ResolvedGroup, image: &Image, kind: &InstanceType) ->
     if image.architecture.is_empty() || kind.architectures.contains(&image.architecture) {
         return None;
     }
-    let rule = format!("is for {}, and {} has {}", image.architecture, kind.name, kind.architectures.join(" and "));
+    let rule =
+        format!("is for {}, but {} supports {}", image.architecture, kind.name, kind.architectures.join(" and "));
     let remedy = "use an AMI of the instance type's architecture, or another instanceType";
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
 }
@@ -81,14 +81,14 @@ fn platform(resolved: &ResolvedGroup, image: &Image) -> Option<SpecError> {
         return None;
     }
     let rule = format!(
-        "is {}, and the group's os-family is {family}",
-        if image.is_windows { "a Windows image" } else { "no Windows image" }
+        "is {}, but the group's os-family is {family}",
+        if image.is_windows { "a Windows image" } else { "not a Windows image" }
     );
     let remedy = "use an AMI of that family, or correct the annotation instancemgr.keikoproj.io/os-family";
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
 }
 
-/// What is named by its ARN must be an ARN of its kind: EC2 takes any text into a template, and no instance comes.
+/// ARNs must be of the required kind. EC2 accepts any text in a launch template, and then fails to launch instances.
 fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
     let wanted = &resolved.desired;
     let group = wanted.placement.iter().flat_map(|p| &p.host_resource_group);
@@ -102,12 +102,17 @@ fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
     });
     let problem = |(field, arn, service, kind): (String, &String, &str, &str)| {
         let remedy = format!("use an ARN such as arn:aws:{service}:us-west-2:123456789012:{kind}...");
-        SpecError::invalid(&format!("spec.eks.configuration.{field}"), arn, "is no ARN of that kind", remedy)
+        SpecError::invalid(
+            &format!("spec.eks.configuration.{field}"),
+            arn,
+            "is not an ARN of the required kind",
+            remedy,
+        )
     };
     wrong.map(problem).collect()
 }
 
-/// The Amazon EBS User Guide's rules, "Amazon EBS volume types": only lower limits, because upper ones are raised.
+/// The limits of the Amazon EBS User Guide, "Amazon EBS volume types". Only lower limits: AWS raises upper ones.
 fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: Option<&Image>) {
     let mut wrong = |field: &str, value: Option<i32>, rule: &str, remedy: &str| {
         let value = value.map(|n| n.to_string()).unwrap_or_default();
@@ -119,15 +124,10 @@ fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: 
         wrong("iops", None, &format!("is required with {kind}"), "set it, or use gp3");
     }
     if let Some(iops) = device.iops.filter(|n| kind == "gp3" && *n < 3000) {
-        wrong("iops", Some(iops), "is below the 3000 that gp3 has in any case", "use 3000 or more, or remove iops");
+        wrong("iops", Some(iops), "is below 3000, the minimum of gp3", "use 3000 or more, or remove iops");
     }
     if let Some(throughput) = device.throughput.filter(|n| *n < 125) {
-        wrong(
-            "throughput",
-            Some(throughput),
-            "is below the 125 that gp3 has in any case",
-            "use 125 or more, or remove it",
-        );
+        wrong("throughput", Some(throughput), "is below 125, the minimum of gp3", "use 125 or more, or remove it");
     }
     let least = match kind {
         "st1" | "sc1" => 125,
@@ -135,15 +135,15 @@ fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: 
         _ => 1,
     };
     if let Some(size) = device.size.filter(|n| *n < least) {
-        wrong(
-            "size",
-            Some(size),
-            &format!("is less than the {least} GiB that {kind} begins with"),
-            "use a larger size",
-        );
+        wrong("size", Some(size), &format!("is less than {least} GiB, the minimum of {kind}"), "use a larger size");
     }
     if device.snapshot_id.is_some() && device.encrypted.is_some() {
-        wrong("encrypted", None, "does not go with snapshotId, which decides it", "remove it, or encrypt the snapshot");
+        wrong(
+            "encrypted",
+            None,
+            "cannot be combined with snapshotId, which determines it",
+            "remove it, or encrypt the snapshot",
+        );
     }
     let Some(image) = image else { return };
     if device.name == image.root_device && ["st1", "sc1"].contains(&kind) {

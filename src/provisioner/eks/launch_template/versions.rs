@@ -1,74 +1,70 @@
-//! The group's launch template: the version it is pinned to, a new one, and those that nothing uses any more.
+//! Which launch template version the scaling group is pinned to, new versions, and versions to delete.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::aws::{NewVersion, ScalingGroup, ScalingGroupChange, TemplatePin};
-use crate::plan::{Drift, PlanBuilder};
-use crate::plan::{EksStep, Pin};
+use super::create::{self, TemplateContribution};
+use crate::aws::{NewVersion, ScalingGroup, TemplatePin};
+use crate::plan::{Drift, EksStep, Pin, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
-use crate::provisioner::eks::{adopt, create, launch_configuration, warm_pool};
+use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
+use crate::util::digest::idempotency_token;
 
-/// Compares the pinned version with what is wanted, and answers what the group shall be pinned to, if to anything else.
-pub fn plan_template(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> Option<Pin> {
+/// Compares the pinned version with the spec and returns what has to change, if anything.
+pub fn plan_template(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> TemplateContribution {
     let r = input.resolved;
     let Some(pin) = &group.template else { return launch_configuration::migrate::keep_or_migrate(input, group, draft) };
     let id = pin.id.clone();
     if input.observed.template.as_ref().is_some_and(|t| !t.id.eq(&id)) || input.observed.template.is_none() {
-        return replace_template(input, draft);
+        // The template that the group refers to is gone, or is not this group's: create the group's own again.
+        return create::ensure_version(input, draft).map(TemplateContribution::from).unwrap_or_default();
     }
     match outdated::pin_state(r, input.observed, input.status, pin) {
         PinState::Current { number, follows_latest } => {
             record_version(input, &id, number, draft);
-            follows_latest.then_some(Pin::Version { template: id, number })
+            let pin = follows_latest.then_some(Pin::Version { template: id, number });
+            TemplateContribution { pin, ..TemplateContribution::default() }
         }
         PinState::Repin { number, reasons } => {
             draft.status_update.fields.insert("latestTemplateVersion".into(), json!(number.to_string()));
-            draft.push_with_reasons(
-                EksStep::UpdateGroup {
-                    group: group.name.clone(),
-                    change: ScalingGroupChange::default(),
-                    pin: Some(Pin::Version { template: id, number }),
-                },
-                reasons,
-            );
-            None
+            TemplateContribution {
+                pin: Some(Pin::Version { template: id, number }),
+                repin_reasons: Some(reasons),
+                ..TemplateContribution::default()
+            }
         }
         PinState::New { reasons } => {
-            new_version(input, &id, pin, reasons, draft);
-            Some(Pin::Made { hash: r.fingerprint.hash.clone() })
+            draft.events.extend(create::ignored_field_events(r));
+            new_version(input, &id, pin, reasons)
         }
     }
 }
 
-/// The group refers to a template that is gone or is not ours by name: make ours again.
-fn replace_template(input: &PlanInput, draft: &mut PlanBuilder) -> Option<Pin> {
-    create::ensure_template(input, draft)
-}
-
-fn new_version(input: &PlanInput, id: &str, pin: &TemplatePin, because: Vec<Drift>, draft: &mut PlanBuilder) {
+fn new_version(input: &PlanInput, id: &str, pin: &TemplatePin, reasons: Vec<Drift>) -> TemplateContribution {
     let r = input.resolved;
     let version = NewVersion {
-        token: create::idempotency_token(&[id, &r.fingerprint.hash, &pin.version]),
+        token: idempotency_token(&[id, &r.fingerprint.hash, &pin.version]),
         description: r.fingerprint.to_description(),
         data: r.template_data.clone(),
     };
-    draft.push_with_reasons(EksStep::PutTemplateVersion { template: id.into(), version }, because);
-    draft.events.extend(create::ignored_field_events(r));
     let unused = unused_versions(input, pin);
-    if !unused.is_empty() {
-        draft.push(EksStep::DeleteTemplateVersions { template: id.into(), numbers: unused });
+    let delete = EksStep::DeleteTemplateVersions { template: id.into(), numbers: unused.clone() };
+    TemplateContribution {
+        pin: Some(Pin::Made { hash: r.fingerprint.hash.clone() }),
+        repin_reasons: None,
+        steps: vec![PlannedStep::new(EksStep::PutTemplateVersion { template: id.into(), version }, reasons)],
+        cleanup: if unused.is_empty() { Vec::new() } else { vec![delete.into()] },
     }
 }
 
-/// Versions that nothing uses, beyond the ones to be retained.
+/// Versions that no instance, pin or record uses, beyond those to retain.
 fn unused_versions(input: &PlanInput, pin: &TemplatePin) -> Vec<i64> {
     let Some(template) = &input.observed.template else { return Vec::new() };
-    // Nobody looks into a pool of others.
+    // The instances of a foreign warm pool are not read, so their versions are unknown.
     if warm_pool::is_foreign(input) {
         return Vec::new();
     }

@@ -1,4 +1,4 @@
-//! Looks at the resources of the strategy `crd`: at the one that is wanted, and at others only when that is not there.
+//! Reads the resources of the strategy `crd`: the desired one, and others only when that does not exist.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::rotation::crd::decide::{
 use crate::rotation::crd::resource::{RenderedResource, ResourceKind, resolve_kind};
 use crate::rotation::crd::{CrdUpgrade, StatusMatcher};
 
-/// What there is, when somebody has a reason to ask.
+/// Reads the strategy's resources; `None` when no decision depends on them.
 pub async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -74,13 +74,14 @@ async fn resources(
     let mut resources: Vec<_> = found.iter().map(read).collect();
     if let Some(place) = previous_resource(status, &kind, &request.namespace) {
         let recorded = recorded_matcher(status);
-        let words = recorded.iter().chain([&crd.status_matcher]);
-        resources.extend(read_previous_resource(o, Some(&kind), &place, scaling_group, words).await?);
+        let matchers = recorded.iter().chain([&crd.status_matcher]);
+        resources.extend(read_previous_resource(o, Some(&kind), &place, scaling_group, matchers).await?);
     }
     Ok(StrategyState::Seen { request, kind, resources })
 }
 
-/// What was submitted last, before another strategy was wanted; `None` when the status names nothing that has yet to end.
+/// The resource that was submitted last before the spec named another strategy; `None` when the status names no
+/// unfinished resource.
 async fn superseded(
     o: &Observer<'_>,
     scaling_group: &str,
@@ -95,51 +96,54 @@ fn recorded_matcher(status: &InstanceGroupStatus) -> Option<StatusMatcher> {
     StatusMatcher::from_progress(status.strategy_progress.as_ref()?)
 }
 
-/// What was submitted last, before the template said another kind or namespace, or the spec another strategy.
+/// The resource that was submitted last, before the template named another kind or namespace, or the spec another
+/// strategy.
 async fn read_previous_resource(
     o: &Observer<'_>,
     kind: Option<&ResourceKind>,
     place: &PreviousResource<'_>,
     scaling_group: &str,
-    words: impl Iterator<Item = &StatusMatcher>,
+    matchers: impl Iterator<Item = &StatusMatcher>,
 ) -> Result<Option<StrategyResource>, KubeError> {
     let kind = match (place.kind, kind) {
         (None, None) => return Ok(None),
         (None, Some(kind)) => kind.clone(),
         (Some([group, version, name]), _) => {
-            // Resources of a kind that is served no more are gone with it.
+            // The API server removes the resources of a kind that it no longer serves.
             let Some(served) = o.kube.discover_kind(group, version, name).await? else { return Ok(None) };
             ResourceKind { group: group.into(), version: version.into(), kind: name.into(), plural: served.plural }
         }
     };
     let found = o.kube.strategy_resource(&kind, place.namespace, place.name).await?;
-    Ok(found.map(|object| to_resource(&object, &kind, scaling_group, words)))
+    Ok(found.map(|object| to_resource(&object, &kind, scaling_group, matchers)))
 }
 
 fn to_resource<'w>(
     object: &Value,
     kind: &ResourceKind,
     scaling_group: &str,
-    words: impl Iterator<Item = &'w StatusMatcher>,
+    matchers: impl Iterator<Item = &'w StatusMatcher>,
 ) -> StrategyResource {
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
-    let note = |name: &str| metadata["annotations"][name].as_str();
+    let annotation_value = |name: &str| metadata["annotations"][name].as_str();
     StrategyResource {
         kind: kind.clone(),
         namespace: text("namespace"),
         name: text("name"),
         uid: text("uid"),
         created_at: text("creationTimestamp").parse::<Timestamp>().ok(),
-        is_owned: note(annotation::MANAGED_BY) == Some(annotation::MANAGED_BY_VALUE)
-            && note(annotation::UPGRADE_SCOPE) == Some(scaling_group),
+        is_owned: annotation_value(annotation::MANAGED_BY) == Some(annotation::MANAGED_BY_VALUE)
+            && annotation_value(annotation::UPGRADE_SCOPE) == Some(scaling_group),
         is_deleting: metadata["deletionTimestamp"].is_string(),
-        phase: phase(object, words),
+        phase: phase(object, matchers),
     }
 }
 
-/// What a resource says by any of the words that it may be read by: its end, or the last one's answer.
-fn phase<'w>(object: &Value, words: impl Iterator<Item = &'w StatusMatcher>) -> ResourcePhase {
-    let nothing = ResourcePhase::Unreadable("nothing that is known");
-    words.map(|words| words.phase(object)).fold(nothing, |found, next| if found.is_finished() { found } else { next })
+/// The phase of a resource by any of the status matchers: a finished phase wins, else the last matcher decides.
+fn phase<'w>(object: &Value, matchers: impl Iterator<Item = &'w StatusMatcher>) -> ResourcePhase {
+    let nothing = ResourcePhase::Unreadable("an unknown value");
+    matchers
+        .map(|matcher| matcher.phase(object))
+        .fold(nothing, |found, next| if found.is_finished() { found } else { next })
 }

@@ -1,4 +1,4 @@
-//! Looks: first what names mean, then what there is. No decision is made here.
+//! Reads the observed state of a group from AWS and Kubernetes. It makes no decisions.
 
 mod crd_strategy;
 mod previous_roles;
@@ -26,7 +26,10 @@ use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
 use crate::rotation::{Drains, NodeView};
 
-/// What there is of one group.
+/// Reads the observed state of one group.
+///
+/// # Errors
+/// A read that AWS or the API server did not answer.
 pub async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -41,7 +44,7 @@ pub async fn observe(
     .map_err(aws)?;
     let template = template_in_use(o, resolved, scaling_group.as_ref(), template, status).await?;
     let leftover = if scaling_group.is_none() { orphaned_template(o, resolved, status).await? } else { None };
-    // What others put on a group is told when it is taken over, and only then.
+    // Attributes that other controllers or users set are read and reported only at the adoption.
     let unseen = scaling_group.is_some() && status.managed.is_none();
     let (instance_profile, attached_policies) = own_profile_and_policies(o, resolved, status, unseen).await?;
     let recorded = status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
@@ -97,14 +100,13 @@ pub async fn observe(
     };
     verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_details(o, resolved, status, &mut state).await?;
-    // Without a scaling group as well, or what is on record of former roles would be forgotten when it is made again.
+    // Also without a scaling group: otherwise the record of previous roles would be lost when the group is created again.
     state.previous_roles = previous_roles::observe(o, resolved, &state, status).await?;
     Ok(state)
 }
 
-/// The role and the profile of the derived name with their tags, which the list of all profiles does not tell. They are
-/// asked for where something of that name is there and neither the scaling group nor our own write proves whose it is, or
-/// where the profile lacks the role.
+/// Reads role and profile of the derived name with their tags, which the list of all profiles does not contain. They are
+/// read when one of them exists and nothing else proves its owner, or when the profile does not hold the role.
 async fn verify_role_ownership(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -131,7 +133,7 @@ async fn verify_role_ownership(
     state.instance_profile = iam.get_profile(name).await.map_err(ObserveError::Aws)?;
     let Some(profile) = &mut state.instance_profile else { return Ok(()) };
     if holds(profile) {
-        // IAM deletes no role that a profile holds: this answer lags, and whose the role is nobody knows yet.
+        // IAM does not delete a role that a profile holds. The response is stale, and the role's owner is not known yet.
         let role = state.role.clone().ok_or_else(|| role_not_propagated(name))?;
         profile.role = Some(role);
     }
@@ -140,12 +142,12 @@ async fn verify_role_ownership(
 }
 
 fn role_not_propagated(role: &str) -> ObserveError {
-    let message = format!("the instance profile {role} holds a role that IAM does not tell of yet");
+    let message = format!("the instance profile {role} holds a role that IAM does not return yet");
     ObserveError::Aws(AwsError::no_response("IAM", "GetRole", "NoSuchEntity", &message))
 }
 
-/// The profile of the group's own role, and which policies are attached to that: of those that are wanted or recorded, or
-/// of all of them.
+/// The instance profile of the group's own role, and its attached policies: the desired and recorded ones, or with `all`
+/// every policy.
 async fn own_profile_and_policies(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -169,7 +171,7 @@ async fn own_profile_and_policies(
     Ok((profile, attached))
 }
 
-/// Every policy on the role. Nothing depends on the others but what a person is told, so no answer is good enough.
+/// Every policy on the role. The additional ones are only reported, so an error is ignored.
 async fn all_attached_policies(o: &Observer<'_>, role: &str, asked: Vec<String>) -> Vec<String> {
     match o.inventory.aws().iam.attached_policies(role).await {
         Ok(all) => asked.iter().cloned().chain(all.into_iter().filter(|policy| !asked.contains(policy))).collect(),
@@ -177,7 +179,7 @@ async fn all_attached_policies(o: &Observer<'_>, role: &str, asked: Vec<String>)
     }
 }
 
-/// The template that the group refers to when it is not the one of the derived name.
+/// The launch template that the scaling group refers to, which may have another name than the derived one.
 async fn template_in_use(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -189,7 +191,7 @@ async fn template_in_use(
     if derived.as_ref().is_some_and(|t| t.id == pin.id) {
         return Ok(derived);
     }
-    // The original stamps the template with the time of its own first pass; the status has its name.
+    // keikoproj/instance-manager ends the name with the time of its first reconcile; the status has that name.
     let named = match status.active_launch_template_name.as_ref().filter(|name| !name.is_empty()) {
         Some(name) => o.inventory.template(name, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?,
         None => None,
@@ -197,12 +199,12 @@ async fn template_in_use(
     if let Some(named) = named.filter(|t| t.id == pin.id) {
         return Ok(Some(named));
     }
-    // Without a status, as after a restore, nothing has its name; the group refers to it.
+    // Without a status, for example after a restore, only the scaling group's pin identifies the template.
     let found = o.inventory.aws().ec2.template_by_id(&pin.id).await.map_err(ObserveError::Aws)?;
     Ok(found.filter(|t| names::differs_only_in_timestamp(&t.name, &resolved.names.template)).or(derived))
 }
 
-/// What an attempt under names that another group took first has left behind; the status still has its name.
+/// A template from an attempt with names that belong to another group; the status still has its name.
 async fn orphaned_template(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -214,7 +216,7 @@ async fn orphaned_template(
     Ok(found.filter(|t| has_ownership_tags(&t.tags, &resolved.ownership_tags)))
 }
 
-/// Only what something changed for is looked at closer.
+/// Reads details that only some situations need, for example scaling activities while instances are missing.
 async fn observe_details(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -231,8 +233,8 @@ async fn observe_details(
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
-    let ours = resolved.desired.warm_pool.is_some() && group.warm_pool.is_some();
-    if ours && super::warm_pool::current_version_key(resolved, &group, o.now) != warmed {
+    let is_managed = resolved.desired.warm_pool.is_some() && group.warm_pool.is_some();
+    if is_managed && super::warm_pool::current_version_key(resolved, &group, o.now) != warmed {
         state.warm_instances = Some(o.inventory.warm_pool(&group.name, o.max_cache_age).await.map_err(aws)?.to_vec());
     }
     if resolved.desired.rolling_update.rotate_at.is_some_and(|at| at <= o.now) {
@@ -251,7 +253,7 @@ async fn observe_details(
     Ok(())
 }
 
-/// Versions: what the status remembers is enough until something differs.
+/// The launch template versions. The hash in the status is enough until something differs from it.
 async fn versions(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -279,7 +281,7 @@ async fn versions(
         let fingerprint = Some(Fingerprint { hash: hash.clone(), parts: resolved.fingerprint.parts.clone() });
         return Ok([(version, ObservedVersion { fingerprint, data: None })].into());
     }
-    // What is made and not pinned yet is the newest one; versions are read once.
+    // A version that is created but not pinned yet is the latest one. Versions are immutable, so each is read once.
     numbers.push(template.latest_version);
     numbers.dedup();
     let read = o.inventory.versions(&template.id, &numbers).await.map_err(ObserveError::Aws)?;
@@ -299,8 +301,8 @@ async fn versions(
     Ok(all.into_iter().map(version).collect())
 }
 
-/// What the group's launch configuration holds, or its last instances': asked when the group is taken over, while that
-/// lacks tags, and when something else is wanted.
+/// The content of the launch configuration of the group or of its last instances. It is read at the adoption, while tags
+/// of the adoption are missing, and when the spec differs from what was adopted.
 async fn launch_configuration(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,

@@ -1,4 +1,4 @@
-//! Looks at what roles that were in use before have left.
+//! Reads the join entries of roles that the group's nodes used before.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
 use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveResult, Observer};
 
-/// Looks at what former roles have left. AWS is asked about an access entry that is about to go, and about nothing else.
+/// Reads the entries of previous roles. AWS is called only for an access entry that is about to be removed.
 pub async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -57,8 +57,8 @@ pub async fn observe(
     Ok(found)
 }
 
-/// A role's entry in aws-auth, when it says what the controller writes. What is left of a group may not tell which of the
-/// two it was.
+/// A role's entry in aws-auth, when its content is what the controller writes. The status does not record whether the
+/// entry is for Linux or Windows nodes, so both are tried.
 pub fn aws_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
     let mut entries = [false, true].into_iter().map(|windows| AuthEntry::for_nodes(role_arn, windows));
     entries.find(|entry| aws_auth::entry_state(o.map_roles, entry) == AuthEntryState::Present)

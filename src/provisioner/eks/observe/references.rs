@@ -1,4 +1,4 @@
-//! Looks up what the merged spec names: the first half of observing.
+//! Reads the AWS objects that the merged spec refers to.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,13 @@ use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
 use crate::provisioner::eks::launch_template::launch_checks;
 use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
 use crate::provisioner::eks::observed::ObservedState;
-use crate::provisioner::eks::resolve::{References, ResolvedGroup};
+use crate::provisioner::eks::references::References;
+use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::user_data::OsFamily;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
-/// What names mean: cluster, network, image, a given role's profile.
+/// Reads the references of a spec: cluster, network, image, instance types and the profile of an existing role.
 pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
     let aws = ObserveError::Aws;
     let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
@@ -34,7 +35,7 @@ pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult
     let (subnets, security_groups) =
         tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc)).map_err(aws)?;
     let existing_profile = match &wanted.existing_role {
-        Some(given) => o.inventory.profile(&given.profile, o.shared_max_cache_age).await.map_err(aws)?,
+        Some(existing) => o.inventory.profile(&existing.profile, o.shared_max_cache_age).await.map_err(aws)?,
         None => None,
     };
     let unknown = !all_found(&wanted.subnets, &subnets) || !all_found(&wanted.security_groups, &security_groups);
@@ -45,7 +46,7 @@ pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult
     };
     let elsewhere = in_other_vpcs(o, wanted, &subnets, &security_groups).await?;
     o.inventory.prefetch_types(&wanted.instance_type, || o.group_index.instance_types());
-    // Before the types: it knows those of its line.
+    // Read before the instance types, because the catalog contains types of the same line.
     let catalog = match wanted.mixed_instances.as_ref().is_some_and(|m| m.extend_with_similar) {
         true => Some(o.inventory.instance_type_catalog(&wanted.instance_type).await.map_err(aws)?),
         false => None,
@@ -73,7 +74,7 @@ pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult
     Ok(environment)
 }
 
-/// The instance types of a mixed group; AWS is asked once for each.
+/// The instance types of a mixed group; each is read once and then cached.
 async fn mixed_instance_types(
     o: &Observer<'_>,
     wanted: &DesiredSpec,
@@ -84,7 +85,7 @@ async fn mixed_instance_types(
     Ok(found.into_iter().collect())
 }
 
-/// Whether every id or Name tag is found; what was made a minute ago is not in an older list.
+/// Whether every id or Name tag is found. A cached list lacks objects that were created recently.
 fn all_found(wanted: &[String], known: &[NetworkObject]) -> bool {
     let found = |name: &String, o: &NetworkObject| {
         o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))
@@ -92,7 +93,7 @@ fn all_found(wanted: &[String], known: &[NetworkObject]) -> bool {
     wanted.iter().all(|name| known.iter().any(|o| found(name, o)))
 }
 
-/// What is named by an id and is not in the cluster's VPC, so that a message can tell where it is.
+/// Objects that the spec names by id and that are not in the cluster's VPC, so that an error can name their VPC.
 async fn in_other_vpcs(
     o: &Observer<'_>,
     wanted: &DesiredSpec,
@@ -109,7 +110,7 @@ async fn in_other_vpcs(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// What a version that is to be made names; nothing is asked for a group that stands as it is wanted.
+/// Reads image and instance type of a version that is about to be created; `None` for a group that is up to date.
 pub async fn launch_facts(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -128,7 +129,7 @@ pub async fn launch_facts(
     Ok(Some(LaunchFacts { image: allow_denied(image)?, instance_type: allow_denied(instance_type)?, is_launched_now }))
 }
 
-/// Who may not look before learns it from AWS's refusal after.
+/// Without permission to read, the check is skipped and AWS reports the error at launch time.
 fn allow_denied<T>(answer: Result<T, AwsError>) -> ObserveResult<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -137,7 +138,7 @@ fn allow_denied<T>(answer: Result<T, AwsError>) -> ObserveResult<Option<T>> {
     }
 }
 
-/// Where AWS publishes an image; `None` for one that is given by its id, or that AWS does not have.
+/// The SSM parameter where AWS publishes an image; `None` for an AMI id, or when AWS publishes no such image.
 fn image_parameter(wanted: &DesiredSpec, architecture: &str, version: &str) -> Option<String> {
     let id = |latest: &str| match &wanted.image {
         ImageSource::Ssm(id) => id.clone(),

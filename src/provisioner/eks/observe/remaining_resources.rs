@@ -1,4 +1,4 @@
-//! Looks at what is left of a group that is to go.
+//! Reads the remaining resources of a group that is being deleted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_v
 use crate::provisioner::{GroupId, join};
 use crate::rotation::{Drains, NodeInstance};
 
-/// What a group left behind, by the names in its status.
+/// The names in the status of a group that is being deleted.
 pub struct RecordedNames {
-    /// The cluster, as the scaling group's name tells it.
+    /// The cluster, from the scaling group's name.
     pub cluster: String,
-    /// Derived, or as the status has them.
+    /// Resource names, from the status or derived.
     pub names: ResourceNames,
-    /// The tags that prove that something is ours.
+    /// The tags that prove that a resource belongs to this group.
     pub ownership_tags: Vec<Tag>,
 }
 
-/// What the status names; `None` when nothing was made.
+/// Reads the names from the status; `None` when nothing was created.
 pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus) -> Option<RecordedNames> {
     let scaling_group = status.active_scaling_group_name.clone().filter(|g| !g.is_empty())?;
     let suffix = format!("-{}-{}", id.namespace, id.name);
     let cluster = match scaling_group.strip_suffix(&suffix) {
         Some(cluster) => cluster.to_owned(),
-        // A name with a hash: the hash is the last word.
+        // A name with a hash ends with `-<hash>`.
         None => scaling_group.rsplit_once('-')?.0.strip_suffix(&suffix)?.to_owned(),
     };
     let derived = GroupNames::new(&cluster, &id.namespace, &id.name);
@@ -46,13 +46,13 @@ pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus) -> Option<Reco
     Some(RecordedNames { names, ownership_tags: ownership_tags(&cluster, id), cluster })
 }
 
-/// What there is of a group that is to go.
+/// The resources that still exist for a group that is being deleted.
 pub struct RemainingResources {
     /// The scaling group.
     pub scaling_group: Option<ScalingGroup>,
     /// Its instances with their nodes.
     pub members: Vec<NodeInstance>,
-    /// What is on its marked nodes.
+    /// The pods on its nodes with a disruption record.
     pub drains: Drains,
     /// The launch template.
     pub template: Option<LaunchTemplate>,
@@ -64,15 +64,15 @@ pub struct RemainingResources {
     pub inline_policies: Vec<String>,
     /// The profile of the derived name.
     pub instance_profile: Option<InstanceProfile>,
-    /// Our entries in aws-auth that no other group needs.
+    /// The controller's entries in aws-auth that no other group needs.
     pub aws_auth_entries: Vec<AuthEntry>,
-    /// The same of access entries.
+    /// The controller's access entries that no other group needs.
     pub access_entries: Vec<AccessEntry>,
-    /// A group that has to be gone before.
+    /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<String>,
 }
 
-/// Looks at what is left of a group.
+/// Reads the remaining resources. While the scaling group exists, only its nodes are read.
 pub async fn remaining_resources(
     o: &Observer<'_>,
     id: &GroupId,
@@ -114,7 +114,8 @@ pub async fn remaining_resources(
         remains.attached_policies = iam.attached_policies(&names.role).await.map_err(aws)?;
         remains.inline_policies = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
-    // The entry of a role that goes, goes along, whoever wrote it; that of any other only when it is recorded as ours.
+    // The entry of a role that is deleted is removed with it, whatever created the entry. The entry of any other role is
+    // removed only when the status records it as the controller's.
     let own = remains.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
     let managed = status.managed.iter();
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();

@@ -1,4 +1,4 @@
-//! What is seen of a group, and when nobody knows.
+//! Tests of observing a group, also when AWS gives incomplete answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::observe;
 use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
@@ -18,7 +17,8 @@ use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{KubeClient, fake};
 use crate::provisioner::eks::observed::ObservedState;
-use crate::provisioner::eks::resolve::{References, ResolvedGroup, resolve};
+use crate::provisioner::eks::references::References;
+use crate::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use crate::provisioner::eks::{desired, ownership};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
@@ -63,7 +63,7 @@ async fn observe_with(
         CacheConfig { batch_idle: Duration::from_millis(1), prefetch_age: Duration::ZERO, ..CacheConfig::default() };
     let observer = Observer {
         inventory: &Inventory::with_config(stub.aws(), ages),
-        kube: &KubeClient::new(fake::client(|call| panic!("nobody asks: {call:?}")), "test"),
+        kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
         node_index: &NodeIndex::default(),
         process_state: &ProcessState::default(),
         map_roles: Some(map_roles),
@@ -75,8 +75,8 @@ async fn observe_with(
     super::observe(&observer, &resolved(), status).await
 }
 
-/// GetInstanceProfile tells no tags of the role. Taken for a stranger's, the group would go by other names for good, and
-/// its first role and profile would be nobody's.
+/// GetInstanceProfile returns no tags of the role. If the role counted as foreign, the group would use hashed names from
+/// then on, and its first role and profile would be orphaned.
 #[tokio::test]
 async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -92,14 +92,16 @@ async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
     };
     stub.update(|d| _ = d.profiles.insert(name.clone(), profile));
     let status = InstanceGroupStatus::default();
-    let Err(ObserveError::Aws(error)) = observe_with(&stub, "", &status).await else { panic!("nobody knows yet") };
+    let Err(ObserveError::Aws(error)) = observe_with(&stub, "", &status).await else {
+        panic!("the owner is not known yet")
+    };
     assert!(error.kind == AwsErrorKind::Unavailable && error.message.contains(&name), "{error}");
     stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership_tags.clone(), ..held }));
     let seen = observe_with(&stub, "", &status).await.expect("it is known");
     assert!(!ownership::name_conflict(&resolved, &seen, &status));
 }
 
-/// Else the entry of a former role would stay for ever, once somebody has deleted the scaling group.
+/// Otherwise the entry of a previous role would never be removed after the scaling group was deleted manually.
 #[tokio::test]
 async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
     let (old, admitted) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/admitted");

@@ -1,5 +1,6 @@
-//! Roles that the group's nodes joined by before. Their entries go when no node needs them any more: one that stayed would
-//! let in whoever makes a role of that name. Pure.
+//! Removes the join entries of roles that the group's nodes used before. Pure.
+//!
+//! A stale entry would let the nodes of any new role with that name join the cluster.
 
 use jiff::Timestamp;
 
@@ -12,7 +13,7 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated::{PinState, members, pin_state};
 use crate::provisioner::eks::warm_pool;
 
-/// Whether everything that the group runs or launches has the role that is wanted now.
+/// Whether all instances, and the version that the group launches, use the desired role.
 pub fn all_nodes_use_role(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -27,7 +28,7 @@ pub fn all_nodes_use_role(
         && members(resolved, state, status).iter().all(|m| m.reasons.is_empty())
 }
 
-/// Takes out what nobody needs, once nothing else is to be done.
+/// Removes unused entries, once nothing else is left to do.
 pub fn remove_unused(input: &PlanInput, draft: &mut PlanBuilder) {
     if draft.outcome.is_some() || draft.steps.iter().any(|planned| !planned.step.is_status_write()) {
         return;

@@ -1,6 +1,6 @@
-//! The strategy `crd` for a scaling group: from what is outdated and which
-//! resources there are to the next steps. Our own count of outdated nodes has a
-//! word in it: a strategy that says success too early is not believed.
+//! The strategy `crd` for a scaling group: plans the next steps from the outdated nodes and the existing resources.
+//!
+//! The controller counts outdated nodes itself, so a resource that reports success too early does not end the upgrade.
 
 use serde_json::json;
 
@@ -22,13 +22,13 @@ use crate::rotation::crd::template_context::{TemplateSource, template_context};
 use crate::rotation::crd::{CrdUpgrade, template};
 use crate::util::redact::Redacted;
 
-/// Instances that are to be replaced and are not on their way out already.
+/// How many outdated instances are not terminating yet.
 pub fn outdated_count(members: &[NodeInstance]) -> usize {
     let leaves = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
     members.iter().filter(|m| !leaves(m) && !m.reasons.is_empty()).count()
 }
 
-/// What the strategy would submit now.
+/// Renders and validates the resource that the strategy would submit now.
 pub fn build_request(
     crd: &CrdUpgrade,
     resolved: &ResolvedGroup,
@@ -53,7 +53,8 @@ pub fn build_request(
     resource::validate_resource(&rendered, &crd.submission_policy, &purpose)
 }
 
-/// What is wanted, in a word: the end of the template's name and the version, or the end of a launch configuration's.
+/// Identifies the desired version in the resource's name: the last part of the template's name and the version number,
+/// or the last part of the launch configuration's name.
 fn version_id(state: &ObservedState, group: &ScalingGroup) -> String {
     let last = |name: &str| name.rsplit('-').next().unwrap_or_default().to_owned();
     if let Some(name) = launch_configuration::current_name(group) {
@@ -64,15 +65,15 @@ fn version_id(state: &ObservedState, group: &ScalingGroup) -> String {
     format!("{name}-{}", version.unwrap_or_default())
 }
 
-/// Whether the resources have to be looked at: something is to be replaced, or the strategy has yet to say that it is done.
+/// Whether the strategy's resources must be read: nodes are outdated, or the last upgrade is unfinished.
 pub fn needs_observation(status: &InstanceGroupStatus, outdated: usize) -> bool {
-    let taken_over = status.strategy_progress.is_none()
+    let is_adopted = status.strategy_progress.is_none()
         && status.strategy_resource_name.as_ref().is_some_and(|name| !name.is_empty())
         && status.current_state.as_deref() == Some(crate::api::CurrentState::InitUpgrade.as_str());
-    outdated > 0 || taken_over || decide::is_unfinished(status)
+    outdated > 0 || is_adopted || decide::is_unfinished(status)
 }
 
-/// Submits, waits for, gives up or replaces a resource.
+/// Submits, waits for, abandons or replaces a resource.
 pub fn plan_strategy(
     input: &PlanInput,
     crd: &CrdUpgrade,
@@ -85,7 +86,7 @@ pub fn plan_strategy(
     let (request, kind, resources) = match &input.observed.strategy_state {
         None if !needs_observation(input.status, outdated) => return,
         Some(StrategyState::Left(_)) => return,
-        // Only who plans ahead has not looked.
+        // Only a simulation has not read the resources.
         None => {
             return draft
                 .set_outcome_once(waiting(format!("{outdated} nodes are outdated; {} replaces them", crd.crd_name)));
@@ -122,8 +123,8 @@ pub fn plan_strategy(
     apply_decision(decision, request, kind, members, draft);
 }
 
-/// How a group stands whose spec names another strategy while what was submitted for `crd` is at work: nobody else takes
-/// nodes then. What has ended, or is gone, leaves the status.
+/// The outcome while a resource of the strategy `crd` is still active although the spec names another strategy: the
+/// controller replaces no nodes meanwhile. A finished or deleted resource is removed from the status.
 pub fn superseded_outcome(input: &PlanInput, members: &[NodeInstance], draft: &mut PlanBuilder) -> Option<Outcome> {
     match &input.observed.strategy_state {
         Some(StrategyState::Left(Some(resource))) => {
@@ -149,7 +150,7 @@ fn apply_decision(
     draft: &mut PlanBuilder,
 ) {
     let (kind, namespace) = (kind.clone(), request.namespace.clone());
-    // What was submitted is looked at with the poll: one that is gone at once, again and again, must not go round faster.
+    // After a submission the group is polled: a resource that is deleted immediately must not cause a fast loop.
     let recheck = if decision.actions.contains(&CrdStrategyAction::Submit) { Recheck::Poll } else { Recheck::Soon };
     let why = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
     draft.steps.extend(decision.actions.into_iter().map(|act| match act {
@@ -185,6 +186,6 @@ fn waiting(message: String) -> Outcome {
 fn kind_not_found(request: &RenderedResource) -> String {
     let RenderedResource { group, version, kind, .. } = request;
     format!(
-        "the API server does not know the kind {kind} of {group}/{version}; install the controller that brings it, with its CustomResourceDefinition, or use the strategy rollingUpdate"
+        "the API server does not serve the kind {kind} of {group}/{version}; install its controller and CustomResourceDefinition, or use the strategy rollingUpdate"
     )
 }

@@ -1,4 +1,4 @@
-//! From members to the rotation's next steps and what is told of them.
+//! Plans the next steps of a rotation from the group's instances, and reports its progress.
 
 pub mod crd_strategy;
 pub mod outdated;
@@ -18,7 +18,7 @@ use crate::rotation::rolling_update::report::report;
 use crate::rotation::rolling_update::settings::IntOrPercent;
 use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 
-/// Replaces what is outdated, or takes away what is surplus.
+/// Replaces outdated nodes, or removes surplus nodes.
 pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     count_nodes(input, group, &members, draft);
@@ -30,7 +30,8 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
     let surplus = scale_in::surplus(input, group);
     let crd = input.resolved.desired.crd_strategy.as_ref();
     let left = if crd.is_some() { None } else { crd_strategy::superseded_outcome(input, &members, draft) };
-    // What is outdated is then the resource's to replace; what is surplus stays ours, and so does giving nodes back.
+    // With the strategy `crd` its resource replaces outdated nodes. The controller still removes surplus nodes and
+    // uncordons nodes.
     let candidates = if surplus > 0 || crd.is_some() || left.is_some() {
         Candidates::Surplus(surplus)
     } else {
@@ -66,21 +67,21 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
         now: input.now,
     });
     if decision.eviction_blocked {
-        // What one drain waits for stays told while another goes on.
-        let told = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
-        draft.condition_updates.extend(told.map(|c| ConditionUpdate {
+        // The reason of a blocked drain stays reported while another drain continues.
+        let blocked = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
+        draft.condition_updates.extend(blocked.map(|c| ConditionUpdate {
             condition_type: condition::DRAIN_BLOCKED,
             status: true,
             reason: condition::current_reason(c.reason.as_deref().unwrap_or_default()).to_owned(),
             message: c.message.clone().unwrap_or_default(),
         }));
     }
-    // What a replacement that does not come waits for may be the resource itself.
+    // A missing replacement may be waiting for the resource itself, so it is not reported as a problem.
     let waits = decision.state == RotationState::Going
         && decision.steps.is_empty()
         && decision.duplicate_provider_ids.is_empty();
-    let stood_by = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
-    let others = members.iter().any(|m| !m.reasons.is_empty() && !stood_by(m));
+    let in_standby = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
+    let others = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
     if !(candidates == Candidates::Surplus(0) && waits && others) {
         report(&members, decision, surplus, draft);
     }
@@ -93,17 +94,18 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
     }
 }
 
-/// What holds the submission of a resource, as it holds a cordon.
+/// Why no resource may be submitted now; the same reasons prevent a cordon.
 fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) -> Option<Outcome> {
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
-    let locked = |lock| Outcome::Locked { message: format!("{outdated} nodes are outdated, and {lock} holds them") };
+    let locked =
+        |lock| Outcome::Locked { message: format!("{outdated} nodes are outdated; replacement is blocked by {lock}") };
     let unhealthy = || {
         let message =
-            "too many nodes of the cluster are not ready at once; no upgrade is submitted until they are fewer";
+            "too many nodes of the cluster are not ready; no upgrade is submitted until more of them are ready";
         input.observed.cluster_health.is_unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
     };
-    let obstacle = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
-    input.lock.map(locked).or_else(obstacle).or_else(unhealthy)
+    let unmet = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
+    input.lock.map(locked).or_else(unmet).or_else(unhealthy)
 }
 
 fn max_surge(amount: IntOrPercent, desired: usize, members: &[NodeInstance]) -> usize {
@@ -121,12 +123,12 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
         group.suspended_processes.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
     if !stopped.is_empty() {
         let message = format!(
-            "{} is suspended on the scaling group, so that a terminated node would not be replaced; resume it, or remove it from suspendProcesses",
+            "{} is suspended on the scaling group, so a terminated node would not be replaced; resume it, or remove it from suspendProcesses",
             stopped.join(" and ")
         );
         return Some((Reason::ProcessSuspended, message));
     }
-    let message = "an instance refresh runs on the scaling group; wait for it to end, or cancel it";
+    let message = "an instance refresh is running on the scaling group; wait for it to end, or cancel it";
     input.observed.instance_refresh_active.then(|| (Reason::ProcessSuspended, message.into()))
 }
 

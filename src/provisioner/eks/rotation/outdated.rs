@@ -1,4 +1,4 @@
-//! What is outdated: the pinned version, and each instance, compared with what is wanted.
+//! Decides what is outdated: compares the pinned version and each instance with the desired content.
 
 use crate::api::InstanceGroupStatus;
 use crate::aws::{Instance, TemplateData, TemplatePin};
@@ -9,31 +9,31 @@ use crate::provisioner::eks::observed::{ObservedState, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::rotation::NodeInstance;
 
-/// How the pinned version relates to the wanted one.
+/// How the pinned version relates to the desired content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PinState {
-    /// It holds what is wanted.
+    /// The pinned version has the desired content.
     Current {
-        /// Its number.
+        /// The version number.
         number: i64,
-        /// The group says `$Latest` rather than the number.
+        /// The group is pinned to `$Latest` or `$Default` instead of the number.
         follows_latest: bool,
     },
-    /// A retained version holds what is wanted.
+    /// A retained version has the desired content.
     Repin {
-        /// Its number.
+        /// The version number.
         number: i64,
-        /// Why.
+        /// Why the pin changes.
         reasons: Vec<Drift>,
     },
-    /// No version holds what is wanted.
+    /// No version has the desired content.
     New {
-        /// Why.
+        /// Why the pin changes.
         reasons: Vec<Drift>,
     },
 }
 
-/// The hash that a version stands for: its own, or the one recorded when it was taken over.
+/// The hash of a version: its own, or the one recorded at its adoption.
 pub fn version_hash(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> Option<String> {
     let own = state.versions.get(&number).and_then(|v| v.fingerprint.as_ref()).map(|f| f.hash.clone());
     own.or_else(|| {
@@ -42,7 +42,7 @@ pub fn version_hash(state: &ObservedState, status: &InstanceGroupStatus, number:
     })
 }
 
-/// Compares the pinned version with what is wanted.
+/// Compares the pinned version with the desired content.
 pub fn pin_state(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -51,12 +51,14 @@ pub fn pin_state(
 ) -> PinState {
     let wanted = &resolved.fingerprint.hash;
     let Some(current) = version_number(pin, state.template.as_ref()) else {
-        return PinState::New { reasons: vec![Drift::new("template", &pin.version, "a version of ours")] };
+        return PinState::New {
+            reasons: vec![Drift::new("template", &pin.version, "a version of this group's template")],
+        };
     };
     let hash = version_hash(state, status, current);
     let same = match &hash {
         Some(hash) => hash == wanted,
-        // A version without any hash was made by the original: by definition up to date when it is first seen.
+        // A version without a hash was created outside the controller. At its first observation it counts as up to date.
         None => is_first_observation(state, status, current),
     };
     if same {
@@ -73,7 +75,8 @@ pub fn pin_state(
     }
 }
 
-/// `rotate-at` replaces nodes of a version that was taken over: what differs in it arrives with the replacements.
+/// The reasons for a new version when `rotate-at` replaces nodes of an adopted version: its differences are applied with
+/// the replacements.
 fn rotate_at_drift(resolved: &ResolvedGroup, state: &ObservedState, current: i64) -> Option<Vec<Drift>> {
     let at = resolved.desired.rolling_update.rotate_at?;
     let version = state.versions.get(&current).filter(|v| v.fingerprint.is_none())?;
@@ -104,7 +107,7 @@ pub fn instance_drift(
     instance: &Instance,
 ) -> Vec<Drift> {
     let of_group = state.scaling_group.as_ref().and_then(launch_configuration::current_name);
-    // None is made any more: every one that an instance runs was there at the takeover.
+    // The controller creates no launch configurations, so each one in use existed at the adoption.
     if let Some(name) = of_group.filter(|_| instance.launch_configuration.is_some()) {
         return with_rotate_at(
             resolved,
@@ -114,7 +117,7 @@ pub fn instance_drift(
         );
     }
     let wanted = &resolved.fingerprint.hash;
-    // A version of another template is another thing, whatever its number.
+    // Version numbers of another template say nothing about this one.
     let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
     let pin = instance.template.as_ref();
     let found = pin.filter(|pin| !other(pin)).and_then(|pin| version_number(pin, state.template.as_ref()));
@@ -135,7 +138,7 @@ pub fn instance_drift(
     with_rotate_at(resolved, state, instance, because)
 }
 
-/// Adds that `rotate-at` asks for it.
+/// Adds `rotate-at` as a reason for an instance that was launched before it.
 fn with_rotate_at(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -143,7 +146,7 @@ fn with_rotate_at(
     mut because: Vec<Drift>,
 ) -> Vec<Drift> {
     if let Some(at) = resolved.desired.rolling_update.rotate_at {
-        // Launch times are looked at once that moment has come: until then every node would be outdated, the newest too.
+        // Launch times are read only after `rotate-at`: before it, even the newest node would count as outdated.
         if let Some(launched) = state.launch_times.get(&instance.id).filter(|t| **t < at) {
             because.push(Drift::new("rotate-at", launched, at));
         }
@@ -151,19 +154,19 @@ fn with_rotate_at(
     because
 }
 
-/// The version that the group is pinned to is nobody's of ours, and is seen for the first time: at the takeover, or after
-/// another controller has led in between, which writes `latestTemplateVersion` and not what stands beside it.
-fn is_first_observation(state: &ObservedState, status: &InstanceGroupStatus, number_of: i64) -> bool {
-    let latest = status.latest_template_version.as_ref().filter(|latest| **latest == number_of.to_string());
+/// Whether the pinned version was created outside the controller and is observed for the first time: at the adoption, or
+/// after another controller managed the group meanwhile. That one writes `latestTemplateVersion` and not `template`.
+fn is_first_observation(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> bool {
+    let latest = status.latest_template_version.as_ref().filter(|latest| **latest == number.to_string());
     let unseen = status.template.as_ref().is_none_or(|t| match (&t.adopted_hash, &t.hash) {
         (None, None) => true,
         (Some(_), _) | (_, Some(_)) => latest.is_some() && t.version.as_ref() != latest,
     });
-    unseen && pinned_version(state) == Some(number_of)
+    unseen && pinned_version(state) == Some(number)
 }
 
-/// The newest version that was taken over, while what was wanted then still is: nodes of older ones were left by the
-/// controller before, and are up to date as well.
+/// The newest adopted version, while the desired content has not changed since. Nodes of older versions date from the
+/// previous controller and count as up to date too.
 fn newest_adopted_version(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -177,7 +180,7 @@ fn newest_adopted_version(
     recorded.adopted_version.as_ref()?.parse().ok()
 }
 
-/// What the group launches now, as far as it was read.
+/// The content that the group launches now; `None` when it was not read.
 pub fn current_launch_data(state: &ObservedState) -> Option<&TemplateData> {
     match state.scaling_group.as_ref().and_then(launch_configuration::current_name) {
         Some(_) => state.launch_configuration.as_ref(),

@@ -1,4 +1,4 @@
-//! What a scaling group has beside its sizes and its template, changed in place.
+//! Attributes of the scaling group that are changed in place: tags, processes, metrics, hooks and the warm pool.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::plan::{Drift, PlanBuilder};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::warm_pool;
 
-/// Tags, processes, metrics, hooks and the warm pool: put where they differ, taken away where only we had set them.
+/// Sets attributes that differ, and removes those that only the controller had set.
 pub fn plan_attributes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
     let managed = input.status.managed.clone().unwrap_or_default();
     tags(input, group, &managed, draft);
@@ -45,7 +45,7 @@ pub fn plan_attributes(input: &PlanInput, group: &ScalingGroup, draft: &mut Plan
     warm_pool::plan_pool(input, group, &managed, draft);
 }
 
-/// What is to be added, and what we once set and nobody wants any more.
+/// The names to add, and the names that the controller set earlier and the spec no longer contains.
 fn additions_and_removals(
     wanted: &BTreeSet<String>,
     present: &[String],
@@ -88,7 +88,7 @@ fn hooks(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, d
             Some(found) => crate::provisioner::eks::launch_template::drift::hook_drift(found, hook),
         };
         let found = present.iter().find(|h| h.name == hook.name);
-        // What PutLifecycleHook does not name stays as it was.
+        // PutLifecycleHook keeps the fields that it does not name, so a hook that loses fields is deleted first.
         if found.is_some_and(|found| crate::provisioner::eks::launch_template::drift::drops_fields(found, hook)) {
             draft.push(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
         }

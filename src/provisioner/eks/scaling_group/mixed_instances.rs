@@ -1,4 +1,4 @@
-//! How instances are bought: the mixed instances policy that a group shall have, and how it differs from the one it has.
+//! The desired mixed instances policy of a scaling group, and how it differs from the observed one.
 
 use serde_json::json;
 
@@ -6,8 +6,8 @@ use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy, Scali
 use crate::plan::{Drift, PlanBuilder};
 use crate::provisioner::eks::input::PlanInput;
 
-/// The policy that the group shall have, if any. A pool stays what the group's policy holds of it: types that AWS has
-/// launched since come with the next change of the group, which `changes` tells of, and never alone.
+/// The desired policy, if any. The types of an instance pool stay those of the observed policy: newer types are added
+/// together with another change of the group (`changes`), never alone.
 pub fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: bool) -> Option<MixedPolicy> {
     let held = group.and_then(|g| g.mixed.as_ref());
     let policy = policy_with_pool(input, held, changes)?;
@@ -17,8 +17,7 @@ pub fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: 
     policy_with_pool(input, held, true)
 }
 
-/// Which of a policy's types the pool has added stands in the status before the policy is set: what somebody takes out by
-/// hand is known by it.
+/// Records the types that the pool adds before the policy is set, so that a manual removal of a type is detected.
 pub fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, draft: &mut PlanBuilder) {
     let (Some(policy), Some(mixed), Some(_)) =
         (policy, &input.resolved.desired.mixed_instances, &input.resolved.type_pool)
@@ -33,32 +32,32 @@ pub fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, draft: &mut 
     }
 }
 
-fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, anew: bool) -> Option<MixedPolicy> {
+fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, refresh: bool) -> Option<MixedPolicy> {
     let mixed = input.resolved.desired.mixed_instances.as_ref()?;
     let mut distribution = mixed.distribution.clone();
-    // Nobody asks us for a limit, so one that is there is somebody else's.
+    // The spec has no price limit, so an existing one was set outside the controller and is kept.
     distribution.spot_max_price = held.and_then(|h| h.distribution.spot_max_price.clone());
     let mut overrides = mixed.overrides.clone();
     let Some(pool) = &input.resolved.type_pool else { return Some(MixedPolicy { distribution, overrides }) };
     let present = held.map(|h| deduplicated(&h.overrides)).unwrap_or_default();
     let mut in_force: Vec<_> =
         present.iter().map(|o| &o.instance_type).filter(|name| pool.similar.contains(name)).cloned().collect();
-    // What we added and somebody took out comes back.
+    // Types that the controller added and that were removed manually are added again.
     let gone = |name: &&String| pool.similar.contains(name) && !in_force.contains(name);
     let ours = input.status.managed.iter().flat_map(|m| &m.pool).filter(gone).cloned().collect::<Vec<_>>();
     in_force.extend(ours);
-    let names = if anew || in_force.is_empty() { &pool.offered_now } else { &in_force };
-    // They are of the primary type's size, and so of its weight.
+    let names = if refresh || in_force.is_empty() { &pool.offered_now } else { &in_force };
+    // Pool types have the size of the primary type, and therefore its weight.
     let weight = overrides[0].weight;
     overrides.extend(names.iter().map(|name| InstanceTypeOverride { instance_type: name.clone(), weight }));
-    // The order of a pool that the original made is none.
-    if !anew && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
+    // keikoproj/instance-manager adds pool types in random order, so the order alone is no difference.
+    if !refresh && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
         overrides = present.into_iter().cloned().collect();
     }
     Some(MixedPolicy { distribution, overrides })
 }
 
-/// Field by field, in the words of the spec.
+/// The differences by field, with the spec's field names.
 pub fn drift(from: Option<&MixedPolicy>, to: Option<&MixedPolicy>) -> Vec<Drift> {
     let (before, after) = (display_fields(from), display_fields(to));
     let name = |field: &str| format!("mixedInstancesPolicy.{field}");
@@ -89,7 +88,7 @@ fn display_fields(policy: Option<&MixedPolicy>) -> [String; 6] {
     ]
 }
 
-/// The original lists its primary type twice; the first one counts.
+/// keikoproj/instance-manager lists the primary type twice; the first entry counts.
 fn deduplicated(overrides: &[InstanceTypeOverride]) -> Vec<&InstanceTypeOverride> {
     let mut seen: Vec<&InstanceTypeOverride> = Vec::new();
     for one in overrides {

@@ -1,4 +1,4 @@
-//! When nothing is to be done: whether every node is there, and if not, why.
+//! Whether all nodes of a group are Ready, and why not.
 
 use serde_json::json;
 
@@ -6,24 +6,18 @@ use crate::api::CurrentState;
 use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
-use crate::provisioner::eks::join::AUTH_CONFLICT;
 use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::NodeInstance;
 
-/// Judges the nodes; decides the outcome when nothing else has.
+/// Checks the readiness of the nodes, and sets the outcome when nothing else has set it.
 pub fn check_readiness(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     let desired = usize::try_from(group.desired).unwrap_or(0);
     let ready: usize = members.iter().filter(|m| m.is_ready()).map(NodeInstance::weight).sum();
     let all = ready >= desired;
     draft.status_update.nodes_ready = Some(all);
-    if let Some(position) = draft.condition_updates.iter().position(|n| n.condition_type == AUTH_CONFLICT) {
-        let note = draft.condition_updates.remove(position);
-        draft.set_outcome_once(Outcome::Blocked {
-            reason: Reason::AuthConflict,
-            message: note.message,
-            is_deleting: false,
-        });
+    if let Some(message) = draft.join_conflict.take() {
+        draft.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
     }
     if all {
         let stays = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
@@ -40,19 +34,20 @@ pub fn check_readiness(input: &PlanInput, group: &ScalingGroup, draft: &mut Plan
         draft.set_outcome_once(Outcome::Blocked { reason: Reason::NodesNotReady, message, is_deleting: false });
     }
     let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
-    let detail = if joining > 0 { format!("; {joining} instances run and have not joined yet") } else { String::new() };
+    let detail =
+        if joining > 0 { format!("; {joining} instances are running but have not joined yet") } else { String::new() };
     draft.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
     let units = if members.iter().any(|m| m.weight() > 1) { "units of capacity" } else { "nodes" };
     draft.set_outcome_once(waiting(phase(input), format!("{ready} of {desired} {units} are ready{detail}")));
 }
 
-/// A rotation ends when its last replacement is Ready, not when the last old node is gone.
+/// A rotation ends when its last replacement is Ready, not when the last outdated node is terminated.
 fn phase(input: &PlanInput) -> Phase {
     let rotating = input.status.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str());
     if rotating { Phase::Rotating } else { Phase::Modifying }
 }
 
-/// Instances that have had their time to join and are not Ready.
+/// Instances that are not Ready after the join timeout.
 fn unready_instances(input: &PlanInput, members: &[NodeInstance]) -> Option<String> {
     let timeout = input.resolved.desired.rolling_update.join_timeout;
     let late = |m: &&NodeInstance| {
@@ -66,7 +61,7 @@ fn unready_instances(input: &PlanInput, members: &[NodeInstance]) -> Option<Stri
     let names: Vec<_> = members.iter().filter(late).map(named).collect();
     (!names.is_empty()).then(|| {
         let timeout = crate::util::duration::format(timeout);
-        // An access entry counts, whatever aws-auth says.
+        // With an access entry, EKS ignores the entry in aws-auth.
         let entry = match input.observed.join.access_entry.kind() {
             Some(_) => "the access entry of the role",
             None => "the role in kube-system/aws-auth",
@@ -78,13 +73,13 @@ fn unready_instances(input: &PlanInput, members: &[NodeInstance]) -> Option<Stri
     })
 }
 
-/// Why instances do not come, in AWS's words.
+/// Why instances fail to launch, from the scaling activities.
 fn launch_failure(input: &PlanInput) -> Option<(Reason, String)> {
     if input.observed.shortage_duration < input.timing.launch_shortfall {
         return None;
     }
     let failed = input.observed.activities.iter().find(|a| a.status == "Failed" || a.status == "Cancelled")?;
-    Some((launch_failure_reason(failed), format!("instances do not come: {}", failed.message)))
+    Some((launch_failure_reason(failed), format!("instances failed to launch: {}", failed.message)))
 }
 
 fn launch_failure_reason(activity: &ScalingActivity) -> Reason {

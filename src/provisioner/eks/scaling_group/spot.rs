@@ -1,4 +1,4 @@
-//! Recommendations about spot instances, where they may take the place of a price.
+//! Applies spot recommendations, which may replace the spot price of the spec.
 
 use jiff::Timestamp;
 
@@ -6,24 +6,24 @@ use crate::api::{InstanceGroupSpec, InstanceGroupStatus, SpotRecommendation};
 use crate::index::spot;
 use crate::index::spot::Recommendations;
 
-/// A recommendation about spot instances takes the place of the spec's own price, once there is a scaling group.
+/// Replaces the spot price of the spec by an active recommendation, once the scaling group exists.
 pub fn apply_spot_recommendation(
     spec: &mut InstanceGroupSpec,
     status: &InstanceGroupStatus,
     all: &Recommendations,
     now: Timestamp,
 ) -> Option<SpotRecommendation> {
-    let heard = status.active_scaling_group_name.as_ref().and_then(|name| all.get(name));
+    let recommended = status.active_scaling_group_name.as_ref().and_then(|name| all.get(name));
     let eks = spec.eks.as_mut()?;
     let pool = eks.warm_pool.is_some();
     let configuration = eks.configuration.as_mut()?;
-    // Where spot would be refused, somebody's event must not stop the group.
+    // A recommendation is ignored where AWS would reject spot instances; it must not block the group.
     let tenancy = configuration.placement.as_ref().and_then(|p| p.tenancy.as_deref()).unwrap_or_default();
     if pool || configuration.mixed_instances_policy.is_some() || tenancy.eq_ignore_ascii_case("host") {
         return None;
     }
     let own = configuration.spot_price.clone().unwrap_or_default();
-    let found = spot::active_recommendation(&own, status.spot_recommendation.as_ref(), heard.as_ref(), now)?;
+    let found = spot::active_recommendation(&own, status.spot_recommendation.as_ref(), recommended.as_ref(), now)?;
     configuration.spot_price = found.use_spot.then(|| found.spot_price.clone());
     Some(found)
 }

@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
+use super::arguments::kubelet_arguments;
+use super::error::UserDataError;
+use super::input::BootstrapInput;
 use super::quote::{shell_quoted, single_quoted};
 use super::stages::{DecodedStage, StageKind, concatenated};
-use super::{BootstrapInput, UserDataError, kubelet_arguments, mounts, validate};
+use super::{mounts, validate};
 
-/// Leaves before the bootstrap on an instance of a warm pool, so that cloud-init runs the script
-/// again when the instance is taken into service. The variables' names are those that scripts of
-/// later stages have always found. `hold` is what else keeps the node from joining.
+/// Exits before the bootstrap on a warm instance, so that cloud-init runs the script again when Auto Scaling puts the
+/// instance in service. Scripts of later stages rely on the names of the variables. `hold` adds commands that keep the
+/// node from joining.
 fn warm_check(hold: &str) -> String {
     format!(
         r#"if command -v aws >/dev/null 2>&1 && command -v jq >/dev/null 2>&1; then
@@ -33,7 +36,7 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<
     Ok(out)
 }
 
-/// The interpreter's line, the first stages, the mounts and the warm check.
+/// The shebang line, the stages before the bootstrap, the mounts and the warm pool check.
 pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[DecodedStage], hold: &str) -> Vec<u8> {
     let mut out = b"#!/bin/bash\n".to_vec();
     out.extend(concatenated(stages, StageKind::Pre));

@@ -1,17 +1,19 @@
 //! Amazon Linux 2023: MIME parts with shell scripts and `NodeConfig` documents for nodeadm.
 
 use super::al2::before_bootstrap;
+use super::arguments::{label_list, taint_list};
+use super::error::UserDataError;
+use super::input::BootstrapInput;
 use super::quote::double_quoted;
 use super::stages::{DecodedStage, StageKind, concatenated, node_config};
-use super::{BootstrapInput, UserDataError, label_list, taint_list};
 
 const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
 const NODE_CONFIG: &str = "application/node.eks.aws";
-/// nodeadm starts the node once cloud-init is done, however its scripts ended, and cloud-init runs the later scripts
-/// too; what is under /run, the mask and the mark for the last script, is gone with the next boot.
+/// Keeps a warm instance from joining. nodeadm starts the node after cloud-init even when a script exited early, and
+/// cloud-init also runs the later scripts. Both the mask and the marker file are under /run, so the next boot removes them.
 const HOLD_NODEADM: &str =
     "    : > /run/instance-manager-warmed\n    systemctl mask --runtime --now nodeadm-run.service\n";
-/// What follows the join waits for it.
+/// Skips the scripts after the bootstrap on a warm instance.
 const POST_BOOTSTRAP_GUARD: &str = "#!/bin/bash\n[ -e /run/instance-manager-warmed ] && exit 0\n";
 
 struct MimePart {
@@ -19,8 +21,8 @@ struct MimePart {
     content: Vec<u8>,
 }
 
-/// nodeadm merges the documents in their order, so that ours, which follows the user's, decides
-/// which cluster the node joins.
+/// nodeadm merges the documents in order. The controller's document follows the user's, so it decides which cluster the
+/// node joins.
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     let mut parts = vec![MimePart { content_type: SHELL, content: before_bootstrap(input, stages, HOLD_NODEADM) }];
     if let Some(stage) = node_config(stages) {
@@ -62,7 +64,7 @@ fn node_config_document(input: &BootstrapInput) -> String {
     out
 }
 
-/// The kubelet's unit splits its arguments at white space, so the same is done here.
+/// Splits the arguments at white space, as the kubelet's systemd unit does.
 fn kubelet_flags(input: &BootstrapInput) -> Vec<String> {
     let mut flags = vec![format!("--node-labels={}", label_list(&input.labels))];
     if !input.taints.is_empty() {

@@ -2,26 +2,29 @@
 
 use std::collections::BTreeMap;
 
+use super::arguments::canonical_effect;
+use super::error::UserDataError;
+use super::input::BootstrapInput;
+use super::limits::MAX_UNCOMPRESSED_BYTES;
 use super::quote::double_quoted;
 use super::stages::{DecodedStage, StageKind};
-use super::{BootstrapInput, UserDataError, validate};
 
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     let pre = checked_fragments(stages, StageKind::Pre)?;
     let post = checked_fragments(stages, StageKind::Post)?;
     let text = format!("{pre}\n{}{post}\n", settings(input));
-    if text.len() <= super::MAX_UNCOMPRESSED_BYTES && text.parse::<toml::Table>().is_err() {
+    if text.len() <= MAX_UNCOMPRESSED_BYTES && text.parse::<toml::Table>().is_err() {
         return Err(UserDataError::TomlConflict);
     }
     Ok(text.into_bytes())
 }
 
-/// The stages of one kind, each checked alone so that a message can name stage and line.
+/// The stages of one kind. Each is checked alone, so that an error can name stage and line.
 fn checked_fragments(stages: &[DecodedStage], kind: StageKind) -> Result<String, UserDataError> {
     let mut out = String::new();
     for stage in stages.iter().filter(|stage| stage.kind == kind) {
         let text = stage.text()?;
-        if text.len() <= super::MAX_UNCOMPRESSED_BYTES
+        if text.len() <= MAX_UNCOMPRESSED_BYTES
             && let Err(error) = text.parse::<toml::Table>()
         {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));
@@ -62,11 +65,11 @@ fn settings(input: &BootstrapInput) -> String {
     out
 }
 
-/// A key with several effects becomes an array, because TOML refuses a key that comes twice.
+/// A key with several effects becomes an array, because TOML allows a key only once.
 fn taints_by_key(input: &BootstrapInput) -> BTreeMap<&str, Vec<String>> {
     let mut by_key: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for taint in &input.taints {
-        let value = double_quoted(&format!("{}:{}", taint.value, validate::canonical_effect(&taint.effect)));
+        let value = double_quoted(&format!("{}:{}", taint.value, canonical_effect(&taint.effect)));
         by_key.entry(&taint.key).or_default().push(value);
     }
     by_key

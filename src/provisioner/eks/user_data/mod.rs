@@ -1,19 +1,23 @@
-//! User data: typed encoders for what an instance runs at its first boot.
+//! Renders the user data that an instance runs at its first boot.
 //!
-//! Every value is quoted for the language that it goes into; the stages alone are written as their
-//! author gave them. What cannot be carried safely is a [`UserDataError`], never a guess.
+//! Every value is quoted for the target language; only the user's own stages are written unchanged. A value that cannot
+//! be written safely is a [`UserDataError`].
 
 mod al2;
 mod al2023;
+mod arguments;
 mod bottlerocket;
+mod error;
+mod input;
+mod limits;
 mod mounts;
+mod os_family;
 mod quote;
 mod stages;
 mod validate;
 mod windows;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 
@@ -24,112 +28,15 @@ use serde::Serialize;
 
 use crate::util::redact::Redacted;
 
+pub use error::UserDataError;
+pub use input::{BootstrapInput, Mount, Taint};
+pub use limits::MAX_BYTES;
+use limits::MAX_UNCOMPRESSED_BYTES;
+pub use os_family::OsFamily;
 pub use stages::{Stage, StageKind, effective_family};
-pub use validate::{UserDataError, label_error, taint_error};
+pub use validate::{label_error, taint_error};
 
-/// What EC2 accepts, in bytes of raw user data before base64.
-pub const MAX_BYTES: usize = 16_384;
-
-/// What is parsed and compressed at most, in bytes: more would not fit into [`MAX_BYTES`] either.
-const MAX_UNCOMPRESSED_BYTES: usize = 131_072;
-
-/// The operating system families that a group's image can belong to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OsFamily {
-    /// Amazon Linux 2, the default.
-    #[default]
-    AmazonLinux2,
-    /// Amazon Linux 2023.
-    AmazonLinux2023,
-    /// Bottlerocket.
-    Bottlerocket,
-    /// Windows Server.
-    Windows,
-}
-
-impl OsFamily {
-    /// Reads the annotation `os-family`, without case; anything unknown is Amazon Linux 2.
-    pub fn parse(text: &str) -> Self {
-        match text.to_ascii_lowercase().as_str() {
-            "amazonlinux2023" => Self::AmazonLinux2023,
-            "bottlerocket" => Self::Bottlerocket,
-            "windows" => Self::Windows,
-            _ => Self::AmazonLinux2,
-        }
-    }
-
-    /// The spelling of the annotation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AmazonLinux2 => "amazonlinux2",
-            Self::AmazonLinux2023 => "amazonlinux2023",
-            Self::Bottlerocket => "bottlerocket",
-            Self::Windows => "windows",
-        }
-    }
-}
-
-impl fmt::Display for OsFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A node taint.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub struct Taint {
-    /// A label key.
-    pub key: String,
-    /// A label value; may be empty.
-    pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`, in any case.
-    pub effect: String,
-}
-
-/// A volume that is formatted, when it holds no file system yet, and mounted at boot.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub struct Mount {
-    /// The device's name, such as `/dev/xvdb`.
-    pub device: String,
-    /// `xfs` or `ext4`, in any case.
-    pub file_system: String,
-    /// The directory.
-    pub path: String,
-    /// Whether `/etc/fstab` gets a line.
-    pub persist: bool,
-}
-
-/// Everything that user data is made of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BootstrapInput {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The API server's URL; on Windows alone it may be empty, and the node asks EKS for it.
-    pub endpoint: String,
-    /// The cluster's certificate authority, as EKS gives it: PEM in base64; on Windows alone it may be empty.
-    pub ca_base64: String,
-    /// The cluster's service CIDR, IPv4 or IPv6; empty when unknown.
-    pub service_cidr: String,
-    /// Node labels.
-    pub labels: BTreeMap<String, String>,
-    /// Node taints, in the order of the spec.
-    pub taints: Vec<Taint>,
-    /// The kubelet's limit of pods; none leaves it to the image.
-    pub max_pods: Option<u32>,
-    /// `dockerd` or `containerd`, for Amazon Linux 2 and Windows.
-    pub container_runtime: Option<String>,
-    /// Bottlerocket joins only once Auto Scaling has the instance in service, which one of a warm pool has to wait for.
-    pub waits_for_service: bool,
-    /// More arguments for the kubelet, separated by white space; may hold anything, so not printed.
-    pub bootstrap_arguments: Redacted<String>,
-    /// Volumes to mount.
-    pub mounts: Vec<Mount>,
-    /// The user's own scripts and settings, in the order of the spec.
-    pub stages: Vec<Stage>,
-}
-
-/// A field that the OS family cannot carry; it is left out and should be reported.
+/// A field that the OS family does not support. It is left out and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum IgnoredField {
     /// `bootstrapArguments` on Bottlerocket.
@@ -138,7 +45,7 @@ pub enum IgnoredField {
     ContainerRuntime,
     /// `mountOptions` on Bottlerocket and Windows.
     Mounts,
-    /// `spotPrice` beside a mixed instances policy.
+    /// `spotPrice` together with a mixed instances policy.
     SpotPrice,
 }
 
@@ -154,8 +61,8 @@ impl fmt::Display for IgnoredField {
                  OS family, which always runs containerd: remove it"
             }
             Self::SpotPrice => {
-                "spec.eks.configuration.spotPrice has no effect with mixedInstancesPolicy, whose spot capacity costs \
-                 what AWS asks for it: remove it"
+                "spec.eks.configuration.spotPrice has no effect with mixedInstancesPolicy, which buys spot capacity \
+                 at the current AWS price: remove it"
             }
             Self::Mounts => {
                 "spec.eks.configuration.volumes[].mountOptions has no effect on this OS family: \
@@ -171,25 +78,25 @@ impl fmt::Display for IgnoredField {
 pub struct UserData {
     /// The family that it was rendered for, after [`effective_family`].
     pub family: OsFamily,
-    /// What was left out.
+    /// Fields that were left out.
     pub ignored: Vec<IgnoredField>,
     bytes: Redacted<Vec<u8>>,
-    /// The same in gzip, where the plain bytes are too many.
+    /// The same bytes in gzip, when the plain ones exceed [`MAX_BYTES`].
     compressed: Option<Redacted<Vec<u8>>>,
 }
 
 impl UserData {
-    /// The plain bytes. A stage given in base64 may hold any, so this need not be UTF-8.
+    /// The plain bytes. They may not be UTF-8, because a stage in base64 can contain any bytes.
     pub fn expose(&self) -> &[u8] {
         self.bytes.expose()
     }
 
-    /// The plain bytes as text, for a person; what is not UTF-8 is replaced.
+    /// The plain bytes as text for display; invalid UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.bytes.expose())
     }
 
-    /// What a launch template takes.
+    /// The value for a launch template.
     pub fn base64(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(self.transmitted_bytes())
     }
@@ -203,7 +110,7 @@ impl UserData {
         self.compressed.as_ref().unwrap_or(&self.bytes).expose()
     }
 
-    /// Never true: every family has a frame.
+    /// Always false: every family renders some text.
     pub fn is_empty(&self) -> bool {
         self.bytes.expose().is_empty()
     }
@@ -212,8 +119,8 @@ impl UserData {
 /// Renders the user data of a node.
 ///
 /// # Errors
-/// A value that the family cannot carry safely, a stage that is no YAML or TOML where it must be,
-/// or more than [`MAX_BYTES`], also in gzip where the family takes it.
+/// A value that cannot be written safely, a stage that is not valid YAML or TOML where the family requires it, or more
+/// than [`MAX_BYTES`], even compressed where the family supports gzip.
 pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, UserDataError> {
     let family = effective_family(family, &input.stages);
     validate::check_input(input)?;
@@ -230,8 +137,8 @@ pub fn render(family: OsFamily, input: &BootstrapInput) -> Result<UserData, User
     Ok(UserData { family, ignored: ignored_fields(family, input), bytes: Redacted::new(bytes), compressed })
 }
 
-/// Whether what reads user data at boot unpacks gzip: cloud-init and Bottlerocket's early-boot-config have always done
-/// so, nodeadm does since the middle of 2024, EC2Launch does not.
+/// Whether the family's boot software unpacks gzip: cloud-init and Bottlerocket's early-boot-config always have, nodeadm
+/// has since mid-2024, EC2Launch does not.
 fn supports_gzip(family: OsFamily) -> bool {
     match family {
         OsFamily::AmazonLinux2 | OsFamily::AmazonLinux2023 | OsFamily::Bottlerocket => true,
@@ -239,11 +146,11 @@ fn supports_gzip(family: OsFamily) -> bool {
     }
 }
 
-/// The bytes in gzip, without a time or a name, so that the same input gives the same output.
+/// Compresses without a timestamp or file name, so that equal input gives equal output.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let some = &bytes[..bytes.len().min(MAX_UNCOMPRESSED_BYTES)];
     let mut out = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     out.write_all(some).and_then(|()| out.finish()).unwrap_or_default()
 }
 
@@ -262,34 +169,4 @@ fn ignored_fields(family: OsFamily, input: &BootstrapInput) -> Vec<IgnoredField>
     .into_iter()
     .filter_map(|(present, what)| present.then_some(what))
     .collect()
-}
-
-/// `k=v,k2=v2`, sorted by key.
-fn label_list(labels: &BTreeMap<String, String>) -> String {
-    let pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    pairs.join(",")
-}
-
-/// `k=v:Effect`, in the order of the spec.
-fn taint_list(taints: &[Taint]) -> Vec<String> {
-    taints
-        .iter()
-        .map(|taint| format!("{}={}:{}", taint.key, taint.value, validate::canonical_effect(&taint.effect)))
-        .collect()
-}
-
-/// The kubelet's arguments as one text; the first two flags appear even when they are empty.
-fn kubelet_arguments(input: &BootstrapInput) -> String {
-    let mut taints = taint_list(&input.taints);
-    taints.sort();
-    let mut out = format!(
-        "--node-labels={} --register-with-taints={} {}",
-        label_list(&input.labels),
-        taints.join(","),
-        input.bootstrap_arguments.expose()
-    );
-    if let Some(max_pods) = input.max_pods {
-        out.push_str(&format!(" --max-pods={max_pods}"));
-    }
-    out
 }

@@ -1,13 +1,12 @@
 //! The shell that formats and mounts extra volumes.
 
-use super::Mount;
+use super::input::Mount;
 use super::quote::{fstab_escaped, shell_quoted, single_quoted};
 
-/// One paragraph for each mount; empty without mounts.
+/// The commands for all mounts; empty without mounts.
 ///
-/// A device is formatted only when `blkid` says that there is nothing on it (exit code 2): an
-/// error of another kind is not taken for an empty disk. Safe to run at every boot, and under
-/// `set -euo pipefail` of a stage before it.
+/// A device is formatted only when `blkid` finds nothing on it (exit code 2), not after any other error. The script is
+/// safe to run at every boot, and after a stage that sets `set -euo pipefail`.
 pub(super) fn mount_script(mounts: &[Mount]) -> String {
     mounts.iter().map(mount_commands).collect()
 }

@@ -1,8 +1,8 @@
-//! Quoting for the languages that user data is written in.
+//! Quoting for shell, PowerShell, YAML, TOML and fstab.
 
 use std::fmt::Write;
 
-/// One word of a POSIX shell: as it is when nothing in it is special, else in single quotes.
+/// One word of a POSIX shell, in single quotes only when it contains special characters.
 pub fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { single_quoted(word) }
@@ -13,7 +13,7 @@ pub fn single_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A verbatim string of PowerShell, which takes typographic quotes for plain ones: a quote is written twice.
+/// A verbatim PowerShell string. Quotes are doubled, also typographic ones, which PowerShell treats as plain quotes.
 pub fn powershell_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('\'');
@@ -27,7 +27,7 @@ pub fn powershell_quoted(text: &str) -> String {
     out
 }
 
-/// A double-quoted string in ASCII with escapes that YAML and TOML read alike.
+/// A double-quoted ASCII string whose escapes are valid in both YAML and TOML.
 pub fn double_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -50,7 +50,7 @@ pub fn double_quoted(text: &str) -> String {
     out
 }
 
-/// A field of `/etc/fstab`, where white space, `#` and the backslash are octal escapes.
+/// A field of `/etc/fstab`, with white space, `#` and the backslash as octal escapes.
 pub fn fstab_escaped(field: &str) -> String {
     let mut out = String::with_capacity(field.len());
     for c in field.chars() {

@@ -1,18 +1,20 @@
-//! The user's own parts of user data.
+//! The user's own stages of user data: scripts and settings.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::{OsFamily, UserDataError};
+use super::error::UserDataError;
+use super::limits::MAX_UNCOMPRESSED_BYTES;
+use super::os_family::OsFamily;
 use crate::util::redact::Redacted;
 
-/// Canonical padding is required, as in Go's standard encoding; its leniency about trailing bits
-/// and line breaks is kept too, so that the same texts count as base64.
+/// Accepts what Go's standard encoding accepts: canonical padding is required, trailing bits and line breaks are allowed.
+/// So the same texts count as base64 as in keikoproj/instance-manager.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// Where a stage goes.
+/// When a stage is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StageKind {
     /// Before the node joins.
@@ -24,8 +26,8 @@ pub enum StageKind {
 }
 
 impl StageKind {
-    /// Reads `PreBootstrap`, `PostBootstrap` or `NodeConfigYaml`, without case. Another stage is
-    /// `None`: it is ignored.
+    /// Parses `PreBootstrap`, `PostBootstrap` or `NodeConfigYaml`, case-insensitively; `None` for any other stage, which
+    /// is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         match text.to_ascii_lowercase().as_str() {
             "prebootstrap" => Some(Self::Pre),
@@ -41,19 +43,19 @@ impl StageKind {
 pub struct Stage {
     /// The entry's name; may be empty.
     pub name: String,
-    /// Where it goes.
+    /// When it is used.
     pub kind: StageKind,
     /// Plain text or base64.
     pub data: Redacted<String>,
 }
 
 impl Stage {
-    /// A stage of the given data.
+    /// A stage with this data.
     pub fn new(name: impl Into<String>, kind: StageKind, data: impl Into<String>) -> Self {
         Self { name: name.into(), kind, data: Redacted::new(data.into()) }
     }
 
-    /// The words that name it in a message.
+    /// Names the stage in messages.
     pub fn field_path(&self, index: usize) -> String {
         if self.name.is_empty() {
             format!("spec.eks.configuration.userData[{index}]")
@@ -62,7 +64,7 @@ impl Stage {
         }
     }
 
-    /// Whether it has base64's letters alone and its padding at the end, and yet is no base64: it would run as it is.
+    /// Whether the data looks like base64 with padding but is not valid. It would run as a script unchanged.
     pub fn is_truncated_base64(&self) -> bool {
         let one_line = self.data.expose().replace(['\r', '\n'], "");
         let letters = one_line.trim_end_matches('=');
@@ -73,12 +75,12 @@ impl Stage {
     }
 }
 
-/// A `NodeConfigYaml` stage forces Amazon Linux 2023, whatever the annotation says.
+/// The family to render for: a `NodeConfigYaml` stage forces Amazon Linux 2023, whatever the annotation says.
 pub fn effective_family(family: OsFamily, stages: &[Stage]) -> OsFamily {
     if stages.iter().any(|stage| stage.kind == StageKind::NodeConfig) { OsFamily::AmazonLinux2023 } else { family }
 }
 
-/// A decoded stage with the words that name it in a message.
+/// A decoded stage, with its field path for messages.
 #[derive(Clone)]
 pub(super) struct DecodedStage {
     pub field: String,
@@ -93,7 +95,7 @@ impl DecodedStage {
     }
 }
 
-/// Decodes every stage and checks that the `NodeConfigYaml` that counts (the last) is YAML.
+/// Decodes every stage, and checks that the last `NodeConfigYaml`, which is the one in effect, is YAML.
 pub(super) fn decode(stages: &[Stage]) -> Result<Vec<DecodedStage>, UserDataError> {
     let decoded: Vec<_> = stages
         .iter()
@@ -115,27 +117,27 @@ pub(super) fn concatenated(stages: &[DecodedStage], kind: StageKind) -> Vec<u8> 
     stages.iter().filter(|stage| stage.kind == kind).flat_map(|stage| stage.data.clone()).collect()
 }
 
-/// The last `NodeConfigYaml`, when it has any content.
+/// The last `NodeConfigYaml`, when it is not blank.
 pub(super) fn node_config(stages: &[DecodedStage]) -> Option<&DecodedStage> {
     stages.iter().rfind(|stage| stage.kind == StageKind::NodeConfig).filter(|stage| !stage.data.trim_ascii().is_empty())
 }
 
-/// Text that happens to be base64 counts as base64.
+/// Decodes base64; other text is returned unchanged.
 fn decode_data(data: &str) -> Vec<u8> {
     let one_line = data.replace(['\r', '\n'], "");
     BASE64.decode(one_line).unwrap_or_else(|_| data.as_bytes().to_vec())
 }
 
-/// The message gives a position and never the content, which may be secret.
+/// The error names a line and never the content, which may be secret.
 fn check_yaml(stage: &DecodedStage) -> Result<(), UserDataError> {
     let problem = |line, detail| UserDataError::NotYaml { stage: stage.field.clone(), line, detail };
-    // A document that is too large in any case is not worth parsing; the check of the size names it.
-    if stage.data.len() > super::MAX_UNCOMPRESSED_BYTES {
+    // An oversized document is not parsed; the size check reports it.
+    if stage.data.len() > MAX_UNCOMPRESSED_BYTES {
         return Ok(());
     }
     match serde_yaml::from_str::<serde_yaml::Value>(stage.text()?) {
         Ok(serde_yaml::Value::Mapping(_)) => Ok(()),
-        Ok(_) => Err(problem(1, "it is not one mapping")),
+        Ok(_) => Err(problem(1, "it is not a single mapping")),
         Err(error) => {
             let line = error.location().map_or(1, |location| location.line());
             Err(problem(line, "it does not parse"))

@@ -1,83 +1,24 @@
-//! What user data can carry: refused here with field and remedy, before AWS is called.
+//! Validates the inputs of user data before AWS is called. Errors name the field and a remedy.
 
 use std::net::IpAddr;
 
+use super::arguments::{EFFECTS, label_list, taint_list};
+use super::error::UserDataError;
+use super::input::BootstrapInput;
+use super::limits::{MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
+use super::mounts::mount_script;
 use super::stages::DecodedStage;
-use super::{BootstrapInput, MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
 
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
 const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
-
-/// Why there is no user data.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UserDataError {
-    /// More bytes than EC2 accepts.
-    #[error(
-        "user data has {size} bytes {how}, and {limit} are accepted: shorten {largest} ({largest_size} bytes, \
-         the largest part), for example by fetching it from S3 at boot"
-    )]
-    TooLarge {
-        /// Bytes of the whole.
-        size: usize,
-        /// Bytes that are accepted.
-        limit: usize,
-        /// Which bytes these are.
-        how: &'static str,
-        /// The field that takes most of it.
-        largest: String,
-        /// The bytes of that field.
-        largest_size: usize,
-    },
-    /// A `NodeConfigYaml` stage that is not YAML.
-    #[error("{stage} must be the YAML of one NodeConfig: {detail} (line {line}); correct it")]
-    NotYaml {
-        /// The stage.
-        stage: String,
-        /// The line within the stage, from 1.
-        line: usize,
-        /// What is wrong, without content.
-        detail: &'static str,
-    },
-    /// A Bottlerocket stage that is not TOML.
-    #[error("{stage} must be TOML on bottlerocket: it does not parse (line {line}); correct it")]
-    NotToml {
-        /// The stage.
-        stage: String,
-        /// The line within the stage, from 1.
-        line: usize,
-    },
-    /// Bottlerocket stages that set what we set.
-    #[error(
-        "the stages of spec.eks.configuration.userData together with the rendered \
-         [settings.kubernetes] are no valid TOML: remove from them every table and key that is \
-         defined twice"
-    )]
-    TomlConflict,
-    /// A stage that is not UTF-8 where it must be.
-    #[error("{stage} must be UTF-8 text on this os-family: give it as text, or as base64 of text")]
-    NotText {
-        /// The stage.
-        stage: String,
-    },
-    /// A value that would break the node or leave its quotes.
-    #[error("{field}: {value:?} {rule}")]
-    BadValue {
-        /// The field.
-        field: &'static str,
-        /// The offending value.
-        value: String,
-        /// The rule that it breaks, as the end of a sentence with the remedy.
-        rule: &'static str,
-    },
-}
 
 fn invalid_value(field: &'static str, value: &str, rule: &'static str) -> UserDataError {
     let value = value.chars().take(128).collect();
     UserDataError::BadValue { field, value, rule }
 }
 
-/// Checks every value that is written into user data.
+/// Checks every value that user data contains.
 pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     check_no_control_characters("spec.eks.configuration.clusterName", &input.cluster)?;
     check_no_control_characters("the cluster's endpoint", &input.endpoint)?;
@@ -86,7 +27,7 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
         check_no_control_characters("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
     }
     if input.bootstrap_arguments.expose().contains('\0') {
-        return Err(invalid_value(ARGUMENTS, "[redacted]", "holds a NUL character: remove it"));
+        return Err(invalid_value(ARGUMENTS, "[redacted]", "contains a NUL character: remove it"));
     }
     service_cidr_address(&input.service_cidr)?;
     for (key, value) in &input.labels {
@@ -106,8 +47,8 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     Ok(())
 }
 
-/// What EC2Launch and PowerShell could take for something else before any quote counts: EC2Launch looks for its tags in
-/// the whole text, and an old PowerShell reads a script in the machine's own code page, where other bytes are quotes.
+/// Rejects text that quoting cannot protect on Windows. EC2Launch searches the whole text for its tags, and an old
+/// PowerShell reads a script in the machine's code page, where other bytes can be quotes.
 pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError> {
     let tag = |text: &str| {
         let after = text.split('<').skip(1);
@@ -125,14 +66,14 @@ pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError>
             return Err(invalid_value(
                 field,
                 shown,
-                "holds a tag such as <script>, which EC2Launch would obey: remove it",
+                "contains a tag such as <script>, which EC2Launch would run: remove it",
             ));
         }
         if !value.is_ascii() {
             return Err(invalid_value(
                 field,
                 shown,
-                "holds a character that is not ASCII, which PowerShell may misread: remove it",
+                "contains a character that is not ASCII, which PowerShell may misread: remove it",
             ));
         }
     }
@@ -141,12 +82,12 @@ pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError>
 
 fn check_no_control_characters(field: &'static str, value: &str) -> Result<(), UserDataError> {
     if value.chars().any(char::is_control) {
-        return Err(invalid_value(field, value, "holds a control character: remove it"));
+        return Err(invalid_value(field, value, "contains a control character: remove it"));
     }
     Ok(())
 }
 
-/// The base address of the service CIDR; none when it is not known.
+/// The base address of the service CIDR; `None` when it is unknown.
 pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDataError> {
     if cidr.is_empty() {
         return Ok(None);
@@ -162,7 +103,7 @@ pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDat
     Ok(Some(address))
 }
 
-/// Why a kubelet would refuse a label, or `None`.
+/// Why a kubelet would reject a label; `None` for a valid one.
 pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
     if !is_label_key(key) {
         return Some(invalid_value(LABELS, key, KEY_RULE));
@@ -178,7 +119,7 @@ pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
     None
 }
 
-/// Why a kubelet would refuse a taint, or `None`.
+/// Why a kubelet would reject a taint; `None` for a valid one.
 pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError> {
     if !is_label_key(key) {
         return Some(invalid_value(TAINTS, key, KEY_RULE));
@@ -187,23 +128,16 @@ pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError
         return Some(invalid_value(TAINTS, value, VALUE_RULE));
     }
     if !EFFECTS.iter().any(|known| known.eq_ignore_ascii_case(effect)) {
-        let rule = "is no effect: use NoSchedule, PreferNoSchedule or NoExecute";
+        let rule = "is not a taint effect: use NoSchedule, PreferNoSchedule or NoExecute";
         return Some(invalid_value(TAINTS, effect, rule));
     }
     None
 }
 
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-
-/// The kubelet's spelling of an effect that was checked.
-pub(super) fn canonical_effect(text: &str) -> &str {
-    EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
-}
-
-const KEY_RULE: &str = "is no label key: use letters, digits, `-`, `_` and `.`, at most 63, begun \
-                        and ended by a letter or digit, after an optional DNS name and `/`";
-const VALUE_RULE: &str = "is no label value: use at most 63 letters, digits, `-`, `_` and `.`, \
-                          begun and ended by a letter or digit, or nothing";
+const KEY_RULE: &str = "is not a valid label key: use at most 63 letters, digits, `-`, `_` and `.`, \
+                        starting and ending with a letter or digit, after an optional DNS name and `/`";
+const VALUE_RULE: &str = "is not a valid label value: use at most 63 letters, digits, `-`, `_` and `.`, \
+                          starting and ending with a letter or digit, or leave it empty";
 
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
@@ -237,7 +171,7 @@ fn is_dns_name(name: &str) -> bool {
         })
 }
 
-/// The kubelet's own rule for `--node-labels`: it does not start with any other reserved label.
+/// Whether the kubelet accepts the label in `--node-labels`. It does not start with any other reserved label.
 fn kubelet_may_set(key: &str) -> bool {
     const ALLOWED: [&str; 11] = [
         "beta.kubernetes.io/arch",
@@ -260,7 +194,7 @@ fn kubelet_may_set(key: &str) -> bool {
     !reserved || within("node.kubernetes.io") || within("kubelet.kubernetes.io") || ALLOWED.contains(&key)
 }
 
-/// Checks what would be sent against [`MAX_BYTES`] and names the largest part that a person can shorten.
+/// Checks the transmitted size against [`MAX_BYTES`]; the error names the largest part that the user can shorten.
 pub(super) fn check_size(
     plain: &[u8],
     compressed: Option<&[u8]>,
@@ -271,9 +205,9 @@ pub(super) fn check_size(
     if size <= MAX_BYTES && (compressed.is_none() || plain.len() <= MAX_UNCOMPRESSED_BYTES) {
         return Ok(());
     }
-    let labels = super::label_list(&input.labels).len();
-    let taints = super::taint_list(&input.taints).join(",").len();
-    let mounts = super::mounts::mount_script(&input.mounts).len();
+    let labels = label_list(&input.labels).len();
+    let taints = taint_list(&input.taints).join(",").len();
+    let mounts = mount_script(&input.mounts).len();
     let arguments = input.bootstrap_arguments.expose().len();
     let fields = [
         (LABELS.to_owned(), labels),
@@ -296,6 +230,7 @@ pub(super) fn check_size(
 
 #[cfg(test)]
 mod tests {
+    use super::super::arguments::canonical_effect;
     use super::*;
 
     #[test]

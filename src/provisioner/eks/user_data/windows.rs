@@ -1,19 +1,22 @@
 //! Windows: one PowerShell script around EKS's `Start-EKSBootstrap.ps1`, which EC2Launch runs.
 
+use super::arguments::kubelet_arguments;
+use super::error::UserDataError;
+use super::input::BootstrapInput;
 use super::quote::powershell_quoted;
 use super::stages::{DecodedStage, StageKind, concatenated};
-use super::{BootstrapInput, UserDataError, kubelet_arguments, validate};
+use super::validate;
 
-/// The bootstrap script's path, and whether the instance goes into a warm pool. The first two variables' names are
-/// those of AWS's own templates, and scripts of later stages may use them.
+/// Finds the bootstrap script, and whether the instance launches into a warm pool. The first two variables have the names
+/// of AWS's own templates, and scripts of later stages may use them.
 const PREAMBLE: &str = r#"$EKSBinDir = "$env:ProgramFiles\Amazon\EKS"
 $EKSBootstrapScriptFile = "$EKSBinDir\Start-EKSBootstrap.ps1"
 $IMDSToken = Invoke-RestMethod -Method Put -Uri 'http://169.254.169.254/latest/api/token' -Headers @{ 'X-aws-ec2-metadata-token-ttl-seconds' = '21600' }
 $Lifecycle = Invoke-RestMethod -Uri 'http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state' -Headers @{ 'X-aws-ec2-metadata-token' = $IMDSToken }
 "#;
 
-/// EC2Launch runs user data once: on an instance of a warm pool it is asked to run it again at the next start, in the
-/// words of its first version where that is installed, else in those of the second.
+/// EC2Launch runs user data once. On a warm instance it is scheduled to run again at the next start, with the command of
+/// EC2Launch v1 when that is installed, else of v2.
 const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
   $EC2LaunchScript = 'C:\ProgramData\Amazon\EC2-Windows\Launch\Scripts\InitializeInstance.ps1'
   if (Test-Path $EC2LaunchScript) {
@@ -37,7 +40,7 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<
     Ok(out)
 }
 
-/// The parameters; what is written to the other streams is wanted in EC2Launch's log too.
+/// The parameters of the bootstrap script. The other output streams are redirected into EC2Launch's log.
 fn bootstrap_parameters(input: &BootstrapInput) -> String {
     let runtime = input.container_runtime.as_deref().unwrap_or_default();
     let parameters = [

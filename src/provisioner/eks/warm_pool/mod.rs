@@ -1,7 +1,6 @@
-//! Warm pools: made, changed, taken away, and brought up to date.
+//! Warm pools: creation, changes, deletion and rotation.
 //!
-//! Instances of a pool are no nodes and carry no pods. A replacement of a node
-//! comes out of the pool, so the pool is brought to a new version first.
+//! Warm instances are not nodes and run no pods. Replacements of nodes come from the pool, so the pool is rotated first.
 
 use serde_json::json;
 
@@ -16,7 +15,7 @@ use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Reche
 use crate::rotation::rolling_update::report::rotation_halted;
 use crate::util::duration;
 
-/// What all instances of a pool were last seen to run: the pinned version, and `rotate-at` once it has come.
+/// Identifies the version that all instances of a pool should run: the pinned version, and `rotate-at` once it has passed.
 pub fn current_version_key(resolved: &ResolvedGroup, group: &ScalingGroup, now: jiff::Timestamp) -> Option<String> {
     let pinned =
         group.template.as_ref().map(|pin| pin.version.clone()).or_else(|| group.launch_configuration.clone())?;
@@ -26,18 +25,20 @@ pub fn current_version_key(resolved: &ResolvedGroup, group: &ScalingGroup, now: 
     })
 }
 
-/// Whether the group has a pool that we neither made nor are asked for.
+/// Whether the group has a warm pool that neither the controller created nor the spec asks for.
 pub fn is_foreign(input: &PlanInput) -> bool {
     let recorded = input.status.managed.as_ref().is_some_and(|m| m.warm_pool);
-    let there = input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some());
-    there && !recorded && input.resolved.desired.warm_pool.is_none()
+    let exists = input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some());
+    exists && !recorded && input.resolved.desired.warm_pool.is_none()
 }
 
-/// Makes the pool what the spec asks for; one that others made lives on.
+/// Creates, changes or deletes the warm pool as the spec asks; a foreign pool is kept.
 pub fn plan_pool(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut PlanBuilder) {
     match (&input.resolved.desired.warm_pool, &group.warm_pool) {
-        (Some(_), Some(found)) if found.deleting => draft
-            .set_outcome_once(waiting(Phase::Modifying, "AWS deletes the warm pool; it is made again when it is gone")),
+        (Some(_), Some(found)) if found.deleting => draft.set_outcome_once(waiting(
+            Phase::Modifying,
+            "AWS is deleting the warm pool; it is created again once it is gone",
+        )),
         (Some(wanted), found) => {
             let because = pool_drift(found.as_ref(), wanted);
             if !because.is_empty() {
@@ -52,7 +53,7 @@ pub fn plan_pool(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttri
     }
 }
 
-/// PutWarmPool; how the instances wait, which no field of ours says, stays as it is.
+/// The PutWarmPool step. It keeps the pool state of the instances, which the spec does not set.
 fn put_step(group: &ScalingGroup, found: Option<&WarmPool>, wanted: &WarmSizes) -> Step {
     EksStep::PutWarmPool { group: group.name.clone(), sizes: wanted.clone(), state: found.map(|f| f.state.clone()) }
         .into()
@@ -78,23 +79,23 @@ fn display_sizes(sizes: &WarmSizes) -> String {
     format!("minSize {}, maxSize {}", sizes.min, max_size_or_default(sizes))
 }
 
-/// Replaces instances of the pool that are outdated. True while the next node has to wait for it.
+/// Replaces outdated warm instances. Returns true while the rotation of nodes has to wait for the pool.
 pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> bool {
     let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else { return false };
     let old = outdated_instances(input.resolved, input.observed, input.status);
     if old.is_empty() {
-        let at_rest = current_version_key(input.resolved, group, input.now);
-        if let (Some(template), Some(marker)) = (draft.status_update.fields.get_mut("template"), at_rest) {
-            template["warmPool"] = json!(marker);
+        let version_key = current_version_key(input.resolved, group, input.now);
+        if let (Some(template), Some(key)) = (draft.status_update.fields.get_mut("template"), version_key) {
+            template["warmPool"] = json!(key);
         }
         return false;
     }
     let message = format!("{} of {} instances of the warm pool are outdated", old.len(), pool.len());
     if let Some(lock) = input.lock {
-        draft.set_outcome_once(Outcome::Locked { message: format!("{message}, and {lock} holds them") });
+        draft.set_outcome_once(Outcome::Locked { message: format!("{message}; replacement is blocked by {lock}") });
         return true;
     }
-    // Nobody would replace them; nodes that come out of the pool outdated are replaced in their turn.
+    // Auto Scaling would not replace them now. Nodes that come from the pool outdated are replaced later.
     let stopped = |p: &String| ["Launch", "Terminate", "ReplaceUnhealthy"].contains(&p.as_str());
     if group.suspended_processes.iter().any(stopped)
         || input.observed.instance_refresh_active
@@ -116,19 +117,19 @@ pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuil
     true
 }
 
-/// The replacements have had their time: what holds them is for a person to find.
+/// Halts the rotation when warm instances did not launch or terminate in time; this needs manual intervention.
 fn halt_rotation(input: &PlanInput, pool: &[WarmInstance], message: String, draft: &mut PlanBuilder) {
     let held = pool.iter().filter(|w| w.phase != WarmPhase::Ready).map(|w| w.instance.id.clone());
     let message = format!(
-        "{message}, and for {} {} have neither come nor gone; the nodes stay; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or mend what new ones start from (image, user data, role), and the rotation goes on by itself",
-        duration::format(input.resolved.desired.rolling_update.join_timeout),
+        "{message}; {} did not finish launching or terminating within {}; no node is replaced until they do; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or fix the image, user data or role that new instances launch from; the rotation then continues automatically",
         held.collect::<Vec<_>>().join(", "),
+        duration::format(input.resolved.desired.rolling_update.join_timeout),
     );
     draft.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
     draft.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
 }
 
-/// Whether outdated instances stay only because others of the pool are still coming or going.
+/// Whether outdated warm instances are kept only because others are still launching or terminating.
 pub fn is_blocked_by_transitions(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -139,7 +140,7 @@ pub fn is_blocked_by_transitions(
     !old.is_empty() && pool.iter().any(|w| w.phase != WarmPhase::Ready) && next_batch(pool, old).is_empty()
 }
 
-/// One that is on its way out already is not asked to go again.
+/// Outdated warm instances that are not terminating yet.
 fn outdated_instances<'a>(
     resolved: &ResolvedGroup,
     state: &'a ObservedState,
@@ -151,7 +152,8 @@ fn outdated_instances<'a>(
     pool.map(because).filter(|(_, because)| !because.is_empty()).collect()
 }
 
-/// Those that are still being prepared at once, and of the others so many that half of the pool stays of use.
+/// The instances to replace now: all that are still being prepared, and so many others that half of the pool stays
+/// usable.
 fn next_batch(pool: &[WarmInstance], old: Vec<(&WarmInstance, Vec<Drift>)>) -> Vec<(String, Vec<Drift>)> {
     let busy = pool.iter().filter(|w| w.phase != WarmPhase::Ready || !w.instance.healthy).count();
     let mut free = pool.len().div_ceil(2).saturating_sub(busy);

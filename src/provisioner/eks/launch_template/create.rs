@@ -1,0 +1,98 @@
+//! Creates the launch template, or a version of it that holds what the spec asks for.
+
+use crate::api::ScalingConfigurationKind;
+use crate::aws::{NewTemplate, NewVersion};
+use crate::ownership::has_foreign_tags;
+use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
+use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::util::digest::idempotency_token;
+
+/// What the launch template adds to the plan of an existing scaling group.
+#[derive(Default)]
+pub struct TemplateContribution {
+    /// The version to pin the scaling group to; `None` keeps its pin.
+    pub pin: Option<Pin>,
+    /// Why the scaling group is pinned to a retained version; `None` names only the version that changes.
+    pub repin_reasons: Option<Vec<Drift>>,
+    /// Steps before the scaling group is updated.
+    pub steps: Vec<PlannedStep>,
+    /// Steps after the scaling group is updated.
+    pub cleanup: Vec<PlannedStep>,
+}
+
+/// A version that holds what the spec asks for.
+pub struct EnsuredVersion {
+    /// The version to pin.
+    pub pin: Pin,
+    /// The step that creates the version; `None` when it exists.
+    pub step: Option<PlannedStep>,
+}
+
+impl EnsuredVersion {
+    /// Whether the launch template itself is new.
+    pub fn creates_template(&self) -> bool {
+        use crate::plan::Step;
+        self.step.as_ref().is_some_and(|planned| matches!(planned.step, Step::Eks(EksStep::CreateTemplate(_))))
+    }
+}
+
+impl From<EnsuredVersion> for TemplateContribution {
+    fn from(version: EnsuredVersion) -> Self {
+        let steps = version.step.into_iter().collect();
+        TemplateContribution { pin: Some(version.pin), steps, ..TemplateContribution::default() }
+    }
+}
+
+/// Finds or creates a version with the desired content. Returns `None`, and blocks the group, when another group owns
+/// a template of that name.
+pub fn ensure_version(input: &PlanInput, draft: &mut PlanBuilder) -> Option<EnsuredVersion> {
+    let r = input.resolved;
+    let hash = r.fingerprint.hash.clone();
+    let version = |stem: &str| NewVersion {
+        token: idempotency_token(&[stem, &r.desired.id.uid, &hash]),
+        description: r.fingerprint.to_description(),
+        data: r.template_data.clone(),
+    };
+    draft.status_update.fields.insert("activeLaunchTemplateName".into(), r.names.template.clone().into());
+    let Some(found) = &input.observed.template else {
+        let template = NewTemplate {
+            name: r.names.template.clone(),
+            tags: r.ownership_tags.clone(),
+            version: version(&r.names.template),
+        };
+        draft.events.extend(ignored_field_events(r));
+        return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
+    };
+    if has_foreign_tags(&found.tags, &r.ownership_tags) {
+        let message = format!("the launch template {} is tagged for another group", found.name);
+        draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
+        return None;
+    }
+    let same =
+        input.observed.versions.iter().rev().find(|(_, v)| v.fingerprint.as_ref().is_some_and(|f| f.hash == hash));
+    if let Some((number, _)) = same {
+        let pin = Pin::Version { template: found.id.clone(), number: *number };
+        return Some(EnsuredVersion { pin, step: None });
+    }
+    let step = EksStep::PutTemplateVersion { template: found.id.clone(), version: version(&found.id) };
+    Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(step.into()) })
+}
+
+/// Events about the spec fields that the OS family does not support; published once with each new version.
+pub fn ignored_field_events(resolved: &ResolvedGroup) -> Vec<Event> {
+    resolved
+        .ignored_fields
+        .iter()
+        .map(|field| Event { warning: true, reason: "FieldIgnored".into(), message: field.to_string() })
+        .collect()
+}
+
+/// The event for a new group that asks for a launch configuration; published once, with its launch template.
+pub fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Option<Event> {
+    (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration).then(|| Event {
+        warning: true,
+        reason: "LaunchConfigurationUnsupported".into(),
+        message: "spec.eks.type LaunchConfiguration is not supported: AWS allows no new launch configurations; the group uses an equivalent launch template instead; set the type to LaunchTemplate".into(),
+    })
+}

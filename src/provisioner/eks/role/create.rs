@@ -1,0 +1,48 @@
+//! Creates the node role with its managed policies and its instance profile, and keeps them as desired.
+
+use crate::aws::NewRole;
+use crate::plan::{Drift, IamStep, PlanBuilder};
+use crate::provisioner::eks::input::PlanInput;
+
+/// Adds the steps for the role, its policies and its instance profile. Returns true while the profile is too new for
+/// other AWS services to refer to it.
+pub fn ensure_role(input: &PlanInput, draft: &mut PlanBuilder) -> bool {
+    let r = input.resolved;
+    let name = &r.names.role;
+    let held = input.observed.instance_profile.as_ref().and_then(|p| p.role.as_ref());
+    let complete = held.is_some_and(|role| role.name == *name);
+    // An existing role is owned by this group: the plan checks ownership before it gets here.
+    if !complete && input.observed.role.is_none() {
+        let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.ownership_tags.clone() };
+        draft.push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
+    }
+    for policy in r.managed_policies.iter().filter(|p| !input.observed.attached_policies.contains(p)) {
+        draft.push_with_reasons(
+            IamStep::AttachPolicy { role: name.clone(), policy: policy.clone() },
+            vec![Drift::new("managedPolicies", "", policy)],
+        );
+    }
+    let recorded = input.status.managed.as_ref().map(|m| m.policies.as_slice()).unwrap_or_default();
+    for policy in
+        input.observed.attached_policies.iter().filter(|p| recorded.contains(p) && !r.managed_policies.contains(p))
+    {
+        draft.push_with_reasons(
+            IamStep::DetachPolicy { role: name.clone(), policy: policy.clone() },
+            vec![Drift::new("managedPolicies", policy, "")],
+        );
+    }
+    if complete {
+        return input.is_propagating(input.observed.instance_profile.as_ref().and_then(|p| p.created));
+    }
+    if input.observed.instance_profile.is_none() {
+        draft.push(IamStep::CreateProfile { profile: name.clone(), tags: r.ownership_tags.clone() });
+    }
+    if let Some(other) = held {
+        draft.push_with_reasons(
+            IamStep::RemoveRoleFromProfile { profile: name.clone(), role: other.name.clone() },
+            vec![Drift::new("instanceProfile", &other.name, name)],
+        );
+    }
+    draft.push(IamStep::AddRoleToProfile { profile: name.clone(), role: name.clone() });
+    true
+}

@@ -1,0 +1,40 @@
+//! Creates the scaling group with its suspended processes, metrics and warm pool.
+
+use super::mixed_instances;
+use crate::aws::{NewScalingGroup, TemplatePin};
+use crate::plan::{EksStep, Phase, Pin, PlanBuilder, waiting};
+use crate::provisioner::eks::input::PlanInput;
+
+/// Adds the steps that create the scaling group, pinned to a launch template version.
+pub fn create_scaling_group(input: &PlanInput, pin: Pin, draft: &mut PlanBuilder) {
+    let r = input.resolved;
+    let desired = &r.desired;
+    let group = NewScalingGroup {
+        name: r.names.scaling_group.clone(),
+        min: desired.min_size,
+        max: desired.max_size,
+        subnets: r.subnets.clone(),
+        // The applier fills it in from the pin.
+        template: TemplatePin { id: String::new(), version: String::new() },
+        mixed: mixed_instances::desired_policy(input, None, true),
+        tags: r.tags.clone(),
+        hooks: desired.lifecycle_hooks.clone(),
+    };
+    mixed_instances::record_pool(input, group.mixed.as_ref(), draft);
+    let name = group.name.clone();
+    draft.push(EksStep::CreateGroup { group, pin });
+    if !desired.suspended_processes.is_empty() {
+        draft.push(EksStep::SuspendProcesses {
+            group: name.clone(),
+            processes: desired.suspended_processes.iter().cloned().collect(),
+        });
+    }
+    if !desired.metrics.is_empty() {
+        let metrics = desired.metrics.iter().cloned().collect();
+        draft.push(EksStep::EnableMetrics { group: name.clone(), metrics });
+    }
+    if let Some(sizes) = &desired.warm_pool {
+        draft.push(EksStep::PutWarmPool { group: name, sizes: sizes.clone(), state: None });
+    }
+    draft.set_outcome_once(waiting(Phase::Creating, "waiting for the first nodes"));
+}
