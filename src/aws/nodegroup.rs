@@ -90,6 +90,20 @@ pub enum NodegroupStatus {
     Other,
 }
 
+impl NodegroupStatus {
+    /// Whether EKS is working on the node group and rejects another change.
+    pub fn is_busy(self) -> bool {
+        match self {
+            NodegroupStatus::Creating | NodegroupStatus::Updating | NodegroupStatus::Deleting => true,
+            NodegroupStatus::Active
+            | NodegroupStatus::CreateFailed
+            | NodegroupStatus::DeleteFailed
+            | NodegroupStatus::Degraded
+            | NodegroupStatus::Other => false,
+        }
+    }
+}
+
 /// What EKS says is wrong with a node group or an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Issue {

@@ -78,7 +78,7 @@ def test_an_update_that_a_budget_stops_is_told_and_not_begun_again(tenant):
     mark = tenant.cloud.now()
     group.change(releaseVersion=RELEASES[2])
     stalled = group.wait_condition("Stalled", reason="DrainBlocked", timeout=ROTATION)
-    assert "PodEvictionFailure" in stalled["message"] and "budget" in stalled["message"]
+    assert "PodEvictionFailure" in stalled["message"] and "PodDisruptionBudget" in stalled["message"]
     time.sleep(3)
     assert len(group.calls(*UPDATES, after=mark)) == 1
     tenant.running(1)
