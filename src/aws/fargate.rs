@@ -1,4 +1,4 @@
-//! Fargate profiles of Amazon EKS: which pods run without a node of ours.
+//! Fargate profiles of Amazon EKS, which run pods without EC2 nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{AwsResult, Tag};
 
-/// The calls of Amazon EKS that concern Fargate profiles.
+/// The Amazon EKS calls for Fargate profiles.
 #[async_trait]
 pub trait FargateApi: Send + Sync {
     /// ListFargateProfiles, pages of 100: the names of all profiles of a cluster, whatever their status.
@@ -44,7 +44,7 @@ impl std::fmt::Display for FargateSelector {
     }
 }
 
-/// Input of CreateFargateProfile; nothing of it but the tags can be changed later.
+/// Input of CreateFargateProfile. Only the tags can be changed later.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewFargateProfile {
@@ -54,7 +54,7 @@ pub struct NewFargateProfile {
     pub name: String,
     /// ARN of the pods' execution role.
     pub role_arn: String,
-    /// The role is the group's own: when EKS refuses its trust policy, it does not know the role yet.
+    /// Whether the controller created the role. If EKS then rejects its trust policy, the role has not propagated yet.
     pub own_role: bool,
     /// Sorted subnet ids; none are the private ones of the cluster.
     pub subnets: Vec<String>,
@@ -62,14 +62,14 @@ pub struct NewFargateProfile {
     pub selectors: Vec<FargateSelector>,
     /// Ownership tags and the spec's.
     pub tags: Vec<Tag>,
-    /// The profile whose place it takes, when there is one.
+    /// The profile that it replaces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
     /// Idempotency token.
     pub token: String,
 }
 
-/// A profile as DescribeFargateProfile tells it.
+/// A profile as returned by DescribeFargateProfile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FargateProfile {
     /// Unique in its cluster.
@@ -82,15 +82,15 @@ pub struct FargateProfile {
     pub subnets: Vec<String>,
     /// Sorted.
     pub selectors: Vec<FargateSelector>,
-    /// Where it is in its life.
+    /// Its status.
     pub status: ProfileStatus,
-    /// What EKS says is wrong with it: code and message.
+    /// Problems reported by EKS: code and message.
     pub issues: Vec<String>,
     /// Its tags.
     pub tags: Vec<Tag>,
 }
 
-/// Where a Fargate profile is in its life (EKS API reference, FargateProfile, status).
+/// The status of a Fargate profile (EKS API reference, FargateProfile, status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ProfileStatus {
     /// `CREATING`
@@ -103,17 +103,17 @@ pub enum ProfileStatus {
     CreateFailed,
     /// `DELETE_FAILED`
     DeleteFailed,
-    /// A status that AWS added since.
+    /// A status that this release does not know.
     Other,
 }
 
-/// A route table, as far as it tells which subnets the internet reaches.
+/// A route table, reduced to what identifies public subnets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
-    /// Whether the subnets without a table of their own follow it.
+    /// Whether it applies to subnets without their own table.
     pub is_main: bool,
-    /// The subnets that follow it.
+    /// The subnets associated with it.
     pub subnets: Vec<String>,
-    /// Whether one of its routes leads to an internet gateway.
+    /// Whether it has a route to an internet gateway.
     pub has_internet_gateway: bool,
 }

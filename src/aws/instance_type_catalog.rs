@@ -1,4 +1,4 @@
-//! Which instance types there are, which of them are alike, and where they are offered.
+//! A catalog of instance types: which types are similar, and in which zones they are offered.
 
 use std::collections::{HashMap, HashSet};
 
@@ -71,13 +71,13 @@ impl InstanceTypeCatalog {
         catalogue
     }
 
-    /// The types like one, itself not among them, in the order of their names; none for a type that is not known.
+    /// Types similar to a given type, without the type itself, sorted by name. Empty for an unknown type.
     pub fn similar_to(&self, name: &str) -> Vec<&str> {
         let alike = self.keys.get(name).and_then(|kind| self.similar.get(kind));
         alike.into_iter().flatten().map(String::as_str).filter(|other| *other != name).collect()
     }
 
-    /// What there is to know of a type.
+    /// The properties of a type.
     pub fn get(&self, name: &str) -> Option<&InstanceType> {
         self.types.get(name)
     }

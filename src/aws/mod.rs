@@ -1,8 +1,6 @@
-//! Everything that talks to AWS: one narrow trait per service, plain types
-//! outside, the SDK only inside `sdk.rs`.
+//! Access to AWS: one narrow trait per service with plain types. Only `sdk/` uses the AWS SDK.
 //!
-//! Every method is one call of the API it is named for, or one call per page.
-//! Nothing here decides; nothing here waits.
+//! Every method is one API call, or one call per page. This module makes no decisions and does not wait.
 
 pub mod access_entry;
 pub mod dry_run;
@@ -165,7 +163,7 @@ pub trait Iam: Send + Sync {
     async fn tag_role(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
     /// TagInstanceProfile.
     async fn tag_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
-    /// GetCallerIdentity of AWS STS, which needs no right: the ARN of whoever asks.
+    /// GetCallerIdentity of AWS STS, which needs no permission: the ARN of the caller.
     async fn caller_arn(&self) -> AwsResult<String>;
     /// SimulatePrincipalPolicy of a role or user; the answer by action.
     async fn simulate_policy(
@@ -197,7 +195,7 @@ pub trait Ssm: Send + Sync {
     async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>>;
 }
 
-/// The five services together, as the doors of the corridor take them.
+/// The clients of all services.
 #[derive(Clone)]
 pub struct Aws {
     /// Amazon EC2 Auto Scaling.

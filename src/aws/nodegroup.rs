@@ -69,33 +69,47 @@ impl std::fmt::Display for NodegroupName {
     }
 }
 
-/// How a node group stands, as `Nodegroup.status` says it.
+/// The status of a node group, from `Nodegroup.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum NodegroupStatus {
-    /// Being made; nodes may join already.
+    /// Being created; nodes may already join.
     Creating,
-    /// At rest.
+    /// Active, without a change in progress.
     Active,
-    /// An update is under way.
+    /// An update is in progress.
     Updating,
     /// Being deleted.
     Deleting,
-    /// It could not be made; its issues say why.
+    /// The creation failed; see the issues.
     CreateFailed,
-    /// It could not be deleted; its issues say why.
+    /// The deletion failed; see the issues.
     DeleteFailed,
-    /// It stands and has issues.
+    /// It exists and has issues.
     Degraded,
-    /// A word that this release does not know.
+    /// A status that this release does not know.
     Other,
 }
 
-/// What EKS says is wrong with a node group or an update.
+impl NodegroupStatus {
+    /// Whether EKS is working on the node group and rejects another change.
+    pub fn is_busy(self) -> bool {
+        match self {
+            NodegroupStatus::Creating | NodegroupStatus::Updating | NodegroupStatus::Deleting => true,
+            NodegroupStatus::Active
+            | NodegroupStatus::CreateFailed
+            | NodegroupStatus::DeleteFailed
+            | NodegroupStatus::Degraded
+            | NodegroupStatus::Other => false,
+        }
+    }
+}
+
+/// A problem that EKS reports for a node group or an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Issue {
     /// For example `NodeCreationFailure`.
     pub code: String,
-    /// EKS's words.
+    /// The message from EKS.
     pub message: String,
     /// What it concerns: instances, subnets, groups.
     pub resources: Vec<String>,
@@ -146,16 +160,16 @@ impl std::fmt::Display for MaxUnavailable {
 /// Sizes of a node group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodegroupSizes {
-    /// Smallest size.
+    /// Minimum size.
     pub min: i32,
-    /// Largest size, at least 1.
+    /// Maximum size, at least 1.
     pub max: i32,
-    /// The size that it is steered to; `None` leaves it as it is.
+    /// Desired size; `None` does not change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i32>,
 }
 
-/// A node group as DescribeNodegroup tells it.
+/// A node group as returned by DescribeNodegroup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nodegroup {
     /// Its name and its cluster's.
@@ -164,7 +178,7 @@ pub struct Nodegroup {
     pub arn: String,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// How it stands.
+    /// Its status.
     pub status: NodegroupStatus,
     /// Kubernetes on its nodes, for example `1.33`.
     pub version: String,
@@ -178,7 +192,7 @@ pub struct Nodegroup {
     pub instance_types: Vec<String>,
     /// Sorted ids.
     pub subnets: Vec<String>,
-    /// The key pair for logging in.
+    /// EC2 key pair for SSH access.
     pub key_pair: Option<String>,
     /// Sorted ids of the groups that may log in.
     pub security_groups: Vec<String>,
@@ -194,17 +208,17 @@ pub struct Nodegroup {
     pub scaling_groups: Vec<String>,
     /// Size of the root volume in GiB; absent with a launch template of its owner's.
     pub disk_size: Option<i32>,
-    /// What EKS says is wrong with it.
+    /// Problems reported by EKS.
     pub issues: Vec<Issue>,
-    /// How many nodes an update may take at once.
+    /// How many nodes an update may replace at the same time.
     pub max_unavailable: Option<MaxUnavailable>,
-    /// Whether EKS replaces broken nodes.
+    /// Whether EKS replaces unhealthy nodes.
     pub repair: bool,
     /// All tags.
     pub tags: BTreeMap<String, String>,
 }
 
-/// A node group to be made. What is `None` is left to EKS.
+/// Input of CreateNodegroup. `None` fields are left to EKS.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewNodegroup {
@@ -225,17 +239,17 @@ pub struct NewNodegroup {
     pub labels: BTreeMap<String, String>,
     /// Taints of the nodes.
     pub taints: Vec<NodegroupTaint>,
-    /// How many nodes an update may take at once.
+    /// How many nodes an update may replace at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<MaxUnavailable>,
-    /// Whether EKS replaces broken nodes.
+    /// Whether EKS replaces unhealthy nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<bool>,
     /// All tags.
     pub tags: BTreeMap<String, String>,
 }
 
-/// What EKS takes when a node group is made and cannot change afterwards.
+/// Fields that are set at creation and cannot be changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImmutableFields {
@@ -255,7 +269,7 @@ pub struct ImmutableFields {
     /// Size of the root volume in GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_size: Option<i32>,
-    /// The key pair for logging in.
+    /// EC2 key pair for SSH access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair: Option<String>,
     /// Sorted ids of the groups that may log in; only with a key pair.
@@ -263,7 +277,7 @@ pub struct ImmutableFields {
     pub security_groups: Vec<String>,
 }
 
-/// What is to change in place; what is empty or `None` is not sent.
+/// Changes to apply in place. Empty and `None` fields are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodegroupChange {
@@ -282,15 +296,15 @@ pub struct NodegroupChange {
     /// Taints to take off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_taints: Vec<NodegroupTaint>,
-    /// How many nodes an update may take at once.
+    /// How many nodes an update may replace at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<MaxUnavailable>,
-    /// Whether EKS replaces broken nodes.
+    /// Whether EKS replaces unhealthy nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<bool>,
 }
 
-/// Where an update of the version goes.
+/// The target of a version update.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodegroupVersion {
@@ -302,27 +316,27 @@ pub struct NodegroupVersion {
     pub release_version: Option<String>,
 }
 
-/// How an update stands.
+/// The status of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum UpdateStatus {
     /// Under way.
     InProgress,
-    /// It ended without its end reached; its errors say why.
+    /// It failed; see the errors.
     Failed,
-    /// A person cancelled it.
+    /// It was cancelled.
     Cancelled,
     /// Done.
     Successful,
-    /// A word that this release does not know.
+    /// A status that this release does not know.
     Other,
 }
 
-/// An update as DescribeUpdate tells it.
+/// An update as returned by DescribeUpdate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodegroupUpdate {
     /// A UUID.
     pub id: String,
-    /// How it stands.
+    /// Its status.
     pub status: UpdateStatus,
     /// `VersionUpdate` or `ConfigUpdate`.
     pub kind: String,

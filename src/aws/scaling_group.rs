@@ -6,16 +6,16 @@ use serde::Serialize;
 use super::mixed_instances::MixedPolicy;
 use super::types::{Tag, TemplatePin};
 
-/// A scaling group as DescribeAutoScalingGroups tells it.
+/// A scaling group as returned by DescribeAutoScalingGroups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScalingGroup {
     /// The name, unique in an account and region.
     pub name: String,
-    /// Smallest size.
+    /// Minimum size.
     pub min: i32,
-    /// Largest size.
+    /// Maximum size.
     pub max: i32,
-    /// The size that AWS steers to; the autoscaler's.
+    /// Desired capacity, which the autoscaler changes.
     pub desired: i32,
     /// Sorted subnet ids.
     pub subnets: Vec<String>,
@@ -41,7 +41,7 @@ pub struct ScalingGroup {
     pub deleting: bool,
 }
 
-/// The states of Auto Scaling's instance life cycle that decide something here.
+/// The states of the Auto Scaling instance lifecycle that the controller distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum InstanceState {
     /// `Pending`, `Pending:Wait`, `Pending:Proceed`.
@@ -67,11 +67,11 @@ pub struct Instance {
     pub zone: String,
     /// Where it is in its life cycle.
     pub state: InstanceState,
-    /// False when Auto Scaling judges it `Unhealthy`.
+    /// False if Auto Scaling reports it as `Unhealthy`.
     pub healthy: bool,
     /// The template version that it was launched with.
     pub template: Option<TemplatePin>,
-    /// The launch configuration that it was launched with, while that is there.
+    /// The launch configuration that it was launched with, while it exists.
     pub launch_configuration: Option<String>,
     /// How many units of desired capacity it is: 1 in a group without weights.
     pub weight: u32,
@@ -88,7 +88,7 @@ pub struct WarmSizes {
     pub max: Option<i32>,
 }
 
-/// A warm pool, as DescribeAutoScalingGroups tells it with its group.
+/// A warm pool as returned by DescribeAutoScalingGroups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WarmPool {
     /// Its sizes.
@@ -104,11 +104,11 @@ pub struct WarmPool {
 pub struct WarmInstance {
     /// The instance.
     pub instance: Instance,
-    /// Whether it is of use.
+    /// Its lifecycle phase in the pool.
     pub phase: WarmPhase,
 }
 
-/// Where an instance of a warm pool is in its life.
+/// The lifecycle phase of an instance in a warm pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum WarmPhase {
     /// `Warmed:Pending` and its sub-states: it is being prepared.
@@ -145,7 +145,7 @@ pub struct ScalingActivity {
     pub status: String,
     /// What AWS was doing.
     pub description: String,
-    /// Why it failed, in AWS's words.
+    /// Failure reason from AWS.
     pub message: String,
     /// When it began.
     pub started: Option<Timestamp>,
@@ -158,7 +158,7 @@ pub struct NewScalingGroup {
     pub name: String,
     /// Smallest size; also the first desired size.
     pub min: i32,
-    /// Largest size.
+    /// Maximum size.
     pub max: i32,
     /// Sorted subnet ids.
     pub subnets: Vec<String>,
@@ -173,7 +173,7 @@ pub struct NewScalingGroup {
     pub hooks: Vec<LifecycleHook>,
 }
 
-/// What UpdateAutoScalingGroup changes; `None` is left as it is. Never `desired`.
+/// Input of UpdateAutoScalingGroup. `None` fields are not changed; the desired capacity is never sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScalingGroupChange {
     /// New smallest size.

@@ -1,4 +1,4 @@
-//! Plain values for what AWS has and what we ask of it.
+//! Plain types for AWS resources and requests.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::util::redact::Redacted;
 
-/// A tag of any AWS resource; on a scaling group ours always propagate.
+/// A tag of an AWS resource. On a scaling group the controller's tags always propagate to instances.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Tag {
     /// At most 128 characters.
@@ -59,13 +59,13 @@ pub struct TemplateVersion {
     pub template_id: String,
     /// 1, 2, ...
     pub number: i64,
-    /// Ours carry the hash of their inputs here.
+    /// For the controller's versions: the hash of their inputs.
     pub description: Option<String>,
     /// What it launches.
     pub data: TemplateData,
 }
 
-/// A launch configuration; AWS makes no new ones.
+/// A launch configuration. AWS no longer allows creating them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchConfiguration {
     /// Unique in an account and region; its content never changes.
@@ -74,7 +74,7 @@ pub struct LaunchConfiguration {
     pub data: TemplateData,
 }
 
-/// What a launch template version holds, as far as we set it.
+/// The fields of a launch template version that the controller sets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TemplateData {
     /// `ami-...`
@@ -92,16 +92,16 @@ pub struct TemplateData {
     pub user_data: Redacted<String>,
     /// By device name.
     pub devices: Vec<BlockDevice>,
-    /// Instance metadata options, when something was said.
+    /// Instance metadata options, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<MetadataOptions>,
-    /// Placement, when something was said.
+    /// Placement, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// Sorted ARNs of licence configurations.
+    /// Sorted ARNs of license configurations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub licenses: Vec<String>,
-    /// Spot instances, for at most so many dollars per hour: empty for the price on demand, `None` for no spot.
+    /// Maximum spot price in dollars per hour. Empty: the on-demand price. `None`: no spot instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
     /// Tags for what the instance brings along, sorted by resource type.
@@ -126,7 +126,7 @@ pub struct BlockDevice {
     /// MiB a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i32>,
-    /// Goes with the instance.
+    /// Whether the volume is deleted with the instance.
     pub delete_on_termination: bool,
     /// Encrypted at rest.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,7 +189,7 @@ pub struct NewTemplate {
 pub struct NewVersion {
     /// Idempotency token, at most 64 characters.
     pub token: String,
-    /// The hash line that we know it by.
+    /// Description with the hash of the inputs.
     pub description: String,
     /// What it launches.
     pub data: TemplateData,
@@ -198,9 +198,9 @@ pub struct NewVersion {
 /// Which subnets or security groups to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkQuery {
-    /// All of a VPC: names are looked for only in the cluster's.
+    /// All objects of a VPC.
     Vpc(String),
-    /// Those of these ids, at most 200, wherever they are.
+    /// Objects by id, at most 200, in any VPC.
     Ids(Vec<String>),
 }
 
@@ -217,14 +217,14 @@ pub struct NetworkObject {
     pub zone: Option<String>,
 }
 
-/// What we need to know of an AMI.
+/// The properties of an AMI that the controller uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Image {
     /// `ami-...`
     pub id: String,
     /// `x86_64`, `arm64`, ...
     pub architecture: String,
-    /// Whether it is one of Windows.
+    /// Whether it is a Windows image.
     pub is_windows: bool,
     /// The device that it boots from, such as `/dev/xvda`.
     pub root_device: String,
@@ -232,7 +232,7 @@ pub struct Image {
     pub device_names: Vec<String>,
 }
 
-/// What we need to know of an instance type.
+/// The properties of an instance type that the controller uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InstanceType {
     /// For example `m5.large`.
@@ -265,7 +265,7 @@ pub struct Role {
     pub name: String,
     /// Its ARN, with path.
     pub arn: String,
-    /// Its tags; empty where the call does not tell them.
+    /// Its tags; empty if the call does not return them.
     pub tags: Vec<Tag>,
 }
 
@@ -289,11 +289,11 @@ pub struct InstanceProfile {
     pub name: String,
     /// Its ARN, with path.
     pub arn: String,
-    /// When it was made; a fresh one is not known everywhere yet.
+    /// Creation time; a new profile may not have propagated yet.
     pub created: Option<Timestamp>,
     /// Its role, if it has one.
     pub role: Option<Role>,
-    /// Its tags; empty where the call does not tell them.
+    /// Its tags; empty if the call does not return them.
     pub tags: Vec<Tag>,
 }
 
@@ -302,7 +302,7 @@ pub struct InstanceProfile {
 pub struct Cluster {
     /// Its name.
     pub name: String,
-    /// Its ARN; the account and the partition of what we name are read from it.
+    /// Its ARN, which also provides the account and the partition.
     pub arn: String,
     /// Kubernetes version, `1.33`.
     pub version: String,
@@ -312,30 +312,30 @@ pub struct Cluster {
     pub ca: String,
     /// The services' IPv4 range.
     pub service_cidr: String,
-    /// The VPC it lives in.
+    /// The VPC of the cluster.
     pub vpc: String,
     /// `CONFIG_MAP`, `API` or `API_AND_CONFIG_MAP`.
     pub authentication_mode: String,
 }
 
-/// What IAM is asked to simulate.
+/// Input of an IAM policy simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicySimulation {
     /// `iam:PassRole` and the like.
     pub actions: Vec<String>,
-    /// An ARN; none for any resource.
+    /// An ARN; empty for any resource.
     pub resource: Option<String>,
     /// Condition keys with their values.
     pub context: Vec<(String, String)>,
 }
 
-/// What IAM says of one action.
+/// The result of a simulation for one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyDecision {
     /// It is allowed.
     Allowed,
-    /// It is not.
+    /// It is denied.
     Denied,
-    /// It depends on a condition key that IAM was not told.
+    /// It depends on a condition key that is missing from the simulation.
     Unclear,
 }

@@ -166,7 +166,7 @@ def test_profiles_of_one_cluster_change_one_at_a_time(fargate):
     def done(_):
         for group in groups:
             condition = group.condition("Reconciling") or {}
-            waits.update({group.name} if "before it" in condition.get("message", "") else set())
+            waits.update({group.name} if "queued behind" in condition.get("message", "") else set())
         return all(group.state() == "Ready" for group in groups)
 
     groups[0].wait(done, what="every group's turn")
@@ -228,7 +228,7 @@ def test_a_profile_of_the_keiko_controller_is_adopted_unchanged(fargate):
     mark = cloud.log_position()
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
     assert list(profiles(group)) == [name]
-    assert "taken over" in group.wait_condition("Adopted")["message"]
+    assert "adopted" in group.wait_condition("Adopted")["message"]
     assert calls(cloud, "CreateFargateProfile", name, mark) == calls(cloud, "DeleteFargateProfile", name, mark) == []
     group.delete()
     group.wait_gone()
@@ -310,7 +310,7 @@ def test_a_failed_profile_is_reported_and_created_again(own_cloud, start_control
     cloud.control("POST", "fargate-failure", profile="*", state="CREATE_FAILED", code="AccessDenied")
     group = tenant.apply(manifest(tenant))
     condition = group.wait_condition("Stalled", reason="ProfileFailed")
-    assert "AccessDenied" in condition["message"] and "tried again after" in condition["message"]
+    assert "AccessDenied" in condition["message"] and "the next attempt is after" in condition["message"]
     cloud.control("POST", "fargate-failure", profile="*", state="CREATE_FAILED", code=None)
     group.wait_ready()
     made = [e for e in calls(cloud, "CreateFargateProfile", tenant.namespace) if not e.get("error")]

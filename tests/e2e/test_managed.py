@@ -78,7 +78,7 @@ def test_an_update_blocked_by_a_budget_is_reported_and_not_restarted(tenant):
     mark = tenant.cloud.log_position()
     group.change(releaseVersion=RELEASES[2])
     stalled = group.wait_condition("Stalled", reason="DrainBlocked", timeout=ROTATION)
-    assert "PodEvictionFailure" in stalled["message"] and "budget" in stalled["message"]
+    assert "PodEvictionFailure" in stalled["message"] and "PodDisruptionBudget" in stalled["message"]
     time.sleep(3)
     assert len(group.calls(*UPDATES, after=mark)) == 1
     tenant.wait_pods_running(1)

@@ -1,63 +1,49 @@
-//! What an AWS error means here: one table from what AWS said to a closed set.
+//! Classifies AWS errors into a closed set with one table.
 //!
-//! Unknown is not absent: only codes that say "it is not there" become
-//! [`AwsErrorKind::NotFound`].
+//! An unknown result is not absence: only codes that report a missing resource become [`AwsErrorKind::NotFound`].
 
 #[cfg(test)]
 mod tests;
-
-use std::time::Duration;
 
 /// An AWS call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{service} {operation}: {code}: {message}")]
 pub struct AwsError {
-    /// The service as people call it: `AutoScaling`, `EC2`, `IAM`, `EKS`, `SSM`.
+    /// The common name of the service: `AutoScaling`, `EC2`, `IAM`, `EKS`, `SSM`.
     pub service: &'static str,
     /// The API operation, for example `CreateAutoScalingGroup`.
     pub operation: &'static str,
-    /// What it means.
+    /// The class of the error.
     pub kind: AwsErrorKind,
-    /// AWS's own code, or ours where no answer came: `Timeout`, `NoResponse`.
+    /// The error code of AWS, or `Timeout` or `NoResponse` if there was no response.
     pub code: String,
-    /// AWS's words, without what is only noise or secret.
+    /// The message of AWS, without noise and secrets.
     pub message: String,
 }
 
-/// What an AWS error means.
+/// The class of an AWS error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AwsErrorKind {
-    /// The thing that was asked for is not there.
+    /// The resource does not exist.
     NotFound,
-    /// A thing of that name is there already.
+    /// A resource with that name already exists.
     AlreadyExists,
     /// Too many calls.
     Throttled,
-    /// A right is missing.
+    /// A permission is missing.
     Denied,
-    /// Something else uses it or changes it; it passes.
+    /// The resource is in use or being changed; temporary.
     InUse,
-    /// An instance profile or a role that is not known everywhere yet, or wrong.
+    /// An instance profile or role that is invalid or has not propagated yet.
     InvalidProfile,
     /// A limit of the account.
     Quota,
-    /// AWS refuses a value; the same call fails for ever.
+    /// AWS rejects a value; the same call always fails.
     Invalid,
-    /// A 5xx, a time-out, no connection. Whether a write took place is unknown.
+    /// A 5xx response, a timeout, or no connection. Whether a write took place is unknown.
     Unavailable,
     /// Anything else.
     Other,
-}
-
-/// When the same thing may be tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposition {
-    /// Not until someone changes something; the resync looks again.
-    Never,
-    /// With the group's own exponential backoff.
-    Backoff,
-    /// After this long.
-    After(Duration),
 }
 
 impl AwsErrorKind {
@@ -95,7 +81,7 @@ impl AwsErrorKind {
 }
 
 impl AwsError {
-    /// An error that AWS answered with.
+    /// An error from an AWS response.
     pub fn from_response(
         service: &'static str,
         operation: &'static str,
@@ -112,7 +98,7 @@ impl AwsError {
         }
     }
 
-    /// No usable answer came, so that the outcome of a write is unknown.
+    /// An error for a missing or unusable response. The outcome of a write is unknown.
     pub fn no_response(service: &'static str, operation: &'static str, code: &str, message: &str) -> Self {
         AwsError {
             service,
@@ -123,28 +109,13 @@ impl AwsError {
         }
     }
 
-    /// Whether it says that the thing is not there.
+    /// Whether the resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind == AwsErrorKind::NotFound
     }
 
-    /// When to try again.
-    pub fn disposition(&self) -> Disposition {
-        match self.kind {
-            AwsErrorKind::Denied | AwsErrorKind::Invalid => Disposition::Never,
-            AwsErrorKind::InUse => Disposition::After(Duration::from_secs(15)),
-            AwsErrorKind::InvalidProfile => Disposition::After(Duration::from_secs(10)),
-            AwsErrorKind::Quota => Disposition::After(Duration::from_secs(300)),
-            AwsErrorKind::NotFound
-            | AwsErrorKind::AlreadyExists
-            | AwsErrorKind::Throttled
-            | AwsErrorKind::Unavailable
-            | AwsErrorKind::Other => Disposition::Backoff,
-        }
-    }
-
-    /// The IAM action that is missing: the one AWS names (a write may need
-    /// another service's right, as `iam:PassRole`), else that of the call.
+    /// The missing IAM action: the one that AWS names (a write may need the permission of another service, such as
+    /// `iam:PassRole`), else the action of the call.
     pub fn missing_permission(&self) -> Option<String> {
         if self.kind != AwsErrorKind::Denied {
             return None;
@@ -360,7 +331,7 @@ const ERROR_RULES: &[ErrorRule] = &[
     ),
 ];
 
-/// What it means that a call of `service` was answered with this code, message and HTTP status.
+/// Classifies the error response of a service by code, message and HTTP status.
 pub fn classify(service: &str, code: &str, message: &str, status: u16) -> AwsErrorKind {
     let message = message.to_lowercase();
     let hit = ERROR_RULES.iter().find(|ErrorRule(of, codes, text, _)| {

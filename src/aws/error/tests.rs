@@ -181,7 +181,6 @@ fn encoded_authorization_message_is_removed() {
         "EC2 CreateLaunchTemplate: UnauthorizedOperation: You are not authorized to perform this operation."
     );
     assert_eq!(error.missing_permission().as_deref(), Some("ec2:CreateLaunchTemplate"));
-    assert_eq!(error.disposition(), Disposition::Never);
 }
 
 #[test]
@@ -195,5 +194,4 @@ fn missing_permission_is_the_denied_action() {
     assert_eq!(denied("no").missing_permission().as_deref(), Some("autoscaling:CreateAutoScalingGroup"));
     let lost = AwsError::no_response("IAM", "CreateRole", "Timeout", "no answer in 90 s");
     assert_eq!(lost.missing_permission(), None);
-    assert_eq!(lost.disposition(), Disposition::Backoff);
 }

@@ -1,8 +1,7 @@
 //! A cache whose misses are read in batches.
 //!
-//! Every question belongs to a turn; a write of ours opens a new turn for its
-//! key, and a reading that began in an earlier turn is neither kept nor given
-//! to anyone who asks after the write.
+//! Every read belongs to an epoch. A write by the controller starts a new epoch for its key. The result of a read that
+//! started in an earlier epoch is neither cached nor returned to callers after the write.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +15,10 @@ use tokio::time::Instant;
 use super::cache_config::CacheConfig;
 use crate::aws::{AwsError, AwsErrorKind, AwsResult};
 
-/// Reads some keys; what is not in the answer is not there.
+/// Reads some keys. A key that is missing from the result does not exist.
 pub(super) type ReadFn<V> = Box<dyn Fn(Vec<String>) -> BoxFuture<'static, AwsResult<HashMap<String, V>>> + Send + Sync>;
 
-/// What AWS said of one key, and when it was asked.
+/// The value that AWS returned for a key, and when it was requested.
 #[derive(Clone, Debug)]
 pub(super) struct CacheEntry<V> {
     pub value: Option<V>,
@@ -27,7 +26,7 @@ pub(super) struct CacheEntry<V> {
     pub epoch: u64,
 }
 
-/// How old a reading may be, by whether the thing was there.
+/// The maximum age of a cached value, for present and for absent keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MaxAge {
     pub present: Duration,
@@ -55,19 +54,19 @@ struct CacheState<V> {
     batches: u64,
     slots: HashMap<String, Slot<V>>,
     open_batch: Option<OpenBatch<V>>,
-    /// Batches that are full and have not begun.
+    /// Full batches that have not been sent yet.
     full_batches: HashMap<u64, (Vec<String>, BatchReceiver<V>)>,
 }
 
 struct Slot<V> {
     entry: Option<CacheEntry<V>>,
-    /// Readings of earlier turns are void.
+    /// Reads of earlier epochs are discarded.
     min_epoch: u64,
-    /// When our own write made it.
+    /// When the controller's own write inserted the value.
     upserted_at: Option<Instant>,
-    /// Somebody will ask for it soon.
+    /// Whether the key is expected to be read soon.
     needs_prefetch: bool,
-    /// How old it might be for whoever asked last.
+    /// The maximum age that the last caller accepted.
     requested_max_age: Duration,
     in_flight: Option<InFlightRead<V>>,
 }
@@ -106,19 +105,19 @@ impl<V> Default for Slot<V> {
 }
 
 impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
-    /// Batches of at most `limit` keys; with a limit of one nothing waits for company.
+    /// Creates a cache that reads at most `batch_size` keys per call. With a size of one, reads are not delayed.
     pub fn new(batch_size: usize, config: CacheConfig, read: ReadFn<V>) -> Arc<Self> {
         let state =
             CacheState { epoch: 0, batches: 0, slots: HashMap::new(), open_batch: None, full_batches: HashMap::new() };
         Arc::new(BatchedCache { read, batch_size, config, state: Mutex::new(state) })
     }
 
-    /// The value, read again unless a reading is young enough.
+    /// The value of a key, read from AWS unless the cached value is young enough.
     pub async fn get(self: &Arc<Self>, key: &str, max_age: impl Into<MaxAge>) -> AwsResult<Option<V>> {
         Ok(self.read(key, max_age.into(), 0).await?.value)
     }
 
-    /// Like `get`, of no turn before `not_before`.
+    /// Like `get`, but rejects values from epochs before `not_before`.
     pub async fn read(self: &Arc<Self>, key: &str, max_age: MaxAge, not_before: u64) -> AwsResult<CacheEntry<V>> {
         let mut done = match self.lookup(key, max_age, not_before) {
             CacheLookup::Known(reading) => return Ok(reading),
@@ -127,16 +126,16 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         let answers = done.wait_for(Option::is_some).await.map(|answers| answers.clone());
         match answers.ok().flatten().and_then(|answers| answers.get(key).cloned()) {
             Some(answer) => answer,
-            None => Err(AwsError::no_response("AWS", "Describe", "Abandoned", "the read was given up")),
+            None => Err(AwsError::no_response("AWS", "Describe", "Abandoned", "the read was cancelled")),
         }
     }
 
-    /// Somebody will ask for it soon: the next batch takes it along.
+    /// Adds a key that is expected to be read soon to the next batch.
     pub fn prefetch(&self, key: String) {
         self.lock().slots.entry(key).or_insert_with(|| Slot { needs_prefetch: true, ..Slot::default() });
     }
 
-    /// Our own write changed it in a way that its answer does not tell.
+    /// Discards the value after a write whose response does not contain the new value.
     pub fn invalidate(&self, key: &str) {
         let mut state = self.lock();
         let turn = state.next_epoch();
@@ -145,7 +144,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         slot.upserted_at = None;
     }
 
-    /// Our own write's answer proves what it is now.
+    /// Stores the value from the response of a write.
     pub fn insert(&self, key: &str, value: Option<V>) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -156,7 +155,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         slot.entry = Some(CacheEntry { value, read_at: now, epoch });
     }
 
-    /// Our own write's answer proves a part of what it is now; the rest keeps its age.
+    /// Applies a write whose response contains a part of the value. The rest keeps its age.
     pub fn update_where(&self, which: impl Fn(&V) -> bool, change: impl Fn(&mut V)) {
         let mut state = self.lock();
         let turn = state.next_epoch();
@@ -171,7 +170,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         }
     }
 
-    /// No one asks for it any more.
+    /// Removes keys that are no longer needed.
     pub fn remove_where(&self, which: impl Fn(&str) -> bool) {
         self.lock().slots.retain(|key, _| !which(key));
     }
@@ -183,12 +182,12 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         state.slots.iter().find(|(_, slot)| holds(slot)).map(|(key, _)| key.clone())
     }
 
-    /// A turn of its own for a write that concerns a part of a value.
+    /// Starts a new epoch for a write to a part of a value.
     pub fn next_epoch(&self) -> u64 {
         self.lock().next_epoch()
     }
 
-    /// The last accepted value, whatever its age: to change it, and never to decide on.
+    /// The last cached value, regardless of its age. For updates only, not for decisions.
     pub fn peek(&self, key: &str) -> Option<V> {
         self.lock().slots.get(key)?.entry.as_ref()?.value.clone()
     }
@@ -219,7 +218,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         CacheLookup::Wait(self.join_batch(&mut state, key))
     }
 
-    /// Puts a key into the batch that is being gathered, which begins after this.
+    /// Adds a key to the open batch, which is sent later.
     fn join_batch(self: &Arc<Self>, state: &mut CacheState<V>, key: &str) -> BatchReceiver<V> {
         if let Some((_, done)) = state.full_batches.values().find(|(keys, _)| keys.iter().any(|k| k == key)) {
             return done.clone();
@@ -239,7 +238,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         done
     }
 
-    /// The batch runs in a task of its own: who asked first may be gone before it is done.
+    /// Runs the batch in its own task, because the first caller may be cancelled before it completes.
     fn open_batch(self: &Arc<Self>, batches: &mut u64) -> OpenBatch<V> {
         *batches += 1;
         let (sender, done) = watch::channel(None);
@@ -323,8 +322,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         old.into_iter().take(spare).map(|(_, key)| key.clone()).collect()
     }
 
-    /// Asks for all keys in one call. A value that AWS refuses must fail its own
-    /// key only, so a refused batch is asked again in halves.
+    /// Reads all keys in one call. An invalid key must fail alone, so a rejected batch is split in halves and retried.
     fn fetch(&self, mut keys: Vec<String>) -> BoxFuture<'_, HashMap<String, AwsResult<Option<V>>>> {
         async move {
             match (self.read)(keys.clone()).await {
@@ -377,7 +375,7 @@ impl<V> CacheState<V> {
 }
 
 impl<V: Clone> Slot<V> {
-    /// Takes in the answer of a batch, and says what those who waited for it are told.
+    /// Stores the result of a batch and returns the results for its waiting callers.
     fn store_result(
         &mut self,
         batch: u64,
@@ -401,7 +399,7 @@ impl<V: Clone> Slot<V> {
     }
 }
 
-/// Whether the fault may lie with one key of many.
+/// Whether a single key may have caused the error of the batch.
 fn should_split_batch(kind: AwsErrorKind) -> bool {
     matches!(kind, AwsErrorKind::Invalid | AwsErrorKind::NotFound)
 }

@@ -1,4 +1,4 @@
-//! How old an answer may be before AWS is asked again: all of it, with reasons.
+//! All cache ages and batch limits for reads from AWS, with the reasons for each value.
 //!
 //! What a reconcile decides on (groups, templates, profiles, policies, hooks,
 //! images) has no age here: the caller says how fresh it must be.
@@ -8,23 +8,23 @@ use std::time::Duration;
 /// Windows, limits and ages.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheConfig {
-    /// A batch goes when nothing was added for this long: reconciles that start together ask within milliseconds.
+    /// A batch is sent when no key was added for this long. Reconciles that start together read within milliseconds.
     pub batch_idle: Duration,
-    /// A batch goes after this long at the latest, so that a steady stream of questions delays none of them for long.
+    /// A batch is sent after this long at the latest, so that a steady stream of reads does not delay it.
     pub batch_max_wait: Duration,
-    /// Spare room in a batch is filled with names not read for this long; younger ones would only make answers longer.
+    /// Free places in a batch are filled with keys that were not read for this long.
     pub prefetch_age: Duration,
-    /// A read in flight is joined when it began this recently, even by those who want no cached answer.
+    /// A read in flight is shared if it started this recently, even by callers that want an uncached value.
     pub share_in_flight: Duration,
-    /// How long EC2 and IAM may deny what they have just made; within it our own write's answer is believed.
+    /// How long EC2 and IAM may not show a recent write. During that time the response of the write is used.
     pub consistency_window: Duration,
     /// Subnets, security groups, the cluster and which AMIs there are change by hand, and rarely.
     pub network_ttl: Duration,
-    /// A name that does not resolve may have been made since; a typo must not cost a call in every reconcile.
+    /// How long a name that does not resolve is cached. A typo must not cost a call in every reconcile.
     pub negative_ttl: Duration,
-    /// What AWS did not know: an instance type of a new region, a launch that is not listed yet.
+    /// How long unknown objects are cached, for example an instance that is not listed yet.
     pub unknown_ttl: Duration,
-    /// A refresh that someone starts is seen after this long; rotations ask in every pass.
+    /// How long the state of an instance refresh is cached. Rotations read it in every reconcile.
     pub instance_refresh_ttl: Duration,
     /// Failures to launch repeat every few minutes.
     pub activities_ttl: Duration,

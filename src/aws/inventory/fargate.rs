@@ -33,7 +33,7 @@ fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
         async move {
             match aws.fargate.list_fargate_profiles(&cluster).await {
                 Ok(names) => Ok(Some(Arc::new(names))),
-                // A cluster that is gone has taken its profiles along.
+                // A deleted cluster has no profiles.
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
             }
@@ -82,7 +82,7 @@ impl Inventory {
         Ok(found)
     }
 
-    /// The route tables of a VPC; `None` when the controller may not look.
+    /// The route tables of a VPC; `None` if the controller lacks the permission.
     pub async fn route_tables(&self, vpc: &str) -> AwsResult<Option<Arc<Vec<RouteTable>>>> {
         match self.fargate.route_tables.get(vpc, self.config.negative_ttl).await {
             Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),

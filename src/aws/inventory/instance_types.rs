@@ -1,4 +1,4 @@
-//! Instance types: single ones by name, and all of a line (a family's generation) where pools of like types are asked.
+//! Instance types: single types by name, and all types of a family generation for pools of similar types.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +53,7 @@ impl InstanceTypeCaches {
         let (line, ages) = (line.to_owned(), self.config);
         tokio::spawn(async move {
             if let Err(error) = catalogues.get(&line, ages.catalog_ttl).await {
-                tracing::warn!(%error, line, "instance types were not read again; what was read before stays");
+                tracing::warn!(%error, line, "instance type refresh failed, keeping cached types");
                 tokio::time::sleep(ages.unknown_ttl).await;
             }
             refreshing.lock().unwrap_or_else(PoisonError::into_inner).remove(&line);

@@ -1,5 +1,5 @@
-//! Lists that one call tells as a whole, asked for by row, and corrected by
-//! what our own writes prove.
+//! A cache for lists that AWS returns as a whole and that are read row by row. The controller's own writes correct the
+//! cached list.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,13 +20,40 @@ pub(super) struct ListCache<V> {
     pending_writes: Mutex<HashMap<(String, String), PendingWrite<V>>>,
 }
 
-/// What we wrote to one row since the list was read.
+/// A write of the controller to one row since the list was read.
 #[derive(Clone)]
 struct PendingWrite<V> {
     epoch: u64,
     written_at: Instant,
-    /// What the row is now (`None`: gone), where our write's answer proves it.
-    known: Option<Option<V>>,
+    row: WrittenRow<V>,
+}
+
+/// What a write tells about its row.
+#[derive(Clone)]
+enum WrittenRow<V> {
+    /// The response contains the row.
+    Present(V),
+    /// The response confirms that the row is deleted.
+    Deleted,
+    /// The row must be read again.
+    Unknown,
+}
+
+impl<V> WrittenRow<V> {
+    fn is_present(&self) -> bool {
+        matches!(self, WrittenRow::Present(_))
+    }
+
+    fn is_known(&self) -> bool {
+        !matches!(self, WrittenRow::Unknown)
+    }
+
+    fn into_value(self) -> Option<V> {
+        match self {
+            WrittenRow::Present(value) => Some(value),
+            WrittenRow::Deleted | WrittenRow::Unknown => None,
+        }
+    }
 }
 
 impl<V: Clone + Send + Sync + 'static> ListCache<V> {
@@ -38,54 +65,51 @@ impl<V: Clone + Send + Sync + 'static> ListCache<V> {
         }
     }
 
-    /// One row of a list.
+    /// Reads one row of a list. `None` if the list does not contain it.
     pub async fn get(&self, list: &str, row: &str, max_age: Duration) -> AwsResult<Option<V>> {
         let key = (list.to_owned(), row.to_owned());
-        let note = self.lock().get(&key).cloned();
-        let proved = note.as_ref().and_then(|n| n.known.clone().filter(|_| n.written_at.elapsed() <= max_age));
-        if let Some(value) = proved {
-            return Ok(value);
+        let pending = self.lock().get(&key).cloned();
+        if let Some(write) = pending.as_ref().filter(|w| w.row.is_known() && w.written_at.elapsed() <= max_age) {
+            return Ok(write.row.clone().into_value());
         }
-        let not_before = note.as_ref().map_or(0, |n| n.epoch);
-        let reading = self.lists.read(list, max_age.into(), not_before).await?;
-        let found = reading.value.as_ref().and_then(|rows| rows.get(row).cloned());
-        let Some(note) = note else { return Ok(found) };
-        // IAM may not show yet what it has just done.
-        if let Some(value) =
-            note.known.filter(|v| v.is_some() != found.is_some() && note.written_at.elapsed() < self.consistency_window)
-        {
-            return Ok(value);
+        let min_epoch = pending.as_ref().map_or(0, |w| w.epoch);
+        let entry = self.lists.read(list, max_age.into(), min_epoch).await?;
+        let found = entry.value.as_ref().and_then(|rows| rows.get(row).cloned());
+        let Some(write) = pending else { return Ok(found) };
+        // IAM is eventually consistent: a recent write may not be visible yet.
+        let contradicts = write.row.is_known() && write.row.is_present() != found.is_some();
+        if contradicts && write.written_at.elapsed() < self.consistency_window {
+            return Ok(write.row.into_value());
         }
-        let mut notes = self.lock();
-        if notes.get(&key).is_some_and(|n| n.epoch == note.epoch) {
-            notes.remove(&key);
+        let mut pending_writes = self.lock();
+        if pending_writes.get(&key).is_some_and(|w| w.epoch == write.epoch) {
+            pending_writes.remove(&key);
         }
         Ok(found)
     }
 
-    /// Our own write proves what the row is now.
+    /// Records a write whose response shows the row (`None`: deleted).
     pub fn insert(&self, list: &str, row: &str, value: Option<V>) {
-        self.record_write(list, row, Some(value));
+        self.record_write(list, row, value.map_or(WrittenRow::Deleted, WrittenRow::Present));
     }
 
-    /// Our own write changed the row, and its answer does not tell how.
+    /// Records a write whose response does not show the row.
     pub fn invalidate(&self, list: &str, row: &str) {
-        self.record_write(list, row, None);
+        self.record_write(list, row, WrittenRow::Unknown);
     }
 
-    /// The row as it was last proved or read, whatever its age.
+    /// The row as last written or read, regardless of its age.
     pub fn peek(&self, list: &str, row: &str) -> Option<V> {
-        let note = self.lock().get(&(list.to_owned(), row.to_owned())).cloned();
-        match note.map(|n| n.known) {
-            Some(Some(proved)) => proved,
-            Some(None) => None,
+        let pending = self.lock().get(&(list.to_owned(), row.to_owned())).cloned();
+        match pending {
+            Some(write) => write.row.into_value(),
             None => self.lists.peek(list)?.get(row).cloned(),
         }
     }
 
-    fn record_write(&self, list: &str, row: &str, known: Option<Option<V>>) {
-        let note = PendingWrite { epoch: self.lists.next_epoch(), written_at: Instant::now(), known };
-        self.lock().insert((list.to_owned(), row.to_owned()), note);
+    fn record_write(&self, list: &str, row: &str, written: WrittenRow<V>) {
+        let write = PendingWrite { epoch: self.lists.next_epoch(), written_at: Instant::now(), row: written };
+        self.lock().insert((list.to_owned(), row.to_owned()), write);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), PendingWrite<V>>> {

@@ -1,9 +1,8 @@
-//! What AWS has, read for all groups together and remembered.
+//! Shared, batched and cached reads of AWS for all groups.
 //!
-//! Two promises: a resync of N unchanged groups costs about N/100 + N/200
-//! calls, and nobody who asks after a write of ours is told what was before it.
-//! Call `wrote_*`, `made_*` or `gone_*` after EVERY write, also after one that
-//! failed: its outcome is then unknown, and `wrote_*` is the right one.
+//! Two guarantees: a resync of N unchanged groups costs about N/100 + N/200 calls, and a read after a write by the
+//! controller never returns the state before the write. Call `invalidate_*`, `upsert_*` or `remove_*` after every write.
+//! After a failed write, whose outcome is unknown, call `invalidate_*`.
 
 mod access_entries;
 mod batched_cache;
@@ -72,7 +71,7 @@ const PROFILES: &str = "profiles";
 const NEVER_EXPIRES: Duration = Duration::MAX;
 
 impl Inventory {
-    /// An empty inventory; nothing is read until something is asked for.
+    /// An empty inventory. Nothing is read until it is needed.
     pub fn new(aws: Aws) -> Arc<Self> {
         Self::with_config(aws, CacheConfig::default())
     }
@@ -121,7 +120,7 @@ impl Inventory {
         self.groups.get(name, max_age).await
     }
 
-    /// A group and its template will be asked for soon: others' questions take them along.
+    /// Adds a group and its template, which are expected to be read soon, to the next batches.
     pub fn prefetch(&self, group: String, template: String) {
         self.groups.prefetch(group);
         self.templates.prefetch(template);

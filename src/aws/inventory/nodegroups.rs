@@ -1,4 +1,4 @@
-//! Managed node groups. EKS describes one at a time, so that a quiet resync costs one call for each.
+//! Managed node groups. EKS describes one per call, so an idle resync costs one call for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Inventory {
         self.nodegroups.names.invalidate(&name.cluster);
     }
 
-    /// A node group is gone for good: nothing of it is kept.
+    /// Drops all cached data of a deleted node group.
     pub fn forget_nodegroup(&self, name: &NodegroupName) {
         let key = name.to_string();
         self.nodegroups.nodegroups.remove_where(|known| known == key);

@@ -1,5 +1,5 @@
-//! What our own writes tell the inventory. `made_*` and the like: the write's
-//! answer proves it. `wrote_*`: what it is now must be read.
+//! Updates the inventory after the controller's own writes. `upsert_*` and `remove_*` store what the response shows;
+//! `invalidate_*` forces the next read to call AWS.
 
 use super::{Inventory, PROFILES, readers};
 use crate::aws::{InstanceProfile, LaunchTemplate, NewTemplate, Role, TemplateVersion};
@@ -11,7 +11,7 @@ impl Inventory {
         self.groups.invalidate(name);
     }
 
-    /// A group's warm pool was put or deleted, or an instance in it given up.
+    /// A group's warm pool was put or deleted, or an instance in it was marked unhealthy.
     pub fn invalidate_warm_pool(&self, group: &str) {
         self.warm_pools.invalidate(group);
     }
@@ -21,7 +21,7 @@ impl Inventory {
         self.hooks.invalidate(group);
     }
 
-    /// A group is gone for good, and its InstanceGroup with it: nothing of it is kept.
+    /// Drops all cached data of a deleted scaling group.
     pub fn forget_group(&self, name: &str) {
         self.groups.remove_where(|key| key == name);
         self.hooks.remove_where(|key| key == name);

@@ -3,7 +3,7 @@
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
-use super::ec2::tag;
+use super::convert::ec2_tag;
 use super::to_aws_error;
 use crate::aws::{AwsError, AwsResult, DryRun, LaunchTemplate, Tag};
 
@@ -21,7 +21,7 @@ pub(super) async fn send(
     tags: &[Tag],
 ) -> AwsResult<()> {
     let id = template.map(|t| t.id.clone());
-    let tags: Vec<_> = tags.iter().map(tag).collect();
+    let tags: Vec<_> = tags.iter().map(ec2_tag).collect();
     let data = || sdk::RequestLaunchTemplateData::builder().instance_type(sdk::InstanceType::M5Large).build();
     macro_rules! ask {
         ($request:expr) => {

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
+use super::convert::{ec2_tag, tags_from_ec2};
 use super::launch_template::{request_data, version};
 use super::{owned_text, timestamp, to_aws_error};
 use crate::aws::fargate::RouteTable;
@@ -68,7 +69,7 @@ impl Ec2 for Sdk {
             .launch_template_data(request_data(&input.version.data))
             .set_tag_specifications((!input.tags.is_empty()).then(|| {
                 let tags = sdk::TagSpecification::builder().resource_type(sdk::ResourceType::LaunchTemplate);
-                vec![tags.set_tags(Some(input.tags.iter().map(tag).collect())).build()]
+                vec![tags.set_tags(Some(input.tags.iter().map(ec2_tag).collect())).build()]
             }));
         let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplate"))?;
         let made = answer.launch_template();
@@ -135,7 +136,7 @@ impl Ec2 for Sdk {
     }
 
     async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()> {
-        let request = self.0.create_tags().resources(resource).set_tags(Some(tags.iter().map(tag).collect()));
+        let request = self.0.create_tags().resources(resource).set_tags(Some(tags.iter().map(ec2_tag).collect()));
         request.send().await.map_err(to_aws_error(SERVICE, "CreateTags"))?;
         Ok(())
     }
@@ -239,14 +240,6 @@ fn prefix_wildcards(beginnings: &[String]) -> Vec<String> {
     beginnings.iter().map(|beginning| format!("{beginning}*")).collect()
 }
 
-pub(super) fn tag(tag: &Tag) -> sdk::Tag {
-    sdk::Tag::builder().key(&tag.key).value(&tag.value).build()
-}
-
-pub(super) fn tags_from_sdk(tags: &[sdk::Tag]) -> Vec<Tag> {
-    tags.iter().map(|t| Tag { key: owned_text(t.key()), value: owned_text(t.value()) }).collect()
-}
-
 fn name_tag(tags: &[sdk::Tag]) -> Option<String> {
     tags.iter().find(|t| t.key() == Some("Name")).and_then(|t| t.value()).map(str::to_owned)
 }
@@ -292,6 +285,6 @@ fn template(template: &sdk::LaunchTemplate) -> LaunchTemplate {
         name: owned_text(template.launch_template_name()),
         default_version: template.default_version_number().unwrap_or_default(),
         latest_version: template.latest_version_number().unwrap_or_default(),
-        tags: tags_from_sdk(template.tags()),
+        tags: tags_from_ec2(template.tags()),
     }
 }

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_iam::Client;
 use aws_sdk_iam::types as sdk;
 
+use super::convert::none_if_not_found;
 use super::{timestamp, to_aws_error};
 use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, PolicyDecision, PolicySimulation, Role, Tag};
 
@@ -157,15 +158,6 @@ impl Iam for Sdk {
             _ => PolicyDecision::Denied,
         };
         Ok(found.iter().map(|result| (result.eval_action_name().to_owned(), answer(result))).collect())
-    }
-}
-
-/// `None` when AWS says that it is not there, and only then.
-fn none_if_not_found<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::types as sdk;
 
-use super::ec2::{tag, tags_from_sdk};
+use super::convert::{ec2_tag, tags_from_ec2};
 use super::owned_text;
 use crate::aws::{BlockDevice, MetadataOptions, Placement, TagSpecification, TemplateData, TemplateVersion};
 use crate::util::redact::Redacted;
@@ -83,7 +83,7 @@ fn spot_price_from_sdk(options: &sdk::LaunchTemplateInstanceMarketOptions) -> Op
 fn tag_specification(of: &TagSpecification) -> sdk::LaunchTemplateTagSpecificationRequest {
     sdk::LaunchTemplateTagSpecificationRequest::builder()
         .resource_type(sdk::ResourceType::from(of.resource_type.as_str()))
-        .set_tags(Some(of.tags.iter().map(tag).collect()))
+        .set_tags(Some(of.tags.iter().map(ec2_tag).collect()))
         .build()
 }
 
@@ -153,7 +153,7 @@ fn device_from_sdk(mapping: &sdk::LaunchTemplateBlockDeviceMapping) -> BlockDevi
 }
 
 fn tag_specification_from_sdk(of: &sdk::LaunchTemplateTagSpecification) -> TagSpecification {
-    let mut tags = tags_from_sdk(of.tags());
+    let mut tags = tags_from_ec2(of.tags());
     tags.sort();
     TagSpecification { resource_type: owned_text(of.resource_type().map(|t| t.as_str())), tags }
 }

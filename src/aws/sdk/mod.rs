@@ -3,6 +3,7 @@
 mod access_entry;
 mod autoscaling;
 mod call_metrics;
+mod convert;
 mod dry_run;
 mod ec2;
 mod eks;

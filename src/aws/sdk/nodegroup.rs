@@ -6,20 +6,12 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
+use super::convert::none_if_not_found;
 use super::{owned_text, timestamp, to_aws_error};
 use crate::aws::AwsResult;
 use crate::aws::nodegroup::*;
 
 pub(super) struct Sdk(pub Client);
-
-/// What a describe says when nothing of that name is there.
-fn none_if_not_found<T>(answer: AwsResult<T>) -> AwsResult<Option<T>> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 #[async_trait]
 impl NodegroupApi for Sdk {

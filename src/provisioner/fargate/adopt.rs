@@ -1,17 +1,18 @@
-//! First sight of a profile that another controller made: it is taken over as it is.
+//! Adopts a Fargate profile that another controller created. An adopted profile is not replaced until the spec changes.
 
+use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
-use super::resolve::immutable_drift;
 use crate::api::names::condition;
 use crate::aws::Tag;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::ownership::{UNTAGGED_SUFFIX, has_foreign_tags, has_ownership_tags, tagging_denied_condition};
+use crate::ownership::{has_foreign_tags, has_ownership_tags};
 use crate::plan::FargateStep;
 use crate::plan::{ConditionUpdate, IamStep};
 
-/// What is found is up to date; it is tagged, and what differs is told once. What could not be tagged is tried again.
+/// Tags an adopted profile and reports how it differs from the spec. Until the spec changes, the profile counts as up to
+/// date. Tags that AWS denied are retried.
 pub fn profile(input: &PlanInput, found: &ObservedProfiles, making: &mut FargatePlanBuilder) {
     let Some(profile) = found.untagged.filter(|p| p.status != ProfileStatus::Deleting) else {
         return drop_adoption(input, making);
@@ -20,13 +21,6 @@ pub fn profile(input: &PlanInput, found: &ObservedProfiles, making: &mut Fargate
     if !first_sight && input.observed.tag_retry_pending {
         return;
     }
-    let message = match (first_sight, tagging_denied_condition(input.status)) {
-        (false, Some(told)) => {
-            let message = told.message.as_deref().unwrap_or_default();
-            message.split(UNTAGGED_SUFFIX).next().unwrap_or_default().to_owned()
-        }
-        _ => adoption_message(input, profile),
-    };
     if first_sight {
         making.slot.status.adopted_hash = Some(input.resolved.hash.clone());
     }
@@ -35,11 +29,11 @@ pub fn profile(input: &PlanInput, found: &ObservedProfiles, making: &mut Fargate
         condition_type: condition::ADOPTED,
         status: true,
         reason: "ResourcesAdopted".into(),
-        message,
+        message: adoption_message(input, profile),
     });
 }
 
-/// Once something else is wanted than at the takeover, the profile that was taken over is like any other.
+/// Ends the adoption once the spec differs from the spec at adoption; the profile is then handled like any other.
 fn drop_adoption(input: &PlanInput, making: &mut FargatePlanBuilder) {
     let adopted = &mut making.slot.status.adopted_hash;
     if adopted.as_ref().is_some_and(|hash| *hash != input.resolved.hash) {
@@ -59,7 +53,8 @@ fn tag_adopted(input: &PlanInput, profile: &FargateProfile, making: &mut Fargate
         |held: &[Tag]| !has_ownership_tags(held, &r.ownership_tags) && !has_foreign_tags(held, &r.ownership_tags);
     let refers = profile.role_arn.ends_with(&format!("/{}", r.names.role));
     if let Some(role) = input.observed.role.as_ref().filter(|role| refers && unclaimed(&role.tags)) {
-        // Once the profile is gone, nothing else shows whose a role is that may not be tagged.
+        // If tagging is denied, this record is the only proof of ownership once the profile is deleted.
+        making.adopts_role = true;
         let managed = making.next_status.managed.get_or_insert_default();
         managed.adopted.get_or_insert_default().role = Some(role.id.clone());
         making.draft.push(IamStep::TagRole { role: role.name.clone(), tags: r.ownership_tags.clone() });
@@ -69,8 +64,8 @@ fn tag_adopted(input: &PlanInput, profile: &FargateProfile, making: &mut Fargate
 fn adoption_message(input: &PlanInput, profile: &FargateProfile) -> String {
     let differences: Vec<_> = immutable_drift(input.resolved, profile).iter().map(ToString::to_string).collect();
     let differences = match differences.is_empty() {
-        true => "nothing differs".to_owned(),
-        false => format!("these differences arrive with the next change: {}", differences.join("; ")),
+        true => "it matches the spec".to_owned(),
+        false => format!("these differences are applied with the next spec change: {}", differences.join("; ")),
     };
-    format!("taken over the Fargate profile {}; {differences}", profile.name)
+    format!("adopted the Fargate profile {}; {differences}", profile.name)
 }

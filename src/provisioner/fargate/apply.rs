@@ -1,4 +1,4 @@
-//! Fargate profiles.
+//! Executes plan steps on Fargate profiles.
 
 use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, ignore_not_found};
 use crate::aws::AwsErrorKind;
@@ -31,7 +31,8 @@ impl Apply for FargateStep {
     }
 }
 
-/// A profile that is there already is ours when it carries our tags: a create whose answer was lost.
+/// Creates a profile. A profile that already exists counts as created when it carries this group's tags: the response of
+/// an earlier call was lost.
 async fn create(run: &ApplyRun<'_>, input: &NewFargateProfile) -> StepResult {
     let inventory = run.ctx.inventory;
     let eks = &inventory.aws().fargate;

@@ -1,21 +1,21 @@
-//! A profile is made.
+//! Plans the creation of a Fargate profile.
 
+use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
-use super::resolve::immutable_drift;
 use super::role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
 use crate::util::digest::idempotency_token;
 
-/// Everything up to the new profile, which waits until IAM knows its role, and until it is the group's turn.
+/// Plans a new profile. It waits until its role has propagated in IAM and the group holds the cluster's profile slot.
 pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&str>, making: &mut FargatePlanBuilder) {
     let r = input.resolved;
     let phase = if found.own.is_empty() { Phase::Creating } else { Phase::Modifying };
     if let Some(detail) = conflict {
-        let message = format!("{detail}; the Fargate profile is not made, because its pods could not start");
+        let message = format!("{detail}; the Fargate profile is not created, because its pods could not start");
         return making.draft.set_outcome_once(Outcome::Blocked {
             reason: Reason::AuthConflict,
             message,
@@ -27,7 +27,8 @@ pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&st
     }
     if let Some(profile) = found.with_status(ProfileStatus::Deleting) {
         making.slot.keep();
-        let message = format!("the Fargate profile {} is being deleted; another is made when it is gone", profile.name);
+        let message =
+            format!("the Fargate profile {} is being deleted; another profile is created after that", profile.name);
         return making.draft.set_outcome_once(waiting(phase, message));
     }
     if let Err(outcome) = making.slot.acquire(phase) {
@@ -54,5 +55,5 @@ pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&st
         FargateStep::CreateFargateProfile(input),
         outdated.map(|old| immutable_drift(r, old)).unwrap_or_default(),
     );
-    making.draft.set_outcome_once(waiting(phase, format!("EKS makes the Fargate profile {name}")));
+    making.draft.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
 }

@@ -1,13 +1,13 @@
-//! Taking a group down: its profiles one after the other, then the way to join, then the role, and nothing that is not
-//! ours. Pure.
+//! Plans the deletion of a group: its profiles one at a time, then its join entries, then its role. Resources that the
+//! group does not own are kept. Pure.
 
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::health::profile_failed;
 use super::observed::PreviousRole;
 use super::ownership;
 use super::ownership::RemainingProfiles;
-use super::plan::profile_failed;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::role;
 use crate::api::InstanceGroupStatus;
@@ -26,45 +26,45 @@ use crate::settings::Timing;
 
 /// Everything that the plan of a deletion depends on.
 pub struct DeleteInput<'a> {
-    /// Which group.
+    /// The group to delete.
     pub id: &'a GroupId,
     /// The EKS cluster's name.
     pub cluster: &'a str,
-    /// The tags that prove that something is ours.
+    /// The tags that prove that this group owns a resource.
     pub ownership_tags: &'a [Tag],
-    /// What the admin's policy forbids of the spec.
+    /// Violations of the admin's policy in the spec.
     pub forbidden: &'a [SpecError],
-    /// The profiles.
+    /// The group's remaining profiles.
     pub profiles: &'a RemainingProfiles,
-    /// The role of the one that another controller made, when it was derived for this group and carries nobody's tags.
+    /// The role of an adopted profile, if it has the name derived for this group and no ownership tags.
     pub untagged_role: Option<&'a str>,
-    /// Our own role; looked at once the profiles are gone.
+    /// The controller-created role; read once the profiles are deleted.
     pub previous_role: Option<&'a PreviousRole>,
-    /// Our own role's name, when another group uses it: it stays.
+    /// Name of the controller-created role if another group uses it. The role is then kept.
     pub role_in_use: Option<&'a str>,
-    /// Our entries in aws-auth that nothing else uses.
+    /// The group's aws-auth entries that no other group uses.
     pub aws_auth_entries: &'a [AuthEntry],
-    /// Our access entries that nothing else uses.
+    /// The group's access entries that no other group uses.
     pub access_entries: &'a [AccessEntry],
-    /// A group that has to be gone before an entry that both need may go.
+    /// Another group that must be deleted before a shared entry can be removed.
     pub wait_for: Option<&'a str>,
-    /// AWS refused to tag the profile that another controller made, less than a resync period ago.
+    /// AWS denied tagging the adopted profile less than one resync period ago.
     pub tag_retry_pending: bool,
-    /// Where it stands among the groups of the cluster that wait for EKS.
+    /// The group's position in the cluster's queue for Fargate profile operations.
     pub queue_position: QueuePosition,
-    /// What the status remembers.
+    /// The group's status.
     pub status: &'a InstanceGroupStatus,
-    /// How long things take.
+    /// Configured delays and timeouts.
     pub timing: &'a Timing,
-    /// The moment of the decision.
+    /// Reference time of this reconcile.
     pub now: Timestamp,
 }
 
-/// Plans one pass of a deletion.
+/// Plans one reconcile of a deletion.
 pub fn plan(input: &DeleteInput) -> Plan {
     let mut draft = PlanBuilder::default();
-    let mut turn = ProfileSlot::new(input.status.fargate.as_ref(), input.queue_position, input.timing, input.now);
-    let mut wake = None;
+    let mut slot = ProfileSlot::new(input.status.fargate.as_ref(), input.queue_position, input.timing, input.now);
+    let mut recheck_at = None;
     let RemainingProfiles { own, untagged, unverified } = input.profiles;
     match (untagged, unverified, own.as_slice()) {
         (Some(profile), ..) => tag_before_delete(input, profile, &mut draft),
@@ -76,29 +76,30 @@ pub fn plan(input: &DeleteInput) -> Plan {
             return plan_rejected_spec(input.id, input.forbidden);
         }
         (None, None, []) => delete_supporting_resources(input, &mut draft),
-        (None, None, own) => wake = delete_next_profile(input, own, &mut turn, &mut draft),
+        (None, None, own) => recheck_at = delete_next_profile(input, own, &mut slot, &mut draft),
     }
-    turn.status.cluster = Some(input.cluster.to_owned());
-    draft.status_update.fields.insert("fargate".into(), json!(turn.status));
-    draft.build(input.id, wake)
+    slot.status.cluster = Some(input.cluster.to_owned());
+    draft.status_update.fields.insert("fargate".into(), json!(slot.status));
+    draft.build(input.id, recheck_at)
 }
 
-/// A spec that is refused may name anybody's role: what it says proves nothing, and may be true.
+/// Blocks the deletion of a profile whose only link to this group is a role named in a rejected spec. Such a spec may name
+/// any role, so it does not prove ownership.
 fn unverified_profile(profile: &FargateProfile, forbidden: &[SpecError]) -> Outcome {
     let message = format!(
-        "the Fargate profile {} has the name that is derived for this group and the role that its spec names, and nothing else says whose it is while that spec is refused: {}. Mend that, or delete the profile, and the deletion goes on",
+        "cannot verify the owner of the Fargate profile {}: only its derived name and the role in the spec link it to this group, and the spec is rejected: {}. Fix the spec or delete the profile, then the deletion continues",
         profile.name,
         join_messages(forbidden)
     );
     Outcome::Blocked { reason: spec_error::first_reason(forbidden), message, is_deleting: true }
 }
 
-/// What another controller made is tagged before it is deleted, so that it stays provable whose it and its role were.
+/// Tags an adopted profile before it is deleted, so that ownership of the profile and its role stays provable.
 fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, draft: &mut PlanBuilder) {
     if input.tag_retry_pending {
         return draft.set_outcome_once(tagging_blocked(true, false, true));
     }
-    // A spec that is refused finds what is tagged by the record alone.
+    // If the spec is rejected later, this record is the only way to find the tagged resources.
     if ownership::recorded_cluster(input.status).is_none() {
         draft.push(ObjectStep::Record { status: json!({ "fargate": { "cluster": input.cluster } }) });
     }
@@ -112,40 +113,40 @@ fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, draft: &mut 
         draft.push(IamStep::TagRole { role: role.to_owned(), tags: input.ownership_tags.to_vec() });
     }
     let message = format!(
-        "the Fargate profile {} is deleted once it is tagged as this group's; for that the controller needs eks:TagResource",
+        "the Fargate profile {} must be tagged as this group's before it is deleted; the controller needs eks:TagResource",
         profile.name
     );
     draft.set_outcome_once(waiting(Phase::Deleting, message));
 }
 
-/// The next profile; a moment to wake at when EKS failed with it.
+/// Deletes the next profile. Returns the time of the next attempt if EKS failed to delete it.
 fn delete_next_profile(
     input: &DeleteInput,
     profiles: &[FargateProfile],
-    turn: &mut ProfileSlot,
+    slot: &mut ProfileSlot,
     draft: &mut PlanBuilder,
 ) -> Option<Timestamp> {
     let in_status = |status| profiles.iter().find(|p| p.status == status);
-    for (status, does) in [(ProfileStatus::Creating, "makes"), (ProfileStatus::Deleting, "deletes")] {
+    for (status, verb) in [(ProfileStatus::Creating, "creating"), (ProfileStatus::Deleting, "deleting")] {
         if let Some(profile) = in_status(status) {
-            turn.keep();
-            draft
-                .set_outcome_once(waiting(Phase::Deleting, format!("EKS {does} the Fargate profile {}", profile.name)));
+            slot.keep();
+            let message = format!("EKS is {verb} the Fargate profile {}", profile.name);
+            draft.set_outcome_once(waiting(Phase::Deleting, message));
             return None;
         }
     }
     let stuck = in_status(ProfileStatus::DeleteFailed);
     if let Some(profile) = stuck
-        && let Retry::At(at) = turn.record_failure()
+        && let Retry::At(at) = slot.record_failure()
     {
         draft.set_outcome_once(profile_failed(profile, at, true));
         return Some(at);
     }
     if stuck.is_none() {
-        turn.clear_retry();
+        slot.clear_retry();
     }
     let profile = stuck.or(profiles.first())?;
-    if let Err(outcome) = turn.acquire(Phase::Deleting) {
+    if let Err(outcome) = slot.acquire(Phase::Deleting) {
         draft.set_outcome_once(outcome);
         return None;
     }
@@ -155,11 +156,11 @@ fn delete_next_profile(
         may_run_pods: profile.status != ProfileStatus::CreateFailed,
     };
     draft.push_with_reasons(step, vec![Drift::new("InstanceGroup", "present", "deleted")]);
-    draft.set_outcome_once(waiting(Phase::Deleting, format!("EKS deletes the Fargate profile {}", profile.name)));
+    draft.set_outcome_once(waiting(Phase::Deleting, format!("EKS is deleting the Fargate profile {}", profile.name)));
     None
 }
 
-/// The plan of a group for which nothing was made.
+/// Plans the deletion of a group that has no AWS resources.
 pub fn plan_nothing_to_delete(id: &GroupId) -> Plan {
     let mut draft = PlanBuilder::default();
     if id.has_finalizer {
@@ -169,7 +170,7 @@ pub fn plan_nothing_to_delete(id: &GroupId) -> Plan {
     draft.build(id, None)
 }
 
-/// With the profiles gone: the way to join, the role, the finalizer.
+/// Once the profiles are deleted: removes the join entries, the role, and the finalizer.
 fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
     if let Some(other) = input.wait_for {
         return draft.set_outcome_once(wait_for_group(other));
@@ -180,16 +181,16 @@ fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
     for AccessEntry { principal, .. } in input.access_entries {
         draft.push(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
     }
-    if let Some(former) = input.previous_role {
+    if let Some(previous) = input.previous_role {
         let ours = input.status.managed.clone().unwrap_or_default().policies;
-        role::delete(former, &ours, true, draft);
+        role::delete(previous, &ours, true, draft);
     }
     if draft.outcome.is_some() {
         return;
     }
     if let Some(role) = input.role_in_use {
         let message = format!(
-            "the role {role} stays, because another group names it in spec.eks-fargate.podExecutionRoleArn; remove it by hand once that has another"
+            "keeping the role {role}: another group uses it in spec.eks-fargate.podExecutionRoleArn; delete it manually once no group uses it"
         );
         draft.events.push(Event::warning("RoleRetained", message));
     }

@@ -1,4 +1,5 @@
-//! The merged spec, parsed once. After this nothing re-checks a string.
+//! Parses and validates the merged spec of an `eks-fargate` group. Later stages use the typed values and do not validate
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +11,36 @@ use crate::aws::fargate::FargateSelector;
 use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
 
-/// What a tenant and the defaults together ask for.
+/// The desired state of a group, from the tenant's spec and the admin's defaults.
 #[derive(Clone, Debug)]
 pub struct DesiredSpec {
-    /// Whose it is.
+    /// The group's identity.
     pub id: GroupId,
     /// The EKS cluster's name.
     pub cluster: String,
-    /// A pods' execution role that others made, by its ARN; it is not modified.
+    /// ARN of an existing pod execution role. The controller does not modify it.
     pub existing_role: Option<String>,
-    /// Ids or Name tags; none leaves the choice to EKS.
+    /// Subnet ids or Name tags. If empty, EKS selects the subnets.
     pub subnets: Vec<String>,
-    /// Sorted, for their order means nothing.
+    /// Sorted selectors; their order has no meaning.
     pub selectors: Vec<FargateSelector>,
-    /// The spec's tags.
+    /// Tags from the spec.
     pub tags: Vec<Tag>,
-    /// `--join-auth`.
+    /// The value of `--join-auth`.
     pub join_auth: JoinAuth,
 }
 
-/// Where the settings stand.
+/// Path of the provisioner's settings in the spec.
 pub const SPEC_PATH: &str = "spec.eks-fargate";
-/// The most selectors of one profile (EKS API reference, CreateFargateProfile, selectors).
+/// Maximum number of selectors per profile (EKS API reference, CreateFargateProfile, selectors).
 const MAX_SELECTORS: usize = 5;
-/// What EKS takes beside the controller's three (EKS API reference, TagMap: 50).
+/// Maximum number of tags besides the controller's three (EKS API reference, TagMap: 50).
 const MAX_TAGS: usize = 47;
 
-/// Parses a merged spec. All problems are told at once.
+/// Parses a merged spec.
 ///
 /// # Errors
-/// Everything that is wrong with it, field by field.
+/// Every error in the spec, with its field path.
 pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<SpecError>> {
     let empty = EksFargateSpec::default();
     let settings = spec.eks_fargate.as_ref().unwrap_or(&empty);
@@ -59,10 +60,10 @@ pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<
 }
 
 fn check_strategy(problems: &mut SpecErrors, spec: &InstanceGroupSpec) {
-    let given = spec.strategy.as_ref().and_then(|s| s.r#type.clone()).unwrap_or_default();
-    if StrategyType::parse(&given) != Some(StrategyType::Managed) {
-        let rule = "is no strategy for Fargate profiles, which have no nodes to replace";
-        let shown = if given.is_empty() { "rollingUpdate (the default)".to_owned() } else { given };
+    let strategy = spec.strategy.as_ref().and_then(|s| s.r#type.clone()).unwrap_or_default();
+    if StrategyType::parse(&strategy) != Some(StrategyType::Managed) {
+        let rule = "is not supported for Fargate profiles, which have no nodes to replace";
+        let shown = if strategy.is_empty() { "rollingUpdate (the default)".to_owned() } else { strategy };
         problems.push_error(SpecError::invalid("spec.strategy.type", shown, rule, "use managed"));
     }
 }
@@ -73,20 +74,20 @@ fn parse_role(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Option<St
     let fits = matches!(parts.as_slice(), ["arn", _, "iam", "", account, role]
         if !account.is_empty() && role.strip_prefix("role/").is_some_and(|name| !name.is_empty()));
     if !fits {
-        let (rule, remedy) = ("is no ARN of a role", "use arn:aws:iam::<account>:role/<name>, or remove it");
+        let (rule, remedy) = ("is not the ARN of an IAM role", "use arn:aws:iam::<account>:role/<name>, or remove it");
         problems.push_invalid("podExecutionRoleArn", &arn, rule, remedy);
     }
     Some(arn)
 }
 
-/// How many labels a selector may have is a quota that AWS raises on request: EKS itself judges it.
+/// Parses the selectors. The number of labels per selector is an adjustable AWS quota, so only EKS checks it.
 fn parse_selectors(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Vec<FargateSelector> {
     let given = settings.selectors.as_deref().unwrap_or_default();
     if given.is_empty() {
         problems.push_missing("selectors");
     }
     if given.len() > MAX_SELECTORS {
-        let rule = "are more selectors than a Fargate profile can have";
+        let rule = "exceeds the number of selectors that a Fargate profile can have";
         problems.push_invalid("selectors", given.len(), rule, "use at most 5, or more groups");
     }
     let mut selectors = Vec::new();
@@ -96,7 +97,7 @@ fn parse_selectors(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Vec<
         if namespace.is_empty() {
             problems.push_missing(&format!("{path}.namespace"));
         } else if namespace.len() > 63 || !namespace.chars().all(is_namespace_char) {
-            let rule = "can be no namespace";
+            let rule = "is not a valid namespace";
             let remedy = "use lower-case letters, digits and dashes, with * for any characters and ? for one";
             problems.push_invalid(&format!("{path}.namespace"), &namespace, rule, remedy);
         }
@@ -113,16 +114,16 @@ fn parse_selectors(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Vec<
 
 fn check_label(problems: &mut SpecErrors, path: &str, key: &str, value: &str) {
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
-    let remedy = "use what Kubernetes takes in labels, with * for any characters and ? for one";
+    let remedy = "use a valid Kubernetes label, with * for any characters and ? for one";
     if name.is_empty() || name.len() > 63 || !key.chars().all(|c| is_label_char(c) || c == '/') {
-        problems.push_invalid(&format!("{path}.labels"), key, "can be no key of a label", remedy);
+        problems.push_invalid(&format!("{path}.labels"), key, "is not a valid label key", remedy);
     }
     if value.len() > 63 || !value.chars().all(is_label_char) {
-        problems.push_invalid(&format!("{path}.labels.{key}"), value, "can be no value of a label", remedy);
+        problems.push_invalid(&format!("{path}.labels.{key}"), value, "is not a valid label value", remedy);
     }
 }
 
-/// What a namespace may hold, and the wildcards (EKS User Guide, "Fargate profile wildcards").
+/// Whether a character is allowed in a namespace, wildcards included (EKS User Guide, "Fargate profile wildcards").
 fn is_namespace_char(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c)
 }
@@ -131,16 +132,16 @@ fn is_label_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.*?".contains(c)
 }
 
-/// Each entry of each map is a tag; of two with one key the later counts.
+/// Parses the tags: each entry of each map is a tag. The last of several entries with the same key wins.
 fn parse_tags(problems: &mut SpecErrors, settings: &EksFargateSpec, cluster: &str) -> Vec<Tag> {
     let mut tags = BTreeMap::new();
     for (i, map) in settings.tags.iter().flatten().enumerate() {
         for (key, value) in map {
             let path = format!("tags[{i}]");
             if key.is_empty() || key.chars().count() > 128 {
-                problems.push_invalid(&path, key, "is no key of a tag", "use 1 to 128 characters");
+                problems.push_invalid(&path, key, "is not a valid tag key", "use 1 to 128 characters");
             }
-            // The controller gives profiles no name to show, so that theirs is free.
+            // The controller sets no Name tag on profiles, so the tenant may.
             if let Some(why) = reserved_tag(key, cluster).filter(|_| key != "Name") {
                 let rule = format!("is a reserved tag: {why}");
                 problems.push_invalid(&path, key, rule, "use another key");
@@ -152,7 +153,7 @@ fn parse_tags(problems: &mut SpecErrors, settings: &EksFargateSpec, cluster: &st
         }
     }
     if tags.len() > MAX_TAGS {
-        let rule = "are more tags than a Fargate profile can hold beside the controller's";
+        let rule = "exceeds the number of tags that a Fargate profile can have besides the controller's";
         problems.push_invalid("tags", tags.len(), rule, format!("use at most {MAX_TAGS}"));
     }
     tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
@@ -194,7 +195,7 @@ mod tests {
             "selectors": [selector, {}],
             "tags": [{ "instancegroups.keikoproj.io/Namespace": "x" }, { "long": "v".repeat(257) }],
         });
-        let paths = parsed("rollingUpdate", settings).expect_err("it is refused");
+        let paths = parsed("rollingUpdate", settings).expect_err("the spec is rejected");
         assert_eq!(
             paths,
             [

@@ -1,10 +1,10 @@
-//! What the planner is given.
+//! The types of the planner's input for `eks-fargate`.
 
 use super::observed::ObservedState;
 use super::resolve::ResolvedGroup;
 use crate::provisioner::plan_input;
 
-/// What is wanted and what there is.
+/// The resolved group and its observed state.
 pub type Snapshot = plan_input::Snapshot<ResolvedGroup, ObservedState>;
 
 /// Everything that a plan depends on.

@@ -1,10 +1,10 @@
-//! How pods of the group join.
+//! How the group's pods are authorized to join the cluster.
 
 use super::input::PlanInput;
 use crate::auth::access_entries::JoinPlanner;
 
-/// The role with everything that its entries depend on.
-pub fn joining<'a>(input: &PlanInput<'a>) -> JoinPlanner<'a> {
+/// The join planner for the pod execution role.
+pub fn join_planner<'a>(input: &PlanInput<'a>) -> JoinPlanner<'a> {
     let r = input.resolved;
     JoinPlanner {
         method: r.join_method,

@@ -1,13 +1,15 @@
-//! The provisioner `eks-fargate`: a Fargate profile, and the role of its pods.
+//! The provisioner `eks-fargate`: a Fargate profile and its pod execution role.
 //!
-//! A profile cannot be changed. What is wanted otherwise makes another one beside it, and the older one is deleted when
-//! the newer is `ACTIVE`; EKS makes or deletes one profile of a cluster at a time, so that groups take [`turn`]s.
+//! A profile is immutable. A spec change creates a second profile, and the older one is deleted once the newer one is
+//! `ACTIVE`. EKS creates or deletes one profile per cluster at a time, so groups queue for the [`profile_slot`].
 
 pub mod adopt;
 pub mod apply;
 pub mod create;
 pub mod delete;
 pub mod desired;
+pub mod drift;
+pub mod health;
 pub mod input;
 pub mod join;
 pub mod names;
@@ -33,7 +35,7 @@ use desired::DesiredSpec;
 use names::ProfileNames;
 use ownership::OwnershipEvidence;
 
-/// The field that names the cluster.
+/// Spec field with the cluster's name.
 const CLUSTER_FIELD: &str = "spec.eks-fargate.clusterName";
 
 /// The provisioner `eks-fargate`.
@@ -41,44 +43,44 @@ pub struct Fargate;
 
 #[async_trait]
 impl Provisioner for Fargate {
-    async fn plan(&self, o: &Observer<'_>, order: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let PlanRequest { id, status, settings, .. } = order;
-        let wanted = match desired::parse(id, &order.spec) {
+    async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
+        let PlanRequest { id, status, settings, .. } = request;
+        let wanted = match desired::parse(id, &request.spec) {
             Ok(wanted) => DesiredSpec { join_auth: settings.join_auth, ..wanted },
             Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
         if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &wanted.cluster) {
             return Ok(PlanResult::Refused(vec![problem]));
         }
-        let environment = observe::references(o, &wanted).await?;
+        let references = observe::references(o, &wanted).await?;
         let derived = ProfileNames::new(&wanted.cluster, &id.namespace, &id.name, true);
-        let made = status.active_scaling_group_name.as_ref().is_some_and(|name| derived.covers(name));
-        let mut distinct = made || o.process_state.has_name_conflict(&id.key());
+        let has_hashed_name = status.active_scaling_group_name.as_ref().is_some_and(|name| derived.covers(name));
+        let mut hashed = has_hashed_name || o.process_state.has_name_conflict(&id.key());
         let (resolved, state) = loop {
-            let resolved = match resolve::resolve(wanted.clone(), &environment, distinct) {
+            let resolved = match resolve::resolve(wanted.clone(), &references, hashed) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Refused(problems)),
             };
             let state = observe::observed_state(o, &resolved, status).await?;
-            if distinct || !observed::name_conflict(&state.profiles, &resolved.names, &resolved.ownership_tags) {
+            if hashed || !ownership::name_conflict(&state.profiles, &resolved.names, &resolved.ownership_tags) {
                 break (resolved, state);
             }
             o.process_state.set_name_conflict(&id.key());
-            distinct = true;
+            hashed = true;
         };
         let problems =
             resolve::public_subnet_errors(&resolved, &observe::route_tables(o, &resolved, &state, status).await?);
         if !problems.is_empty() {
             return Ok(PlanResult::Refused(problems));
         }
-        let world = input::Snapshot { resolved, observed: state };
-        let plan = plan::plan(&world.plan_input(&order.plan_context(o.now)));
-        Ok(PlanResult::Planned(Box::new(plan), Box::new(world)))
+        let snapshot = input::Snapshot { resolved, observed: state };
+        let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
+        Ok(PlanResult::Planned(Box::new(plan), Box::new(snapshot)))
     }
 
-    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan> {
-        let DeleteRequest { id, status, settings, .. } = farewell;
-        let spec = farewell.spec.as_ref().and_then(|spec| spec.eks_fargate.clone()).unwrap_or_default();
+    async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
+        let DeleteRequest { id, status, settings, .. } = request;
+        let spec = request.spec.as_ref().and_then(|spec| spec.eks_fargate.clone()).unwrap_or_default();
         let Some(cluster) =
             ownership::recorded_cluster(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty())
         else {
@@ -86,31 +88,31 @@ impl Provisioner for Fargate {
                 return Ok(delete::plan_nothing_to_delete(id));
             }
             let message = format!(
-                "{CLUSTER_FIELD} does not say where the Fargate profile is; set it, or remove the finalizer when there is none"
+                "{CLUSTER_FIELD} is not set, so the Fargate profile cannot be found; set it, or remove the finalizer if there is no profile"
             );
             return Ok(crate::plan::blocked_plan(id, Reason::InvalidSpec, message));
         };
         if !ownership::has_created_resources(status) && cluster_mismatch(settings, CLUSTER_FIELD, &cluster).is_some() {
-            return Ok(plan_rejected_spec(id, &farewell.spec_errors(CLUSTER_FIELD, &cluster)));
+            return Ok(plan_rejected_spec(id, &request.spec_errors(CLUSTER_FIELD, &cluster)));
         }
         let ownership = ownership_tags(&cluster, id);
-        let refused = !farewell.forbidden.is_empty();
+        let refused = !request.forbidden.is_empty();
         let evidence = OwnershipEvidence::from_status(spec.pod_execution_role_arn.as_deref(), refused, status);
-        let left = observe::remaining_resources(o, id, &cluster, &evidence, &ownership, status).await?;
+        let remaining = observe::remaining_resources(o, id, &cluster, &evidence, &ownership, status).await?;
         Ok(delete::plan(&delete::DeleteInput {
             id,
             cluster: &cluster,
             ownership_tags: &ownership,
-            forbidden: &farewell.forbidden,
-            profiles: &left.profiles,
-            untagged_role: left.untagged_role.as_deref(),
-            previous_role: left.previous_role.as_ref(),
-            role_in_use: left.role_in_use.as_deref(),
-            aws_auth_entries: &left.aws_auth_entries,
-            access_entries: &left.access_entries,
-            wait_for: left.wait_for.as_deref(),
+            forbidden: &request.forbidden,
+            profiles: &remaining.profiles,
+            untagged_role: remaining.untagged_role.as_deref(),
+            previous_role: remaining.previous_role.as_ref(),
+            role_in_use: remaining.role_in_use.as_deref(),
+            aws_auth_entries: &remaining.aws_auth_entries,
+            access_entries: &remaining.access_entries,
+            wait_for: remaining.wait_for.as_deref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
-            queue_position: left.queue_position,
+            queue_position: remaining.queue_position,
             status,
             timing: &settings.timing,
             now: o.now,

@@ -1,4 +1,4 @@
-//! Looks: first what names mean, then what there is. No decision is made here.
+//! Reads the references of the spec and the group's resources from AWS. Makes no decisions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::{GroupId, join};
 
-/// Nothing of a profile but its tags can change: in quiet it is looked at again after this long.
+/// Cache age for profiles of an idle group. Only the tags of a profile can change, so an hour is enough.
 const IDLE_MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// What names mean: cluster and network.
+/// Looks up the cluster and the subnets that the spec refers to.
 pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
     let aws = ObserveError::Aws;
     let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
@@ -35,8 +35,8 @@ pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult
     if !wanted.subnets.iter().all(|name| known(&subnets, name)) {
         subnets = o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?.0;
     }
-    let strangers = wanted.subnets.iter().filter(|name| name.starts_with("subnet-") && !known(&subnets, name));
-    let elsewhere = try_join_all(strangers.map(|id| o.inventory.network_object(id))).await.map_err(aws)?;
+    let unknown = wanted.subnets.iter().filter(|name| name.starts_with("subnet-") && !known(&subnets, name));
+    let elsewhere = try_join_all(unknown.map(|id| o.inventory.network_object(id))).await.map_err(aws)?;
     Ok(References {
         cluster: Some(cluster),
         subnets: subnets.to_vec(),
@@ -44,7 +44,7 @@ pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult
     })
 }
 
-/// What there is of one group.
+/// Reads the observed state of a group.
 pub async fn observed_state(
     o: &Observer<'_>,
     r: &ResolvedGroup,
@@ -68,7 +68,7 @@ pub async fn observed_state(
         found = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
     let role_id = role_id(o, r, is_role_ready, found.as_ref(), status).await?;
-    let asked = join::JoinQuery {
+    let query = join::JoinQuery {
         group_key: &key,
         join_method: r.join_method,
         aws_auth_entry: &r.aws_auth_entry,
@@ -76,15 +76,15 @@ pub async fn observed_state(
         own_role: r.is_own_role,
         role_id: role_id.as_deref(),
     };
-    let before = recorded.filter(|arn| **arn != r.role_arn);
+    let previous = recorded.filter(|arn| **arn != r.role_arn);
     let (going, kept_auth_entries) =
-        classify_previous_roles(o, &r.desired.id, before, |arn, key| o.group_index.aws_auth_users(arn, key));
+        classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.aws_auth_users(arn, key));
     let (unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
     let mut state = ObservedState {
         profiles,
         is_role_ready,
         role: found,
-        join_state: join::observe(o, asked, status).await?,
+        join_state: join::observe(o, query, status).await?,
         unused_access_entries,
         unused_auth_entries: going.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect(),
         kept_auth_entries,
@@ -107,8 +107,8 @@ pub async fn observed_state(
     Ok(state)
 }
 
-/// The id of our own role, where access entries play a part: EKS lets in the very role that an entry was made for. Once it
-/// is known the status tells it, until the role is made anew.
+/// The unique id of the controller-created role, if the join method uses access entries. An access entry admits only the
+/// role that existed when the entry was created. The id is recorded in status until the role is recreated.
 async fn role_id(
     o: &Observer<'_>,
     r: &ResolvedGroup,
@@ -134,7 +134,7 @@ async fn role_id(
     Ok(role.map(|role| role.id))
 }
 
-/// The route tables of the cluster's VPC, when a profile is about to be made in subnets of the group's choice.
+/// The route tables of the cluster's VPC, if a profile is about to be created in subnets from the spec.
 pub async fn route_tables(
     o: &Observer<'_>,
     r: &ResolvedGroup,
@@ -151,7 +151,7 @@ pub async fn route_tables(
     Ok(tables.map(|tables| tables.to_vec()).unwrap_or_default())
 }
 
-/// The profiles whose names the group could have given, and those that its status remembers.
+/// Reads the profiles whose names the group could have derived, and those recorded in its status.
 async fn read_profiles(
     o: &Observer<'_>,
     cluster: &str,
@@ -163,14 +163,14 @@ async fn read_profiles(
     let listed = o.inventory.fargate_profile_names(cluster, list).await.map_err(aws)?;
     let recorded = status.fargate.iter().flat_map(|f| &f.profiles);
     let asked: BTreeSet<_> = listed.iter().chain(recorded).filter(|name| names.covers(name)).collect();
-    // One that is recorded and not listed is gone, or so new that the list lacks it.
+    // A recorded profile that is not listed is deleted, or too new for the cached list.
     let age = |name: &String| if listed.contains(name) { each } else { each.min(list) };
     let found = asked.iter().map(|name| o.inventory.fargate_profile(cluster, name, age(name)));
     Ok(try_join_all(found).await.map_err(aws)?.into_iter().flatten().collect())
 }
 
-/// Of former roles those whose entry goes, and those whose entry stays, and on record: other groups that left the role as
-/// well may have pods by it still.
+/// Splits previous roles into those whose entry is removed and those whose entry is kept and recorded. Other groups that
+/// stopped using the role may still run pods with it.
 fn classify_previous_roles<'r>(
     o: &Observer<'_>,
     id: &GroupId,
@@ -190,7 +190,7 @@ fn classify_previous_roles<'r>(
     (going, kept)
 }
 
-/// A role's entry in aws-auth, when it says what the controller writes.
+/// A role's aws-auth entry, if it has the content that the controller writes.
 fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
     Some(AuthEntry::for_pods(role_arn))
         .filter(|entry| aws_auth::entry_state(o.map_roles, entry) == AuthEntryState::Present)
@@ -205,9 +205,9 @@ async fn previous_access_entries(
     let (going, kept) =
         classify_previous_roles(o, &r.desired.id, recorded, |arn, key| o.group_index.access_entry_users(arn, key));
     let key = r.desired.id.key();
-    let left =
+    let remaining =
         going.into_iter().map(|principal| join::remaining_access_entry(o, &key, &r.desired.cluster, principal, status));
-    Ok((try_join_all(left).await?.into_iter().flatten().collect(), kept))
+    Ok((try_join_all(remaining).await?.into_iter().flatten().collect(), kept))
 }
 
 fn queue_position(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> QueuePosition {
@@ -215,7 +215,7 @@ fn queue_position(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &Instan
     o.group_index.profile_queue_position(cluster, since, &id.key(), o.now)
 }
 
-/// Our own role with what is on it; `None` when it is not there, or not provably ours.
+/// Reads the controller-created role and its policies. `None` if it does not exist or this group does not own it.
 async fn read_own_role(
     o: &Observer<'_>,
     name: &str,
@@ -232,27 +232,27 @@ async fn read_own_role(
     Ok(Some(PreviousRole { role, attached_policies, inline_policies }))
 }
 
-/// What is left of a group that is to go.
+/// The remaining resources of a group that is being deleted.
 pub struct RemainingResources {
-    /// Its profiles.
+    /// The group's profiles.
     pub profiles: RemainingProfiles,
-    /// The role of the one that another controller made, when it was derived for the group and carries nobody's tags.
+    /// The role of an adopted profile, if it has the name derived for the group and no ownership tags.
     pub untagged_role: Option<String>,
-    /// Its own role, once the profiles are gone.
+    /// The controller-created role, once the profiles are deleted.
     pub previous_role: Option<PreviousRole>,
-    /// Its own role's name, when another group uses it.
+    /// Name of the controller-created role if another group uses it.
     pub role_in_use: Option<String>,
-    /// Its entries in aws-auth that nothing else uses.
+    /// The group's aws-auth entries that no other group uses.
     pub aws_auth_entries: Vec<AuthEntry>,
-    /// The same of access entries.
+    /// The group's access entries that no other group uses.
     pub access_entries: Vec<AccessEntry>,
-    /// A group that has to be gone before.
+    /// Another group that must be deleted first.
     pub wait_for: Option<String>,
-    /// Where it stands among the groups of the cluster that wait for EKS.
+    /// The group's position in the cluster's queue for Fargate profile operations.
     pub queue_position: QueuePosition,
 }
 
-/// Looks at what is left of a group, under its derived names and under those for when another group has them.
+/// Reads the remaining resources of a group, under its plain and its hashed names.
 pub async fn remaining_resources(
     o: &Observer<'_>,
     id: &GroupId,
@@ -262,13 +262,12 @@ pub async fn remaining_resources(
     status: &InstanceGroupStatus,
 ) -> ObserveResult<RemainingResources> {
     let aws = ObserveError::Aws;
-    let of = |distinct| ProfileNames::new(cluster, &id.namespace, &id.name, distinct);
-    let both = [of(false), of(true)];
+    let both = [false, true].map(|hashed| ProfileNames::new(cluster, &id.namespace, &id.name, hashed));
     let mut found = Vec::new();
     for names in &both {
         found.extend(read_profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
     }
-    let mut remains = RemainingResources {
+    let mut remaining = RemainingResources {
         profiles: RemainingProfiles::classify(found, &both[0], ownership, evidence),
         untagged_role: None,
         previous_role: None,
@@ -278,25 +277,25 @@ pub async fn remaining_resources(
         wait_for: None,
         queue_position: queue_position(o, id, cluster, status),
     };
-    if let Some(profile) = &remains.profiles.untagged {
+    if let Some(profile) = &remaining.profiles.untagged {
         let derived = profile.role_arn.ends_with(&format!("/{}", both[0].role));
         let role = if derived { o.inventory.aws().iam.get_role(&both[0].role).await.map_err(aws)? } else { None };
         let unclaimed =
             role.filter(|r| !has_ownership_tags(&r.tags, ownership) && !has_foreign_tags(&r.tags, ownership));
-        remains.untagged_role = unclaimed.map(|role| role.name);
-        return Ok(remains);
+        remaining.untagged_role = unclaimed.map(|role| role.name);
+        return Ok(remaining);
     }
-    if !remains.profiles.own.is_empty() || remains.profiles.unverified.is_some() {
-        return Ok(remains);
+    if !remaining.profiles.own.is_empty() || remaining.profiles.unverified.is_some() {
+        return Ok(remaining);
     }
     for names in &both {
-        if remains.previous_role.is_none() {
-            remains.previous_role = read_own_role(o, &names.role, ownership, status).await?;
+        if remaining.previous_role.is_none() {
+            remaining.previous_role = read_own_role(o, &names.role, ownership, status).await?;
         }
     }
-    let used = |former: &mut PreviousRole| o.group_index.is_role_shared(&former.role.arn, &id.key());
-    remains.role_in_use = remains.previous_role.take_if(used).map(|former| former.role.name);
-    // The entry of a role that goes, goes along, whoever wrote it.
+    let used = |previous: &mut PreviousRole| o.group_index.is_role_shared(&previous.role.arn, &id.key());
+    remaining.role_in_use = remaining.previous_role.take_if(used).map(|previous| previous.role.name);
+    // The entry of a role that is deleted is removed too, even if another controller wrote it.
     let own = |arn: &&String| both.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
     let (groups, key, managed) = (o.group_index, id.key(), status.managed.iter());
@@ -304,13 +303,13 @@ pub async fn remaining_resources(
     let there = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
     let (auth, before) =
         entries_to_remove(there, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    remains.aws_auth_entries = auth.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
+    remaining.aws_auth_entries = auth.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
     let recorded = managed.flat_map(|m| &m.access_entries);
     let (access, after) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
     for arn in access {
-        remains.access_entries.extend(join::remaining_access_entry(o, &key, cluster, arn, status).await?);
+        remaining.access_entries.extend(join::remaining_access_entry(o, &key, cluster, arn, status).await?);
     }
-    remains.wait_for = before.or(after);
-    Ok(remains)
+    remaining.wait_for = before.or(after);
+    Ok(remaining)
 }

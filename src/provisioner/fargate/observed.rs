@@ -1,95 +1,74 @@
-//! What there is: the group's profiles, its role, its way to join.
+//! The observed state of a group: its profiles, its role, and its join entries.
 
-use super::names::ProfileNames;
-use super::resolve::{ResolvedGroup, immutable_drift};
+use super::drift::immutable_drift;
+use super::ownership::is_adoptable;
+use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries as join;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::aws::{AccessEntry, Role, Tag};
+use crate::aws::{AccessEntry, Role};
 use crate::index::groups::QueuePosition;
 use crate::ownership::{has_foreign_tags, has_ownership_tags};
 
 /// Observed state of one group.
 #[derive(Clone, Debug)]
 pub struct ObservedState {
-    /// Profiles whose names the group could have given, whoever's they are.
+    /// Profiles whose names the group could have derived, regardless of their owner.
     pub profiles: Vec<FargateProfile>,
-    /// Whether our own role is there and has its policy.
+    /// Whether the controller-created role exists and has its policy.
     pub is_role_ready: bool,
-    /// Our own role; looked at when it is not ready, and when a profile is taken over.
+    /// The controller-created role; read while it is not ready and while a profile is adopted.
     pub role: Option<Role>,
-    /// How the role joins.
+    /// The role's entries in aws-auth and EKS.
     pub join_state: join::ObservedEntries,
-    /// What a role that was in use before has left: entries of ours in aws-auth that no group needs.
+    /// Owned aws-auth entries of previous roles that no group needs.
     pub unused_auth_entries: Vec<AuthEntry>,
-    /// The same of access entries.
+    /// Owned access entries of previous roles that no group needs.
     pub unused_access_entries: Vec<AccessEntry>,
-    /// Former roles whose entry in aws-auth stays, and on record: other groups may need it.
+    /// Previous roles whose aws-auth entry is kept and stays recorded, because other groups may need it.
     pub kept_auth_entries: Vec<String>,
-    /// Former roles whose access entry stays likewise.
+    /// Previous roles whose access entry is kept for the same reason.
     pub kept_access_entries: Vec<String>,
-    /// The role of our own that was in use before the spec named another one.
+    /// The controller-created role that was used before the spec named another role.
     pub previous_role: Option<PreviousRole>,
-    /// Another group uses the role that was derived for this one.
+    /// Whether another group uses the role derived for this group.
     pub is_derived_role_shared: bool,
-    /// AWS refused to tag what was taken over, less than a resync period ago.
+    /// AWS denied tagging less than one resync period ago.
     pub tag_retry_pending: bool,
-    /// Where it stands among the groups of the cluster that wait for EKS.
+    /// The group's position in the cluster's queue for Fargate profile operations.
     pub queue_position: QueuePosition,
 }
 
-/// A role of our own that is to go.
+/// A controller-created role that is no longer used.
 #[derive(Clone, Debug)]
 pub struct PreviousRole {
-    /// The role, tags included.
+    /// The role with its tags.
     pub role: Role,
-    /// Its attached policies.
+    /// ARNs of its attached policies.
     pub attached_policies: Vec<String>,
-    /// Its inline policies.
+    /// Names of its inline policies.
     pub inline_policies: Vec<String>,
 }
 
-/// The id of a role, as it was when its access entry was seen last.
+/// The recorded id of a role, from when its access entry was last observed.
 pub fn recorded_role_id<'s>(status: &'s InstanceGroupStatus, role_arn: &str) -> Option<&'s String> {
     let join = status.join.as_ref().filter(|_| status.nodes_instance_role_arn.as_deref() == Some(role_arn));
     join.and_then(|join| join.role_id.as_ref())
 }
 
-/// Whether a profile that carries nobody's tags was made for this group: it has the derived name, and the role that the
-/// group names, or that was derived for it.
-pub fn is_adoptable(
-    profile: &FargateProfile,
-    names: &ProfileNames,
-    given_role: Option<&str>,
-    ownership: &[Tag],
-) -> bool {
-    let role = profile.role_arn.rsplit_once('/').map_or("", |(_, name)| name);
-    profile.name == names.first_profile
-        && !has_ownership_tags(&profile.tags, ownership)
-        && !has_foreign_tags(&profile.tags, ownership)
-        && (role == names.role || given_role == Some(&profile.role_arn))
-}
-
-/// Whether the derived names belong to another group, whose names read the same. A group that has a profile under them
-/// keeps them: the other one's later names differ from its own.
-pub fn name_conflict(profiles: &[FargateProfile], names: &ProfileNames, ownership: &[Tag]) -> bool {
-    let theirs = |p: &FargateProfile| p.name == names.first_profile && has_foreign_tags(&p.tags, ownership);
-    profiles.iter().any(theirs) && !profiles.iter().any(|p| has_ownership_tags(&p.tags, ownership))
-}
-
-/// What was found of this group.
+/// The profiles of this group, classified by owner.
 pub struct ObservedProfiles<'a> {
-    /// Profiles that carry its tags, and the one that is taken over.
+    /// Profiles that carry the group's tags, and the adopted one.
     pub own: Vec<&'a FargateProfile>,
-    /// The one among them that lacks the tags.
+    /// The adopted profile, if it lacks the tags.
     pub untagged: Option<&'a FargateProfile>,
-    /// A profile of the derived name that nothing proves to be this group's, which has none.
+    /// A profile with the derived name that this group does not provably own. Set only if the group has no profile.
     pub foreign_profile: Option<&'a FargateProfile>,
 }
 
 impl<'a> ObservedProfiles<'a> {
-    /// Tells own profiles from others.
+    /// Classifies the observed profiles by owner.
     pub fn classify(resolved: &ResolvedGroup, state: &'a ObservedState, status: &InstanceGroupStatus) -> Self {
         let r = resolved;
         let adopted = status.fargate.as_ref().is_some_and(|f| f.adopted_hash.is_some());
@@ -106,20 +85,20 @@ impl<'a> ObservedProfiles<'a> {
         ObservedProfiles { foreign_profile: first.filter(|_| own.is_empty()), own, untagged }
     }
 
-    /// The profile that does what is wanted now.
+    /// The active profile that matches the spec.
     pub fn current(&self, resolved: &ResolvedGroup, adopted: Option<&String>) -> Option<&'a FargateProfile> {
         let active = self.own.iter().filter(|p| p.status == ProfileStatus::Active);
         active.copied().find(|p| is_current(p, resolved, adopted))
     }
 
-    /// One in a status.
+    /// The first own profile with a status.
     pub fn with_status(&self, status: ProfileStatus) -> Option<&'a FargateProfile> {
         self.own.iter().copied().find(|p| p.status == status)
     }
 }
 
-/// Whether a profile holds what is wanted, or counts as if it did since it was taken over, with this hash.
+/// Whether a profile matches the spec, or was adopted and the spec (its hash) has not changed since.
 pub fn is_current(profile: &FargateProfile, resolved: &ResolvedGroup, adopted: Option<&String>) -> bool {
-    let as_taken_over = profile.name == resolved.names.first_profile && adopted == Some(&resolved.hash);
-    as_taken_over || immutable_drift(resolved, profile).is_empty()
+    let unchanged_since_adoption = profile.name == resolved.names.first_profile && adopted == Some(&resolved.hash);
+    unchanged_since_adoption || immutable_drift(resolved, profile).is_empty()
 }

@@ -1,25 +1,24 @@
-//! Whose a profile is that is there when its group is to go. Pure.
+//! Decides which group owns a Fargate profile, from its tags, its name and the group's records. Pure.
 
 use super::names::ProfileNames;
-use super::observed::is_adoptable;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::fargate::FargateProfile;
 use crate::ownership::{has_foreign_tags, has_ownership_tags};
 
-/// What tells whose a profile is that carries nobody's tags, beside its derived name.
+/// Evidence for the owner of a profile that has the derived name and no ownership tags.
 #[derive(Debug, Default)]
 pub struct OwnershipEvidence<'a> {
-    /// Roles that the group's profile may have, beside the derived one.
+    /// Roles that the group's profile may have besides the derived one.
     roles: Vec<&'a str>,
-    /// It was taken over.
+    /// Whether the profile was adopted.
     was_adopted: bool,
-    /// The role that a spec names which is refused, where we have no record: it may name anybody's.
+    /// The role named by a rejected spec without a record. It is not proof: such a spec may name any role.
     rejected_spec_role: Option<&'a str>,
 }
 
 impl<'a> OwnershipEvidence<'a> {
-    /// From the role that the spec names, which is believed unless the spec is refused, and from our own record.
+    /// Collects evidence from the status and from the role that the spec names. The spec counts only if it is not rejected.
     pub fn from_status(named: Option<&'a str>, refused: bool, status: &'a InstanceGroupStatus) -> Self {
         let named = named.filter(|arn| !arn.is_empty());
         let record = status.fargate.as_ref().filter(|_| recorded_cluster(status).is_some());
@@ -32,31 +31,31 @@ impl<'a> OwnershipEvidence<'a> {
     }
 }
 
-/// The cluster in which we made something for the group, or were about to.
+/// The cluster in which the controller created, or was about to create, resources for the group.
 pub fn recorded_cluster(status: &InstanceGroupStatus) -> Option<&String> {
     status.fargate.as_ref()?.cluster.as_ref().filter(|name| !name.is_empty())
 }
 
-/// Whether the status says that something was made. Here the cluster is recorded before; another controller records that
-/// the group is ready, which does not outlast a refusal of its spec.
+/// Whether the status shows that AWS resources were created. This controller records the cluster first. Keiko controller
+/// sets a ready state, which it replaces when it rejects the spec.
 pub fn has_created_resources(status: &InstanceGroupStatus) -> bool {
     let ready = |state: &str| ["Ready", "ReconcileModified"].contains(&state);
     recorded_cluster(status).is_some() || status.current_state.as_deref().is_some_and(ready)
 }
 
-/// The profiles of a group that is to go.
+/// The remaining profiles of a group that is being deleted.
 #[derive(Debug, Default)]
 pub struct RemainingProfiles {
-    /// Those that carry its tags.
+    /// Profiles that carry the group's tags.
     pub own: Vec<FargateProfile>,
-    /// One without them that another controller made for it.
+    /// A profile without ownership tags that another controller created for this group.
     pub untagged: Option<FargateProfile>,
-    /// One without them of which only a spec that is refused says that it is the group's.
+    /// A profile without ownership tags that only a rejected spec links to this group.
     pub unverified: Option<FargateProfile>,
 }
 
 impl RemainingProfiles {
-    /// Tells them apart; `names` are the derived ones.
+    /// Classifies the profiles. `names` are the plain derived names.
     pub fn classify(
         found: Vec<FargateProfile>,
         names: &ProfileNames,
@@ -80,4 +79,26 @@ impl RemainingProfiles {
             own: found.into_iter().filter(|p| has_ownership_tags(&p.tags, ownership)).collect(),
         }
     }
+}
+
+/// Whether a profile without ownership tags was created for this group: it has the derived name, and either the role in
+/// the spec (`existing_role`) or the role derived for the group.
+pub fn is_adoptable(
+    profile: &FargateProfile,
+    names: &ProfileNames,
+    existing_role: Option<&str>,
+    ownership: &[Tag],
+) -> bool {
+    let role = profile.role_arn.rsplit_once('/').map_or("", |(_, name)| name);
+    profile.name == names.first_profile
+        && !has_ownership_tags(&profile.tags, ownership)
+        && !has_foreign_tags(&profile.tags, ownership)
+        && (role == names.role || existing_role == Some(&profile.role_arn))
+}
+
+/// Whether another group, for which the same names are derived, owns them. A group that already has a profile keeps the
+/// plain names; the other group then uses hashed names.
+pub fn name_conflict(profiles: &[FargateProfile], names: &ProfileNames, ownership: &[Tag]) -> bool {
+    let theirs = |p: &FargateProfile| p.name == names.first_profile && has_foreign_tags(&p.tags, ownership);
+    profiles.iter().any(theirs) && !profiles.iter().any(|p| has_ownership_tags(&p.tags, ownership))
 }

@@ -1,15 +1,15 @@
-//! From what is wanted and what there is to what is to be done. Pure.
+//! Plans one reconcile of an `eks-fargate` group from its resolved spec and observed state. Pure.
 
-use jiff::Timestamp;
 use serde_json::json;
 
+use super::drift::immutable_drift;
+use super::health::profile_failed;
 use super::input::PlanInput;
-use super::join::joining;
+use super::join::join_planner;
 use super::observed::{ObservedProfiles, is_current};
 use super::plan_builder::FargatePlanBuilder;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::record::record;
-use super::resolve::immutable_drift;
 use super::{adopt, create, role};
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
@@ -17,7 +17,7 @@ use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, waiting};
 
-/// Plans one pass for a group that is to live.
+/// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
     let found = ObservedProfiles::classify(input.resolved, input.observed, input.status);
     let mut making = FargatePlanBuilder {
@@ -25,6 +25,7 @@ pub fn plan(input: &PlanInput) -> Plan {
         slot: ProfileSlot::new(input.status.fargate.as_ref(), input.observed.queue_position, input.timing, input.now),
         next_status: input.status.clone(),
         recheck_at: None,
+        adopts_role: false,
     };
     match found.foreign_profile {
         Some(profile) => making.draft.set_outcome_once(foreign_profile(profile)),
@@ -35,7 +36,7 @@ pub fn plan(input: &PlanInput) -> Plan {
 
 fn foreign_profile(profile: &FargateProfile) -> Outcome {
     let message = format!(
-        "the Fargate profile {} is there and carries neither this group's three tags nor its role; rename the InstanceGroup, or remove the profile",
+        "the Fargate profile {} already exists and has neither this group's three tags nor its role; rename the InstanceGroup, or delete the profile",
         profile.name
     );
     Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false }
@@ -43,10 +44,10 @@ fn foreign_profile(profile: &FargateProfile) -> Outcome {
 
 fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, making: &mut FargatePlanBuilder) {
     adopt::profile(input, found, making);
-    let joining = joining(input);
-    let joined = joining.plan();
+    let planner = join_planner(input);
+    let joined = planner.plan();
     record(input, found, &joined, making);
-    making.next_status.join = joining.join_status(input.status.join.as_ref());
+    making.next_status.join = planner.join_status(input.status.join.as_ref());
     making.recheck_at = joined.recheck_at;
     making.draft.steps.extend(joined.steps);
     let conflict = joined.conflict.as_deref();
@@ -55,17 +56,17 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, making: &mut Farga
         let phase = if found.own.len() > 1 { Phase::Modifying } else { Phase::Creating };
         return making
             .draft
-            .set_outcome_once(waiting(phase, format!("EKS makes the Fargate profile {}", profile.name)));
+            .set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {}", profile.name)));
     }
     if let Some(profile) = found.with_status(ProfileStatus::Other) {
         making.slot.keep();
-        let message = format!("the Fargate profile {} is in a status that is not known yet", profile.name);
+        let message = format!("the Fargate profile {} has an unknown status", profile.name);
         return making.draft.set_outcome_once(waiting(Phase::Modifying, message));
     }
     let adopted = making.slot.status.adopted_hash.clone();
     let serving = |p: &&FargateProfile| is_current(p, input.resolved, adopted.as_ref());
-    let in_the_way = found.with_status(ProfileStatus::CreateFailed);
-    if let Some(profile) = in_the_way.or_else(|| found.with_status(ProfileStatus::DeleteFailed).filter(serving)) {
+    let create_failed = found.with_status(ProfileStatus::CreateFailed);
+    if let Some(profile) = create_failed.or_else(|| found.with_status(ProfileStatus::DeleteFailed).filter(serving)) {
         return retry_failed(input, profile, making);
     }
     if found.with_status(ProfileStatus::DeleteFailed).is_none() {
@@ -77,7 +78,7 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, making: &mut Farga
     }
 }
 
-/// The wanted profile is there: what can be changed in place, then what is left of the others.
+/// A matching profile is active: applies in-place changes, then deletes outdated profiles.
 fn plan_current(
     input: &PlanInput,
     found: &ObservedProfiles,
@@ -92,16 +93,16 @@ fn plan_current(
     }
     let refused = plan_tags(input, current, making);
     if let Some(issues) = (!current.issues.is_empty()).then(|| current.issues.join("; ")) {
-        let message = format!("EKS says of the Fargate profile {}: {issues}", current.name);
+        let message = format!("EKS reports issues with the Fargate profile {}: {issues}", current.name);
         making.draft.set_outcome_once(Outcome::Blocked { reason: Reason::ProfileFailed, message, is_deleting: false });
     }
     if let Some(detail) = conflict {
-        let message = format!("{detail}; new pods cannot start until it is mended by hand");
+        let message = format!("{detail}; new pods cannot start until the entry is fixed manually");
         making.draft.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
     }
     let others: Vec<_> = found.own.iter().copied().filter(|p| p.name != current.name).collect();
     match others.first() {
-        // Pods that lose their profile must find one that they can start by.
+        // Pods of a deleted profile must be able to start with the current one.
         Some(_) if making.draft.outcome.is_none() => delete_outdated(input, &others, current, making),
         Some(_) => {}
         None => {
@@ -121,7 +122,8 @@ fn plan_current(
     }
 }
 
-/// Older profiles go, one after the other, once the wanted one serves their pods: EKS deletes the pods that run by them.
+/// Deletes outdated profiles one at a time, once the current one is active. EKS deletes the pods that run on a deleted
+/// profile.
 fn delete_outdated(
     input: &PlanInput,
     others: &[&FargateProfile],
@@ -131,20 +133,21 @@ fn delete_outdated(
     let in_status = |status| others.iter().copied().find(|p| p.status == status);
     if let Some(old) = in_status(ProfileStatus::Deleting) {
         making.slot.keep();
-        let message = format!("{} serves; EKS deletes the older Fargate profile {}", current.name, old.name);
+        let message =
+            format!("the Fargate profile {} is active; EKS is deleting the older profile {}", current.name, old.name);
         return making.draft.set_outcome_once(waiting(Phase::Rotating, message));
     }
     let Some(old) = in_status(ProfileStatus::DeleteFailed).or_else(|| others.first().copied()) else { return };
     if let Some(lock) = input.lock {
         let message = format!(
-            "lock-upgrades on {lock} holds the deletion of the older Fargate profile {}, and with it the replacement of its pods",
+            "deletion of the older Fargate profile {}, which replaces its pods, is blocked by {lock}",
             old.name
         );
         return making.draft.set_outcome_once(Outcome::Locked { message });
     }
     if !has_ownership_tags(&old.tags, &input.resolved.ownership_tags) {
         let message = format!(
-            "the older Fargate profile {} is not tagged as this group's, so it stays; allow the controller eks:TagResource",
+            "keeping the older Fargate profile {}: it is not tagged as this group's; allow the controller eks:TagResource",
             old.name
         );
         return making.draft.set_outcome_once(Outcome::Blocked {
@@ -160,36 +163,26 @@ fn delete_outdated(
         return making.draft.set_outcome_once(outcome);
     }
     push_delete(input, old, making, immutable_drift(input.resolved, old));
-    let message = format!("{} serves; EKS deletes the older Fargate profile {}", current.name, old.name);
+    let message =
+        format!("the Fargate profile {} is active; EKS is deleting the older profile {}", current.name, old.name);
     making.draft.set_outcome_once(waiting(Phase::Rotating, message));
 }
 
-/// EKS could not make a profile, or not delete it: it is deleted after a pause, and at once when nobody wants it.
+/// Deletes a profile that EKS failed to create or delete: after a delay, or at once if the spec no longer needs it.
 fn retry_failed(input: &PlanInput, profile: &FargateProfile, making: &mut FargatePlanBuilder) {
     let adopted = making.slot.status.adopted_hash.clone();
-    let wanted = profile.status != ProfileStatus::CreateFailed || is_current(profile, input.resolved, adopted.as_ref());
-    if wanted && let Retry::At(at) = making.slot.record_failure() {
-        making.recheck_at = Some(making.recheck_at.map_or(at, |wake| wake.min(at)));
+    let is_needed =
+        profile.status != ProfileStatus::CreateFailed || is_current(profile, input.resolved, adopted.as_ref());
+    if is_needed && let Retry::At(at) = making.slot.record_failure() {
+        making.recheck_at = Some(making.recheck_at.map_or(at, |earlier| earlier.min(at)));
         return making.draft.set_outcome_once(profile_failed(profile, at, false));
     }
     if let Err(outcome) = making.slot.acquire(Phase::Modifying) {
         return making.draft.set_outcome_once(outcome);
     }
     push_delete(input, profile, making, Vec::new());
-    let message = format!("EKS deletes the Fargate profile {}, which failed", profile.name);
+    let message = format!("EKS is deleting the failed Fargate profile {}", profile.name);
     making.draft.set_outcome_once(waiting(Phase::Modifying, message));
-}
-
-/// What a person reads of a profile that EKS failed with.
-pub(super) fn profile_failed(profile: &FargateProfile, again: Timestamp, is_deleting: bool) -> Outcome {
-    let what = if profile.status == ProfileStatus::DeleteFailed { "delete" } else { "make" };
-    let why = if profile.issues.is_empty() { "it does not say why".into() } else { profile.issues.join("; ") };
-    let message = format!(
-        "EKS could not {what} the Fargate profile {}: {why}; mend that, and it is tried again after {}",
-        profile.name,
-        crate::api::rfc3339(again)
-    );
-    Outcome::Blocked { reason: Reason::ProfileFailed, message, is_deleting }
 }
 
 fn push_delete(input: &PlanInput, profile: &FargateProfile, making: &mut FargatePlanBuilder, because: Vec<Drift>) {
@@ -198,8 +191,8 @@ fn push_delete(input: &PlanInput, profile: &FargateProfile, making: &mut Fargate
     making.draft.push_with_reasons(FargateStep::DeleteFargateProfile { cluster, profile, may_run_pods }, because);
 }
 
-/// Tags are what EKS can change. Those of others stay; ours go when they are recorded and no longer wanted. What AWS
-/// refuses of it is told, and tried again when that has rested.
+/// Plans tag changes, the only in-place change of a profile. Tags of other owners are kept. Recorded tags that the spec no
+/// longer has are removed. Returns a blocked outcome while AWS denies tagging; tagging is retried after a delay.
 fn plan_tags(input: &PlanInput, current: &FargateProfile, making: &mut FargatePlanBuilder) -> Option<Outcome> {
     let r = input.resolved;
     if !has_ownership_tags(&current.tags, &r.ownership_tags) {
@@ -220,7 +213,7 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, making: &mut FargatePl
         let from = |t: &Tag| held.get(t.key.as_str()).copied().unwrap_or_default();
         let because = put.iter().map(|t| Drift::new(format!("tags.{}", t.key), from(t), &t.value)).collect();
         let (cluster, profile, arn) = place();
-        // The rights that are shipped ask for the tags of ownership in every such call.
+        // The shipped IAM policy requires the ownership tags in every tagging call.
         let tags = put.into_iter().chain(r.ownership_tags.iter().cloned()).collect();
         making.draft.push_with_reasons(FargateStep::TagFargateProfile { cluster, profile, arn, tags }, because);
     }
@@ -233,7 +226,7 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, making: &mut FargatePl
 }
 
 fn build(input: &PlanInput, found: &ObservedProfiles, making: FargatePlanBuilder) -> Plan {
-    let FargatePlanBuilder { mut draft, slot, mut next_status, recheck_at } = making;
+    let FargatePlanBuilder { mut draft, slot, mut next_status, recheck_at, adopts_role: _ } = making;
     let id = &input.resolved.desired.id;
     if found.foreign_profile.is_none() {
         next_status.fargate = Some(slot.status);

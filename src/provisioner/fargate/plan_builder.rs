@@ -1,4 +1,4 @@
-//! What the parts of the planner write to.
+//! The state that the parts of the planner share while they build a plan.
 
 use jiff::Timestamp;
 
@@ -6,14 +6,16 @@ use super::profile_slot::ProfileSlot;
 use crate::api::InstanceGroupStatus;
 use crate::plan::PlanBuilder;
 
-/// A plan in the making, with what the status shall remember.
+/// A plan under construction together with the next status.
 pub struct FargatePlanBuilder {
-    /// The plan.
+    /// The plan's steps, outcome and condition updates.
     pub draft: PlanBuilder,
-    /// Its place among the groups that wait for EKS.
+    /// The group's place in the queue for Fargate profile operations.
     pub slot: ProfileSlot,
-    /// The status when all is done.
+    /// The status to record once all steps are applied.
     pub next_status: InstanceGroupStatus,
-    /// When there is more to do.
+    /// When the group must be reconciled again, if it is known.
     pub recheck_at: Option<Timestamp>,
+    /// Whether this plan adopts (tags) the role derived for the group.
+    pub adopts_role: bool,
 }

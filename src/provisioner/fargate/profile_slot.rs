@@ -1,5 +1,5 @@
-//! EKS makes or deletes one Fargate profile of a cluster at a time. Groups take turns, and who waits longest goes first:
-//! since when a group waits stands in its status, so that a restart changes nothing.
+//! Serializes Fargate profile operations: EKS creates or deletes one profile per cluster at a time. The group that has
+//! waited longest is next. The start of the wait is recorded in status, so that it survives a restart.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,9 +8,9 @@ use crate::index::groups::QueuePosition;
 use crate::plan::{Outcome, Phase, waiting};
 use crate::settings::Timing;
 
-/// A group's place in the line, and how its status remembers it.
+/// A group's place in the queue, and its record in status.
 pub struct ProfileSlot {
-    /// What the status shall remember.
+    /// The status to record.
     pub status: FargateStatus,
     waiting_since: Option<String>,
     queue: QueuePosition,
@@ -18,31 +18,32 @@ pub struct ProfileSlot {
     now: Timestamp,
 }
 
-/// What follows a failure of EKS.
+/// When an operation that EKS failed is retried.
 pub enum Retry {
-    /// Not before this moment.
+    /// Not before this time.
     At(Timestamp),
-    /// It is time.
+    /// The delay is over.
     Now,
 }
 
 impl ProfileSlot {
-    /// The group has no place until it asks for one, or keeps it. One that was passed over has lost the place that it had.
+    /// A slot without a place in the queue; [`Self::acquire`] and [`Self::keep`] take one. A group that was skipped loses its
+    /// previous place.
     pub fn new(status: Option<&FargateStatus>, queue: QueuePosition, timing: &Timing, now: Timestamp) -> Self {
         let mut status = status.cloned().unwrap_or_default();
         let waiting_since = status.waiting_since.take().filter(|_| !queue.skipped);
         ProfileSlot { status, waiting_since, queue, base_delay: timing.drain_retry_delay, now }
     }
 
-    /// Keeps the place: what EKS does for the group is under way.
+    /// Keeps the place while EKS works on an operation of this group.
     pub fn keep(&mut self) {
         self.status.waiting_since.clone_from(&self.waiting_since);
     }
 
-    /// Asks for a turn.
+    /// Requests the slot.
     ///
     /// # Errors
-    /// The outcome of waiting, when others come first.
+    /// A waiting outcome if other groups are ahead.
     pub fn acquire(&mut self, phase: Phase) -> Result<(), Outcome> {
         let since = self.waiting_since.get_or_insert_with(|| crate::api::rfc3339(self.now)).clone();
         self.status.waiting_since = Some(since);
@@ -50,22 +51,23 @@ impl ProfileSlot {
         if ahead == 0 {
             return Ok(());
         }
-        let anew = if skipped { " anew, because nothing came of it while others waited" } else { "" };
-        Err(waiting(
-            phase,
-            format!(
-                "waiting for its turn{anew}: {ahead} before it; EKS makes or deletes one Fargate profile of a cluster at a time"
-            ),
-        ))
+        let groups = if ahead == 1 { "group" } else { "groups" };
+        let queued = match skipped {
+            true => {
+                format!("requeued behind {ahead} {groups}: this group made no progress while at the head of the queue")
+            }
+            false => format!("queued behind {ahead} {groups}"),
+        };
+        Err(waiting(phase, format!("{queued}; EKS creates or deletes one Fargate profile per cluster at a time")))
     }
 
-    /// What tells one act from another of the same kind: the moment since when it has been waited for.
+    /// When the wait for this operation began. It distinguishes repeated operations of the same kind in idempotency tokens.
     pub fn waiting_since(&self) -> &str {
         self.waiting_since.as_deref().unwrap_or_default()
     }
 
-    /// EKS failed. A fifth of [`Timing::rest`] passes before it is asked again, then twice as long, at most six times
-    /// [`Timing::rest`].
+    /// Records a failed operation and returns when to retry. The first delay is a fifth of [`Timing::drain_retry_delay`]; it
+    /// doubles with each failure, up to six times [`Timing::drain_retry_delay`].
     pub fn record_failure(&mut self) -> Retry {
         let at = self.status.retry_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
         let at = at.unwrap_or_else(|| {
@@ -78,12 +80,12 @@ impl ProfileSlot {
         if at > self.now { Retry::At(at) } else { Retry::Now }
     }
 
-    /// No failed profile is in sight; the next failure has its own pause.
+    /// Clears the retry time once no failed profile remains; the next failure gets a new delay.
     pub fn clear_retry(&mut self) {
         self.status.retry_at = None;
     }
 
-    /// EKS did what it was asked for.
+    /// Resets the failure count after a success.
     pub fn record_success(&mut self) {
         (self.status.failures, self.status.retry_at) = (None, None);
     }
@@ -105,20 +107,27 @@ mod tests {
     fn skipped_group_rejoins_the_end_of_the_queue() {
         let timing = Timing::default();
         let status = FargateStatus { waiting_since: Some("1970-01-01T00:00:10Z".into()), ..FargateStatus::default() };
-        let mut turn =
+        let mut slot =
             ProfileSlot::new(Some(&status), QueuePosition { ahead: 1, skipped: true }, &timing, timestamp(99));
-        let Err(Outcome::Progressing { message, .. }) = turn.acquire(Phase::Creating) else { panic!("it waits") };
-        assert!(message.contains("anew, because nothing came of it while others waited: 1 before it"), "{message}");
-        assert_eq!(turn.status.waiting_since.as_deref(), Some("1970-01-01T00:01:39Z"));
+        let Err(Outcome::Progressing { message, .. }) = slot.acquire(Phase::Creating) else {
+            panic!("the group waits")
+        };
+        assert!(
+            message.contains("requeued behind 1 group: this group made no progress while at the head of the queue"),
+            "{message}"
+        );
+        assert_eq!(slot.status.waiting_since.as_deref(), Some("1970-01-01T00:01:39Z"));
     }
 
     #[test]
     fn waiting_group_keeps_its_place_until_idle() {
         let timing = Timing::default();
-        let mut turn = ProfileSlot::new(None, queue(2), &timing, timestamp(10));
-        let Err(Outcome::Progressing { message, .. }) = turn.acquire(Phase::Creating) else { panic!("it waits") };
-        assert!(message.starts_with("waiting for its turn: 2 before it"), "{message}");
-        let waiting = turn.status;
+        let mut slot = ProfileSlot::new(None, queue(2), &timing, timestamp(10));
+        let Err(Outcome::Progressing { message, .. }) = slot.acquire(Phase::Creating) else {
+            panic!("the group waits")
+        };
+        assert!(message.starts_with("queued behind 2 groups"), "{message}");
+        let waiting = slot.status;
         let mut later = ProfileSlot::new(Some(&waiting), queue(0), &timing, timestamp(99));
         assert!(later.acquire(Phase::Creating).is_ok());
         assert_eq!(later.status, waiting);
@@ -132,13 +141,13 @@ mod tests {
         let mut pauses = Vec::new();
         let mut now = 0;
         for _ in 0..8 {
-            let mut turn = ProfileSlot::new(Some(&status), queue(0), &timing, timestamp(now));
-            let Retry::At(until) = turn.record_failure() else { panic!("it rests") };
+            let mut slot = ProfileSlot::new(Some(&status), queue(0), &timing, timestamp(now));
+            let Retry::At(until) = slot.record_failure() else { panic!("there is a delay") };
             pauses.push(until.as_second() - now);
-            let mut turn = ProfileSlot::new(Some(&turn.status), queue(0), &timing, until);
-            assert!(matches!(turn.record_failure(), Retry::Now));
-            turn.clear_retry();
-            (status, now) = (turn.status, until.as_second());
+            let mut slot = ProfileSlot::new(Some(&slot.status), queue(0), &timing, until);
+            assert!(matches!(slot.record_failure(), Retry::Now));
+            slot.clear_retry();
+            (status, now) = (slot.status, until.as_second());
         }
         assert_eq!(pauses, [60, 120, 240, 480, 960, 1800, 1800, 1800]);
     }

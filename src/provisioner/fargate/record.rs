@@ -1,13 +1,13 @@
-//! What the status has to remember of a group before it is done.
+//! Records owned attributes in status before they are set in AWS.
 
 use super::input::PlanInput;
-use super::join::joining;
+use super::join::join_planner;
 use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
 use crate::api::{ProvisionerKind, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 
-/// What we set is recorded before it is set; what is not there any more leaves the record.
+/// Adds the attributes that this plan sets to the record and drops those that no longer exist in AWS.
 pub fn record(input: &PlanInput, found: &ObservedProfiles, joined: &JoinPlan, making: &mut FargatePlanBuilder) {
     let r = input.resolved;
     let next = &mut making.next_status;
@@ -23,15 +23,16 @@ pub fn record(input: &PlanInput, found: &ObservedProfiles, joined: &JoinPlan, ma
     managed.tags.extend(r.tags.iter().map(|t| t.key.clone()));
     managed.tags.sort();
     managed.tags.dedup();
-    // What a role that was in use before has is dropped from the record once it is gone.
+    // Entries of previous roles stay recorded until they are removed.
     let split =
         |all: &[String]| -> (Vec<String>, Vec<String>) { all.iter().cloned().partition(|arn| *arn == r.role_arn) };
-    let ((auth, former_auth), (access, former_access)) = (split(&managed.auth_entries), split(&managed.access_entries));
-    let joining = joining(input);
-    managed.auth_entries = joining.owned_auth_entries(joined, &r.role_arn, &auth);
-    managed.auth_entries.extend(former_auth);
-    managed.access_entries = joining.owned_access_entries(joined, &access);
-    managed.access_entries.extend(former_access);
+    let ((auth, previous_auth), (access, previous_access)) =
+        (split(&managed.auth_entries), split(&managed.access_entries));
+    let planner = join_planner(input);
+    managed.auth_entries = planner.owned_auth_entries(joined, &r.role_arn, &auth);
+    managed.auth_entries.extend(previous_auth);
+    managed.access_entries = planner.owned_access_entries(joined, &access);
+    managed.access_entries.extend(previous_access);
     if r.is_own_role {
         managed.policies = vec![r.managed_policy.clone()];
     }

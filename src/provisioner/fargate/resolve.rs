@@ -1,5 +1,5 @@
-//! What is desired, in AWS's own terms: names become ids. Pure; what cannot be
-//! resolved is a problem with a path and a remedy.
+//! Resolves the desired spec to AWS terms: names become ids. Pure. A name that cannot be resolved is an error with a field
+//! path and a remedy.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::names::ProfileNames;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::fargate::{FargateProfile, RouteTable};
+use crate::aws::fargate::RouteTable;
 use crate::aws::{AccessEntryType, Cluster, NetworkObject, NewAccessEntry, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
@@ -20,39 +20,39 @@ use crate::util::digest::sha256_hex;
 /// The policy that lets Fargate pull images for pods and write their logs.
 pub const POD_EXECUTION_POLICY: &str = "AmazonEKSFargatePodExecutionRolePolicy";
 
-/// What names mean: looked up before anything can be resolved.
+/// The AWS resources that the spec refers to by name.
 #[derive(Clone, Debug, Default)]
 pub struct References {
-    /// The EKS cluster; `None` when there is none of that name.
+    /// The EKS cluster; `None` if no cluster has that name.
     pub cluster: Option<Cluster>,
     /// All subnets of the cluster's VPC.
     pub subnets: Vec<NetworkObject>,
-    /// Subnets that are named by their ids and lie in other VPCs.
+    /// Subnets that the spec names by id and that belong to other VPCs.
     pub in_other_vpcs: Vec<NetworkObject>,
 }
 
-/// A group in AWS's terms. The planner never re-checks it.
+/// A group in AWS terms. The planner does not validate it again.
 #[derive(Clone, Debug)]
 pub struct ResolvedGroup {
-    /// What it came from.
+    /// The desired spec that was resolved.
     pub desired: DesiredSpec,
-    /// The names of everything that we make.
+    /// The names of all resources that the controller creates.
     pub names: ProfileNames,
     /// The cluster's VPC.
     pub vpc: String,
-    /// Sorted subnet ids; none leaves the choice to EKS.
+    /// Sorted subnet ids. If empty, EKS selects the subnets.
     pub subnets: Vec<String>,
-    /// The pods' execution role.
+    /// ARN of the pod execution role.
     pub role_arn: String,
-    /// ARN of the role that is made for the group, when the spec names none.
+    /// ARN of the role that is created for the group if the spec names none.
     pub derived_role_arn: String,
-    /// Whether the role is ours to make and to keep.
+    /// Whether the controller creates and maintains the role.
     pub is_own_role: bool,
-    /// The managed policy on our own role.
+    /// ARN of the managed policy for a controller-created role.
     pub managed_policy: String,
-    /// The trust policy of a role of our own.
+    /// Trust policy of a controller-created role.
     pub trust_policy: String,
-    /// Which kinds of entry let the pods' nodes join.
+    /// Which kinds of entry authorize the role in the cluster.
     pub join_method: JoinMethod,
     /// The entry in aws-auth.
     pub aws_auth_entry: AuthEntry,
@@ -60,35 +60,35 @@ pub struct ResolvedGroup {
     pub access_entry: NewAccessEntry,
     /// All tags of the profile.
     pub tags: Vec<Tag>,
-    /// The tags that say whose a resource is.
+    /// The tags that prove ownership of a resource.
     pub ownership_tags: Vec<Tag>,
-    /// SHA-256 of what sets a profile apart, in hex.
+    /// SHA-256 of the profile's immutable content, in hexadecimal.
     pub hash: String,
 }
 
 impl ResolvedGroup {
-    /// Whether the pods run with the role that is derived for the group: for want of another, or because the spec names it.
+    /// Whether the pods run with the role derived for the group: by default, or because the spec names it.
     pub fn uses_derived_role(&self) -> bool {
         self.role_arn == self.derived_role_arn
     }
 }
 
-/// Resolves; all problems are told at once.
+/// Resolves a desired spec. With `hashed` the derived names contain a hash of the group's identity.
 ///
 /// # Errors
-/// What cannot be resolved, field by field.
-pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result<ResolvedGroup, Vec<SpecError>> {
-    let Some(cluster) = &env.cluster else {
-        let (path, rule) = (format!("{SPEC_PATH}.clusterName"), "is no cluster in this account and region");
+/// Every name that cannot be resolved, with its field path.
+pub fn resolve(desired: DesiredSpec, references: &References, hashed: bool) -> Result<ResolvedGroup, Vec<SpecError>> {
+    let Some(cluster) = &references.cluster else {
+        let (path, rule) = (format!("{SPEC_PATH}.clusterName"), "does not match a cluster in this account and region");
         let remedy = "correct it, or check the controller's region";
         return Err(vec![SpecError::invalid(&path, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)]);
     };
     let mut problems = Vec::new();
-    let way = join_method(desired.join_auth, cluster, &format!("{SPEC_PATH}.clusterName"))
+    let method = join_method(desired.join_auth, cluster, &format!("{SPEC_PATH}.clusterName"))
         .map_err(|problem| problems.push(problem));
-    let subnets = resolve_subnets(&mut problems, &desired, env, cluster);
-    let (Ok(way), true) = (way, problems.is_empty()) else { return Err(problems) };
-    let names = ProfileNames::new(&desired.cluster, &desired.id.namespace, &desired.id.name, distinct);
+    let subnets = resolve_subnets(&mut problems, &desired, references, cluster);
+    let (Ok(join_method), true) = (method, problems.is_empty()) else { return Err(problems) };
+    let names = ProfileNames::new(&desired.cluster, &desired.id.namespace, &desired.id.name, hashed);
     let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
     let (partition, region, account) = (part(1), part(3), part(4));
     let derived_role_arn = format!("arn:{partition}:iam::{account}:role/{}", names.role);
@@ -101,7 +101,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
             "arn:{partition}:eks:{region}:{account}:fargateprofile/{}/*",
             cluster.name
         )),
-        join_method: way,
+        join_method,
         aws_auth_entry: AuthEntry::for_pods(&role_arn),
         access_entry: NewAccessEntry {
             cluster: cluster.name.clone(),
@@ -122,13 +122,13 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
     })
 }
 
-/// Profiles with the same content serve the same pods in the same way.
+/// Hash of the content that distinguishes one profile from another.
 fn content_hash(desired: &DesiredSpec, subnets: &[String], role_arn: &str) -> String {
     let content = json!({ "selectors": desired.selectors, "subnets": subnets, "podExecutionRoleArn": role_arn });
     sha256_hex(&content.to_string())
 }
 
-/// Only profiles of this cluster may use the role (EKS User Guide, "Amazon EKS Pod execution IAM role").
+/// A trust policy that admits only profiles of this cluster (EKS User Guide, "Amazon EKS Pod execution IAM role").
 fn trust_policy(profiles: &str) -> String {
     json!({
         "Version": "2012-10-17",
@@ -142,11 +142,11 @@ fn trust_policy(profiles: &str) -> String {
     .to_string()
 }
 
-/// An id, or a Name tag in the cluster's VPC.
+/// Resolves subnets that are given as an id or as a Name tag in the cluster's VPC.
 fn resolve_subnets(
     problems: &mut Vec<SpecError>,
     desired: &DesiredSpec,
-    env: &References,
+    references: &References,
     cluster: &Cluster,
 ) -> Vec<String> {
     let mut ids = BTreeSet::new();
@@ -155,18 +155,18 @@ fn resolve_subnets(
             true => o.id == *name,
             false => o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name)),
         };
-        let found: Vec<_> = env.subnets.iter().filter(named).collect();
+        let found: Vec<_> = references.subnets.iter().filter(named).collect();
         if found.is_empty() {
-            problems.push(subnet_not_found(name, env, cluster));
+            problems.push(subnet_not_found(name, references, cluster));
         }
         ids.extend(found.into_iter().map(|o| o.id.clone()));
     }
     ids.into_iter().collect()
 }
 
-fn subnet_not_found(name: &str, env: &References, cluster: &Cluster) -> SpecError {
+fn subnet_not_found(name: &str, references: &References, cluster: &Cluster) -> SpecError {
     let path = format!("{SPEC_PATH}.subnets");
-    let problem = match env.in_other_vpcs.iter().find(|o| o.id == name) {
+    let problem = match references.in_other_vpcs.iter().find(|o| o.id == name) {
         Some(other) => SpecError::invalid(
             &path,
             name,
@@ -174,42 +174,23 @@ fn subnet_not_found(name: &str, env: &References, cluster: &Cluster) -> SpecErro
             format!("use one of {}", cluster.vpc),
         ),
         None => {
-            let rule = "is neither an id nor a Name tag in the cluster's VPC";
+            let rule = "does not match a subnet id or Name tag in the cluster's VPC";
             SpecError::invalid(&path, name, rule, "correct it, or tag the subnet")
         }
     };
     problem.with_reason(Reason::NotFound)
 }
 
-/// Subnets that EKS would refuse, because their route table leads to an internet gateway (EKS API reference,
+/// Errors for public subnets, which EKS rejects: their route table has a route to an internet gateway (EKS API reference,
 /// CreateFargateProfile, subnets).
 pub fn public_subnet_errors(resolved: &ResolvedGroup, tables: &[RouteTable]) -> Vec<SpecError> {
     let own = |id: &String| tables.iter().find(|t| t.subnets.contains(id));
     let table = |id: &String| own(id).or_else(|| tables.iter().find(|t| t.is_main));
-    let reached = resolved.subnets.iter().filter(|id| table(id).is_some_and(|t| t.has_internet_gateway));
+    let public = resolved.subnets.iter().filter(|id| table(id).is_some_and(|t| t.has_internet_gateway));
     let problem = |id: &String| {
-        let rule = "is a public subnet: its route table leads to an internet gateway, and pods on Fargate have no public address";
-        let remedy = "use a private subnet, with a NAT gateway or with endpoints for ECR and S3";
+        let rule = "is a public subnet: its route table has a route to an internet gateway, and Fargate pods have no public address";
+        let remedy = "use a private subnet with a NAT gateway, or with VPC endpoints for ECR and S3";
         SpecError::invalid(&format!("{SPEC_PATH}.subnets"), id, rule, remedy)
     };
-    reached.map(problem).collect()
-}
-
-/// How a profile differs from what is desired, in the terms of the spec.
-pub fn immutable_drift(resolved: &ResolvedGroup, profile: &FargateProfile) -> Vec<crate::plan::Drift> {
-    use crate::plan::Drift;
-    let mut all = Vec::new();
-    if profile.selectors != resolved.desired.selectors {
-        let list = |s: &[crate::aws::fargate::FargateSelector]| {
-            s.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
-        all.push(Drift::new("selectors", list(&profile.selectors), list(&resolved.desired.selectors)));
-    }
-    if !resolved.subnets.is_empty() && profile.subnets != resolved.subnets {
-        all.push(Drift::new("subnets", profile.subnets.join(", "), resolved.subnets.join(", ")));
-    }
-    if profile.role_arn != resolved.role_arn {
-        all.push(Drift::new("podExecutionRoleArn", &profile.role_arn, &resolved.role_arn));
-    }
-    all
+    public.map(problem).collect()
 }

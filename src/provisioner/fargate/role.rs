@@ -1,4 +1,4 @@
-//! The role of the pods, when it is ours to make.
+//! The pod execution role, if the controller creates it.
 
 use super::input::PlanInput;
 use super::observed::PreviousRole;
@@ -6,19 +6,19 @@ use super::plan_builder::FargatePlanBuilder;
 use super::resolve::POD_EXECUTION_POLICY;
 use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
-use crate::plan::{Drift, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck, Step};
+use crate::plan::{Drift, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
 
-/// Makes the role with its policy; the profile waits until IAM knows it everywhere.
+/// Creates the role and attaches its policy. The profile waits until the role has propagated in IAM.
 pub fn create(input: &PlanInput, phase: Phase, making: &mut FargatePlanBuilder) {
     repair(input, making);
     making.draft.set_outcome_once(Outcome::Progressing {
         phase,
-        message: "waiting until IAM knows the role of the pods everywhere".into(),
+        message: "waiting for the pod execution role to propagate in IAM".into(),
         recheck: Recheck::After(input.timing.iam_propagation),
     });
 }
 
-/// What the role lacks. One of its name that others made is left alone.
+/// Creates the role or attaches a missing policy. A role with this name that the group does not own blocks the plan.
 pub fn repair(input: &PlanInput, making: &mut FargatePlanBuilder) {
     let r = input.resolved;
     let name = &r.names.role;
@@ -31,10 +31,10 @@ pub fn repair(input: &PlanInput, making: &mut FargatePlanBuilder) {
                 .push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
         }
         Some(role) if has_ownership_tags(&role.tags, &r.ownership_tags) => {}
-        Some(_) if is_adopting(making, name) => {}
+        Some(_) if making.adopts_role => {}
         Some(_) => {
             let message = format!(
-                "the role {name} is there and does not carry this group's three tags; remove it, or name it in spec.eks-fargate.podExecutionRoleArn"
+                "the role {name} already exists and does not carry this group's three tags; delete it, or name it in spec.eks-fargate.podExecutionRoleArn"
             );
             return making.draft.set_outcome_once(Outcome::Blocked {
                 reason: Reason::OwnershipConflict,
@@ -49,12 +49,7 @@ pub fn repair(input: &PlanInput, making: &mut FargatePlanBuilder) {
         .push_with_reasons(IamStep::AttachPolicy { role: name.clone(), policy: r.managed_policy.clone() }, because);
 }
 
-/// Whether this pass takes the role over.
-fn is_adopting(making: &FargatePlanBuilder, name: &str) -> bool {
-    making.draft.steps.iter().any(|p| matches!(&p.step, Step::Iam(IamStep::TagRole { role, .. }) if role == name))
-}
-
-/// What a role that was in use before has left behind, once no profile uses it.
+/// Removes the entries and the controller-created role of previous roles, once no profile uses them.
 pub fn remove_unused(input: &PlanInput, making: &mut FargatePlanBuilder) {
     for entry in &input.observed.unused_auth_entries {
         making.draft.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
@@ -77,18 +72,18 @@ pub fn remove_unused(input: &PlanInput, making: &mut FargatePlanBuilder) {
     }
     match &input.observed.previous_role {
         None => managed.policies.clear(),
-        Some(former) => delete(former, &managed.policies.clone(), false, &mut making.draft),
+        Some(previous) => delete(previous, &managed.policies.clone(), false, &mut making.draft),
     }
 }
 
-/// Takes a role of ours down. Policies that others put on it hold it.
-pub fn delete(former: &PreviousRole, ours: &[String], is_deleting: bool, draft: &mut PlanBuilder) {
-    let PreviousRole { role, attached_policies, inline_policies } = former;
+/// Deletes a controller-created role. Policies attached by others block the deletion.
+pub fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, draft: &mut PlanBuilder) {
+    let PreviousRole { role, attached_policies, inline_policies } = previous;
     let standard = |policy: &String| policy.ends_with(&format!("/{POD_EXECUTION_POLICY}")) || ours.contains(policy);
     let foreign: Vec<_> = attached_policies.iter().filter(|p| !standard(p)).chain(inline_policies).cloned().collect();
     if !foreign.is_empty() {
         let message = format!(
-            "the role {} carries policies that the controller did not put there: {}; remove them from the role, and it is deleted",
+            "cannot delete the role {}: it has policies that the controller did not attach: {}; detach them",
             role.name,
             foreign.join(", ")
         );

@@ -1,4 +1,4 @@
-//! Plans on: what the passes after this one would do, should every step succeed and nothing else change.
+//! Simulates the reconciles after the first one, assuming that every step succeeds and nothing else changes.
 
 use super::input::Snapshot;
 use super::observed::{ObservedProfiles, is_current};
@@ -12,7 +12,7 @@ use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
 use crate::provisioner::Release;
 use crate::provisioner::{PlanContext, PlanSnapshot, Projection};
 
-/// More passes than any group takes before it has to wait.
+/// Upper bound of simulated reconciles; any group has to wait earlier.
 const MAX_PASSES: usize = 4;
 
 impl PlanSnapshot for Snapshot {
@@ -21,25 +21,25 @@ impl PlanSnapshot for Snapshot {
     }
 
     fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
-        let (mut world, mut status, mut last) = (self.clone(), given.status.clone(), first.clone());
+        let (mut snapshot, mut status, mut last) = (self.clone(), given.status.clone(), first.clone());
         let mut steps = Vec::new();
         for _ in 0..MAX_PASSES {
             let at_once =
                 matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
-            // What the newer profile is waited for is part of the answer: the older one goes, with its pods.
+            // Continue past the creation of a replacement, so that the deletion of the older profile is shown.
             let replaces =
                 |s: &Step| matches!(s, Step::Fargate(FargateStep::CreateFargateProfile(new)) if new.replaces.is_some());
-            let goes_on = at_once || last.steps.iter().any(|planned| replaces(&planned.step));
-            if !goes_on || !last.steps.iter().all(|planned| world.take(&planned.step, &mut status)) {
+            let continues = at_once || last.steps.iter().any(|planned| replaces(&planned.step));
+            if !continues || !last.steps.iter().all(|planned| snapshot.apply_step(&planned.step, &mut status)) {
                 break;
             }
-            last = plan(&world.plan_input(&PlanContext { status: &status, ..*given }));
+            last = plan(&snapshot.plan_input(&PlanContext { status: &status, ..*given }));
             steps.extend(last.steps.iter().cloned());
         }
         Projection { steps, outcome: last.outcome, replacements: Vec::new(), max_unavailable: 0, scale_in: 0 }
     }
 
-    /// The original looks for the profile of the derived name alone, and would make it anew.
+    /// Keiko controller finds only the profile with the derived name, and would create it again.
     fn release(&self, status: &InstanceGroupStatus) -> Release {
         let found = ObservedProfiles::classify(&self.resolved, &self.observed, status);
         if let [_, _, ..] = found.own.as_slice() {
@@ -48,15 +48,15 @@ impl PlanSnapshot for Snapshot {
             return Release::Rotating(format!("the Fargate profile {old}"));
         }
         Release::Nothing(match found.own.iter().all(|profile| profile.name == self.resolved.names.first_profile) {
-            true => "has the Fargate profile that its former controller knows",
-            false => "has a Fargate profile that its former controller does not know: it would make another beside it",
+            true => "has the Fargate profile that the previous controller knows",
+            false => "has a Fargate profile that the previous controller does not know: it would create a second one",
         })
     }
 }
 
 impl Snapshot {
-    /// Takes a step; false where it cannot be foreseen what follows.
-    fn take(&mut self, step: &Step, status: &mut InstanceGroupStatus) -> bool {
+    /// Applies a step to the snapshot. Returns false if its effect cannot be predicted.
+    fn apply_step(&mut self, step: &Step, status: &mut InstanceGroupStatus) -> bool {
         match step {
             Step::Object(ObjectStep::AddFinalizer) => self.resolved.desired.id.has_finalizer = true,
             Step::Object(ObjectStep::Record { status: recorded }) => {

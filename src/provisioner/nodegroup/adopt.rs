@@ -1,20 +1,22 @@
-//! First sight of a node group that another controller made: it is taken over as it is.
+//! Adopts a node group that another controller created. An adopted node group is not replaced until the spec changes.
 
+use super::drift::{immutable_drift, version_drift};
 use super::input::PlanInput;
-use super::observed::{ObservedNodegroup, immutable_drift, version_drift};
+use super::observed::ObservedNodegroup;
 use crate::api::names::condition;
 use crate::plan::{ConditionUpdate, PlanBuilder};
 
-/// Tells of a takeover: what was found counts as up to date until something else is wanted.
-pub fn nodegroup(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) {
+/// Reports the adoption of a node group, with its differences from the spec. Until the spec changes, the node group counts
+/// as up to date.
+pub fn report_adoption(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) {
     let found = &current.nodegroup;
     let mut differs = immutable_drift(input.resolved, found);
     differs.extend(version_drift(input.resolved, found));
     let listed: Vec<_> = differs.iter().map(ToString::to_string).collect();
     let message = match listed.as_slice() {
-        [] => format!("the node group {} was taken over as it is", found.name.nodegroup),
+        [] => format!("adopted the node group {}; it matches the spec", found.name.nodegroup),
         all => format!(
-            "the node group {} was taken over; what differs from the spec arrives with the next change: {}",
+            "adopted the node group {}; these differences are applied with the next spec change: {}",
             found.name.nodegroup,
             all.join("; ")
         ),

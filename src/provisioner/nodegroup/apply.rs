@@ -1,10 +1,10 @@
-//! Managed node groups.
+//! Executes plan steps on managed node groups.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::observed::to_tags;
+use super::ownership::to_tags;
 use super::update::client_token;
 use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found};
 use crate::aws::nodegroup::NewNodegroup;
@@ -12,8 +12,8 @@ use crate::aws::{AwsErrorKind, AwsResult, Tag};
 use crate::ownership::OWNERSHIP_TAG_KEYS;
 use crate::plan::NodegroupStep;
 
-/// The client token of a creation: the same until the status tells what came of it, so that a repeated call asks for
-/// the same node group, and one after a node group that failed and was deleted asks for another.
+/// The client token of a creation. It stays the same until the status changes, so that a repeated call creates nothing new.
+/// A creation after a failed and deleted node group gets another token.
 fn creation_token(input: &NewNodegroup, uid: &str, resource_version: &str) -> String {
     client_token(uid, &json!(input), resource_version)
 }
@@ -22,17 +22,17 @@ impl Apply for NodegroupStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
         let inventory = run.ctx.inventory;
         let eks = &inventory.aws().nodegroups;
-        let (name, answer) = match self {
+        let (name, response) = match self {
             NodegroupStep::CreateNodegroup(input) => return create(run, input).await,
             NodegroupStep::UpdateNodegroup { nodegroup, change, token, change_hash, .. } => {
-                let answer = eks.update_nodegroup_config(nodegroup, change, token).await;
+                let response = eks.update_nodegroup_config(nodegroup, change, token).await;
                 inventory.invalidate_nodegroup(nodegroup);
-                return record_update(run, answer, change_hash).await;
+                return record_update(run, response, change_hash).await;
             }
             NodegroupStep::UpdateNodegroupVersion { nodegroup, to, token, change_hash } => {
-                let answer = eks.update_nodegroup_version(nodegroup, to, token).await;
+                let response = eks.update_nodegroup_version(nodegroup, to, token).await;
                 inventory.invalidate_nodegroup(nodegroup);
-                return record_update(run, answer, change_hash).await;
+                return record_update(run, response, change_hash).await;
             }
             NodegroupStep::TagNodegroup { nodegroup, arn, tags } => {
                 (nodegroup, allow_tag_denied(eks.tag_nodegroup(arn, tags).await))
@@ -45,14 +45,14 @@ impl Apply for NodegroupStep {
             }
         };
         inventory.invalidate_nodegroup(name);
-        answer
+        response
     }
 }
 
-/// The id is the only way to learn how an update ended. Should writing it fail, the update is still seen by the node
-/// group's own status, and its client token keeps a second one from beginning.
-async fn record_update(run: &ApplyRun<'_>, answer: AwsResult<String>, of: &str) -> StepResult {
-    let status = json!({ "updateId": answer.map_err(StepError::Aws)?, "updateOf": of });
+/// Records the id of an update, the only way to read its result later. If this write fails, the node group's own status
+/// still shows the update, and its client token prevents a second one.
+async fn record_update(run: &ApplyRun<'_>, response: AwsResult<String>, change_hash: &str) -> StepResult {
+    let status = json!({ "updateId": response.map_err(StepError::Aws)?, "updateOf": change_hash });
     let (namespace, name) = (&run.id.namespace, &run.id.name);
     let version = run.ctx.kube.patch_status(namespace, name, &run.resource_version, status).await;
     version.map(StepOutcome::Version).map_err(StepError::Cluster)
@@ -61,9 +61,9 @@ async fn record_update(run: &ApplyRun<'_>, answer: AwsResult<String>, of: &str) 
 async fn create(run: &ApplyRun<'_>, input: &NewNodegroup) -> StepResult {
     let inventory = run.ctx.inventory;
     let token = creation_token(input, &run.id.uid, &run.resource_version);
-    let answer = inventory.aws().nodegroups.create_nodegroup(input, &token).await;
+    let response = inventory.aws().nodegroups.create_nodegroup(input, &token).await;
     inventory.invalidate_nodegroup(&input.name);
-    match answer {
+    match response {
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
             let found = inventory.nodegroup(&input.name, Duration::ZERO).await.map_err(StepError::Aws)?;
             let ours = |tag: &Tag| OWNERSHIP_TAG_KEYS.contains(&tag.key.as_str());
@@ -94,8 +94,8 @@ mod tests {
             tags: Default::default(),
         };
         let first = creation_token(&new, "uid-1", "41");
-        assert_eq!(creation_token(&new, "uid-1", "41"), first, "an answer that was lost");
-        assert_ne!(creation_token(&new, "uid-1", "57"), first, "the status told of a failure since");
+        assert_eq!(creation_token(&new, "uid-1", "41"), first, "a lost response");
+        assert_ne!(creation_token(&new, "uid-1", "57"), first, "the status has recorded a failure since");
         let other = NewNodegroup { version: Some("1.34".into()), ..new };
         assert_ne!(creation_token(&other, "uid-1", "41"), first);
     }

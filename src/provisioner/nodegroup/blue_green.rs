@@ -1,8 +1,9 @@
-//! Blue and green: what EKS cannot change in place is had from a second node group. Its nodes become Ready, the others'
-//! are drained, and then the others are deleted.
+//! Blue/green replacement for changes that EKS cannot make in place. A second node group is created; once its nodes are
+//! Ready, the nodes of the outgoing groups are drained and those groups are deleted.
 
+use super::drift::immutable_drift;
 use super::input::PlanInput;
-use super::observed::{ObservedNodegroup, immutable_drift};
+use super::observed::ObservedNodegroup;
 use super::{create, health};
 use crate::api::names::condition;
 use crate::aws::InstanceState;
@@ -16,35 +17,35 @@ use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::report;
 use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 
-/// Makes the second node group, as large as the ones that it stands for.
+/// Creates the replacement with the desired size of the node groups that it replaces.
 pub fn create_replacement(input: &PlanInput, others: &[&ObservedNodegroup], draft: &mut PlanBuilder) {
     let Some(last) = others.last() else { return };
     let because = immutable_drift(input.resolved, &last.nodegroup);
     if others.iter().all(|group| group.nodegroup.status == NodegroupStatus::Deleting) {
         return create::nodegroup(input, None, draft);
     }
-    let told: Vec<_> = because.iter().map(ToString::to_string).collect();
+    let drift: Vec<_> = because.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock {
-        super::update::plan_tags(input, last, draft);
-        if !super::observe::is_busy(last.nodegroup.status) {
+        super::update::plan_tags(input, last, false, draft);
+        if !last.nodegroup.status.is_busy() {
             super::update::plan_config_update(input, last, draft);
         }
         let nodes: usize = others.iter().map(|group| group.members.len()).sum();
-        let message = format!("{nodes} nodes are outdated ({}), and {lock} holds them", told.join("; "));
+        let message = format!("{nodes} nodes are outdated ({}); replacement is blocked by {lock}", drift.join("; "));
         return draft.set_outcome_once(Outcome::Locked { message });
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {
         return draft.set_outcome_once(outcome);
     }
-    let stands = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
-    let desired = others.iter().filter(stands).map(|group| group.desired_size()).max().unwrap_or_default();
+    let is_kept = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
+    let desired = others.iter().filter(is_kept).map(|group| group.desired_size()).max().unwrap_or_default();
     create::nodegroup(input, Some((desired, because)), draft);
 }
 
-/// The second node group could not be made, or its nodes do not come: the old ones stay.
-pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, what: &str, draft: &mut PlanBuilder) {
+/// Reports a halted rotation: the replacement could not be created, or its nodes did not join. The old nodes are kept.
+pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, problem: &str, draft: &mut PlanBuilder) {
     let message = format!(
-        "the node group {} {what}: {}; the old nodes stay; correct the field, and another one is made",
+        "the node group {} {problem}: {}; the old nodes are kept; correct the spec, then another node group is created",
         current.name().nodegroup,
         health::issue_summary(input, &current.nodegroup.issues)
     );
@@ -57,7 +58,7 @@ pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, what: &st
     draft.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
 }
 
-/// Drains the others once the current one stands, and deletes them when they are empty.
+/// Drains the outgoing node groups once the current one is ready, and deletes them when they are empty.
 pub fn drain_outgoing(
     input: &PlanInput,
     current: &ObservedNodegroup,
@@ -72,14 +73,14 @@ pub fn drain_outgoing(
         return report(&members, decision, 0, draft);
     }
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
-    let begun = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
-    let waits = matches!(decision.state, RotationState::Idle | RotationState::Going)
+    let has_started = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
+    let waits_for_current = matches!(decision.state, RotationState::Idle | RotationState::Going)
         && current.ready_nodes() < current.desired_size()
-        && !begun;
-    if waits && !current.nodegroup.issues.is_empty() {
+        && !has_started;
+    if waits_for_current && !current.nodegroup.issues.is_empty() {
         return rotation_halted(input, current, "has no nodes yet", draft);
     }
-    if waits {
+    if waits_for_current {
         return health::check_readiness(input, current, draft);
     }
     if old > 0 || !decision.steps.is_empty() {
@@ -92,8 +93,8 @@ fn has_disruption_record(input: &PlanInput, members: &[NodeInstance]) -> bool {
     members.iter().any(|m| m.disruption_of(&input.resolved.desired.id.uid).is_some())
 }
 
-/// The nodes of a node group that goes, without those that nothing holds any more: they stay, cordoned, until EKS
-/// deletes the group.
+/// The nodes of an outgoing node group that still have to be drained. Drained nodes stay cordoned until EKS deletes the
+/// group.
 fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeInstance> {
     if group.nodegroup.status == NodegroupStatus::Deleting {
         return Vec::new();
@@ -102,13 +103,13 @@ fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeIns
     let policy = drain_policy(input);
     let drained = |m: &NodeInstance| {
         let Some(node) = &m.node else { return true };
-        let (Some(mark), Some(view)) = (m.disruption_of(uid), input.observed.drains.get(&node.name)) else {
+        let (Some(record), Some(view)) = (m.disruption_of(uid), input.observed.drains.get(&node.name)) else {
             return false;
         };
-        matches!(drain::next_drain_action(m, mark, view, &policy, input.now), DrainAction::Terminate)
+        matches!(drain::next_drain_action(m, record, view, &policy, input.now), DrainAction::Terminate)
     };
-    let goes = |m: &&NodeInstance| !matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
-    group.members.iter().filter(goes).filter(|m| input.lock.is_some() || !drained(m)).cloned().collect()
+    let is_running = |m: &&NodeInstance| !matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
+    group.members.iter().filter(is_running).filter(|m| input.lock.is_some() || !drained(m)).cloned().collect()
 }
 
 fn drain_policy(input: &PlanInput) -> DrainPolicy {
@@ -134,16 +135,16 @@ fn rolling_update_input<'a>(
         Some(MaxUnavailable::Count(n)) => usize::try_from(n).unwrap_or(1),
         Some(MaxUnavailable::Percent(n)) => (desired * usize::try_from(n).unwrap_or(1)).div_ceil(100).max(1),
     };
-    // Until every new node is Ready none of the old is touched.
+    // No old node is drained until every new node is Ready.
     let ready = current.ready_nodes() >= current.desired_size();
-    let began = has_disruption_record(input, &members[current.members.len()..]);
+    let has_started = has_disruption_record(input, &members[current.members.len()..]);
     rolling_update::RollingUpdateInput {
         scaling_group: &current.name().nodegroup,
         group_uid: &input.resolved.desired.id.uid,
         template_version: &current.name().nodegroup,
         members,
         desired: desired + old,
-        max_unavailable: if ready || began { at_once } else { 0 },
+        max_unavailable: if ready || has_started { at_once } else { 0 },
         max_unavailable_in_weight: false,
         max_surge: 0,
         candidates: Candidates::Outdated,
@@ -163,7 +164,7 @@ fn was_halted(input: &PlanInput) -> bool {
     input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
 }
 
-/// Nothing but what stays runs on them.
+/// Deletes the outgoing node groups, whose nodes are drained.
 fn delete_outgoing(
     input: &PlanInput,
     current: &ObservedNodegroup,
@@ -171,7 +172,8 @@ fn delete_outgoing(
     draft: &mut PlanBuilder,
 ) {
     if let Some(lock) = input.lock {
-        let message = format!("the node group {} is empty, and {lock} holds it", others[0].name().nodegroup);
+        let message =
+            format!("the node group {} is drained; its deletion is blocked by {lock}", others[0].name().nodegroup);
         return draft.set_outcome_once(Outcome::Locked { message });
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {
@@ -181,7 +183,8 @@ fn delete_outgoing(
         match group.nodegroup.status {
             NodegroupStatus::Deleting => {}
             NodegroupStatus::Creating | NodegroupStatus::Updating => {
-                let message = format!("EKS works on the node group {}, which is then deleted", group.name().nodegroup);
+                let message =
+                    format!("EKS is working on the node group {}; it is deleted after that", group.name().nodegroup);
                 draft.set_outcome_once(waiting(Phase::Rotating, message));
             }
             status => {
@@ -195,6 +198,6 @@ fn delete_outgoing(
         }
     }
     let names: Vec<_> = others.iter().map(|group| group.name().nodegroup.clone()).collect();
-    let message = format!("{} serves; EKS deletes {}", current.name().nodegroup, names.join(", "));
+    let message = format!("the node group {} is ready; EKS is deleting {}", current.name().nodegroup, names.join(", "));
     draft.set_outcome_once(waiting(Phase::Rotating, message));
 }

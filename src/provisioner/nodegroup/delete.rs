@@ -1,7 +1,8 @@
-//! Taking a group down: EKS drains and deletes its node groups. It needs no valid spec where the status names them.
+//! Plans the deletion of a group: EKS drains and deletes its node groups. No valid spec is needed if the status names the
+//! node groups.
 
-use super::observe::{is_busy, recorded_nodegroups};
-use super::observed::{is_owned, owner_of, to_tags};
+use super::names::recorded_nodegroups;
+use super::ownership::{is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
@@ -13,21 +14,21 @@ use crate::provisioner::GroupId;
 
 /// Everything that the plan of a deletion depends on.
 pub struct DeleteInput<'a> {
-    /// Which group.
+    /// The group to delete.
     pub id: &'a GroupId,
-    /// The tags that say whose a node group is, for each cluster that the status names.
+    /// The tags that prove ownership of a node group, by cluster.
     pub ownership_tags: &'a dyn Fn(&str) -> Vec<Tag>,
-    /// What the status remembers.
+    /// The group's status.
     pub status: &'a InstanceGroupStatus,
-    /// What is wanted, where nothing is on record and the spec can be worked with.
+    /// The resolved spec, if no node group is recorded and the spec is valid.
     pub resolved: Option<&'a ResolvedGroup>,
-    /// The node groups that are there, by the names on record or else by those that the spec gives them.
+    /// The existing node groups, found by their recorded names or else by the names derived from the spec.
     pub nodegroups: &'a [Nodegroup],
-    /// AWS refused to tag what another controller made, less than a resync period ago.
+    /// AWS denied tagging the adopted node group less than one resync period ago.
     pub tag_retry_pending: bool,
 }
 
-/// Plans one pass of a deletion.
+/// Plans one reconcile of a deletion.
 pub fn plan(input: &DeleteInput) -> Plan {
     if is_nodegroup_unknown(input) {
         return blocked_plan(input.id, Reason::InvalidSpec, UNKNOWN_NODEGROUP.into());
@@ -53,20 +54,20 @@ pub fn plan(input: &DeleteInput) -> Plan {
     draft.build(input.id, None)
 }
 
-/// Whether the status names a scaling group: somebody made one for this group.
+/// Whether the status names a scaling group, so that a controller has created one for this group.
 pub fn has_recorded_group(status: &InstanceGroupStatus) -> bool {
     status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty())
 }
 
-/// There was a node group, and neither the record nor the spec says which.
+/// Whether a node group was created and neither the status nor the spec names it.
 fn is_nodegroup_unknown(input: &DeleteInput) -> bool {
     has_recorded_group(input.status) && input.resolved.is_none() && recorded_nodegroups(input.status).next().is_none()
 }
 
-const UNKNOWN_NODEGROUP: &str = "the status names a scaling group, and the spec is refused, so that nobody knows its node group; mend the spec of eks-managed, or remove the finalizer when there is no node group";
+const UNKNOWN_NODEGROUP: &str = "cannot find the node group of the scaling group in status, because the spec is rejected; fix spec.eks-managed, or remove the finalizer if there is no node group";
 
-/// What another controller made is tagged before it is deleted, so that it stays provable whose it was; the rights that
-/// are shipped reach nothing without the tags.
+/// Tags an adopted node group before it is deleted, so that ownership stays provable. The shipped IAM policy allows
+/// deleting tagged node groups only.
 fn tag_before_delete(input: &DeleteInput, nodegroup: &Nodegroup, draft: &mut PlanBuilder) {
     if input.tag_retry_pending {
         return draft.set_outcome_once(tagging_blocked(true, false, true));
@@ -75,7 +76,7 @@ fn tag_before_delete(input: &DeleteInput, nodegroup: &Nodegroup, draft: &mut Pla
     let tags = ownership.map(|tag| (tag.key, tag.value)).collect();
     draft.push(NodegroupStep::TagNodegroup { nodegroup: nodegroup.name.clone(), arn: nodegroup.arn.clone(), tags });
     let message = format!(
-        "the node group {} is deleted once it is tagged as this group's; for that the controller needs eks:TagResource",
+        "the node group {} must be tagged as this group's before it is deleted; the controller needs eks:TagResource",
         nodegroup.name.nodegroup
     );
     draft.set_outcome_once(waiting(Phase::Deleting, message));
@@ -83,18 +84,18 @@ fn tag_before_delete(input: &DeleteInput, nodegroup: &Nodegroup, draft: &mut Pla
 
 fn plan_delete(nodegroup: &Nodegroup, draft: &mut PlanBuilder) {
     let name = &nodegroup.name.nodegroup;
-    let going = |what: &str| waiting(Phase::Deleting, format!("{what} the node group {name}"));
+    let deleting = |what: &str| waiting(Phase::Deleting, format!("EKS is {what} the node group {name}"));
     if nodegroup.status == NodegroupStatus::Deleting {
-        return draft.set_outcome_once(going("EKS drains and deletes"));
+        return draft.set_outcome_once(deleting("draining and deleting"));
     }
-    if is_busy(nodegroup.status) {
-        return draft.set_outcome_once(going("EKS takes one change at a time and still works on"));
+    if nodegroup.status.is_busy() {
+        return draft.set_outcome_once(deleting("still working on another change of"));
     }
     if nodegroup.status == NodegroupStatus::DeleteFailed {
         let issues: Vec<_> = nodegroup.issues.iter().map(ToString::to_string).collect();
         let why = if issues.is_empty() { "EKS gives no reason".to_owned() } else { issues.join("; ") };
         let message =
-            format!("the node group {name} could not be deleted: {why}; mend it, and the deletion goes on by itself");
+            format!("EKS failed to delete the node group {name}: {why}; fix the cause; the deletion is retried");
         let reason = nodegroup.issues.first().and_then(|issue| super::health::issue_reason(&issue.code));
         draft.set_outcome_once(Outcome::Blocked {
             reason: reason.unwrap_or(Reason::Degraded),
@@ -104,5 +105,5 @@ fn plan_delete(nodegroup: &Nodegroup, draft: &mut PlanBuilder) {
     }
     let because = vec![Drift::new("InstanceGroup", "present", "deleted")];
     draft.push_with_reasons(NodegroupStep::DeleteNodegroup { nodegroup: nodegroup.name.clone() }, because);
-    draft.set_outcome_once(going("EKS drains and deletes"));
+    draft.set_outcome_once(deleting("draining and deleting"));
 }

@@ -1,4 +1,5 @@
-//! The merged spec, parsed once. After this nothing re-checks a string.
+//! Parses and validates the merged spec of an `eks-managed` group. Later stages use the typed values and do not validate
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +10,21 @@ use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
 use crate::rotation::rolling_update::settings::RollingUpdate;
 
-/// What a tenant and the defaults together ask for. What is `None` is left as it is, or to EKS.
+/// The desired state of a group, from the tenant's spec and the admin's defaults. Fields that are `None` are not changed, or
+/// are left to EKS.
 #[derive(Clone, Debug)]
 pub struct DesiredSpec {
-    /// Whose it is.
+    /// The group's identity.
     pub id: GroupId,
     /// The EKS cluster's name.
     pub cluster: String,
-    /// Smallest size.
+    /// Minimum number of nodes.
     pub min_size: i32,
-    /// Largest size.
+    /// Maximum number of nodes.
     pub max_size: i32,
-    /// What EKS cannot change in place; subnets and security groups are ids or Name tags here.
+    /// Fields that EKS cannot change in place. Subnets and security groups are ids or Name tags here.
     pub immutable: ImmutableFields,
-    /// Kubernetes on the nodes, for example `1.33`.
+    /// Kubernetes version of the nodes, for example `1.33`.
     pub version: Option<String>,
     /// The release of the machine image.
     pub release_version: Option<String>,
@@ -30,19 +32,22 @@ pub struct DesiredSpec {
     pub labels: BTreeMap<String, String>,
     /// Sorted taints of the nodes.
     pub taints: Vec<NodegroupTaint>,
-    /// The spec's tags.
+    /// Tags from the spec.
     pub tags: BTreeMap<String, String>,
-    /// How many nodes may be unavailable at once.
+    /// How many nodes may be unavailable at the same time.
     pub max_unavailable: Option<MaxUnavailable>,
-    /// Whether EKS replaces broken nodes.
+    /// Whether EKS replaces unhealthy nodes (node auto repair).
     pub node_repair: Option<bool>,
-    /// How nodes are drained when they move to another node group.
+    /// How nodes are drained during a blue/green replacement.
     pub rolling_update: RollingUpdate,
 }
 
 pub(super) const CONFIGURATION_PATH: &str = "spec.eks-managed.configuration";
 
-/// Parses a merged spec. All problems are told at once.
+/// Parses a merged spec.
+///
+/// # Errors
+/// Every error in the spec, with its field path.
 pub fn parse(
     id: &GroupId,
     annotations: &BTreeMap<String, String>,
@@ -72,18 +77,18 @@ pub fn parse(
     problems.into_result(wanted)
 }
 
-/// EKS takes no largest size of 0: data type NodegroupScalingConfig of its API Reference.
+/// Parses the sizes. EKS rejects a maximum size of 0 (EKS API reference, NodegroupScalingConfig).
 fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     let mut wrong = |path: &str, value: i64, rule: String, remedy: &str| {
         problems.push_error(SpecError::invalid(path, value, rule, remedy));
     };
     if !(0..=10_000).contains(&min) {
-        let rule = "is no size of a node group".into();
+        let rule = "is not a valid minimum size of a node group".into();
         wrong("spec.eks-managed.minSize", min, rule, "use a number from 0 to 10000");
     }
     if !(1..=10_000).contains(&max) {
-        let rule = "is no largest size of a node group".into();
+        let rule = "is not a valid maximum size of a node group".into();
         wrong("spec.eks-managed.maxSize", max, rule, "use a number from 1 to 10000");
     } else if min > max {
         let rule = format!("is larger than spec.eks-managed.maxSize ({max})");
@@ -95,11 +100,11 @@ fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) ->
 fn parse_immutable_fields(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> ImmutableFields {
     let node_role = problems.required("nodeRole", &c.node_role);
     if !node_role.is_empty() && role_name(&node_role).is_none() {
-        let remedy = "write it as EKS takes it: arn:aws:iam::<account>:role/<name>";
-        problems.push_invalid("nodeRole", &node_role, "is no ARN of a role", remedy);
+        let remedy = "use arn:aws:iam::<account>:role/<name>";
+        problems.push_invalid("nodeRole", &node_role, "is not the ARN of an IAM role", remedy);
     }
     let key_pair = non_empty(&c.key_pair_name);
-    // Without a key nobody logs in, and EKS takes no groups that may.
+    // EKS accepts source security groups only together with an SSH key.
     let security_groups = if key_pair.is_some() { non_empty_items(&c.security_groups) } else { Vec::new() };
     let subnets = problems.required_list("subnets", &c.subnets);
     ImmutableFields {
@@ -116,7 +121,7 @@ fn parse_immutable_fields(problems: &mut SpecErrors, c: &EksManagedConfiguration
     }
 }
 
-/// The name of a role, from its ARN, which may hold a path.
+/// The name of a role from its ARN, which may contain a path.
 pub fn role_name(arn: &str) -> Option<&str> {
     let resource = arn.strip_prefix("arn:")?.splitn(5, ':').nth(4)?;
     resource.strip_prefix("role/")?.rsplit('/').next().filter(|name| !name.is_empty())
@@ -133,7 +138,7 @@ fn parse_instance_types(problems: &mut SpecErrors, c: &EksManagedConfiguration) 
         problems.push_invalid(
             "instanceTypes",
             format!("{} types", types.len()),
-            "is more than the 20 that EKS takes",
+            "exceeds the 20 instance types that EKS accepts",
             "remove some",
         );
     }
@@ -142,7 +147,7 @@ fn parse_instance_types(problems: &mut SpecErrors, c: &EksManagedConfiguration) 
     for name in &types {
         if !name.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
             let field = if c.instance_type.as_ref() == Some(name) { "instanceType" } else { "instanceTypes" };
-            problems.push_invalid(field, name, "is no instance type", "write it as AWS does, for example m5.large");
+            problems.push_invalid(field, name, "is not a valid instance type", "use for example m5.large");
         }
     }
     types
@@ -151,15 +156,15 @@ fn parse_instance_types(problems: &mut SpecErrors, c: &EksManagedConfiguration) 
 fn parse_ami_type(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<String> {
     let word = non_empty(&c.ami_type)?;
     if word == "CUSTOM" {
-        let remedy = "name one of EKS's own types, or use the provisioner eks for images of your own";
-        problems.push_invalid("amiType", &word, "needs a launch template of its own", remedy);
-    } else if !word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        let remedy = "use an EKS image type, or the provisioner eks for custom images";
         problems.push_invalid(
             "amiType",
             &word,
-            "is no type of an image",
-            "write it as EKS does, for example AL2023_x86_64_STANDARD",
+            "requires a launch template, which this provisioner does not use",
+            remedy,
         );
+    } else if !word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        problems.push_invalid("amiType", &word, "is not a valid AMI type", "use for example AL2023_x86_64_STANDARD");
     }
     Some(word)
 }
@@ -167,7 +172,7 @@ fn parse_ami_type(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Opt
 fn parse_disk_size(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<i32> {
     let size = c.vol_size.filter(|size| *size != 0)?;
     if !(1..=16_384).contains(&size) {
-        problems.push_invalid("volSize", size, "is no size of a volume in GiB", "use a number from 1 to 16384");
+        problems.push_invalid("volSize", size, "is not a valid volume size in GiB", "use a number from 1 to 16384");
     }
     i32::try_from(size).ok()
 }
@@ -182,7 +187,7 @@ fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<N
         let word = non_empty(&taint.effect).unwrap_or_default();
         let Some(effect) = NodegroupTaintEffect::parse(&word) else {
             let remedy = "use NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE";
-            problems.push_invalid(&format!("taints[{i}].effect"), &word, "is no effect of a taint", remedy);
+            problems.push_invalid(&format!("taints[{i}].effect"), &word, "is not a valid taint effect", remedy);
             continue;
         };
         let value = taint.value.clone().unwrap_or_default();
@@ -200,17 +205,17 @@ fn parse_tags(problems: &mut SpecErrors, c: &EksManagedConfiguration, cluster: &
         if key.is_empty() {
             problems.push_invalid(&format!("tags[{i}].key"), "", "is required", "give the tag a key");
         } else if let Some(why) = reserved_tag(&key, cluster).filter(|_| key != "Name") {
-            problems.push_invalid(&format!("tags[{i}].key"), &key, format!("may not be set: {why}"), "remove it");
+            problems.push_invalid(&format!("tags[{i}].key"), &key, format!("is a reserved tag: {why}"), "remove it");
         }
         tags.insert(key, tag.value.clone().unwrap_or_default());
     }
     tags
 }
 
-/// At most 100, and no more than maxSize: data type NodegroupUpdateConfig of the EKS API Reference.
+/// Parses maxUnavailable: at most 100, and not more than maxSize (EKS API reference, NodegroupUpdateConfig).
 fn parse_max_unavailable(problems: &mut SpecErrors, spec: &InstanceGroupSpec, max: i32) -> Option<MaxUnavailable> {
-    let given = spec.strategy.as_ref()?.managed.as_ref()?.max_unavailable.as_ref()?;
-    let text = match given {
+    let value = spec.strategy.as_ref()?.managed.as_ref()?.max_unavailable.as_ref()?;
+    let text = match value {
         IntOrString::Int(n) => n.to_string(),
         IntOrString::String(text) if text.is_empty() => return None,
         IntOrString::String(text) => text.clone(),
@@ -223,11 +228,11 @@ fn parse_max_unavailable(problems: &mut SpecErrors, spec: &InstanceGroupSpec, ma
     let path = "spec.strategy.managed.maxUnavailable";
     match parsed {
         None => {
-            let rule = "is neither a number of nodes nor a percentage that EKS takes";
+            let rule = "is neither a valid number of nodes nor a valid percentage";
             problems.push_error(SpecError::invalid(path, text, rule, "use 1 to 100, or 1% to 100%"));
         }
         Some(MaxUnavailable::Count(n)) if n > max => {
-            let rule = format!("is more than spec.eks-managed.maxSize ({max})");
+            let rule = format!("exceeds spec.eks-managed.maxSize ({max})");
             problems.push_error(SpecError::invalid(path, n, rule, "lower it, or use a percentage"));
         }
         Some(MaxUnavailable::Count(_) | MaxUnavailable::Percent(_)) => {}

@@ -1,4 +1,4 @@
-//! How a node group stands, in EKS's words, with what a person can do.
+//! Reports the health of a node group: EKS's issues, the reason, and how to fix them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -10,15 +10,15 @@ use crate::aws::nodegroup::{Issue, NodegroupStatus, NodegroupUpdate, UpdateStatu
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::rotation::NodeInstance;
 
-/// An update that failed is begun again so long after it began: EKS itself tries a node for a quarter of an hour.
+/// A failed update is retried this long after it started. EKS itself retries a node for 15 minutes.
 const UPDATE_RETRY_DELAY: SignedDuration = SignedDuration::from_hours(1);
 
 impl PlanInput<'_> {
-    /// When an update that failed, and was to reach the same, is begun again.
-    pub fn again(&self, of: &str) -> Option<Timestamp> {
+    /// When a failed update with this change hash is retried. `None` if there is no such update or the delay is over.
+    pub fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
         let update = self.observed.update.as_ref().filter(|u| is_failed(u))?;
         let at = update.created? + UPDATE_RETRY_DELAY;
-        (self.status.update_of.as_deref() == Some(of) && at > self.now).then_some(at)
+        (self.status.update_of.as_deref() == Some(change_hash) && at > self.now).then_some(at)
     }
 }
 
@@ -26,12 +26,12 @@ fn blocked_outcome(reason: Reason, message: String) -> Outcome {
     Outcome::Blocked { reason, message, is_deleting: false }
 }
 
-/// How many nodes are Ready, in words.
+/// A summary of how many nodes are Ready.
 pub fn ready_summary(group: &ObservedNodegroup) -> String {
     format!("{} of {} nodes are ready", group.ready_nodes(), group.desired_size())
 }
 
-/// Nodes by state: of the group that serves, and of those that leave.
+/// The node counts for status, over the serving node group and the outgoing ones.
 pub fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, others: &[&ObservedNodegroup]) -> Value {
     let leaving = others.iter().filter(|group| group.name() != serving.name());
     let live = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending);
@@ -49,27 +49,27 @@ pub fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, others: &[&Ob
     })
 }
 
-/// Whether an instance was launched before EKS gave its scaling group another version of the template.
+/// Whether an instance runs an older template version than its scaling group.
 fn runs_old_template(group: &ObservedNodegroup, member: &NodeInstance) -> bool {
     let pinned = group.scaling_groups.iter().find_map(|scaling| scaling.template.as_ref());
     matches!((pinned, &member.instance.template), (Some(pinned), Some(own)) if pinned.version_number().is_some() && pinned != own)
 }
 
-/// Whether an update ended without its end reached.
+/// Whether an update failed or was cancelled.
 pub fn is_failed(update: &NodegroupUpdate) -> bool {
     matches!(update.status, UpdateStatus::Failed | UpdateStatus::Cancelled)
 }
 
-/// The update that the status names has not ended.
+/// Whether the update recorded in status is in progress.
 pub fn is_update_in_progress(input: &PlanInput) -> bool {
     input.observed.update.as_ref().is_some_and(|update| update.status == UpdateStatus::InProgress)
 }
 
-/// What is waited for while EKS works on a node group. An update that somebody else began is waited for as well.
+/// The outcome while EKS works on a node group. Updates started by others are waited for as well.
 pub fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
     let name = &group.name().nodegroup;
     let Some(update) = input.observed.update.as_ref().filter(|_| is_update_in_progress(input)) else {
-        return waiting(Phase::Modifying, format!("EKS works on the node group {name}; {}", ready_summary(group)));
+        return waiting(Phase::Modifying, format!("EKS is working on the node group {name}; {}", ready_summary(group)));
     };
     let phase = if update.kind == "VersionUpdate" { Phase::Rotating } else { Phase::Modifying };
     let old = group.members.iter().filter(|member| runs_old_template(group, member)).count();
@@ -78,10 +78,10 @@ pub fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> Outcome 
         Phase::Rotating => format!("{} of {total} nodes run the new version", total - old),
         Phase::Creating | Phase::Modifying | Phase::Deleting => ready_summary(group),
     };
-    waiting(phase, format!("EKS works on the node group {name} (update {}): {progress}", update.id))
+    waiting(phase, format!("EKS is working on the node group {name} (update {}): {progress}", update.id))
 }
 
-/// The update that the status names has failed, and the same is not begun again yet.
+/// The outcome while the update recorded in status has failed and is not retried yet.
 pub fn update_failed(input: &PlanInput) -> Outcome {
     let update = input.observed.update.as_ref();
     let errors = update.map(|u| u.errors.as_slice()).unwrap_or_default();
@@ -94,23 +94,26 @@ pub fn update_failed(input: &PlanInput) -> Outcome {
     let reason =
         errors.first().map_or(Reason::UpdateFailed, |error| issue_reason(&error.code).unwrap_or(Reason::UpdateFailed));
     let remedy = errors.first().map_or("", |error| issue_remedy(&error.code));
-    let again = "it is begun again an hour after it began, and at once when something else is wanted";
-    blocked_outcome(reason, format!("the update {id} failed: {why}; {remedy}{again}"))
+    let retry = "it is retried one hour after it started, or immediately after a spec change";
+    blocked_outcome(reason, format!("the update {id} failed: {why}; {remedy}{retry}"))
 }
 
-/// A node group that could not be made or deleted.
+/// The outcome for a node group that EKS failed to create or delete.
 pub fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
     let name = &group.name().nodegroup;
     let issues = &group.nodegroup.issues;
-    let (what, then) = match group.nodegroup.status {
-        NodegroupStatus::DeleteFailed => ("could not be deleted", "mend it, and the deletion is tried again"),
-        _ => ("could not be made", "mend it, then delete the node group, and it is made again"),
+    let (verb, remedy) = match group.nodegroup.status {
+        NodegroupStatus::DeleteFailed => ("delete", "fix the cause; the deletion is retried"),
+        _ => ("create", "fix the cause, then delete the node group; it is recreated after that"),
     };
     let reason = issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded);
-    blocked_outcome(reason, format!("the node group {name} {what}: {}; {then}", issue_summary(input, issues)))
+    blocked_outcome(
+        reason,
+        format!("EKS failed to {verb} the node group {name}: {}; {remedy}", issue_summary(input, issues)),
+    )
 }
 
-/// When nothing is to be done: whether every node is there, and if not, why.
+/// Sets the outcome of a group without pending changes: whether all nodes are Ready, and if not, why.
 pub fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, draft: &mut PlanBuilder) {
     let all = group.ready_nodes() >= group.desired_size();
     draft.status_update.nodes_ready = Some(all);
@@ -140,10 +143,10 @@ pub fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, draft: &mut
     draft.set_outcome_once(waiting(phase, ready_summary(group)));
 }
 
-/// Instances that have had their time to join and are not Ready.
+/// A message about instances that are not Ready after the join timeout.
 fn unready_instances(input: &PlanInput, group: &ObservedNodegroup) -> Option<String> {
     let timeout = input.resolved.desired.rolling_update.join_timeout;
-    let late = |m: &&NodeInstance| {
+    let is_overdue = |m: &&NodeInstance| {
         let since = m.instance.in_service_since.unwrap_or(input.now);
         m.instance.state == InstanceState::InService && !m.is_ready() && input.now.duration_since(since) >= timeout
     };
@@ -151,23 +154,23 @@ fn unready_instances(input: &PlanInput, group: &ObservedNodegroup) -> Option<Str
         Some(node) => format!("{} ({} is not ready)", m.instance.id, node.name),
         None => format!("{} (never joined)", m.instance.id),
     };
-    let names: Vec<_> = group.members.iter().filter(late).map(named).collect();
+    let names: Vec<_> = group.members.iter().filter(is_overdue).map(named).collect();
     let timeout = crate::util::duration::format(timeout);
     (!names.is_empty()).then(|| {
         format!(
-            "{} did not become Ready within {timeout}; check the node role and the subnets' way to the cluster",
+            "{} did not become Ready within {timeout}; check the node role and the routes from the subnets to the API server",
             names.join(", ")
         )
     })
 }
 
-/// Too many nodes are not ready at once: no node is given up then.
+/// The outcome while too many nodes of the cluster are not Ready. No node is replaced during that time.
 pub fn cluster_unhealthy(input: &PlanInput) -> Option<Outcome> {
-    let fleet = input.observed.cluster_health;
-    fleet.is_unhealthy().then(|| {
+    let health = input.observed.cluster_health;
+    health.is_unhealthy().then(|| {
         let message = format!(
-            "{} of {} nodes of the cluster are not ready at once; nothing is replaced until they are fewer",
-            fleet.unready, fleet.total
+            "{} of {} nodes of the cluster are not ready; no node is replaced until more nodes are ready",
+            health.unready, health.total
         );
         blocked_outcome(Reason::ClusterUnhealthy, message)
     })
@@ -177,10 +180,10 @@ fn join_issues(issues: &[Issue]) -> String {
     issues.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// EKS's words with a remedy, and what the role lacks where that explains them.
+/// The issues that EKS reports, with a remedy and with the policies that the node role lacks if they explain an issue.
 pub fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
     let Some(first) = issues.first() else {
-        return "EKS gives no reason; look at the node group in its console".into();
+        return "EKS gives no reason; check the node group in the EKS console".into();
     };
     let mut text = join_issues(issues);
     let remedy = issue_remedy(&first.code).trim_end_matches("; ");
@@ -190,14 +193,14 @@ pub fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
     let about_the_role = ["NodeCreationFailure", "AccessDenied", "IamNodeRoleNotFound"].contains(&first.code.as_str());
     if about_the_role && !input.observed.missing_policies.is_empty() {
         text += &format!(
-            "; spec.eks-managed.configuration.nodeRole lacks {}: attach it, or grant the same otherwise",
+            "; spec.eks-managed.configuration.nodeRole lacks {}: attach it, or grant the same permissions by another policy",
             input.observed.missing_policies.join(" and ")
         );
     }
     text
 }
 
-/// The reason that a person sees: data types Issue and ErrorDetail of the EKS API Reference.
+/// The condition reason for an error code of EKS (EKS API reference, Issue and ErrorDetail).
 pub fn issue_reason(code: &str) -> Option<Reason> {
     Some(match code {
         "AccessDenied" | "OperationNotPermitted" => Reason::MissingPermission,
@@ -220,32 +223,32 @@ pub fn issue_reason(code: &str) -> Option<Reason> {
     })
 }
 
-/// What a person can do, with its field; ends where the next clause begins.
+/// How to fix an error, with the spec field. Not empty values end with `; `, so that a clause can follow.
 fn issue_remedy(code: &str) -> &'static str {
     match code {
         "AccessDenied" => {
-            "let the role join (kube-system/aws-auth, or an access entry), and give it AmazonEKSWorkerNodePolicy; "
+            "authorize the role to join (kube-system/aws-auth, or an access entry), and attach AmazonEKSWorkerNodePolicy; "
         }
         "AsgInstanceLaunchFailures" => {
-            "change spec.eks-managed.configuration.instanceTypes, subnets or capacityType to what AWS can launch; "
+            "change spec.eks-managed.configuration.instanceTypes, subnets or capacityType so that AWS can launch instances; "
         }
         "InsufficientFreeAddresses" | "IpNotAvailable" => {
-            "free addresses in spec.eks-managed.configuration.subnets, or name more of them; "
+            "free IP addresses in spec.eks-managed.configuration.subnets, or add subnets; "
         }
-        "InstanceLimitExceeded" | "LimitExceeded" | "IamLimitExceeded" => "ask AWS for a higher quota; ",
+        "InstanceLimitExceeded" | "LimitExceeded" | "IamLimitExceeded" => "request a higher quota from AWS; ",
         "NodeCreationFailure" => {
-            "check the policies of spec.eks-managed.configuration.nodeRole and the subnets' way to the cluster and to the image registry; "
+            "check the policies of spec.eks-managed.configuration.nodeRole, and the routes from the subnets to the API server and the image registry; "
         }
-        "PodEvictionFailure" => "let the pods' disruption budgets allow an eviction; ",
-        "IamNodeRoleNotFound" => "make the role that spec.eks-managed.configuration.nodeRole names again; ",
+        "PodEvictionFailure" => "change the PodDisruptionBudgets so that they allow an eviction; ",
+        "IamNodeRoleNotFound" => "recreate the role in spec.eks-managed.configuration.nodeRole; ",
         "Ec2SubnetNotFound" | "SubnetNotFound" => "correct spec.eks-managed.configuration.subnets; ",
         "Ec2SubnetInvalidConfiguration" => {
-            "let the subnets of spec.eks-managed.configuration.subnets give public addresses, or use private ones with a way out; "
+            "enable public IP addresses on spec.eks-managed.configuration.subnets, or use private subnets with a NAT gateway; "
         }
         "Ec2InstanceTypeDoesNotExist" => "correct spec.eks-managed.configuration.instanceTypes; ",
         "KubernetesLabelInvalid" => "correct spec.eks-managed.configuration.nodeLabels; ",
         "Ec2SecurityGroupDeletionFailure" => {
-            "remove what else refers to the security group that EKS made for logging in; "
+            "remove other references to the security group that EKS created for remote access; "
         }
         _ => "",
     }

@@ -1,4 +1,4 @@
-//! The provisioner `eks-managed`: node groups that EKS makes, updates and drains.
+//! The provisioner `eks-managed`: managed node groups, which EKS creates, updates and drains.
 
 pub mod adopt;
 pub mod apply;
@@ -6,11 +6,13 @@ pub mod blue_green;
 pub mod create;
 pub mod delete;
 pub mod desired;
+pub mod drift;
 pub mod health;
 pub mod input;
 pub mod names;
 pub mod observe;
 pub mod observed;
+pub mod ownership;
 pub mod plan;
 pub mod record;
 pub mod resolve;
@@ -26,9 +28,9 @@ use crate::ownership::ownership_tags;
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use desired::DesiredSpec;
-use observed::Owner;
+use ownership::Owner;
 
-/// The field that names the cluster.
+/// Spec field with the cluster's name.
 const CLUSTER_FIELD: &str = "spec.eks-managed.configuration.clusterName";
 
 /// The provisioner `eks-managed`.
@@ -36,8 +38,8 @@ pub struct EksManaged;
 
 #[async_trait]
 impl Provisioner for EksManaged {
-    async fn plan(&self, o: &Observer<'_>, order: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let wanted = match parse_desired(&order) {
+    async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
+        let wanted = match parse_desired(&request) {
             Ok(wanted) => wanted,
             Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
@@ -46,21 +48,21 @@ impl Provisioner for EksManaged {
             Ok(resolved) => resolved,
             Err(problems) => return Ok(PlanResult::Refused(problems)),
         };
-        let observed = observe::observed_state(o, &resolved, order.status, order.lock).await?;
-        let world = input::Snapshot { resolved, observed };
-        let plan = plan::plan(&world.plan_input(&order.plan_context(o.now)));
-        Ok(PlanResult::Planned(Box::new(plan), Box::new(world)))
+        let observed = observe::observed_state(o, &resolved, request.status, request.lock).await?;
+        let snapshot = input::Snapshot { resolved, observed };
+        let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
+        Ok(PlanResult::Planned(Box::new(plan), Box::new(snapshot)))
     }
 
-    async fn plan_deletion(&self, o: &Observer<'_>, farewell: DeleteRequest<'_>) -> ObserveResult<Plan> {
-        let DeleteRequest { id, status, .. } = farewell;
-        let mut names: Vec<_> = observe::recorded_nodegroups(status).collect();
+    async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
+        let DeleteRequest { id, status, .. } = request;
+        let mut names: Vec<_> = names::recorded_nodegroups(status).collect();
         let mut nodegroups = Vec::new();
-        // A group that was never looked at is known by its spec alone.
-        let spec = farewell.spec.as_ref().filter(|_| names.is_empty());
+        // Without a record the node groups are found by the spec.
+        let spec = request.spec.as_ref().filter(|_| names.is_empty());
         let wanted = spec.and_then(|spec| desired::parse(id, &id.annotations, spec).ok());
         if let Some(wanted) = wanted.as_ref().filter(|_| !delete::has_recorded_group(status)) {
-            let problems = farewell.spec_errors(CLUSTER_FIELD, &wanted.cluster);
+            let problems = request.spec_errors(CLUSTER_FIELD, &wanted.cluster);
             if !problems.is_empty() {
                 return Ok(plan_rejected_spec(id, &problems));
             }
@@ -78,8 +80,8 @@ impl Provisioner for EksManaged {
                 o.inventory.forget_nodegroup(&name);
                 continue;
             };
-            let judged = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
-            if judged.is_none_or(Owner::is_deletable) {
+            let owner = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
+            if owner.is_none_or(Owner::is_deletable) {
                 nodegroups.push((*found).clone());
             }
         }
@@ -98,14 +100,14 @@ impl Provisioner for EksManaged {
     }
 
     fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        observe::recorded_nodegroups(status).next().map(|name| name.cluster)
+        names::recorded_nodegroups(status).next().map(|name| name.cluster)
     }
 }
 
-/// Everything that can be wrong with the merged spec itself.
-fn parse_desired(order: &PlanRequest) -> Result<DesiredSpec, Vec<SpecError>> {
-    let wanted = desired::parse(order.id, order.annotations, &order.spec)?;
-    match cluster_mismatch(order.settings, CLUSTER_FIELD, &wanted.cluster) {
+/// Parses the merged spec and checks its cluster.
+fn parse_desired(request: &PlanRequest) -> Result<DesiredSpec, Vec<SpecError>> {
+    let wanted = desired::parse(request.id, request.annotations, &request.spec)?;
+    match cluster_mismatch(request.settings, CLUSTER_FIELD, &wanted.cluster) {
         Some(problem) => Err(vec![problem]),
         None => Ok(wanted),
     }

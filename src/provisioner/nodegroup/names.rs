@@ -1,30 +1,36 @@
-//! The names of managed node groups.
+//! Derives the names of managed node groups, and reads the recorded ones.
 //!
-//! The original calls a node group as its InstanceGroup, so that two namespaces cannot have groups of one name. A new one
-//! here carries a hash of whose it is, and one of what EKS cannot change: another generation is another node group.
+//! Keiko controller names a node group after its InstanceGroup, so two namespaces cannot have groups of the same name. New
+//! names contain a hash of the owner and a hash of the immutable fields: changed immutable fields mean another node group.
 
+use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::{ImmutableFields, NodegroupName};
 use crate::provisioner::GroupId;
 pub use crate::util::digest::sha256_hex;
 
-/// The longest name of a node group: EKS user guide, "Create a managed node group for your cluster".
+/// Maximum length of a node group name (EKS User Guide, "Create a managed node group for your cluster").
 const MAX_NODEGROUP_NAME: usize = 63;
-/// Digits of each hash.
+/// Number of hexadecimal digits of each hash.
 const HASH_DIGITS: usize = 8;
 
-/// What every name of one group's node groups begins with.
+/// The common prefix of the names of a group's node groups.
 pub fn name_prefix(cluster: &str, id: &GroupId) -> String {
     let readable: String = format!("{}-{}", id.namespace, id.name).replace('.', "-");
     let room = MAX_NODEGROUP_NAME - 2 * (HASH_DIGITS + 1);
-    let cut = readable.chars().take(room).collect::<String>();
+    let truncated = readable.chars().take(room).collect::<String>();
     let identity = format!("{cluster}/{}/{}", id.namespace, id.name);
-    format!("{}-{}", cut.trim_end_matches('-'), &sha256_hex(&identity)[..HASH_DIGITS])
+    format!("{}-{}", truncated.trim_end_matches('-'), &sha256_hex(&identity)[..HASH_DIGITS])
 }
 
-/// The node group that has what is wanted.
+/// The name of the node group with these immutable fields.
 pub fn nodegroup_name(cluster: &str, id: &GroupId, shape: &ImmutableFields) -> NodegroupName {
     let text = serde_json::to_string(shape).unwrap_or_default();
     NodegroupName::new(cluster, format!("{}-{}", name_prefix(cluster, id), &sha256_hex(&text)[..HASH_DIGITS]))
+}
+
+/// The node groups recorded in status, in order of creation.
+pub fn recorded_nodegroups(status: &InstanceGroupStatus) -> impl Iterator<Item = NodegroupName> + '_ {
+    status.managed.iter().flat_map(|managed| &managed.nodegroups).filter_map(|text| NodegroupName::parse(text))
 }
 
 #[cfg(test)]

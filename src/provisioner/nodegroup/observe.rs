@@ -1,5 +1,4 @@
-//! Looks: the node groups by the names that the status remembers, their nodes, and the update under way. No decision is
-//! made here.
+//! Reads the group's node groups, their nodes and the update in progress from AWS. Makes no decisions.
 
 use std::time::Duration;
 
@@ -7,24 +6,27 @@ use futures::future::try_join_all;
 
 use super::desired;
 use super::desired::DesiredSpec;
+use super::drift::immutable_drift;
 use super::names;
-use super::observed;
-use super::observed::{ObservedNodegroup, ObservedState, Owner, owner_of, partition};
+use super::observed::{ObservedNodegroup, ObservedState, partition};
+use super::ownership::{Owner, owner_of};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::aws::{AwsErrorKind, AwsResult};
 use crate::plan::Drift;
 use crate::provisioner::observe;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::rotation::NodeInstance;
 
-/// What every node needs: EKS user guide, "Amazon EKS node IAM role". The network plugin's may be on its own role instead.
+/// Policies that every node role needs (EKS User Guide, "Amazon EKS node IAM role"). The policy of the network plugin may be
+/// attached to a separate role.
 const REQUIRED_POLICIES: [&str; 1] = ["AmazonEKSWorkerNodePolicy"];
-/// Either of them lets nodes pull images.
+/// Policies that allow nodes to pull images; one of them is enough.
 const IMAGE_PULL_POLICIES: [&str; 2] = ["AmazonEC2ContainerRegistryPullOnly", "AmazonEC2ContainerRegistryReadOnly"];
 
-/// What names mean. A name that does not resolve is looked for again, for it may have been given since.
+/// Looks up subnets and security groups that the spec names. If a name does not resolve, the cache is refreshed once,
+/// because the resource may be new.
 pub async fn network(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<ClusterNetwork> {
     if !resolve::uses_names(wanted) {
         return Ok(ClusterNetwork::default());
@@ -44,7 +46,7 @@ pub async fn network(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<Cl
     Ok(ClusterNetwork { subnets: subnets.to_vec(), security_groups: groups.to_vec(), is_cluster_missing: false })
 }
 
-/// What there is of one InstanceGroup.
+/// Reads the observed state of a group.
 pub async fn observed_state(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -62,7 +64,7 @@ pub async fn observed_state(
     while let Some(name) = known.get(at).cloned() {
         observe_nodegroup(o, resolved, status, &name, &mut state).await?;
         at += 1;
-        // Somebody may have what a new one would be called.
+        // Another owner may have the name of a node group that is about to be created.
         if at == known.len()
             && !state.lock_prevents_creation(lock)
             && partition(resolved, &state, status).current.is_none()
@@ -76,8 +78,8 @@ pub async fn observed_state(
     if current.is_none() && !state.lock_prevents_creation(lock) {
         state.reference_errors = resolve::reference_errors(resolved, &references(o, resolved).await?);
     }
-    let followed = status.update_id.as_ref().filter(|_| status.update_of.is_some());
-    if let (Some(id), Some(name)) = (followed, &current) {
+    let recorded_update = status.update_id.as_ref().filter(|_| status.update_of.is_some());
+    if let (Some(id), Some(name)) = (recorded_update, &current) {
         state.update = o.inventory.aws().nodegroups.describe_update(name, id).await.map_err(ObserveError::Aws)?;
     }
     if !alone {
@@ -92,22 +94,22 @@ pub async fn observed_state(
     Ok(state)
 }
 
-/// Whose a node group is. One without tags that the status of another InstanceGroup names, and this one's does not, is
-/// the other's, though both are called alike and their nodes take on one role.
+/// Classifies the owner of a node group. An untagged node group that another InstanceGroup's status names, and this one's
+/// does not, belongs to the other group, even if both have the same name and node role.
 pub(super) fn classify_owner(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,
     found: &Nodegroup,
 ) -> Owner {
-    let told = status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
+    let has_recorded_group = status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
     let key = resolved.desired.id.key();
     match owner_of(resolved, status, found) {
-        judged @ (Owner::Found | Owner::Older) if !told => {
+        owner @ (Owner::Found | Owner::Older) if !has_recorded_group => {
             let named = o.group_index.with_scaling_group(&found.scaling_groups.join(","));
-            if named.iter().any(|other| *other != key) { Owner::Others } else { judged }
+            if named.iter().any(|other| *other != key) { Owner::Others } else { owner }
         }
-        judged => judged,
+        owner => owner,
     }
 }
 
@@ -122,7 +124,7 @@ async fn observe_nodegroup(
     match classify_owner(o, resolved, status, &found) {
         Owner::Ours | Owner::Found => {
             let wanted = (resolved.desired.min_size, resolved.desired.max_size);
-            // A desired size that the autoscaler has just written must not be overwritten with the one before it.
+            // Read fresh, so that a desired size that the autoscaler has just set is not overwritten.
             let max_age = if (found.sizes.min, found.sizes.max) == wanted { o.max_cache_age } else { Duration::ZERO };
             state.nodegroups.push(read_members(o, found, max_age).await?);
         }
@@ -133,14 +135,14 @@ async fn observe_nodegroup(
     Ok(())
 }
 
-/// The names that may be this group's: those on record, or without a record those that read like it.
+/// The node groups that may belong to this group: the recorded ones, or else those with a matching name.
 pub(super) async fn candidates(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Vec<NodegroupName>> {
     let cluster = resolved.desired.cluster.as_str();
-    let recorded: Vec<_> = recorded_nodegroups(status).filter(|name| name.cluster == cluster).collect();
+    let recorded: Vec<_> = names::recorded_nodegroups(status).filter(|name| name.cluster == cluster).collect();
     if !recorded.is_empty() {
         return Ok(recorded);
     }
@@ -151,17 +153,12 @@ pub(super) async fn candidates(
     Ok(ours.map(|name| NodegroupName::new(cluster, name)).collect())
 }
 
-/// The node groups that the status remembers, in the order of their making.
-pub fn recorded_nodegroups(status: &InstanceGroupStatus) -> impl Iterator<Item = NodegroupName> + '_ {
-    status.managed.iter().flat_map(|managed| &managed.nodegroups).filter_map(|text| NodegroupName::parse(text))
-}
-
 async fn read_nodegroup(o: &Observer<'_>, name: &NodegroupName) -> ObserveResult<Option<Nodegroup>> {
     let found = o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
     Ok(found.map(|found| (*found).clone()))
 }
 
-/// A node group with its nodes, read through its scaling groups.
+/// Reads the nodes of a node group from its scaling groups.
 async fn read_members(o: &Observer<'_>, nodegroup: Nodegroup, max_age: Duration) -> ObserveResult<ObservedNodegroup> {
     let mut scaling_groups = Vec::new();
     for name in &nodegroup.scaling_groups {
@@ -174,10 +171,10 @@ async fn read_members(o: &Observer<'_>, nodegroup: Nodegroup, max_age: Duration)
     Ok(ObservedNodegroup { nodegroup, scaling_groups, members })
 }
 
-/// Says of every node of the others why it has to go.
+/// Sets the reasons why the nodes of outgoing node groups are outdated.
 fn set_outdated_reasons(resolved: &ResolvedGroup, state: &mut ObservedState, current: Option<&NodegroupName>) {
     for group in state.nodegroups.iter_mut().filter(|group| Some(group.name()) != current) {
-        let mut because = observed::immutable_drift(resolved, &group.nodegroup);
+        let mut because = immutable_drift(resolved, &group.nodegroup);
         if because.is_empty() {
             let to = current.unwrap_or(&resolved.name);
             because.push(Drift::new("node group", &group.name().nodegroup, &to.nodegroup));
@@ -186,7 +183,8 @@ fn set_outdated_reasons(resolved: &ResolvedGroup, state: &mut ObservedState, cur
     }
 }
 
-/// What a new node group would refer to. A right to look that is missing stops nothing: EKS looks as well.
+/// Reads the resources that a new node group would refer to. Without permission to read the role, its check is skipped; EKS
+/// checks it as well.
 async fn references(o: &Observer<'_>, resolved: &ResolvedGroup) -> ObserveResult<References> {
     let shape = &resolved.desired.immutable;
     let cluster = o.inventory.cluster(&resolved.desired.cluster).await.map_err(ObserveError::Aws)?;
@@ -202,30 +200,18 @@ async fn references(o: &Observer<'_>, resolved: &ResolvedGroup) -> ObserveResult
     Ok(References { cluster, network_objects, is_role_missing })
 }
 
-/// The policies that nodes need and that a role lacks; a role may grant the same by policies of its owner's.
+/// The required policies that are not attached to a role. The role may grant the same permissions by other policies.
 async fn missing_policies(o: &Observer<'_>, role_arn: &str) -> AwsResult<Vec<String>> {
     let Some(role) = desired::role_name(role_arn) else { return Ok(Vec::new()) };
     let partition = role_arn.split(':').nth(1).unwrap_or("aws");
     let arn = |name: &str| format!("arn:{partition}:iam::aws:policy/{name}");
-    let asked: Vec<_> = REQUIRED_POLICIES.iter().chain(&IMAGE_PULL_POLICIES).map(|name| arn(name)).collect();
-    let attached = o.inventory.attached_policies(role, &asked, o.shared_max_cache_age).await?;
+    let queried: Vec<_> = REQUIRED_POLICIES.iter().chain(&IMAGE_PULL_POLICIES).map(|name| arn(name)).collect();
+    let attached = o.inventory.attached_policies(role, &queried, o.shared_max_cache_age).await?;
     let has = |name: &&str| attached.contains(&arn(name));
-    let mut lacking: Vec<_> =
+    let mut missing: Vec<_> =
         REQUIRED_POLICIES.iter().filter(|name| !has(name)).map(|name| (*name).to_owned()).collect();
     if !IMAGE_PULL_POLICIES.iter().any(has) {
-        lacking.push(IMAGE_PULL_POLICIES[0].to_owned());
+        missing.push(IMAGE_PULL_POLICIES[0].to_owned());
     }
-    Ok(lacking)
-}
-
-/// Whether EKS takes no change at this moment.
-pub(super) fn is_busy(status: NodegroupStatus) -> bool {
-    match status {
-        NodegroupStatus::Creating | NodegroupStatus::Updating | NodegroupStatus::Deleting => true,
-        NodegroupStatus::Active
-        | NodegroupStatus::CreateFailed
-        | NodegroupStatus::DeleteFailed
-        | NodegroupStatus::Degraded
-        | NodegroupStatus::Other => false,
-    }
+    Ok(missing)
 }

@@ -1,4 +1,4 @@
-//! From what is wanted and what there is to what is to be done. Pure.
+//! Plans one reconcile of an `eks-managed` group from its resolved spec and observed state. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,51 +12,54 @@ use super::{adopt, blue_green, create, health, update};
 use crate::aws::nodegroup::NodegroupStatus;
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
 
-/// Plans one pass for a group that is to live.
+/// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
-    let halves = partition(input.resolved, input.observed, input.status);
-    let mut draft = PlanBuilder { status_update: status_update(input, &halves), ..PlanBuilder::default() };
-    let mut wake = None;
+    let partitioned = partition(input.resolved, input.observed, input.status);
+    let mut draft = PlanBuilder { status_update: status_update(input, &partitioned), ..PlanBuilder::default() };
+    let mut recheck_at = None;
     if !input.resolved.desired.id.has_finalizer {
         draft.push(ObjectStep::AddFinalizer);
     }
-    match (halves.current, halves.outgoing.as_slice()) {
+    match (partitioned.current, partitioned.outgoing.as_slice()) {
         (None, []) => create::nodegroup(input, None, &mut draft),
         (None, others) => {
-            record(input, &halves, None, &mut draft);
+            record(input, &partitioned, None, &mut draft);
             blue_green::create_replacement(input, others, &mut draft);
         }
         (Some(current), _) => {
-            record(input, &halves, None, &mut draft);
-            if halves.is_adopting {
-                adopt::nodegroup(input, current, &mut draft);
+            record(input, &partitioned, None, &mut draft);
+            if partitioned.is_adopting {
+                adopt::report_adoption(input, current, &mut draft);
             }
-            wake = plan_active(input, current, &halves, &mut draft);
+            recheck_at = plan_active(input, current, &partitioned, &mut draft);
         }
     }
-    draft.build(&input.resolved.desired.id, wake)
+    draft.build(&input.resolved.desired.id, recheck_at)
 }
 
 fn plan_active(
     input: &PlanInput,
     current: &ObservedNodegroup,
-    halves: &Partition,
+    partitioned: &Partition,
     draft: &mut PlanBuilder,
 ) -> Option<Timestamp> {
-    let others = halves.outgoing.as_slice();
-    let tags = update::plan_tags(input, current, draft);
+    let others = partitioned.outgoing.as_slice();
+    let tags = update::plan_tags(input, current, partitioned.is_adopting, draft);
     let alone = others.is_empty();
     match current.nodegroup.status {
         NodegroupStatus::Creating => {
             let phase = if alone { Phase::Creating } else { Phase::Rotating };
-            let message =
-                format!("EKS makes the node group {}; {}", current.name().nodegroup, health::ready_summary(current));
+            let message = format!(
+                "EKS is creating the node group {}; {}",
+                current.name().nodegroup,
+                health::ready_summary(current)
+            );
             draft.set_outcome_once(waiting(phase, message));
         }
         NodegroupStatus::CreateFailed if alone => {
             draft.set_outcome_once(health::create_or_delete_failed(input, current))
         }
-        NodegroupStatus::CreateFailed => blue_green::rotation_halted(input, current, "could not be made", draft),
+        NodegroupStatus::CreateFailed => blue_green::rotation_halted(input, current, "could not be created", draft),
         NodegroupStatus::DeleteFailed => draft.set_outcome_once(health::create_or_delete_failed(input, current)),
         NodegroupStatus::Deleting => {
             let message = format!(
@@ -75,24 +78,24 @@ fn plan_active(
     if draft.outcome.is_none() {
         update::plan_config_update(input, current, draft);
     }
-    if halves.is_adopting && !alone {
+    if partitioned.is_adopting && !alone {
         draft.set_outcome_once(waiting(
             Phase::Modifying,
-            format!("the node group {} was taken over", current.name().nodegroup),
+            format!("adopted the node group {}", current.name().nodegroup),
         ));
     }
-    // The takeover itself replaces no node: what it records holds from the next pass on.
-    if draft.outcome.is_none() && !halves.is_adopting {
+    // An adoption replaces no nodes. Its record takes effect with the next reconcile.
+    if draft.outcome.is_none() && !partitioned.is_adopting {
         blue_green::drain_outgoing(input, current, others, draft);
     }
-    if draft.outcome.is_none() && !halves.is_adopting {
+    if draft.outcome.is_none() && !partitioned.is_adopting {
         update::plan_version_update(input, current, draft);
     }
     if draft.outcome.is_none() {
         draft.outcome = update::size_change_blocker(input, current);
     }
     if draft.outcome.is_none() {
-        // Nothing is wanted any more of what an update was to reach.
+        // The spec no longer asks for the change of the recorded update.
         if input.status.update_of.is_some() {
             draft.status_update.fields.insert("updateOf".into(), Value::Null);
         }
@@ -101,11 +104,11 @@ fn plan_active(
     if let Some(outcome) = tags {
         draft.set_outcome_once(outcome);
     }
-    let failed = input.status.update_of.as_deref().and_then(|of| input.again(of));
+    let failed = input.status.update_of.as_deref().and_then(|of| input.update_retry_at(of));
     failed.filter(|_| matches!(draft.outcome, Some(Outcome::Blocked { .. })))
 }
 
-fn status_update(input: &PlanInput, halves: &Partition) -> StatusUpdate {
+fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
     let w = &input.resolved.desired;
     let lifecycle = if w.immutable.capacity_type.as_deref() == Some("SPOT") { "spot" } else { "normal" };
     let mut fields = BTreeMap::from([
@@ -114,7 +117,7 @@ fn status_update(input: &PlanInput, halves: &Partition) -> StatusUpdate {
         ("lifecycle".into(), json!(lifecycle)),
         ("nodesInstanceRoleArn".into(), json!(w.immutable.node_role)),
     ]);
-    let serving = halves.current.or(halves.outgoing.last().copied());
+    let serving = partitioned.current.or(partitioned.outgoing.last().copied());
     if let Some(group) = serving {
         let names = group.scaling_group_names();
         if !names.is_empty() {
@@ -124,7 +127,7 @@ fn status_update(input: &PlanInput, halves: &Partition) -> StatusUpdate {
         fields.insert("currentMax".into(), json!(group.nodegroup.sizes.max));
     }
     if let Some(group) = serving {
-        fields.insert("nodes".into(), health::node_counts(input, group, &halves.outgoing));
+        fields.insert("nodes".into(), health::node_counts(input, group, &partitioned.outgoing));
     }
     StatusUpdate { fields, nodes_ready: None }
 }

@@ -1,4 +1,4 @@
-//! What the status has to remember of a group before it is done.
+//! Records owned attributes in status before they are set in AWS.
 
 use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition};
@@ -7,8 +7,8 @@ use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::NodegroupName;
 use crate::plan::{ObjectStep, PlanBuilder, Step};
 
-/// What we set is recorded before it is set; what is not there any more leaves the record.
-pub fn record(input: &PlanInput, halves: &Partition, new: Option<&NodegroupName>, draft: &mut PlanBuilder) {
+/// Adds the attributes that this plan sets to the record and drops those that no longer exist in AWS.
+pub fn record(input: &PlanInput, partition: &Partition, new: Option<&NodegroupName>, draft: &mut PlanBuilder) {
     let old = input.status.managed.clone().unwrap_or_default();
     let w = &input.resolved.desired;
     let here = |name: &str| input.observed.nodegroups.iter().any(|group| group.name().to_string() == name);
@@ -24,7 +24,7 @@ pub fn record(input: &PlanInput, halves: &Partition, new: Option<&NodegroupName>
     let arns = input.observed.nodegroups.iter().map(|group| group.nodegroup.arn.clone());
     let nodegroup_arns =
         old.nodegroup_arns.iter().filter(|arn| !arn.contains(&of_cluster)).cloned().chain(arns).collect();
-    let serving = halves.current.or(halves.outgoing.last().copied()).map(|group| &group.nodegroup);
+    let serving = partition.current.or(partition.outgoing.last().copied()).map(|group| &group.nodegroup);
     let kept = |wanted: Vec<String>, recorded: &[String], there: &dyn Fn(&String) -> bool| {
         let mut all = wanted;
         all.extend(recorded.iter().filter(|key| there(key)).cloned());
@@ -44,14 +44,14 @@ pub fn record(input: &PlanInput, halves: &Partition, new: Option<&NodegroupName>
         nodegroup_arns,
         ..old.clone()
     };
-    let adopted = halves.current.filter(|_| halves.is_adopting);
+    let adopted = partition.current.filter(|_| partition.is_adopting);
     if managed == old && adopted.is_none() {
         return;
     }
     let mut next = input.status.clone();
     next.managed = Some(managed);
     next.provisioner = Some("eks-managed".into());
-    // Together, for a name on record without what was wanted then is a group to be replaced.
+    // Both fields are written together: a recorded name without its hash would make the group outdated.
     if let Some(group) = adopted {
         let template = next.template.get_or_insert_default();
         template.adopted_hash = Some(input.resolved.hash.clone());

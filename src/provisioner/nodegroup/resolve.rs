@@ -1,4 +1,4 @@
-//! From what is desired to AWS's terms. Pure.
+//! Resolves the desired spec to AWS terms: names become ids. Pure.
 
 use super::desired::{CONFIGURATION_PATH, DesiredSpec};
 use super::names;
@@ -12,27 +12,27 @@ use crate::util::digest::sha256_hex;
 const SUBNET_PREFIX: &str = "subnet-";
 const SECURITY_GROUP_PREFIX: &str = "sg-";
 
-/// A group in AWS's terms. The planner never re-checks it.
+/// A group in AWS terms. The planner does not validate it again.
 #[derive(Clone, Debug)]
 pub struct ResolvedGroup {
-    /// What it came from.
+    /// The desired spec that was resolved.
     pub desired: DesiredSpec,
-    /// The node group that has what is desired, when a new one is to be made.
+    /// The name of a new node group that matches the spec.
     pub name: NodegroupName,
-    /// The tags that say whose it is.
+    /// The tags that prove ownership.
     pub ownership_tags: Vec<Tag>,
-    /// SHA-256 of what nodes are made from: the shape, the version, the release.
+    /// SHA-256 of the inputs of a node: immutable fields, version and image release.
     pub hash: String,
 }
 
-/// The cluster's subnets and security groups; read only where the spec goes by their names.
+/// The cluster's subnets and security groups; read only if the spec refers to them by name.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterNetwork {
-    /// Of the cluster's VPC.
+    /// Subnets of the cluster's VPC.
     pub subnets: Vec<NetworkObject>,
-    /// Of the cluster's VPC.
+    /// Security groups of the cluster's VPC.
     pub security_groups: Vec<NetworkObject>,
-    /// There is no cluster of that name, and so no VPC.
+    /// Whether no cluster has that name.
     pub is_cluster_missing: bool,
 }
 
@@ -42,7 +42,10 @@ pub fn uses_names(desired: &DesiredSpec) -> bool {
     named(SUBNET_PREFIX, &desired.immutable.subnets) || named(SECURITY_GROUP_PREFIX, &desired.immutable.security_groups)
 }
 
-/// From names to ids; nothing else is needed in a group's terms.
+/// Resolves a desired spec.
+///
+/// # Errors
+/// Every name that cannot be resolved, with its field path.
 pub fn resolve(mut desired: DesiredSpec, network: &ClusterNetwork) -> Result<ResolvedGroup, Vec<SpecError>> {
     if network.is_cluster_missing {
         return Err(vec![cluster_not_found(&desired)]);
@@ -60,7 +63,7 @@ pub fn resolve(mut desired: DesiredSpec, network: &ClusterNetwork) -> Result<Res
     if problems.is_empty() { Ok(build_resolved(desired)) } else { Err(problems) }
 }
 
-/// Sorted ids. That an id exists is looked at when a node group is made from it.
+/// Resolves names to sorted ids. Whether an id exists is checked when a node group is created.
 fn resolve_ids(
     problems: &mut Vec<SpecError>,
     field: &str,
@@ -78,7 +81,7 @@ fn resolve_ids(
         };
         if found.is_empty() {
             let field = format!("{CONFIGURATION_PATH}.{field}");
-            let rule = "is neither an id nor a Name tag in the cluster's VPC";
+            let rule = "does not match an id or Name tag in the cluster's VPC";
             let problem = SpecError::invalid(&field, name, rule, "correct it, or tag the resource");
             problems.push(problem.with_reason(Reason::NotFound));
         }
@@ -91,45 +94,45 @@ fn resolve_ids(
 
 fn cluster_not_found(desired: &DesiredSpec) -> SpecError {
     let field = format!("{CONFIGURATION_PATH}.clusterName");
-    let rule = "is no cluster in this account and region";
+    let rule = "does not match a cluster in this account and region";
     let remedy = "correct it, or check the controller's region";
     SpecError::invalid(&field, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)
 }
 
 fn build_resolved(desired: DesiredSpec) -> ResolvedGroup {
-    let made_from = serde_json::json!({
+    let hash_input = serde_json::json!({
         "shape": desired.immutable, "version": desired.version, "releaseVersion": desired.release_version,
     });
     ResolvedGroup {
         name: names::nodegroup_name(&desired.cluster, &desired.id, &desired.immutable),
         ownership_tags: ownership_tags(&desired.cluster, &desired.id),
-        hash: sha256_hex(&made_from.to_string()),
+        hash: sha256_hex(&hash_input.to_string()),
         desired,
     }
 }
 
-/// What a new node group would refer to, as far as it could be looked at.
+/// The resources that a new node group would refer to, as far as they could be read.
 #[derive(Clone, Debug, Default)]
 pub struct References {
-    /// `None` when there is no cluster of that name.
+    /// The EKS cluster; `None` if no cluster has that name.
     pub cluster: Option<Cluster>,
-    /// Subnets and security groups by their ids.
+    /// The subnets and security groups that exist.
     pub network_objects: Vec<NetworkObject>,
-    /// The role is not there.
+    /// Whether the role does not exist.
     pub is_role_missing: bool,
 }
 
-/// What is wrong with what a new node group would refer to; EKS tells it later, or not by field.
-pub fn reference_errors(resolved: &ResolvedGroup, env: &References) -> Vec<SpecError> {
+/// Errors in the references of a new node group, with their field paths. EKS reports them later, or without a field.
+pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Vec<SpecError> {
     let w = &resolved.desired;
-    let Some(cluster) = &env.cluster else {
+    let Some(cluster) = &references.cluster else {
         return vec![cluster_not_found(w)];
     };
     let mut problems = Vec::new();
-    if env.is_role_missing {
+    if references.is_role_missing {
         let field = format!("{CONFIGURATION_PATH}.nodeRole");
-        let remedy = "make the role with the policies that nodes need, or name another";
-        let problem = SpecError::invalid(&field, &w.immutable.node_role, "is no role in this account", remedy);
+        let remedy = "create the role with the policies that nodes need, or use another role";
+        let problem = SpecError::invalid(&field, &w.immutable.node_role, "does not exist in this account", remedy);
         problems.push(problem.with_reason(Reason::NotFound));
     }
     for (field, what, ids) in [
@@ -138,14 +141,14 @@ pub fn reference_errors(resolved: &ResolvedGroup, env: &References) -> Vec<SpecE
     ] {
         for id in ids {
             let field = format!("{CONFIGURATION_PATH}.{field}");
-            match env.network_objects.iter().find(|object| object.id == *id) {
+            match references.network_objects.iter().find(|object| object.id == *id) {
                 None => {
-                    let rule = format!("is no {what} in this account and region");
+                    let rule = format!("does not match a {what} in this account and region");
                     let problem = SpecError::invalid(&field, id, rule, "correct it, or remove it");
                     problems.push(problem.with_reason(Reason::NotFound));
                 }
                 Some(object) if object.vpc != cluster.vpc => {
-                    let rule = format!("is in {}, and the cluster in {}", object.vpc, cluster.vpc);
+                    let rule = format!("is in {}, and the cluster's VPC is {}", object.vpc, cluster.vpc);
                     problems.push(SpecError::invalid(&field, id, rule, format!("use a {what} of the cluster's VPC")));
                 }
                 Some(_) => {}

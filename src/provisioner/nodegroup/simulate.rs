@@ -1,7 +1,8 @@
-//! What `plan` tells beyond the first pass: which nodes would go.
+//! Simulates what follows the first reconcile: which nodes are replaced or removed.
 
+use super::drift::{immutable_drift, is_unchanged_since_adoption, version_drift};
 use super::input::Snapshot;
-use super::observed::{ObservedNodegroup, immutable_drift, is_unchanged_since_adoption, partition, version_drift};
+use super::observed::{ObservedNodegroup, partition};
 use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::MaxUnavailable;
 use crate::plan::{Drift, Plan};
@@ -13,13 +14,13 @@ impl PlanSnapshot for Snapshot {
     }
 
     fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
-        let halves = partition(&self.resolved, &self.observed, given.status);
-        let mut replacements: Vec<_> = halves
+        let partitioned = partition(&self.resolved, &self.observed, given.status);
+        let mut replacements: Vec<_> = partitioned
             .outgoing
             .iter()
             .flat_map(|group| node_replacements(group, &immutable_drift(&self.resolved, &group.nodegroup)))
             .collect();
-        if let Some(current) = halves.current.filter(|_| !halves.is_adopting) {
+        if let Some(current) = partitioned.current.filter(|_| !partitioned.is_adopting) {
             let because = version_drift(&self.resolved, &current.nodegroup);
             if !because.is_empty() && !is_unchanged_since_adoption(&self.resolved, given.status, &current.nodegroup) {
                 replacements.extend(node_replacements(current, &because));
@@ -39,31 +40,31 @@ impl PlanSnapshot for Snapshot {
         }
     }
 
-    /// The original looks for a node group of the InstanceGroup's own name, and would make a second one.
+    /// Keiko controller finds only a node group named after the InstanceGroup, and would create a second one.
     fn release(&self, _: &InstanceGroupStatus) -> Release {
         let name = &self.resolved.desired.id.name;
         let known = self.observed.nodegroups.iter().all(|group| group.name().nodegroup == *name);
         Release::Nothing(match known {
-            true => "has the node group that its former controller knows",
-            false => "has a node group that its former controller does not know: it would make another beside it",
+            true => "has the node group that the previous controller knows",
+            false => "has a node group that the previous controller does not know: it would create a second one",
         })
     }
 }
 
 impl Snapshot {
-    /// Nodes beyond the largest size that is wanted.
+    /// Number of nodes above the maximum size in the spec.
     fn surplus(&self, given: &PlanContext) -> usize {
-        let halves = partition(&self.resolved, &self.observed, given.status);
-        let desired = halves.current.map_or(0, ObservedNodegroup::desired_size);
+        let partitioned = partition(&self.resolved, &self.observed, given.status);
+        let desired = partitioned.current.map_or(0, ObservedNodegroup::desired_size);
         usize::try_from(desired - self.resolved.desired.max_size).unwrap_or(0)
     }
 }
 
 fn node_replacements(group: &ObservedNodegroup, because: &[Drift]) -> Vec<NodeReplacement> {
-    let leaving = |member: &crate::rotation::NodeInstance| NodeReplacement {
+    let replacement = |member: &crate::rotation::NodeInstance| NodeReplacement {
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|node| node.name.clone()),
         reasons: because.to_vec(),
     };
-    group.members.iter().map(leaving).collect()
+    group.members.iter().map(replacement).collect()
 }

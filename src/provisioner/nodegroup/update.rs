@@ -1,32 +1,40 @@
-//! What EKS changes in place: tags at once, the rest as one update at a time.
+//! Plans in-place changes of a node group. Tags change immediately; EKS applies all other changes as one update at a time.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::health;
+use super::drift::{is_unchanged_since_adoption, version_drift};
 use super::input::PlanInput;
 use super::names::sha256_hex;
-use super::observed::{ObservedNodegroup, is_unchanged_since_adoption, to_tags, version_drift};
-use crate::api::names::condition;
-use crate::aws::nodegroup::{Nodegroup, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
-use crate::ownership::{UNTAGGED_SUFFIX, has_ownership_tags, tagging_blocked, tagging_denied_condition};
+use super::observed::ObservedNodegroup;
+use super::ownership::to_tags;
+use super::{adopt, health};
+use crate::aws::nodegroup::{NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
+use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
-use crate::plan::{ConditionUpdate, Drift, Outcome, Phase, PlanBuilder, Reason, Recheck, waiting};
+use crate::plan::{Drift, Outcome, Phase, PlanBuilder, Reason, Recheck, waiting};
 
-/// A taint as the record names it: key and effect together are what Kubernetes tells taints apart by.
+/// The key of a taint in the record: Kubernetes identifies a taint by its key and effect.
 pub fn taint_key(taint: &NodegroupTaint) -> String {
     format!("{}:{}", taint.key, taint.effect)
 }
 
-/// The same for the same act, and another one once something else has been done in between: `after` says what came last.
-pub fn client_token(uid: &str, act: &Value, after: &str) -> String {
-    sha256_hex(&format!("{uid} {act} {after}"))[..32].to_owned()
+/// The client token of an EKS call. It is the same for a repeated request and changes with `previous`, which identifies the
+/// last completed operation.
+pub fn client_token(uid: &str, request: &Value, previous: &str) -> String {
+    sha256_hex(&format!("{uid} {request} {previous}"))[..32].to_owned()
 }
 
-/// Tags that are missing or differ, and ours that are no longer wanted. Answers how a group stands that has nothing else to
-/// do: what AWS refuses is told, and tried again when that has rested. A takeover tells it in its own condition.
-pub fn plan_tags(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) -> Option<Outcome> {
+/// Plans tag changes: adds missing or different tags and removes recorded tags that the spec no longer has. Returns the
+/// outcome for a group without other work. Denied tagging is reported and retried after a delay; during an adoption
+/// (`is_adopting`) the `Adopted` condition reports it.
+pub fn plan_tags(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    is_adopting: bool,
+    draft: &mut PlanBuilder,
+) -> Option<Outcome> {
     let (r, found) = (input.resolved, &current.nodegroup);
     let ownership: BTreeMap<_, _> = r.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
     let wanted = r.desired.tags.iter().chain(&ownership);
@@ -40,22 +48,26 @@ pub fn plan_tags(input: &PlanInput, current: &ObservedNodegroup, draft: &mut Pla
     if differing.is_empty() && gone.is_empty() {
         return None;
     }
-    let ours = has_ownership_tags(&to_tags(&found.tags), &r.ownership_tags) && !reports_adoption(draft);
+    let is_tagged = has_ownership_tags(&to_tags(&found.tags), &r.ownership_tags);
+    let sets_outcome = is_tagged && !is_adopting;
     if input.observed.tag_retry_pending {
-        return ours.then(|| tagging_blocked(!differing.is_empty(), !gone.is_empty(), false));
+        return sets_outcome.then(|| tagging_blocked(!differing.is_empty(), !gone.is_empty(), false));
     }
     if !differing.is_empty() {
         let because = |key: &String| {
             Drift::new(format!("tags[{key}]"), found.tags.get(key).cloned().unwrap_or_default(), &differing[key])
         };
         let because = differing.keys().map(because).collect();
-        // With those that say whose it is: a policy lets nobody tag what is not the cluster's.
+        // The shipped IAM policy requires the ownership tags in every tagging call.
         let tags = differing.clone().into_iter().chain(ownership).collect();
         draft.push_with_reasons(
             NodegroupStep::TagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), tags },
             because,
         );
-        drop_untagged_suffix(input, found, draft);
+        // A retry of denied tagging: the condition is restored, and a new denial is reported on it again.
+        if !is_tagged && !is_adopting {
+            adopt::report_adoption(input, current, draft);
+        }
     }
     if !gone.is_empty() {
         let because = gone.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
@@ -65,29 +77,10 @@ pub fn plan_tags(input: &PlanInput, current: &ObservedNodegroup, draft: &mut Pla
         );
     }
     let message = "changing in place".into();
-    ours.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Soon })
+    sets_outcome.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Soon })
 }
 
-fn reports_adoption(draft: &PlanBuilder) -> bool {
-    draft.condition_updates.iter().any(|note| note.condition_type == condition::ADOPTED)
-}
-
-/// What the takeover told stays told, without what is tagged now.
-fn drop_untagged_suffix(input: &PlanInput, found: &Nodegroup, draft: &mut PlanBuilder) {
-    if has_ownership_tags(&to_tags(&found.tags), &input.resolved.ownership_tags) || reports_adoption(draft) {
-        return;
-    }
-    let told = tagging_denied_condition(input.status).and_then(|told| told.message.as_deref()).unwrap_or_default();
-    let message = told.split(UNTAGGED_SUFFIX).next().unwrap_or_default().to_owned();
-    draft.condition_updates.push(ConditionUpdate {
-        condition_type: condition::ADOPTED,
-        status: true,
-        reason: "ResourcesAdopted".into(),
-        message,
-    });
-}
-
-/// Sizes, labels, taints, repair and the pace of updates, in one update.
+/// Plans one update for sizes, labels, taints, node repair and maxUnavailable.
 pub fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) {
     let mut because = Vec::new();
     let change = config_change(input, current, &mut because);
@@ -95,7 +88,7 @@ pub fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, draft:
         return;
     }
     let change_hash = sha256_hex(&json!(change).to_string());
-    if input.again(&change_hash).is_some() {
+    if input.update_retry_at(&change_hash).is_some() {
         return draft.set_outcome_once(health::update_failed(input));
     }
     let nodegroup = current.name().clone();
@@ -106,7 +99,7 @@ pub fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, draft:
         NodegroupStep::UpdateNodegroup { nodegroup, change, token, change_hash, removes_nodes },
         because,
     );
-    draft.set_outcome_once(waiting(Phase::Modifying, "EKS changes the node group in place"));
+    draft.set_outcome_once(waiting(Phase::Modifying, "EKS is updating the node group in place"));
 }
 
 fn last_update_id<'a>(input: &'a PlanInput) -> &'a str {
@@ -155,8 +148,8 @@ fn config_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut V
     change
 }
 
-/// EKS refuses sizes that the desired one is outside of, and takes no change of them without it then; inside, the
-/// autoscaler's stays unsaid.
+/// The size change to send. EKS rejects a minimum or maximum that excludes the desired size, so the desired size is sent
+/// only in that case. Otherwise it is left to the autoscaler.
 fn size_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut Vec<Drift>) -> Option<NodegroupSizes> {
     let (w, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     if size_change_blocker(input, current).is_some() {
@@ -168,8 +161,8 @@ fn size_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut Vec
         }
     }
     let desired = current.desired_size();
-    let inside = desired.clamp(w.min_size, w.max_size);
-    let sent = (inside != desired).then_some(inside);
+    let clamped = desired.clamp(w.min_size, w.max_size);
+    let sent = (clamped != desired).then_some(clamped);
     ((found.min, found.max) != (w.min_size, w.max_size)).then_some(NodegroupSizes {
         min: w.min_size,
         max: w.max_size,
@@ -177,7 +170,8 @@ fn size_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut Vec
     })
 }
 
-/// EKS takes nodes at once when sizes arrive that the desired one is above: what holds nodes holds those sizes.
+/// The outcome that blocks a size change. A maximum below the desired size makes EKS remove nodes, so a lock or an
+/// unhealthy cluster blocks it.
 pub fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Option<Outcome> {
     let (w, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     let desired = current.desired_size();
@@ -186,7 +180,7 @@ pub fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Op
     }
     let locked = |lock| {
         let message = format!(
-            "maxSize {} would take {} of {desired} nodes, and {lock} holds them",
+            "maxSize {} would remove {} of {desired} nodes; this is blocked by {lock}",
             w.max_size,
             desired - w.max_size
         );
@@ -195,7 +189,7 @@ pub fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Op
     input.lock.map(locked).or_else(|| health::cluster_unhealthy(input))
 }
 
-/// The version of Kubernetes and the release of the image: EKS replaces the nodes.
+/// Plans an update of the Kubernetes version or the image release. EKS replaces the nodes.
 pub fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) {
     let (w, found) = (&input.resolved.desired, &current.nodegroup);
     if is_unchanged_since_adoption(input.resolved, input.status, found) {
@@ -209,18 +203,18 @@ pub fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, draft
         w.version.as_ref().filter(|wanted| parse_minor_version(wanted) < parse_minor_version(&found.version))
     {
         let message = format!(
-            "spec.eks-managed.configuration.version `{wanted}` is older than what the nodes run ({}), and EKS takes no node group back; set it to {} or later",
+            "spec.eks-managed.configuration.version `{wanted}` is older than the version of the nodes ({}), and EKS does not support a downgrade; use {} or later",
             found.version, found.version
         );
         return draft.set_outcome_once(Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false });
     }
-    let told: Vec<_> = because.iter().map(ToString::to_string).collect();
+    let drift: Vec<_> = because.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock {
         let message = format!(
-            "{} of {} nodes are outdated ({}), and {lock} holds them",
+            "{} of {} nodes are outdated ({}); replacement is blocked by {lock}",
             current.members.len(),
             current.members.len(),
-            told.join("; ")
+            drift.join("; ")
         );
         return draft.set_outcome_once(Outcome::Locked { message });
     }
@@ -232,16 +226,17 @@ pub fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, draft
         release_version: w.release_version.clone().filter(|release| *release != found.release_version),
     };
     let change_hash = sha256_hex(&json!(to).to_string());
-    if input.again(&change_hash).is_some() {
+    if input.update_retry_at(&change_hash).is_some() {
         return draft.set_outcome_once(health::update_failed(input));
     }
     let nodegroup = current.name().clone();
     let token = client_token(&w.id.uid, &json!([nodegroup, to]), last_update_id(input));
     draft.push_with_reasons(NodegroupStep::UpdateNodegroupVersion { nodegroup, to, token, change_hash }, because);
-    draft.set_outcome_once(waiting(Phase::Rotating, format!("EKS begins an update: {}", told.join("; "))));
+    draft.set_outcome_once(waiting(Phase::Rotating, format!("EKS is starting an update: {}", drift.join("; "))));
 }
 
-/// `1.33` as numbers; what cannot be read is older than nothing.
+/// Parses a version such as `1.33`. A part that is not a number counts as the largest number, so that an unknown version
+/// is never treated as older.
 fn parse_minor_version(version: &str) -> (u32, u32) {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
     (parts.next().unwrap_or(u32::MAX), parts.next().unwrap_or(u32::MAX))

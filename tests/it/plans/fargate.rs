@@ -11,7 +11,8 @@ use instance_manager::index::groups::QueuePosition;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
 use instance_manager::provisioner::fargate::input::PlanInput;
-use instance_manager::provisioner::fargate::observed::{ObservedState, PreviousRole, name_conflict, recorded_role_id};
+use instance_manager::provisioner::fargate::observed::{ObservedState, PreviousRole, recorded_role_id};
+use instance_manager::provisioner::fargate::ownership::name_conflict;
 use instance_manager::provisioner::fargate::ownership::{OwnershipEvidence, RemainingProfiles};
 use instance_manager::provisioner::fargate::plan::plan;
 use instance_manager::provisioner::fargate::resolve::{self, References, ResolvedGroup, public_subnet_errors, resolve};
@@ -309,7 +310,7 @@ fn queued_group_plans_no_eks_calls() {
     let plan = world.plan();
     assert!(plan.steps.is_empty(), "{plan:?}");
     let Outcome::Progressing { message, .. } = &plan.outcome else { panic!("{plan:?}") };
-    assert!(message.contains("1 before it"), "{message}");
+    assert!(message.contains("behind 1 group;"), "{message}");
     world.apply_records(&plan);
     let since = world.status.fargate.clone().unwrap_or_default().waiting_since;
     assert_eq!(since, Some(world.now.to_string()));
@@ -772,7 +773,7 @@ fn deletion_removes_profiles_then_the_rest() {
     let names: Vec<_> = kept.steps.iter().map(|p| p.step.name()).collect();
     assert_eq!(names, ["RemoveAwsAuthEntry", "RemoveFinalizer"]);
     assert!(
-        kept.events.iter().any(|told| told.is_warning() && told.message.contains("fargate-role stays")),
+        kept.events.iter().any(|told| told.is_warning() && told.message.contains("keeping the role fargate-role")),
         "{kept:?}"
     );
     let plan = deletion_plan(&world.clone().with(|w| w.after = Some("team/db")), &[], Some(&role));
@@ -887,7 +888,7 @@ fn release_reports_profile_unknown_to_keiko() {
         }
     };
     let mut world = converged();
-    assert!(told(&world).contains("its former controller knows"));
+    assert!(told(&world).contains("the previous controller knows"));
     world = world.with_spec(OTHER);
     let plan = world.plan();
     world.apply(&plan);

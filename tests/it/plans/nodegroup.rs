@@ -8,7 +8,7 @@ use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
 use instance_manager::plan::{NodeStep, ObjectStep, Reason, Recheck, Step};
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
-use instance_manager::provisioner::nodegroup::{delete, desired, input, observed, plan, resolve};
+use instance_manager::provisioner::nodegroup::{delete, desired, drift, input, observed, plan, resolve};
 use instance_manager::rotation::{DrainView, PodView};
 
 use super::*;
@@ -141,7 +141,7 @@ impl Scenario {
         let mut state = self.state.clone();
         let current = observed::partition(&self.wish, &state, &self.status).current.map(|g| g.nodegroup.name.clone());
         for group in state.nodegroups.iter_mut().filter(|g| Some(&g.nodegroup.name) != current.as_ref()) {
-            let because = observed::immutable_drift(&self.wish, &group.nodegroup);
+            let because = drift::immutable_drift(&self.wish, &group.nodegroup);
             group.members.iter_mut().for_each(|m| m.reasons.clone_from(&because));
         }
         plan::plan(&input::PlanInput {
@@ -361,7 +361,7 @@ fn failed_update_is_retried_after_an_hour_or_spec_change() {
     let (reason, message) = failed.blocked();
     assert_eq!(reason, Reason::DrainBlocked);
     assert!(
-        message.contains("update-1") && message.contains("i-1") && message.contains("disruption budgets"),
+        message.contains("update-1") && message.contains("i-1") && message.contains("PodDisruptionBudgets"),
         "{message}"
     );
     assert!(failed.plan().recheck_at.is_some());
@@ -472,7 +472,7 @@ fn eks_issues_become_conditions_with_remedies() {
             n.issues = vec![issue("Ec2SubnetNotFound")];
         })
         .blocked();
-    assert!(message.contains("could not be made") && message.contains("mend it"), "{message}");
+    assert!(message.contains("failed to create") && message.contains("fix the cause"), "{message}");
 }
 
 #[test]
@@ -526,7 +526,7 @@ fn invalid_spec_is_reported_by_field() {
 
 #[test]
 fn owner_follows_from_tags_record_and_name() {
-    use observed::{Owner, owner_of};
+    use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
     let r = resolve_spec("");
     let named = |name: &str| {
         let mut found = existing_nodegroup(&r, 1).nodegroup;
@@ -552,7 +552,7 @@ fn owner_follows_from_tags_record_and_name() {
 /// Whoever may make an InstanceGroup may call it as any node group there is: theirs is none that was there before.
 #[test]
 fn predating_nodegroup_is_not_adopted_by_name() {
-    use observed::{Owner, owner_of};
+    use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
     let r = resolve_spec("");
     let none = InstanceGroupStatus::default();
     let found = Nodegroup {
@@ -601,7 +601,7 @@ fn predating_nodegroup_is_not_adopted_by_name() {
 
 #[test]
 fn recorded_name_alone_is_no_ownership() {
-    use observed::{Owner, owner_of};
+    use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
     let r = resolve_spec("");
     let mut id = common::group_id(3, timestamp(LONG_AGO));
     id.is_deleting = true;
@@ -788,7 +788,7 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
         Nodegroup { issues: vec![issue("Ec2SecurityGroupDeletionFailure")], ..of(NodegroupStatus::DeleteFailed) };
     let refused = plan(&[refused]);
     assert!(
-        matches!(&refused.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("mend it"))
+        matches!(&refused.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("fix the cause"))
     );
     assert_eq!(steps(&refused), ["DeleteNodegroup"], "it is tried again");
     let mut foreign = one.clone();

@@ -1,0 +1,57 @@
+//! Compares a node group with the spec. Pure.
+
+use super::resolve::ResolvedGroup;
+use crate::api::InstanceGroupStatus;
+use crate::aws::nodegroup::Nodegroup;
+use crate::plan::Drift;
+
+/// Differences in fields that EKS cannot change in place. Fields that the spec omits are not compared.
+pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
+    let desired = &resolved.desired.immutable;
+    let mut all = Vec::new();
+    let mut differs = |field: &str, from: &str, to: &str| {
+        if from != to {
+            all.push(Drift::new(field, from, to));
+        }
+    };
+    differs("nodeRole", &found.node_role, &desired.node_role);
+    differs("subnets", &found.subnets.join(", "), &desired.subnets.join(", "));
+    if !desired.instance_types.is_empty() {
+        let field = if desired.instance_types.len() == 1 { "instanceType" } else { "instanceTypes" };
+        differs(field, &found.instance_types.join(", "), &desired.instance_types.join(", "));
+    }
+    if let Some(capacity) = &desired.capacity_type {
+        differs("capacityType", &found.capacity_type, capacity);
+    }
+    if let Some(ami) = &desired.ami_type {
+        differs("amiType", &found.ami_type, ami);
+    }
+    if let (Some(size), Some(there)) = (desired.disk_size, found.disk_size) {
+        differs("volSize", &there.to_string(), &size.to_string());
+    }
+    let key = |key: &Option<String>| key.clone().unwrap_or_default();
+    differs("keyPairName", &key(&found.key_pair), &key(&desired.key_pair));
+    if desired.key_pair.is_some() {
+        differs("securityGroups", &found.security_groups.join(", "), &desired.security_groups.join(", "));
+    }
+    all
+}
+
+/// Differences in the Kubernetes version and the image release.
+pub fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
+    let w = &resolved.desired;
+    let differs = |field: &str, from: &String, to: &Option<String>| {
+        to.as_ref().filter(|to| *to != from).map(|to| Drift::new(field, from, to))
+    };
+    differs("version", &found.version, &w.version)
+        .into_iter()
+        .chain(differs("releaseVersion", &found.release_version, &w.release_version))
+        .collect()
+}
+
+/// Whether a node group was adopted and the spec has not changed since. Such a node group counts as up to date.
+pub fn is_unchanged_since_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
+    status.template.as_ref().is_some_and(|t| {
+        t.adopted_version.as_ref() == Some(&found.name.nodegroup) && t.adopted_hash.as_ref() == Some(&resolved.hash)
+    })
+}

@@ -1,0 +1,71 @@
+//! Decides which InstanceGroup owns a node group, from its tags, its name and the group's records. Pure.
+
+use std::collections::BTreeMap;
+
+use super::resolve::ResolvedGroup;
+use crate::api::InstanceGroupStatus;
+use crate::aws::Tag;
+use crate::aws::nodegroup::Nodegroup;
+use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
+
+/// Converts a tag map to a list, as the ownership checks take it.
+pub fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
+    tags.iter().map(|(key, value)| Tag { key: key.clone(), value: value.clone() }).collect()
+}
+
+/// The owner of a node group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Created or already adopted by this group.
+    Ours,
+    /// Created by Keiko controller for this group and not adopted yet.
+    Found,
+    /// It matches, but is older than the InstanceGroup. Keiko controller would have created it later.
+    Older,
+    /// Not owned by this group.
+    Others,
+}
+
+impl Owner {
+    /// Whether it is deleted together with its InstanceGroup.
+    pub fn is_deletable(self) -> bool {
+        matches!(self, Owner::Ours | Owner::Found)
+    }
+}
+
+/// Whether this group owns a recorded node group: by its tags, or by its recorded ARN if no other group has tagged it.
+pub fn is_owned(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
+    let Some(managed) = status.managed.as_ref().filter(|m| m.nodegroups.contains(&found.name.to_string())) else {
+        return false;
+    };
+    let held = to_tags(&found.tags);
+    let recorded = managed.nodegroup_arns.iter().find(|arn| **arn == found.arn);
+    has_ownership_tags(&held, ownership) || is_adopted(&found.arn, &held, recorded, ownership)
+}
+
+/// Classifies the owner of a node group. Tags decide first, then the recorded ARN. Without either, its exact name counts
+/// together with the scaling group in status, or else with its role and age. The name alone is not proof.
+pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> Owner {
+    let held = to_tags(&found.tags);
+    if has_foreign_tags(&held, &resolved.ownership_tags) {
+        return Owner::Others;
+    }
+    if is_owned(status, found, &resolved.ownership_tags) {
+        return Owner::Ours;
+    }
+    if has_ownership_tags(&held, &resolved.ownership_tags) {
+        return if found.name.nodegroup == resolved.desired.id.name { Owner::Found } else { Owner::Ours };
+    }
+    let id = &resolved.desired.id;
+    let recorded_group = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
+    let fits = match recorded_group {
+        Some(recorded) => found.scaling_groups.join(",") == recorded,
+        None => found.node_role == resolved.desired.immutable.node_role,
+    };
+    let younger = found.created.is_some_and(|created| created >= id.created_at);
+    match found.name.nodegroup == id.name && fits {
+        true if recorded_group.is_some() || younger => Owner::Found,
+        true => Owner::Older,
+        false => Owner::Others,
+    }
+}
