@@ -1,13 +1,42 @@
-//! The bell that wakes groups.
+//! Enqueues groups for a reconcile, and tracks how long they wait.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use futures::channel::mpsc::UnboundedSender;
 use kube::runtime::reflector::ObjectRef;
+use tokio::time::Instant;
 
 use super::{Context, GroupObject};
+use crate::telemetry::metrics::Metrics;
 
-/// Wakes groups.
+/// Groups (`namespace/name`) that were enqueued and whose reconcile has not started, with the time of their first trigger.
+/// Requeues after a delay are not in here: the work queue of kube-rs keeps them.
+#[derive(Default)]
+pub struct QueuedGroups(Mutex<HashMap<String, Instant>>);
+
+impl QueuedGroups {
+    /// Records a trigger. A group that waits already keeps the time of its first trigger.
+    pub fn add(&self, key: String, metrics: &Metrics) {
+        let mut queued = self.0.lock().expect("lock is not poisoned");
+        queued.entry(key).or_insert_with(|| {
+            metrics.record_queue_add();
+            Instant::now()
+        });
+        metrics.set_queue_depth(queued.len());
+    }
+
+    /// Records the start of a reconcile, and how long the group waited for it.
+    pub fn start(&self, key: &str, metrics: &Metrics) {
+        let mut queued = self.0.lock().expect("lock is not poisoned");
+        if let Some(enqueued_at) = queued.remove(key) {
+            metrics.record_queue_wait(enqueued_at.elapsed());
+        }
+        metrics.set_queue_depth(queued.len());
+    }
+}
+
+/// Enqueues groups. Clones send to the same queue.
 #[derive(Clone)]
 pub struct Trigger {
     sender: UnboundedSender<ObjectRef<GroupObject>>,
@@ -15,35 +44,30 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// A bell that rings for the queue.
+    /// A trigger that sends to the queue of the controller.
     pub fn new(sender: UnboundedSender<ObjectRef<GroupObject>>, context: Arc<Context>) -> Self {
         Trigger { sender, context }
     }
 
-    /// What all reconciles share.
+    /// State that all reconciles share.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Wakes one group.
+    /// Enqueues one group.
     pub(super) fn enqueue(&self, object: ObjectRef<GroupObject>) {
         let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
-        let mut waiting = self.context.stores.queued.lock().expect("nobody panics holding it");
-        if waiting.insert(key) {
-            self.context.metrics.record_queue_add();
-        }
-        self.context.metrics.set_queue_depth(waiting.len());
-        drop(waiting);
-        // The queue is gone only when the process ends.
+        self.context.stores.queued.add(key, &self.context.metrics);
+        // Sending fails only when the receiver is dropped, which happens when the process ends.
         let _ = self.sender.unbounded_send(object);
     }
 
-    /// Wakes every group.
+    /// Enqueues every group.
     pub fn enqueue_all(&self) {
         self.enqueue_where(|_| true);
     }
 
-    /// Wakes groups by `namespace/name`.
+    /// Enqueues groups by `namespace/name`.
     pub fn enqueue_keys(&self, keys: impl IntoIterator<Item = String>) {
         for key in keys {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
@@ -51,12 +75,35 @@ impl Trigger {
         }
     }
 
-    /// Wakes those of which it is true.
-    pub(super) fn enqueue_where(&self, which: impl Fn(&GroupObject) -> bool) {
+    /// Enqueues the groups for which `predicate` is true.
+    pub(super) fn enqueue_where(&self, predicate: impl Fn(&GroupObject) -> bool) {
         for stored in self.context.stores.groups.state() {
-            if which(&stored) {
+            if predicate(&stored) {
                 self.enqueue(ObjectRef::from_obj(stored.as_ref()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_wait_is_measured_from_the_first_trigger() {
+        let (queued, metrics) = (QueuedGroups::default(), Metrics::new().unwrap());
+        let value = |series: &str| {
+            let text = metrics.encode().unwrap();
+            let line = text.lines().find(|line| line.starts_with(series)).expect("the series");
+            line.rsplit(' ').next().unwrap_or_default().parse::<f64>().unwrap()
+        };
+        queued.add("team/web".into(), &metrics);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        queued.add("team/web".into(), &metrics);
+        assert_eq!((value("workqueue_adds_total{"), value("workqueue_depth{")), (1.0, 1.0));
+        queued.start("team/web", &metrics);
+        queued.start("team/web", &metrics);
+        assert_eq!((value("workqueue_queue_duration_seconds_count{"), value("workqueue_depth{")), (1.0, 0.0));
+        assert!(value("workqueue_queue_duration_seconds_sum{") >= 0.005);
     }
 }

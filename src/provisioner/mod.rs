@@ -15,7 +15,6 @@ pub mod plan_input;
 pub mod snapshot;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -23,36 +22,14 @@ use jiff::Timestamp;
 use crate::api::spec_error;
 use crate::api::spec_error::{SpecError, join_messages};
 pub use crate::api::{GroupId, group_id};
-use crate::api::{InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
-use crate::auth::JoinAuth;
+use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::Policy;
 use crate::index::spot::Recommendations;
 use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
 use crate::provisioner::observe::{ObserveResult, Observer};
-use crate::settings::Timing;
+use crate::settings::Settings;
 pub use plan_input::PlanContext;
 pub use snapshot::{NodeReplacement, PlanSnapshot, Projection, Release};
-
-/// What this process was started with, as far as a plan depends on it.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// How long things take.
-    pub timing: Timing,
-    /// `--resync-period`.
-    pub resync_period: Duration,
-    /// `--config-retention`.
-    pub config_retention: usize,
-    /// `--cluster-name`.
-    pub cluster_name: Option<String>,
-    /// `--default-scaling-configuration`: for groups that do not say it.
-    pub default_scaling_configuration: ScalingConfigurationKind,
-    /// `--disable-windows-cluster-ca-injection`: Windows nodes ask EKS for the cluster's endpoint and certificate.
-    pub windows_discovers_endpoint: bool,
-    /// `--join-auth`.
-    pub join_auth: JoinAuth,
-    /// `--config-namespace`: resources of the crd strategy may go there.
-    pub config_namespace: String,
-}
 
 /// A group that is to live, on its way to a plan.
 pub struct PlanRequest<'a> {

@@ -2,9 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::Settings;
 use crate::api::InstanceGroupStatus;
-use crate::settings::Timing;
+use crate::settings::{Settings, Timing};
 
 /// What a plan depends on, beside what is wanted and what was seen.
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
-//! util
+//! Small helpers that depend on nothing else in this crate.
 
 pub mod digest;
 pub mod duration;
+pub mod lookup;
 pub mod redact;
