@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Context, publish_event};
+use super::context::{Context, publish_event};
 use crate::auth::migration::{MigrationProgress, migration_event};
 use crate::auth::{JoinAuth, aws_auth};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 
-use super::{CACHE_LAG_DELAY, Context, Error};
+use super::context::{CACHE_LAG_DELAY, Context, Error};
 use crate::api::names::fail_reason;
 use crate::api::{CurrentState, InstanceGroup};
 use crate::apply::{Applied, StepError};

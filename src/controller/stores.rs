@@ -9,13 +9,13 @@ use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 
-use super::GroupObject;
+use crate::api::GroupObject;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
 use crate::boundaries::NamespaceUsage;
 use crate::boundaries::active::BoundariesCell;
 use crate::controller::planner::{GroupContext, Planner};
-use crate::controller::trigger::QueuedGroups;
+use crate::controller::queue::QueuedGroups;
 use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
 use crate::util::lookup::Lookup;

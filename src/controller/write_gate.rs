@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::context::{Context, publish_event};
 use super::trigger::Trigger;
+use super::watches;
 use super::watches::boundaries;
-use super::{Context, publish_event, watches};
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::{ForeignWrite, WriteHold};
 use crate::plan::Event;

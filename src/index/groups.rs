@@ -411,9 +411,9 @@ mod tests {
         names("b", json!({ "eks": { "configuration": { "instanceType": "m5.large" } } }));
         assert_eq!(index.instance_types().len(), 2);
         names("a", json!({ "eks": { "configuration": { "instanceType": "c5.large" } } }));
-        let mut told = index.instance_types();
-        told.sort();
-        assert_eq!(told, ["c5.large", "m5.large"]);
+        let mut types = index.instance_types();
+        types.sort();
+        assert_eq!(types, ["c5.large", "m5.large"]);
         index.remove("team/b");
         assert_eq!(index.instance_types(), ["c5.large"]);
     }

@@ -144,9 +144,9 @@ mod tests {
         let nodes = |a: &&PolicySimulation| a.resource.as_deref() == Some("arn:aws-cn:iam::42:role/blue-preflight");
         let attaches = |a: &&PolicySimulation| a.actions.contains(&"iam:AttachRolePolicy".to_owned());
         let attach = asked.iter().filter(nodes).find(attaches).unwrap();
-        let told = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
-        assert_eq!(told("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));
-        assert_eq!(told("iam:PolicyARN"), Some("arn:aws-cn:iam::aws:policy/AmazonEKSWorkerNodePolicy"));
+        let context = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+        assert_eq!(context("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));
+        assert_eq!(context("iam:PolicyARN"), Some("arn:aws-cn:iam::aws:policy/AmazonEKSWorkerNodePolicy"));
         assert!(asked.iter().any(|a| a.resource.is_none() && a.actions.contains(&"ec2:DescribeSubnets".to_owned())));
     }
 }

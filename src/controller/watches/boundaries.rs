@@ -9,11 +9,12 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 
 use super::next_object;
+use crate::api::GroupObject;
 use crate::api::names::{CONFIG_MAP, annotation};
 use crate::boundaries::ConfigError;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
+use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::trigger::Trigger;
-use crate::controller::{Context, GroupObject, config_map_target, publish_event};
 use crate::plan::Event;
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.

@@ -14,8 +14,9 @@ use kube::runtime::watcher::{self, Event, watch_object, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client, Resource, ResourceExt};
 
+use super::context::{Context, config_map_target, event_target, group_key, publish_event};
 use super::trigger::Trigger;
-use super::{Context, GroupObject, config_map_target, group_key};
+use crate::api::GroupObject;
 use crate::api::names::{annotation, label};
 use crate::auth::aws_auth;
 use crate::index::nodes;
@@ -90,7 +91,7 @@ fn trim_group(stored: &mut GroupObject, ctx: &Context) {
     let fields = stored.meta_mut().managed_fields.take().unwrap_or_default();
     let status = stored.0.as_ref().ok().map(|group| &group.status);
     let writers = StatusWriters::new(fields, &status);
-    ctx.conflict_detector.observe(&group_key(stored), writers, || super::event_target(stored.meta()));
+    ctx.conflict_detector.observe(&group_key(stored), writers, || event_target(stored.meta()));
 }
 
 /// Drops everything that the process remembers of a deleted group.
@@ -195,7 +196,7 @@ fn is_near_limit(map: &ConfigMap) -> bool {
 async fn warn_near_limit(map: Option<&ConfigMap>, ctx: &Context) {
     let target = config_map_target("kube-system", "aws-auth", map);
     let message = "aws-auth uses more than 80 % of the 1 MiB size limit of a ConfigMap; share roles between groups, or remove unused entries";
-    super::publish_event(&target, &PlanEvent::warning("AwsAuthNearLimit", message), ctx).await;
+    publish_event(&target, &PlanEvent::warning("AwsAuthNearLimit", message), ctx).await;
 }
 
 /// Enqueues the groups whose role entry changed; all groups when `changed` is `None`, because aws-auth cannot be parsed.

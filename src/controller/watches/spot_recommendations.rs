@@ -10,9 +10,10 @@ use kube::runtime::{WatchStreamExt, reflector::ObjectRef};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::{next_event, watch_config};
+use crate::api::GroupObject;
 use crate::api::names::event;
+use crate::controller::context::{event_target, publish_event};
 use crate::controller::trigger::Trigger;
-use crate::controller::{GroupObject, event_target};
 use crate::index::spot;
 use crate::index::spot::Recommendations;
 use crate::plan::Event as PlanEvent;
@@ -93,7 +94,7 @@ async fn report_ignored_event(key: &str, why: &str, trigger: &Trigger) {
         event::SPOT_RECOMMENDATION_GIVEN
     );
     let event = PlanEvent::warning("SpotRecommendationIgnored", message);
-    crate::controller::publish_event(&event_target(stored.meta()), &event, trigger.context()).await;
+    publish_event(&event_target(stored.meta()), &event, trigger.context()).await;
 }
 
 #[cfg(test)]
