@@ -1,7 +1,7 @@
 //! The instance manager: a Kubernetes controller for groups of worker nodes.
 //!
-//! A reconcile is data that walks down one corridor: merge, look up, resolve,
-//! observe, plan, apply, report. Everything that decides is pure.
+//! A reconcile is one pass: merge, observe, resolve, plan, apply, report. Decisions are pure functions; only observe and
+//! apply do I/O.
 
 pub mod api;
 pub mod apply;

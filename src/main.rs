@@ -1,4 +1,4 @@
-//! Arguments to command.
+//! Entry point: parses the command line and runs the command.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
 }
 
 fn command() -> anyhow::Result<ExitCode> {
-    // One TLS stack: without this the first client that is made panics.
+    // Select one TLS provider; without it, creating the first client panics.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match parse_or_exit().command {
         Command::Run(args) => runtime()?.block_on(cli::run::run(*args)),
@@ -21,7 +21,7 @@ fn command() -> anyhow::Result<ExitCode> {
         Command::Explain(args) => cli::explain::run(args),
         Command::Crd(args) => cli::crd::run(args),
         Command::Preflight(args) => runtime()?.block_on(cli::preflight::run(args)),
-        Command::Handback(args) => runtime()?.block_on(cli::release::run(args)),
+        Command::Release(args) => runtime()?.block_on(cli::release::run(args)),
         Command::Plan(args) => runtime()?.block_on(cli::plan::run(args)),
     }
 }

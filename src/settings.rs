@@ -1,31 +1,59 @@
-//! How long things take, in one place with the reasons.
+//! The settings of the process, and all waits and timeouts of the controller in one place.
+
+use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// Waits and clocks of the controller.
+use crate::api::ScalingConfigurationKind;
+use crate::auth::JoinAuth;
+
+/// The settings of the process that a plan depends on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Waits and timeouts.
+    pub timing: Timing,
+    /// `--resync-period`: the interval at which an unchanged group is reconciled again.
+    pub resync_period: Duration,
+    /// `--config-retention`: the number of unused launch template versions to keep.
+    pub config_retention: usize,
+    /// `--cluster-name`: the only cluster that groups may name; `None` allows any.
+    pub cluster_name: Option<String>,
+    /// `--default-scaling-configuration`: the default for `spec.eks.type`.
+    pub default_scaling_configuration: ScalingConfigurationKind,
+    /// `--disable-windows-cluster-ca-injection`: Windows nodes ask EKS for the cluster's endpoint and certificate.
+    pub windows_discovers_endpoint: bool,
+    /// `--join-auth`: how nodes are authorized to join.
+    pub join_auth: JoinAuth,
+    /// `--config-namespace`: the namespace of the ConfigMap. Resources of the crd strategy may be created there.
+    pub config_namespace: String,
+}
+
+/// Waits and timeouts of the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// How often groups in flux are looked at: instances take tens of seconds, so more often only costs calls.
+    /// Interval between polls of a group that is changing. Instances take tens of seconds to start, so a shorter interval
+    /// only costs AWS calls.
     pub poll_interval: SignedDuration,
-    /// How long a fresh instance profile is left alone before a group refers to it: IAM is eventually consistent.
+    /// Wait before a scaling group refers to a new instance profile, because IAM is eventually consistent.
     pub iam_propagation: SignedDuration,
-    /// How long a role's access entry must have been there before its entry in aws-auth goes: EKS takes some seconds to
-    /// act on it, and nobody can ask whether it does.
+    /// Minimum age of a role's access entry before the role's entry in aws-auth is removed. EKS applies an access entry
+    /// after some seconds, and no API shows when.
     pub auth_handover: SignedDuration,
-    /// How long fewer instances than desired may run before the scaling activities are asked why.
+    /// How long fewer instances than desired may run before the controller reads the scaling activities for the cause.
     pub launch_shortfall: SignedDuration,
-    /// How long a kubelet may be silent before evictions are no longer waited for.
+    /// How long a node may be NotReady before its drain no longer waits for evictions.
     pub kubelet_timeout: SignedDuration,
-    /// How long attached volumes may hold a drained node.
+    /// How long a drained node waits for its volumes to detach.
     pub volume_detach_timeout: SignedDuration,
-    /// How long the drain of a deletion may take.
+    /// Drain timeout when a group is deleted.
     pub deletion_drain_timeout: SignedDuration,
-    /// How long a drain that ran into its timeout is left alone.
+    /// Wait before a drain that ran into its timeout is retried.
     pub drain_retry_delay: SignedDuration,
-    /// How long a replacement must have been Ready before the next batch: one that dies at once must not cost another node.
+    /// How long a replacement must be Ready before the next batch starts, so that a replacement that fails immediately does
+    /// not cost another node.
     pub ready_hold: SignedDuration,
-    /// How long nothing is written after a start that takes groups over: a Deployment ends the old pod once the new one
-    /// runs, and gives it this long.
+    /// How long writes are paused after a start that takes over groups. A Deployment stops the old pod after the new one
+    /// runs, and gives it this time to end.
     pub startup_grace: SignedDuration,
 }
 
@@ -47,7 +75,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// The same clocks in a world that runs faster, for tests and the demo.
+    /// The same values multiplied by `factor`, for tests and the demo.
     pub fn scaled(self, factor: f64) -> Self {
         let scale = |d: SignedDuration| SignedDuration::try_from_secs_f64(d.as_secs_f64() * factor).unwrap_or(d);
         let Timing {

@@ -45,7 +45,9 @@ pub fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Opt
             let left = "entries in kube-system/aws-auth that no InstanceGroup added remain";
             event(EventKind::Normal, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
         }
-        (true, _) => event(EventKind::Normal, "AwsAuthNotUsed", format!("{have}; kube-system/aws-auth contains no roles")),
+        (true, _) => {
+            event(EventKind::Normal, "AwsAuthNotUsed", format!("{have}; kube-system/aws-auth contains no roles"))
+        }
     }
 }
 

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
 use crate::{api::display_value, boundaries::Source};
 
-/// Print where each field of a merged group comes from, and which of the tenant's values were not used, without a cluster
+/// Print the source of each field of a merged group, and the tenant's values that were not used; needs no cluster
 ///
-/// Text for people; `-o json` or `-o yaml` for programs. Exit codes and findings are those of `render`. Values of user data
-/// are never printed.
+/// Text for people; `-o json` or `-o yaml` for programs. Exit codes and diagnostics are those of `render`. User data is
+/// never printed.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ExplainArgs {
-    /// What to read, and how to write.
+    /// Input files and output format.
     #[command(flatten)]
     pub input: InputArgs,
 }
@@ -26,7 +26,7 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr()).map(exit_code)
 }
 
-/// Runs the command and tells whether everything is in order.
+/// Runs the command; returns whether the input has no errors.
 pub fn run_with(
     args: &ExplainArgs,
     stdin: &mut dyn Read,
@@ -66,7 +66,7 @@ fn rows(group: &MergedGroup) -> Vec<ProvenanceRow> {
     found
 }
 
-/// Goes down the values, because annotations have dots in their keys and a path alone does not lead to them.
+/// Descends into the values themselves, because keys of annotations contain dots and a path alone is ambiguous.
 fn collect_rows(value: &Value, path: &str, group: &MergedGroup, found: &mut Vec<ProvenanceRow>) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -98,7 +98,7 @@ fn text(group: &MergedGroup) -> String {
     );
     if !group.merged.overridden.is_empty() {
         lines.push("  not used:".to_owned());
-        lines.extend(group.merged.overridden.iter().map(|refused| format!("    {refused}")));
+        lines.extend(group.merged.overridden.iter().map(|value| format!("    {value}")));
     }
     lines.join("\n") + "\n"
 }
@@ -106,5 +106,5 @@ fn text(group: &MergedGroup) -> String {
 fn document(group: &MergedGroup) -> Value {
     let fields: Vec<Value> =
         rows(group).iter().map(|row| json!({"path": row.field, "source": row.source, "value": row.value})).collect();
-    json!({"group": group.id, "hash": group.merged.hash, "fields": fields, "refused": group.merged.overridden})
+    json!({"group": group.id, "hash": group.merged.hash, "fields": fields, "overridden": group.merged.overridden})
 }

@@ -1,4 +1,4 @@
-//! Manifests from files and standard input, for the commands that work without a cluster.
+//! Reads manifests from files and standard input, for the commands that need no cluster.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +19,16 @@ use crate::{
     boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, merge, yaml},
 };
 
-/// What `render` and `explain` read.
+/// Input arguments of `render` and `explain`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct InputArgs {
     /// Manifests: InstanceGroups, the ConfigMap, and Namespaces with their annotations; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// A file with the ConfigMap, instead of one among the other manifests
+    /// File with the ConfigMap, instead of one among the other manifests
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Treat every namespace as one that skips boundaries and defaults
+    /// Treat every namespace as excluded from boundaries and defaults
     #[arg(long)]
     pub namespace_excluded: bool,
     /// Output format
@@ -36,7 +36,7 @@ pub struct InputArgs {
     pub output: Option<ManifestFormat>,
 }
 
-/// How answers are written.
+/// Output formats of `render` and `explain`.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManifestFormat {
     /// For people and for kubectl
@@ -45,14 +45,14 @@ pub enum ManifestFormat {
     Json,
 }
 
-/// Something to tell about the input: `file:line: field: message`.
+/// An error or warning about the input: `file:line: field: message`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// File, with its line where one is known.
+    /// File, with the line if it is known.
     pub location: String,
     /// Field and message.
     pub message: String,
-    /// Whether it only is odd, and nothing is wrong.
+    /// Whether it is only a warning.
     pub warning: bool,
 }
 
@@ -63,10 +63,10 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A group and what became of it.
+/// A group and the result of its merge.
 #[derive(Clone)]
 pub struct MergedGroup {
-    /// The manifest as it was given.
+    /// The manifest from the input.
     pub manifest: Value,
     /// Namespace and name.
     pub id: String,
@@ -74,17 +74,17 @@ pub struct MergedGroup {
     pub merged: MergedSpec,
 }
 
-/// Everything that the input says.
+/// The result of loading the input.
 #[derive(Clone, Default)]
 pub struct LoadResult {
     /// Groups that could be merged, in order of appearance.
     pub groups: Vec<MergedGroup>,
-    /// What is wrong or odd.
+    /// Errors and warnings.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl LoadResult {
-    /// Whether anything is wrong, beyond what is merely odd.
+    /// Whether there are errors, not counting warnings.
     pub fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(|problem| !problem.warning)
     }
@@ -95,7 +95,7 @@ struct InputFile {
     text: String,
 }
 
-/// One object of a file: the document that holds it, and its place there (`items[3].`, or nothing).
+/// One object of a file: the index of its document, and its path in the document (`items[3].`, or empty).
 struct ManifestObject<'a> {
     file: &'a InputFile,
     document_index: usize,
@@ -124,7 +124,7 @@ impl ManifestObject<'_> {
     }
 }
 
-/// Merges, tells what is wrong on `err`, and writes the groups in a command's own way; true when nothing is wrong.
+/// Merges the input, writes diagnostics to `err` and the groups to `out` with `write`; returns whether there are no errors.
 pub fn load_and_write(
     args: &InputArgs,
     stdin: &mut dyn Read,
@@ -140,12 +140,16 @@ pub fn load_and_write(
     Ok(!outcome.has_errors())
 }
 
-/// The exit code of a command that merges: 0, or 1 when something is wrong.
+/// The exit code of a command that merges: 0, or 1 if there are errors.
 pub fn exit_code(ok: bool) -> ExitCode {
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Reads and merges everything. Only a file that cannot be read is an error; whatever is wrong inside is a [`Problem`].
+/// Reads and merges the input. Errors in the content are a [`Diagnostic`].
+///
+/// # Errors
+///
+/// A file cannot be read.
 pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult> {
     let mut sources = vec![];
     for path in args.config.iter().chain(&args.files) {
@@ -165,49 +169,53 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
         of_kind("Namespace").map(|object| (object.str_at("/metadata/name"), annotations(&object.value))).collect();
     let mut counts: BTreeMap<String, NamespaceUsage> = BTreeMap::new();
     for object in of_kind("InstanceGroup") {
-        let asked = namespaces
+        let is_excluded = namespaces
             .get(object.namespace())
             .is_some_and(|known| boundaries.policy.is_excluded(object.namespace(), known));
         let count = counts.entry(object.namespace().to_owned()).or_default();
         if let Some(merged) =
-            merge_group(object, &boundaries, asked || args.namespace_excluded, count, &mut outcome.diagnostics)
+            merge_group(object, &boundaries, is_excluded || args.namespace_excluded, count, &mut outcome.diagnostics)
         {
             outcome.groups.push(merged);
         }
     }
     if outcome.groups.is_empty() && !outcome.has_errors() {
-        let message = "there is no InstanceGroup in the input; name a file that holds one".to_owned();
+        let message = "the input contains no InstanceGroup; add a file with one".to_owned();
         outcome.diagnostics.push(Diagnostic { location: "input".to_owned(), message, warning: false });
     }
     Ok(outcome)
 }
 
-/// A ConfigMap from a file, in the live one's place.
+/// A ConfigMap from a file, which replaces the live one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigFile {
-    /// Its annotations: one of them is the brake.
+    /// Its annotations; `lock-upgrades` is one of them.
     pub annotations: BTreeMap<String, String>,
     /// Its data.
     pub data: BTreeMap<String, String>,
-    /// What is wrong or odd.
+    /// Errors and warnings.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl ConfigFile {
-    /// Whether anything is wrong, beyond what is merely odd.
+    /// Whether there are errors, not counting warnings.
     pub fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(|problem| !problem.warning)
     }
 }
 
-/// Reads the one ConfigMap of a file. Only a file that cannot be read is an error.
+/// Reads the ConfigMap of a file.
+///
+/// # Errors
+///
+/// The file cannot be read.
 pub fn read_config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<ConfigFile> {
     let source = read_input(path, stdin)?;
     let mut diagnostics = vec![];
     let objects = parse_objects(&source, &mut diagnostics);
     let maps: Vec<&ManifestObject> = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap").collect();
     if maps.is_empty() && diagnostics.iter().all(|problem| problem.warning) {
-        let message = format!("there is no ConfigMap in the file; write one of the name {}", names::CONFIG_MAP);
+        let message = format!("the file contains no ConfigMap; add one named {}", names::CONFIG_MAP);
         diagnostics.push(Diagnostic { location: source.name.clone(), message, warning: false });
     }
     parse_boundaries(maps, &mut diagnostics);
@@ -221,11 +229,11 @@ pub fn read_config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<C
 fn read_input(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<InputFile> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
-        stdin.read_to_string(&mut text).context("standard input cannot be read as UTF-8 text")?;
+        stdin.read_to_string(&mut text).context("cannot read standard input as UTF-8 text")?;
         return Ok(InputFile { name: "<stdin>".to_owned(), text });
     }
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     Ok(InputFile { name, text })
 }
 
@@ -256,7 +264,7 @@ fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec
         if !["InstanceGroup", "ConfigMap", "Namespace"].contains(&object.str_at("/kind")) {
             problems.push(object.diagnostic(
                 "kind",
-                "kind: is not InstanceGroup, ConfigMap or Namespace, and is left out",
+                "kind: is not InstanceGroup, ConfigMap or Namespace; the object is ignored",
                 true,
             ));
         }
@@ -269,7 +277,7 @@ fn annotations(value: &Value) -> BTreeMap<String, String> {
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// The boundaries of the one ConfigMap there is; none at all without one.
+/// Parses the boundaries of the ConfigMap. Without a ConfigMap, they are empty; `None` after an error.
 fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnostic>) -> Option<Boundaries> {
     let named: Vec<&ManifestObject> =
         config_maps.iter().copied().filter(|object| object.str_at("/metadata/name") == names::CONFIG_MAP).collect();
@@ -279,7 +287,7 @@ fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagno
         [one] => *one,
         [_, second, ..] => {
             let message = format!(
-                "there is more than one ConfigMap; leave one, named {} in {DEFAULT_CONFIG_NAMESPACE}",
+                "the input contains more than one ConfigMap; keep one, named {} in {DEFAULT_CONFIG_NAMESPACE}",
                 names::CONFIG_MAP
             );
             problems.push(second.diagnostic("kind", message, false));
@@ -324,7 +332,7 @@ fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagno
     }
 }
 
-/// The line of a file for a line of one key's text block, which begins below the line of its key.
+/// Converts a line of a key's text block to a line of the file. The block starts below the line of the key.
 fn location_in_key(object: &ManifestObject, key: &str, line: Option<usize>) -> String {
     let start = yaml::locate(&object.file.text, object.document_index, &format!("{}data.{key}", object.path_prefix));
     let is_block = |line: &usize| {
@@ -363,9 +371,9 @@ fn merge_group(
             return None;
         }
     };
-    let told = |path: &str| findings.iter().any(|found| found.path == path);
+    let is_reported = |path: &str| findings.iter().any(|found| found.path == path);
     for found in find_errors(&merged.spec) {
-        if found.kind != FieldErrorKind::Unknown && !told(&found.path) {
+        if found.kind != FieldErrorKind::Unknown && !is_reported(&found.path) {
             problems.push(object.diagnostic(&found.path, format!("{id}: {found}"), false));
         }
     }

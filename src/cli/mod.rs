@@ -1,4 +1,4 @@
-//! The commands; each takes its arguments and answers with an exit code.
+//! The commands. Each takes its parsed arguments and returns an exit code.
 
 pub mod args;
 pub mod crd;

@@ -1,4 +1,4 @@
-//! `handback`: scaling groups follow `$Latest` again, before the controller that was there before comes back.
+//! `release`: makes scaling groups follow `$Latest` again, before going back to keikoproj/instance-manager.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,75 +19,75 @@ use crate::leader::election::LeaderConfig;
 use crate::plan::Outcome;
 use crate::provisioner::Release;
 
-/// Runs the command: 0 when every group is handed back, 2 when a dry run found something to do or a group could not be
-/// looked at, 1 when it refuses.
+/// Runs the command. Exit status: 0 when every group is released, 2 when a dry run found something to do or a group could
+/// not be read, 1 when it refuses.
 pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
     let client = k8s::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
     if let Some(holder) = lease_holder(&client, &args.cluster.config_namespace).await? {
         anyhow::bail!("{holder} holds the Lease and would pin the groups again; scale its Deployment to 0 first");
     }
-    let world = ClusterSnapshot::read(&args.cluster, None).await?;
+    let snapshot = ClusterSnapshot::read(&args.cluster, None).await?;
     let mut found = Vec::new();
-    for stored in world.select(None)? {
-        found.push(check_group(&world, &stored).await.with_context(|| group_key(&stored))?);
+    for stored in snapshot.select(None)? {
+        found.push(check_group(&snapshot, &stored).await.with_context(|| group_key(&stored))?);
     }
-    let refused = found.iter().filter(|(.., verdict)| blocks_release(verdict)).count();
-    for (group, _, verdict) in &found {
-        println!("{group}  {}", describe(verdict, args.dry_run || refused > 0));
+    let refused = found.iter().filter(|(.., release)| blocks_release(release)).count();
+    for (group, _, release) in &found {
+        println!("{group}  {}", describe(release, args.dry_run || refused > 0));
     }
     if refused > 0 {
         anyhow::bail!("nothing has been changed, because of {refused} of {} groups", found.len());
     }
     let mut changed = 0;
-    for (group, name, verdict) in &found {
-        let Release::Follow { template, mixed, .. } = verdict else { continue };
+    for (group, name, release) in &found {
+        let Release::Follow { template, mixed, .. } = release else { continue };
         changed += 1;
         if !args.dry_run {
             let pin = TemplatePin { id: template.clone(), version: "$Latest".into() };
-            let asg = &world.planner.inventory.aws().autoscaling;
+            let asg = &snapshot.planner.inventory.aws().autoscaling;
             let change = ScalingGroupChange { mixed: mixed.clone(), ..ScalingGroupChange::default() };
             asg.update_group(name, &change, Some(&pin)).await.with_context(|| group.clone())?;
         }
     }
     let done = if args.dry_run { "would follow $Latest. Nothing has been changed" } else { "follow $Latest now" };
     println!("{changed} of {} groups {done}.", found.len());
-    let skipped = found.iter().filter(|(.., verdict)| matches!(verdict, Release::Skipped(_))).count();
+    let skipped = found.iter().filter(|(.., release)| matches!(release, Release::Skipped(_))).count();
     if skipped > 0 {
-        eprintln!("{skipped} groups cannot be looked at and may still be pinned; mend them, and run this again");
+        eprintln!("{skipped} groups cannot be read and may still be pinned; fix them, and run this again");
     }
     Ok(ExitCode::from(if skipped > 0 || (args.dry_run && changed > 0) { 2 } else { 0 }))
 }
 
-/// A group, its scaling group, and what becomes of that.
-async fn check_group(world: &ClusterSnapshot, stored: &GroupObject) -> anyhow::Result<(String, String, Release)> {
+/// The key of a group, the name of its scaling group, and how that is released.
+async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow::Result<(String, String, Release)> {
     let id = group_key(stored);
     let Ok(group) = &stored.0 else {
         let why = GroupPlan::invalid_object(id.clone()).message;
         return Ok((id, String::new(), Release::Skipped(why)));
     };
-    let (walked, _) = world.plan(group, Timestamp::now()).await?;
+    let (planning, _) = snapshot.plan(group, Timestamp::now()).await?;
     let status = group.status.clone().unwrap_or_default();
-    let verdict = match (walked.snapshot, walked.plan.outcome) {
-        (Some(seen), _) => seen.release(&status),
+    let release = match (planning.snapshot, planning.plan.outcome) {
+        (Some(found), _) => found.release(&status),
         (None, _) if group.metadata.deletion_timestamp.is_some() => Release::Nothing("is being deleted"),
         (None, Outcome::Blocked { reason, message, .. }) => Release::Skipped(format!("{reason}: {message}")),
-        (None, _) => Release::Skipped("plan tells more".to_owned()),
+        (None, _) => Release::Skipped("run `instance-manager plan` for details".to_owned()),
     };
-    Ok((id, status.active_scaling_group_name.unwrap_or_default(), verdict))
+    Ok((id, status.active_scaling_group_name.unwrap_or_default(), release))
 }
 
-fn blocks_release(verdict: &Release) -> bool {
-    matches!(verdict, Release::Rotating(_) | Release::Older { .. })
+fn blocks_release(release: &Release) -> bool {
+    matches!(release, Release::Rotating(_) | Release::Older { .. })
 }
 
-fn describe(verdict: &Release, dry: bool) -> String {
-    match verdict {
+fn describe(release: &Release, dry: bool) -> String {
+    match release {
         Release::Follow { number, .. } if dry => format!("version {number} -> $Latest, which is the same now"),
         Release::Follow { number, .. } => format!("version {number} -> $Latest"),
         Release::Nothing(why) => (*why).to_owned(),
-        Release::Skipped(why) => format!("skipped, because it cannot be looked at: {why}"),
+        Release::Skipped(why) => format!("skipped, because it cannot be read: {why}"),
         Release::Rotating(instance) => format!(
-            "refused: {instance} is being replaced or is outdated; let the rotation end, or put the old value back"
+            "refused: {instance} is being replaced or is outdated; let the rotation finish, or restore the old value"
         ),
         Release::Older { number, latest } => format!(
             "refused: it is pinned to version {number}, and $Latest is version {latest}; delete the newer versions, which no node runs"
@@ -95,8 +95,8 @@ fn describe(verdict: &Release, dry: bool) -> String {
     }
 }
 
-/// Who holds the Lease. A holder that gives no sign of life for as long as it promised to has crashed; only that it
-/// keeps silent is looked at, because nobody's clock is compared with another's.
+/// The holder of the Lease, or `None` if it is free or the holder has crashed. A holder counts as crashed when it does not
+/// renew the Lease for its whole duration on this host's clock; clocks of different hosts are never compared.
 pub async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let name = LeaderConfig::new(namespace, "").name;
@@ -112,6 +112,6 @@ pub async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Result<Op
             return Ok(now.and_then(|lease| lease.spec?.holder_identity).filter(|holder| !holder.is_empty()));
         }
     }
-    tracing::debug!(holder, "the holder of the Lease gives no sign of life");
+    tracing::debug!(holder, "Lease holder has not renewed in time");
     Ok(None)
 }

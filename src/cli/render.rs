@@ -1,4 +1,4 @@
-//! `render`: the ConfigMap and InstanceGroups become effective InstanceGroups, without a cluster.
+//! `render`: prints InstanceGroups after the merge with the ConfigMap, without a cluster.
 
 use std::{
     io::{Read, Write},
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
 
-/// Print what groups become when the ConfigMap is merged into them, without a cluster
+/// Print InstanceGroups after the merge with the ConfigMap; needs no cluster
 ///
-/// Exit codes: 0 when every group could be merged and is valid, 1 otherwise. Findings go to standard error as
+/// Exit codes: 0 when every group could be merged and is valid, 1 otherwise. Diagnostics go to standard error as
 /// `file:line: field: message`; warnings do not change the exit code.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct RenderArgs {
-    /// What to read, and how to write.
+    /// Input files and output format.
     #[command(flatten)]
     pub input: InputArgs,
 }
@@ -25,7 +25,7 @@ pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
     run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr()).map(exit_code)
 }
 
-/// Runs the command and tells whether everything is in order.
+/// Runs the command; returns whether the input has no errors.
 pub fn run_with(
     args: &RenderArgs,
     stdin: &mut dyn Read,

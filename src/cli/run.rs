@@ -1,4 +1,4 @@
-//! `run`: the controller.
+//! `run`: starts the controller and runs it until it is stopped or loses the Lease.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl CallObserver for Metrics {
     }
 }
 
-/// Runs until SIGTERM, SIGINT, or the loss of the lease.
+/// Runs until SIGTERM, SIGINT, or the loss of the Lease.
 pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     logging::init(args.log_format)?;
     let metrics = Arc::new(Metrics::new()?);
@@ -54,7 +54,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let timing = Timing::default().scaled(args.time_scale);
     let (groups, groups_writer) = reflector::store::<GroupObject>();
     let (namespaces, namespaces_writer) = reflector::store();
-    let shared = Arc::new(Context {
+    let ctx = Arc::new(Context {
         planner: Planner {
             inventory: Inventory::new(connected.aws),
             kube: Arc::new(KubeClient::new(client.clone(), identity)),
@@ -72,37 +72,37 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     });
 
     let (stop, stopping) = watch::channel(false);
-    let server = serve_http(&args, &shared, stopping.clone()).await?;
-    let (ring, queue) = futures::channel::mpsc::unbounded();
-    let bell = Trigger::new(ring, shared.clone());
-    tokio::spawn(watches::groups(client.clone(), groups_writer, bell.clone()));
-    tokio::spawn(watches::namespaces(client.clone(), namespaces_writer, bell.clone()));
-    tokio::spawn(watches::nodes(client.clone(), bell.clone(), args.node_relabel));
-    tokio::spawn(watches::aws_auth(client.clone(), bell.clone()));
-    let limit = args.cluster.spot_recommendation_time;
-    tokio::spawn(spot_recommendations::watch(client.clone(), bell.clone(), limit));
-    tokio::spawn(boundaries::watch(client, bell.clone()));
-    tokio::spawn(access_migration::run(shared.clone()));
-    let working = tokio::spawn(run_workers(shared.clone(), queue, args.max_workers, stopping));
-    tokio::spawn(write_gate::run(leadership, shared.clone(), bell));
+    let server = serve_http(&args, &ctx, stopping.clone()).await?;
+    let (sender, queue) = futures::channel::mpsc::unbounded();
+    let trigger = Trigger::new(sender, ctx.clone());
+    tokio::spawn(watches::groups(client.clone(), groups_writer, trigger.clone()));
+    tokio::spawn(watches::namespaces(client.clone(), namespaces_writer, trigger.clone()));
+    tokio::spawn(watches::nodes(client.clone(), trigger.clone(), args.node_relabel));
+    tokio::spawn(watches::aws_auth(client.clone(), trigger.clone()));
+    let max_age = args.cluster.spot_recommendation_time;
+    tokio::spawn(spot_recommendations::watch(client.clone(), trigger.clone(), max_age));
+    tokio::spawn(boundaries::watch(client, trigger.clone()));
+    tokio::spawn(access_migration::run(ctx.clone()));
+    let workers = tokio::spawn(run_workers(ctx.clone(), queue, args.max_workers, stopping));
+    tokio::spawn(write_gate::run(leadership, ctx.clone(), trigger));
 
-    let code = wait_for_exit(election).await;
-    // The step under way ends; then others may lead at once.
+    let shutdown = wait_for_exit(election).await;
+    // Wait for the step in progress; after the Lease is released, another process may become leader immediately.
     let _ = stop.send(true);
-    if tokio::time::timeout(Duration::from_secs(20), working).await.is_err() {
-        tracing::warn!("reconciles under way were abandoned");
+    if tokio::time::timeout(Duration::from_secs(20), workers).await.is_err() {
+        tracing::warn!("shutdown timed out, reconciles abandoned");
     }
     let _ = stop_electing.send(true);
-    code.wait_for_lease_release().await;
+    shutdown.wait_for_lease_release().await;
     if let Some(server) = server {
         let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     }
-    Ok(code.exit_code)
+    Ok(shutdown.exit_code)
 }
 
 type ElectionTask = Option<tokio::task::JoinHandle<ElectionEnd>>;
 
-/// Stands for election; without one this process leads.
+/// Takes part in the leader election; without it, this process is always the leader.
 fn start_election(
     args: &RunArgs,
     client: &kube::Client,
@@ -117,56 +117,56 @@ fn start_election(
     (leadership, Some(task))
 }
 
-/// Reconciles what the bell rings for, when every store has synced.
+/// Reconciles the groups of the queue, after all caches have synced.
 async fn run_workers(
-    shared: Arc<Context>,
+    ctx: Arc<Context>,
     queue: futures::channel::mpsc::UnboundedReceiver<kube::runtime::reflector::ObjectRef<GroupObject>>,
     workers: u16,
     mut stopping: watch::Receiver<bool>,
 ) {
-    wait_until_synced(&shared).await;
-    tracing::info!("every store has synced");
-    let store = shared.stores.groups.clone();
+    wait_until_synced(&ctx).await;
+    tracing::info!("caches synced");
+    let store = ctx.stores.groups.clone();
     let stop = async move {
         let _ = stopping.wait_for(|stop| *stop).await;
     };
     let queue = queue.map(Ok::<_, std::convert::Infallible>).take_until(stop);
     let config = Config::default().concurrency(workers);
-    let turn = |stored, shared| reconcile(stored, shared).boxed();
-    applier(turn, error_policy, shared, store, queue, config).for_each(|_| std::future::ready(())).await;
+    let reconcile = |stored, ctx| reconcile(stored, ctx).boxed();
+    applier(reconcile, error_policy, ctx, store, queue, config).for_each(|_| std::future::ready(())).await;
 }
 
-async fn wait_until_synced(shared: &Context) {
-    let stores = &shared.stores;
-    while stores.not_synced().is_some() || !shared.planner.node_index.is_synced() {
+async fn wait_until_synced(ctx: &Context) {
+    let stores = &ctx.stores;
+    while stores.not_synced().is_some() || !ctx.planner.node_index.is_synced() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 async fn serve_http(
     args: &RunArgs,
-    shared: &Arc<Context>,
+    ctx: &Arc<Context>,
     stopping: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
     let Some(address) = args.metrics_addr.0 else { return Ok(None) };
     let listener = server::bind(address).await.with_context(|| format!("listening on {address} (--metrics-addr)"))?;
-    let ready = shared.clone();
+    let ready = ctx.clone();
     let readiness: server::Readiness = Arc::new(move || {
         if let Some(missing) = ready.stores.not_synced() {
             return Err(missing.into());
         }
         if !ready.planner.node_index.is_synced() {
-            return Err("the nodes have not been seen".into());
+            return Err("node cache not synced".into());
         }
         if !ready.is_leader() {
-            return Err("another instance leads".into());
+            return Err("not the leader".into());
         }
         Ok(())
     });
-    let metrics = shared.metrics.clone();
+    let metrics = ctx.metrics.clone();
     Ok(Some(tokio::spawn(async move {
         if let Err(error) = server::serve(listener, metrics, readiness, stopping).await {
-            tracing::error!(%error, "the HTTP server ended");
+            tracing::error!(%error, "HTTP server failed");
         }
     })))
 }
@@ -189,7 +189,7 @@ impl Shutdown {
     }
 }
 
-/// Until a signal, or until the lease is lost.
+/// Waits for a signal, or for the loss of the Lease.
 async fn wait_for_exit(election: ElectionTask) -> Shutdown {
     let signal = async {
         let mut term =
@@ -209,7 +209,7 @@ async fn wait_for_exit(election: ElectionTask) -> Shutdown {
             Shutdown { exit_code: ExitCode::SUCCESS, election: Some(election) }
         }
         _ = &mut election => {
-            tracing::error!("the lease is lost; another instance may lead");
+            tracing::error!("Lease lost, exiting");
             Shutdown { exit_code: ExitCode::FAILURE, election: None }
         }
     }

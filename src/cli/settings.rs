@@ -1,12 +1,11 @@
-//! What the flags that commands share mean to a plan.
+//! Builds [`Settings`] from the flags that `run`, `plan`, `preflight` and `release` share.
 
 use std::time::Duration;
 
 use super::args::ClusterArgs;
-use crate::provisioner::Settings;
-use crate::settings::Timing;
+use crate::settings::{Settings, Timing};
 
-/// The settings of a process; the resync period is how old the answers of a cache may be.
+/// The settings for planning. `resync_period` also limits the age of cached AWS reads.
 pub fn settings(args: &ClusterArgs, timing: Timing, resync_period: Duration) -> Settings {
     Settings {
         timing,

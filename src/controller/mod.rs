@@ -1,7 +1,9 @@
-//! One reconcile: merge, look up, resolve, observe, plan, apply, report.
+//! The reconcile loop of one group: plan, apply, report, requeue.
 
 pub mod access_migration;
+pub mod context;
 pub mod planner;
+pub mod queue;
 pub mod report;
 pub mod requeue;
 pub mod stores;
@@ -13,166 +15,104 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::core::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 
 pub use crate::api::GroupObject;
 use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, rfc3339};
-use crate::apply::{Applied, Applier, AwsAuthWriter, StepError, apply};
+use crate::apply::{Applied, Applier, StepError, apply};
 use crate::aws::AwsErrorKind;
-use crate::controller::planner::{ObserveError, Planner, Planning};
+use crate::controller::planner::{ObserveError, Planning};
 use crate::controller::report::{Report, report};
-use crate::k8s::{EventTarget, KubeError, KubeEvent};
-use crate::leader::election::Leadership;
-use crate::leader::other_controller::ConflictDetector;
-use crate::plan::{Event, Outcome, PlannedStep, Reason};
-use crate::telemetry::metrics::{Metrics, ReconcileResult};
-use stores::Stores;
+use crate::k8s::KubeError;
+use crate::plan::{Outcome, Plan, PlannedStep, Reason};
+use crate::telemetry::metrics::ReconcileResult;
+use context::CACHE_LAG_DELAY;
+pub use context::{Context, Error, event_target, group_key, publish_event};
 
-/// What all reconciles share.
-pub struct Context {
-    /// The way from a group to its plan.
-    pub planner: Planner,
-    /// What the watches show.
-    pub stores: Stores,
-    /// Metrics.
-    pub metrics: Arc<Metrics>,
-    /// Whether this process leads.
-    pub leadership: tokio::sync::watch::Receiver<Leadership>,
-    /// Other controllers that work on the same groups.
-    pub conflict_detector: ConflictDetector,
-    /// The only writer of aws-auth.
-    pub aws_auth_writer: AwsAuthWriter,
-    /// Where the ConfigMap is.
-    pub config_namespace: String,
-    /// When this process began; polls keep step with it.
-    pub started_at: tokio::time::Instant,
-}
-
-impl Context {
-    /// Whether this process leads now.
-    pub fn is_leader(&self) -> bool {
-        self.leadership.borrow().is_leader()
-    }
-
-    /// Whether this process may write now: it leads, and no other controller is at work.
-    pub fn can_write(&self) -> bool {
-        self.is_leader() && self.conflict_detector.hold().is_none()
-    }
-}
-
-/// Why a reconcile could not be finished. Everything that a person should see is in the status by then.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Somebody did not answer.
-    #[error(transparent)]
-    Observe(ObserveError),
-    /// The status could not be written.
-    #[error("writing the status: {0}")]
-    Status(#[source] KubeError),
-}
-
-/// Reconciles one group, on a task of its own so that groups share the cores.
-pub async fn reconcile(stored: Arc<GroupObject>, shared: Arc<Context>) -> Result<Action, Error> {
-    let task = shared.clone();
+/// Reconciles one group. Each reconcile is a task of its own, so that groups share the cores.
+pub async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
+    let task = ctx.clone();
     tokio::spawn(async move { reconcile_group(&stored, &task).await }).await.unwrap_or_else(|panic| {
-        tracing::error!(%panic, "a reconcile panicked");
+        tracing::error!(%panic, "reconcile panicked");
         Ok(Action::requeue(Duration::from_secs(60)))
     })
 }
 
-/// What follows a failure: the group's own exponential backoff.
-pub fn error_policy(stored: Arc<GroupObject>, failure: &Error, shared: Arc<Context>) -> Action {
-    let key = group_key(&stored);
-    shared.metrics.record_reconcile(&key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE));
-    if matches!(failure, Error::Status(error) if error.is_not_found()) {
-        shared.metrics.forget_group(&key);
-        return Action::await_change();
-    }
-    if matches!(failure, Error::Status(error) if error.is_conflict()) {
-        return Action::requeue(Duration::from_millis(200));
-    }
-    tracing::warn!(group = %key, %failure, "will try again");
-    Action::requeue(requeue::backoff(
-        shared.planner.process_state.record_failure(&key),
-        shared.planner.settings.resync_period,
-    ))
+/// Requeues a group after a failed reconcile, with exponential backoff per group.
+pub fn error_policy(stored: Arc<GroupObject>, error: &Error, ctx: Arc<Context>) -> Action {
+    let (planner, key) = (&ctx.planner, group_key(&stored));
+    requeue::after_error(&key, error, &ctx.metrics, &planner.process_state, planner.settings.resync_period)
 }
 
-/// `namespace/name`.
-pub fn group_key(stored: &GroupObject) -> String {
-    format!("{}/{}", stored.namespace().unwrap_or_default(), stored.name_any())
-}
-
-async fn reconcile_group(stored: &GroupObject, shared: &Context) -> Result<Action, Error> {
+async fn reconcile_group(stored: &GroupObject, ctx: &Context) -> Result<Action, Error> {
     let key = group_key(stored);
-    shared.stores.dequeue(&key, &shared.metrics);
-    let _working = shared.metrics.start_reconcile();
-    if !shared.can_write() {
-        return Ok(Action::await_change());
-    }
-    let version = stored.resource_version();
-    if shared.planner.process_state.is_stale(&key, version.as_deref()) {
-        return Ok(Action::requeue(Duration::from_millis(50)));
-    }
-    if shared.planner.process_state.is_finalized(&key, stored.uid().as_deref()) {
-        return Ok(Action::await_change());
-    }
-    let group = match &stored.0 {
-        Ok(group) => group,
-        // The decoder's own words may quote values.
-        Err(_) => return report_invalid_object(stored, shared).await,
+    ctx.stores.queued.start(&key, &ctx.metrics);
+    let _timer = ctx.metrics.start_reconcile();
+    let group = match check_preconditions(stored, &key, ctx) {
+        Precondition::Met(group) => group,
+        Precondition::NotMet(action) => return Ok(action),
+        Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
-    if !shared.stores.has_namespace(group) {
-        return Ok(Action::requeue(Duration::from_millis(200)));
-    }
     let now = Timestamp::now();
-    let walked = plan_with_fresh_reads(group, &key, shared, now).await?;
-    let (plan, bounds) = (walked.plan, walked.boundaries);
-    let leading = || shared.can_write();
-    let applier = Applier {
-        inventory: &shared.planner.inventory,
-        kube: shared.planner.kube.as_ref(),
-        process_state: &shared.planner.process_state,
-        aws_auth: &shared.aws_auth_writer,
-        is_leader: &leading,
-        config_namespace: &shared.config_namespace,
-        drain_retry_delay: shared.planner.settings.timing.drain_retry_delay,
-        now,
-    };
-    let finalizers = group.metadata.finalizers.clone().unwrap_or_default();
-    let applied = apply(&applier, &group_id(group), version.as_deref().unwrap_or_default(), &finalizers, plan).await;
-    // Whoever leads now tells how the group stands; a process that was paused on the way writes nothing.
-    if !shared.can_write() {
-        return Ok(Action::await_change());
-    }
-    let old = group.status.clone().unwrap_or_default();
-    let report = report(&old, &applied, bounds.as_ref(), &rfc3339(now));
-    update_status(group, &key, version, &applied, &report, shared).await?;
-    record_metrics(&key, &old, &applied, &report, walked.failure_reason, shared);
-    Ok(requeue::next_action(&key, &applied, report.outcome.as_ref(), shared))
+    let old_status = group.status.clone().unwrap_or_default();
+    let planned = plan_with_fresh_reads(group, &key, ctx, now).await?;
+    let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
+    let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
+    update_status(group, &key, &applied, &report, ctx).await?;
+    record_metrics(&key, &old_status, &applied, &report, planned.failure_reason, ctx);
+    Ok(requeue::next_action(&key, &applied, report.outcome.as_ref(), ctx))
 }
 
-/// Walks; nodes are only taken away on the ground of a young look.
+/// Whether a reconcile may start.
+enum Precondition<'a> {
+    /// The reconcile may start with this group.
+    Met(&'a InstanceGroup),
+    /// The reconcile ends here; the action says when to try again.
+    NotMet(Action),
+    /// The stored object does not match its schema.
+    InvalidObject,
+}
+
+/// The early exits of a reconcile. None of them reads from AWS or writes anything.
+fn check_preconditions<'a>(stored: &'a GroupObject, key: &str, ctx: &Context) -> Precondition<'a> {
+    let process_state = &ctx.planner.process_state;
+    if !ctx.can_write() {
+        return Precondition::NotMet(Action::await_change());
+    }
+    if process_state.is_stale(key, stored.resource_version().as_deref()) {
+        return Precondition::NotMet(Action::requeue(Duration::from_millis(50)));
+    }
+    if process_state.is_finalized(key, stored.uid().as_deref()) {
+        return Precondition::NotMet(Action::await_change());
+    }
+    match &stored.0 {
+        // The decoding error is not used, because it may quote values.
+        Err(_) => Precondition::InvalidObject,
+        Ok(group) if ctx.stores.has_namespace(group) => Precondition::Met(group),
+        Ok(_) => Precondition::NotMet(Action::requeue(CACHE_LAG_DELAY)),
+    }
+}
+
+/// Plans a group. If the plan disrupts nodes, it is made again from fresh reads before it is used.
 async fn plan_with_fresh_reads(
     group: &InstanceGroup,
     key: &str,
-    shared: &Context,
+    ctx: &Context,
     now: Timestamp,
 ) -> Result<Planning, Error> {
-    let corridor = &shared.planner;
-    let around = shared.stores.group_context(group, corridor);
-    let young = requeue::max_cache_age(corridor.settings.timing.poll_interval);
-    let flux = corridor.process_state.is_progressing(key) || requeue::needs_fresh_reads(group);
-    let age = if flux { young } else { corridor.settings.resync_period.mul_f64(0.5) };
-    let mut walked = corridor.plan(group, &around, age, now).await;
-    let disrupts = |w: &Planning| w.plan.steps.iter().any(|PlannedStep { step, .. }| step.is_disruptive());
-    if !flux && walked.as_ref().is_ok_and(disrupts) {
-        walked = corridor.plan(group, &around, young, now).await;
+    let planner = &ctx.planner;
+    let context = ctx.stores.group_context(group, planner);
+    let fresh = requeue::max_cache_age(planner.settings.timing.poll_interval);
+    let needs_fresh_reads = planner.process_state.is_progressing(key) || requeue::needs_fresh_reads(group);
+    let max_age = if needs_fresh_reads { fresh } else { planner.settings.resync_period.mul_f64(0.5) };
+    let mut planned = planner.plan(group, &context, max_age, now).await;
+    let is_disruptive = |p: &Planning| p.plan.steps.iter().any(|PlannedStep { step, .. }| step.is_disruptive());
+    if !needs_fresh_reads && planned.as_ref().is_ok_and(is_disruptive) {
+        planned = planner.plan(group, &context, fresh, now).await;
     }
-    match walked {
+    match planned {
         Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
             Ok(missing_permission(group, error.missing_permission(), &error.to_string()))
         }
@@ -183,72 +123,67 @@ async fn plan_with_fresh_reads(
     }
 }
 
+/// A blocked plan for a group that cannot be read because a permission is missing.
 fn missing_permission(group: &InstanceGroup, action: Option<String>, error: &str) -> Planning {
     let message = match action {
-        Some(action) => format!("the controller may not {action}; add the action to its IAM role ({error})"),
-        None => format!("{error}; add the right to the controller's Role"),
+        Some(action) => report::missing_iam_action(&action, error),
+        None => report::missing_kubernetes_permission(error),
     };
-    crate::controller::planner::blocked(&group_id(group), Reason::MissingPermission, message)
+    planner::blocked(&group_id(group), Reason::MissingPermission, message)
 }
 
+/// Applies a plan. Returns `None` when this process may no longer write: the new leader then reports on the group.
+async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Timestamp) -> Option<Applied> {
+    let can_write = || ctx.can_write();
+    let applier = Applier {
+        inventory: &ctx.planner.inventory,
+        kube: ctx.planner.kube.as_ref(),
+        process_state: &ctx.planner.process_state,
+        aws_auth: &ctx.aws_auth_writer,
+        is_leader: &can_write,
+        config_namespace: &ctx.config_namespace,
+        drain_retry_delay: ctx.planner.settings.timing.drain_retry_delay,
+        now,
+    };
+    let resource_version = group.resource_version().unwrap_or_default();
+    let finalizers = group.metadata.finalizers.clone().unwrap_or_default();
+    let applied = apply(&applier, &group_id(group), &resource_version, &finalizers, plan).await;
+    ctx.can_write().then_some(applied)
+}
+
+/// Publishes the events of the applied steps, writes the status patch, and then publishes the events of transitions.
 async fn update_status(
     group: &InstanceGroup,
     key: &str,
-    version: Option<String>,
     applied: &Applied,
     report: &Report,
-    shared: &Context,
+    ctx: &Context,
 ) -> Result<(), Error> {
-    let corridor = &shared.planner;
-    let mut version = applied.resource_version.clone().or(version).unwrap_or_default();
+    let planner = &ctx.planner;
+    let mut version = applied.resource_version.clone().or(group.resource_version()).unwrap_or_default();
     if applied.resource_version.is_some() {
-        corridor.process_state.record_write(key, &version);
+        planner.process_state.record_write(key, &version);
     }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
-    let regarding = event_target(&group.metadata);
+    let target = event_target(&group.metadata);
     for event in &report.step_events {
-        publish_event(&regarding, event, shared).await;
+        publish_event(&target, event, ctx).await;
     }
-    // Telling takes its time too.
-    if !shared.can_write() {
+    // Publishing takes time, in which the Lease may expire.
+    if !ctx.can_write() {
         return Ok(());
     }
     if let Some(patch) = &report.patch {
-        version =
-            corridor.kube.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Error::Status)?;
-        corridor.process_state.record_write(key, &version);
+        version = planner.kube.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Error::Status)?;
+        planner.process_state.record_write(key, &version);
     }
     for event in &report.transition_events {
-        publish_event(&regarding, event, shared).await;
+        publish_event(&target, event, ctx).await;
     }
     if report.outcome == Some(Outcome::Deleted) && applied.error.is_none() {
-        corridor.process_state.set_finalized(key, &regarding.uid);
+        planner.process_state.set_finalized(key, &target.uid);
     }
     Ok(())
-}
-
-/// The group, for an event about it.
-pub fn event_target(meta: &ObjectMeta) -> EventTarget {
-    EventTarget {
-        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
-        kind: "InstanceGroup".into(),
-        namespace: meta.namespace.clone(),
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
-    }
-}
-
-/// An event that cannot be written is worth a log line and no more.
-pub async fn publish_event(about: &EventTarget, told: &Event, shared: &Context) {
-    let record = KubeEvent {
-        kind: told.kind,
-        reason: told.reason.clone(),
-        action: "Reconcile".into(),
-        note: told.message.clone(),
-    };
-    if let Err(error) = shared.planner.kube.publish(about, &record).await {
-        tracing::warn!(object = %about.name, reason = %told.reason, %error, "an event was not written");
-    }
 }
 
 fn record_metrics(
@@ -256,11 +191,11 @@ fn record_metrics(
     old: &InstanceGroupStatus,
     applied: &Applied,
     report: &Report,
-    failed: Option<&'static str>,
-    shared: &Context,
+    failure_reason: Option<&'static str>,
+    ctx: &Context,
 ) {
-    let metrics = &shared.metrics;
-    match (failed, &applied.error) {
+    let metrics = &ctx.metrics;
+    match (failure_reason, &applied.error) {
         (Some(reason), _) => metrics.record_reconcile(key, ReconcileResult::Failed(reason)),
         (None, Some(StepError::NotLeading)) => {}
         (None, Some(_)) => metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE)),
@@ -270,7 +205,7 @@ fn record_metrics(
         (None, None) => metrics.record_reconcile(key, ReconcileResult::Success),
     }
     if matches!(report.outcome, Some(Outcome::Deleted)) {
-        // Last, so that nothing makes its series anew.
+        // Must be last: any later record would create the series of the group again.
         return metrics.forget_group(key);
     }
     let patched = |field: &str| report.patch.as_ref().and_then(|p| p.get(field).cloned());
@@ -283,21 +218,16 @@ fn record_metrics(
     }
 }
 
-/// What cannot be decoded is answered, and other groups go on.
-async fn report_invalid_object(stored: &GroupObject, shared: &Context) -> Result<Action, Error> {
-    let key = group_key(stored);
-    shared.metrics.record_reconcile(&key, ReconcileResult::Failed(fail_reason::GET_REQUEST));
-    let message = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`, correct it in Git and apply it again";
-    let conditions = serde_json::json!([
-        { "type": "Ready", "status": "False", "reason": "InvalidSpec", "message": message, "lastTransitionTime": rfc3339(Timestamp::now()) },
-        { "type": "Stalled", "status": "True", "reason": "InvalidSpec", "message": message, "lastTransitionTime": rfc3339(Timestamp::now()) },
-    ]);
-    let patch = serde_json::json!({ "currentState": "Error", "conditions": conditions, "observedGeneration": stored.meta().generation });
-    let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
-    let version = stored.resource_version().unwrap_or_default();
-    if !shared.stores.is_reported(&key, stored.meta().generation) {
-        shared.planner.kube.patch_status(&namespace, &name, &version, patch).await.map_err(Error::Status)?;
-        shared.stores.set_reported(&key, stored.meta().generation);
+/// Reports a stored object that cannot be decoded, once per generation. Other groups are not affected.
+async fn report_invalid_object(stored: &GroupObject, key: &str, ctx: &Context) -> Result<Action, Error> {
+    ctx.metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::GET_REQUEST));
+    let generation = stored.meta().generation;
+    if !ctx.stores.is_reported(key, generation) {
+        let patch = report::invalid_object_patch(generation, &rfc3339(Timestamp::now()));
+        let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
+        let version = stored.resource_version().unwrap_or_default();
+        ctx.planner.kube.patch_status(&namespace, &name, &version, patch).await.map_err(Error::Status)?;
+        ctx.stores.set_reported(key, generation);
     }
     Ok(Action::await_change())
 }

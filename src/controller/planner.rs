@@ -1,5 +1,4 @@
-//! The corridor that the controller and `plan` walk alike: merge, look up,
-//! resolve, observe, plan. It writes nothing.
+//! Plans one group: merge, observe, resolve, plan. The controller and the command `plan` both use it. It writes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,65 +24,67 @@ use crate::plan::{self, Plan, Reason};
 pub use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::{
-    DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, Provisioner, Settings, dispatch, group_id,
+    DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, Provisioner, dispatch, group_id,
 };
+use crate::settings::Settings;
 
-/// What every walk shares.
+/// Dependencies that the plans of all groups share.
 pub struct Planner {
-    /// Batched reads of AWS, and AWS itself for writes.
+    /// Cached and batched AWS reads, and the AWS clients for writes.
     pub inventory: Arc<Inventory>,
-    /// Kubernetes.
+    /// The Kubernetes API.
     pub kube: Arc<dyn KubeApi>,
-    /// Nodes by instance.
+    /// Nodes by EC2 instance.
     pub node_index: Arc<NodeIndex>,
-    /// Clocks.
+    /// State that this process keeps between reconciles.
     pub process_state: Arc<ProcessState>,
-    /// What this process was started with.
+    /// Settings of the process.
     pub settings: Settings,
 }
 
-/// What stands around one group, from the watched stores.
+/// The cached state that the plan of one group depends on.
 #[derive(Clone, Default)]
 pub struct GroupContext {
-    /// Annotations of its namespace; `None` when the namespace is not known.
+    /// Annotations of the namespace; `None` when the cache does not have the namespace yet.
     pub namespace_annotations: Option<BTreeMap<String, String>>,
-    /// The boundaries in force.
+    /// The active boundaries.
     pub active_boundaries: Arc<ActiveBoundaries>,
     /// `mapRoles` of kube-system/aws-auth.
     pub map_roles: Option<String>,
-    /// What it shares with other groups.
+    /// Resources that groups share, by resource.
     pub group_index: Arc<GroupIndex>,
-    /// What the namespace holds, for its quota.
+    /// Quota usage of the namespace, up to and including this group.
     pub counts: NamespaceUsage,
-    /// Who holds the brake.
+    /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
     pub lock: Option<String>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
 }
 
-/// A plan and how the boundaries stand for its group.
+/// A plan, with the result of the merge that it is based on.
 pub struct Planning {
-    /// What would be done.
+    /// The plan.
     pub plan: Plan,
-    /// For the status.
+    /// The result of the merge, for the status.
     pub boundaries: Option<BoundariesSummary>,
-    /// The effective spec, when there is one.
+    /// The merged spec, if the merge succeeded.
     pub merged: Option<MergedSpec>,
-    /// A bounded reason for the metric of failures.
+    /// The value of the label `reason` of the metric of failed reconciles.
     pub failure_reason: Option<&'static str>,
-    /// What the plan was made from, when it got so far.
+    /// The desired and observed state that the plan was made from, if planning reached that point.
     pub snapshot: Option<Box<dyn PlanSnapshot>>,
 }
 
 impl Planning {
-    fn blocked(plan: Plan, failed: &'static str) -> Self {
-        Planning { plan, boundaries: None, merged: None, failure_reason: Some(failed), snapshot: None }
+    fn blocked(plan: Plan, failure_reason: &'static str) -> Self {
+        Planning { plan, boundaries: None, merged: None, failure_reason: Some(failure_reason), snapshot: None }
     }
 
-    /// A value that the tenant gave and did not get is not asked of the tenant again.
+    /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
+    /// rather than for the value.
     fn rejected(id: &GroupId, mut problems: Vec<SpecError>, dropped: &[OverriddenValue]) -> Self {
         for problem in problems.iter_mut().filter(|p| p.is_missing() && dropped.iter().any(|d| d.path == p.path)) {
-            problem.rule = "is required, and restricted".into();
+            problem.rule = "is required, and tenants may not set it".into();
             problem.remedy = "ask your cluster admin for a default".into();
         }
         let plan = plan::blocked_plan(id, spec_error::first_reason(&problems), join_messages(&problems));
@@ -92,233 +93,244 @@ impl Planning {
 }
 
 impl Planner {
-    /// Walks with one group. An error means that somebody did not answer; nothing was decided.
+    /// Plans one group.
+    ///
+    /// # Errors
+    ///
+    /// AWS or the API server did not answer a read, or denied it.
     pub async fn plan(
         &self,
         group: &InstanceGroup,
-        around: &GroupContext,
+        context: &GroupContext,
         max_age: Duration,
         now: Timestamp,
     ) -> ObserveResult<Planning> {
         let id = group_id(group);
-        if let Some(why) = boundaries_unavailable(around) {
+        if let Some(why) = boundaries_unavailable(context) {
             let plan = plan::blocked_plan(&id, Reason::BoundariesUnavailable, why);
             return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
         }
-        let observer = self.observer(around, max_age, now);
+        let observer = self.observer(context, max_age, now);
         if id.is_deleting {
-            return self.plan_deletion(group, &id, around, &observer).await;
+            return self.plan_deletion(group, &id, context, &observer).await;
         }
-        let (effective, bounds) = match merge_spec(group, &id, around) {
+        let (merged, summary) = match merge_spec(group, &id, context) {
             Ok(found) => found,
             Err(message) => {
                 let plan = plan::blocked_plan(&id, Reason::InvalidSpec, message);
                 return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
             }
         };
-        let walked = self.plan_active(group, &id, &effective, around, &observer).await?;
-        Ok(Planning { boundaries: Some(bounds), merged: Some(effective), ..walked })
+        let planning = self.plan_active(group, &id, &merged, context, &observer).await?;
+        Ok(Planning { boundaries: Some(summary), merged: Some(merged), ..planning })
     }
 
     async fn plan_active(
         &self,
         group: &InstanceGroup,
         id: &GroupId,
-        effective: &MergedSpec,
-        around: &GroupContext,
+        merged: &MergedSpec,
+        context: &GroupContext,
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
-        let (spec, provisioner) = match decode_and_check(id, effective, around) {
+        let (spec, provisioner) = match decode_and_check(id, merged, context) {
             Ok(found) => found,
-            Err(problems) => return Ok(Planning::rejected(id, problems, &effective.overridden)),
+            Err(problems) => return Ok(Planning::rejected(id, problems, &merged.overridden)),
         };
         let status = group.status.clone().unwrap_or_default();
-        let problem = provisioner_changed(&status, provisioner_kind(&effective.spec))
-            .or_else(|| cluster_changed(id, &status, effective, provisioner));
+        let problem = provisioner_changed(&status, provisioner_kind(&merged.spec))
+            .or_else(|| cluster_changed(id, &status, merged, provisioner));
         if let Some(problem) = problem {
-            return Ok(Planning::rejected(id, vec![problem], &effective.overridden));
+            return Ok(Planning::rejected(id, vec![problem], &merged.overridden));
         }
-        let order = PlanRequest {
+        let request = PlanRequest {
             id,
             is_new: group.status.is_none(),
-            annotations: &effective.annotations,
+            annotations: &merged.annotations,
             spec,
             status: &status,
-            lock: around.lock.as_deref(),
-            recommendations: &around.recommendations,
-            policy: around.active_boundaries.boundaries.as_ref().map(|b| &b.policy),
+            lock: context.lock.as_deref(),
+            recommendations: &context.recommendations,
+            policy: context.active_boundaries.boundaries.as_ref().map(|b| &b.policy),
             settings: &self.settings,
         };
-        Ok(match provisioner.plan(observer, order).await? {
-            PlanResult::Planned(plan, seen) => {
-                Planning { plan: *plan, boundaries: None, merged: None, failure_reason: None, snapshot: Some(seen) }
+        Ok(match provisioner.plan(observer, request).await? {
+            PlanResult::Planned(plan, snapshot) => {
+                Planning { plan: *plan, boundaries: None, merged: None, failure_reason: None, snapshot: Some(snapshot) }
             }
-            PlanResult::Refused(problems) => Planning::rejected(id, problems, &effective.overridden),
+            PlanResult::Refused(problems) => Planning::rejected(id, problems, &merged.overridden),
         })
     }
 
-    fn observer<'a>(&'a self, around: &'a GroupContext, max_cache_age: Duration, now: Timestamp) -> Observer<'a> {
+    fn observer<'a>(&'a self, context: &'a GroupContext, max_cache_age: Duration, now: Timestamp) -> Observer<'a> {
         Observer {
             inventory: &self.inventory,
             kube: self.kube.as_ref(),
             node_index: &self.node_index,
             process_state: &self.process_state,
-            map_roles: around.map_roles.as_deref(),
-            group_index: &around.group_index,
+            map_roles: context.map_roles.as_deref(),
+            group_index: &context.group_index,
             max_cache_age,
             shared_max_cache_age: self.settings.resync_period.mul_f64(0.5),
             now,
         }
     }
 
-    /// How many nodes a group may grow to, for its namespace's quota.
-    pub fn max_nodes(&self, group: &InstanceGroup, around: &GroupContext) -> u64 {
-        let Ok((effective, _)) = merge_spec(group, &group_id(group), around) else { return 0 };
-        let section = match provisioner_kind(&effective.spec) {
+    /// The maximum number of nodes of a group, for the quota of its namespace.
+    pub fn max_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
+        let Ok((merged, _)) = merge_spec(group, &group_id(group), context) else { return 0 };
+        let section = match provisioner_kind(&merged.spec) {
             Some(ProvisionerKind::EksManaged) => "eks-managed",
             Some(ProvisionerKind::Eks | ProvisionerKind::EksFargate) | None => "eks",
         };
-        effective.spec[section]["maxSize"].as_u64().unwrap_or(0)
+        merged.spec[section]["maxSize"].as_u64().unwrap_or(0)
     }
 
-    /// A group that is to go needs no valid spec, as long as its status tells who made it.
+    /// Plans a deletion. It needs no valid spec if the status records the provisioner.
     async fn plan_deletion(
         &self,
         group: &InstanceGroup,
         id: &GroupId,
-        around: &GroupContext,
+        context: &GroupContext,
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
         let status = group.status.clone().unwrap_or_default();
-        let effective = merge_spec(group, id, around).ok().map(|(effective, _)| effective);
+        let merged = merge_spec(group, id, context).ok().map(|(merged, _)| merged);
         let kind = recorded_provisioner(&status)
-            .or_else(|| provisioner_kind(&effective.as_ref()?.spec))
+            .or_else(|| provisioner_kind(&merged.as_ref()?.spec))
             .unwrap_or(ProvisionerKind::Eks);
-        let forbidden =
-            effective.as_ref().map(|effective| policy_violations(id, effective, around)).unwrap_or_default();
-        let spec = effective.and_then(|effective| api::validate::decode_spec(&effective.spec).ok());
-        let farewell = DeleteRequest { id, spec, forbidden, status: &status, settings: &self.settings };
-        let plan = dispatch::for_kind(kind).plan_deletion(observer, farewell).await?;
+        let forbidden = merged.as_ref().map(|merged| policy_violations(id, merged, context)).unwrap_or_default();
+        let spec = merged.and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
+        let request = DeleteRequest { id, spec, forbidden, status: &status, settings: &self.settings };
+        let plan = dispatch::for_kind(kind).plan_deletion(observer, request).await?;
         Ok(Planning { plan, boundaries: None, merged: None, failure_reason: None, snapshot: None })
     }
 }
 
-/// Why nobody knows the boundaries, when nobody does.
-fn boundaries_unavailable(around: &GroupContext) -> Option<String> {
-    let why = match &around.active_boundaries.source {
+/// Why no boundaries are available; `None` when they are, or when groups run without.
+fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
+    let why = match &context.active_boundaries.source {
         BoundariesSource::Unavailable(why) => why.as_str(),
-        BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read",
+        BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read yet",
         BoundariesSource::Live | BoundariesSource::LastGood(_) | BoundariesSource::NotConfigured => return None,
     };
-    Some(format!("{why}, and no good revision is stored; nothing is changed in AWS until the ConfigMap is mended"))
+    Some(format!(
+        "{why}, and no last known good revision is stored; no AWS changes will be made until the ConfigMap is fixed"
+    ))
 }
 
-/// The merged spec, decoded and allowed, and who makes its nodes.
+/// Decodes the merged spec, checks it against the policy, and selects the provisioner.
 fn decode_and_check(
     id: &GroupId,
-    effective: &MergedSpec,
-    around: &GroupContext,
+    merged: &MergedSpec,
+    context: &GroupContext,
 ) -> Result<(InstanceGroupSpec, &'static dyn Provisioner), Vec<SpecError>> {
-    let spec = api::validate::decode_spec(&effective.spec).map_err(|errors| {
+    let spec = api::validate::decode_spec(&merged.spec).map_err(|errors| {
         let problem =
             |e: &api::validate::FieldError| SpecError::invalid(&e.path, &e.value, e.rule.clone(), e.remedy.clone());
         errors.iter().map(problem).collect::<Vec<_>>()
     })?;
-    let given = spec.provisioner.clone().unwrap_or_default();
-    if given.is_empty() {
+    let name = spec.provisioner.clone().unwrap_or_default();
+    if name.is_empty() {
         return Err(vec![SpecError::missing("spec.provisioner")]);
     }
-    let Some(kind) = ProvisionerKind::parse(&given) else {
+    let Some(kind) = ProvisionerKind::parse(&name) else {
         let remedy = "use eks, eks-managed or eks-fargate";
-        return Err(vec![SpecError::invalid("spec.provisioner", given, "is no provisioner", remedy)]);
+        return Err(vec![SpecError::invalid("spec.provisioner", name, "is an unknown provisioner", remedy)]);
     };
-    let violations = policy_violations(id, effective, around);
+    let violations = policy_violations(id, merged, context);
     if violations.is_empty() { Ok((spec, dispatch::for_kind(kind))) } else { Err(violations) }
 }
 
-/// What the admin's policy forbids of a merged spec.
-fn policy_violations(id: &GroupId, effective: &MergedSpec, around: &GroupContext) -> Vec<SpecError> {
+/// Violations of the admin's policy in a merged spec.
+fn policy_violations(id: &GroupId, merged: &MergedSpec, context: &GroupContext) -> Vec<SpecError> {
     let policy =
-        around.active_boundaries.boundaries.as_ref().map(|b| b.policy.check(effective, &id.namespace, around.counts));
+        context.active_boundaries.boundaries.as_ref().map(|b| b.policy.check(merged, &id.namespace, context.counts));
     let problem = |v: &crate::boundaries::PolicyViolation| {
         SpecError::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).with_reason(Reason::PolicyViolation)
     };
     policy.unwrap_or_default().iter().map(problem).collect()
 }
 
-/// Who makes the nodes, as a merged spec says it.
+/// The provisioner that a merged spec names.
 fn provisioner_kind(spec: &serde_json::Value) -> Option<ProvisionerKind> {
     spec["provisioner"].as_str().and_then(ProvisionerKind::parse)
 }
 
-/// Who made what there is, as the status remembers it; the original remembers it for `eks` alone.
+/// The provisioner that the status records. keikoproj/instance-manager records it for `eks` only.
 fn recorded_provisioner(status: &InstanceGroupStatus) -> Option<ProvisionerKind> {
     status.provisioner.as_deref().and_then(ProvisionerKind::parse)
 }
 
-/// What one provisioner made, another does not know: it would run on beside what that makes, and nobody would remove it.
-fn provisioner_changed(status: &InstanceGroupStatus, wanted: Option<ProvisionerKind>) -> Option<SpecError> {
-    let (made_by, wanted) = (recorded_provisioner(status)?, wanted?);
-    // What EKS has not finished making, or failed to, has no scaling group yet.
-    let made = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
+/// Rejects a change of the provisioner once resources are recorded: the new provisioner would not remove the resources of
+/// the old one.
+fn provisioner_changed(status: &InstanceGroupStatus, desired: Option<ProvisionerKind>) -> Option<SpecError> {
+    let (recorded, desired) = (recorded_provisioner(status)?, desired?);
+    // A resource that EKS is still creating, or failed to create, has no scaling group yet.
+    let has_resources = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
         || status.managed.as_ref().is_some_and(|managed| !managed.nodegroups.is_empty())
         || status.fargate.as_ref().is_some_and(|fargate| !fargate.profiles.is_empty());
-    (made && made_by != wanted).then(|| {
-        let rule = format!("is another provisioner than {made_by}, which made what this group has");
-        let remedy = format!("put {made_by} back, or delete the group and make another");
-        SpecError::invalid("spec.provisioner", wanted, rule, remedy)
+    (has_resources && recorded != desired).then(|| {
+        let rule = format!("cannot replace {recorded}, which created the resources of this group");
+        let remedy = format!("restore {recorded}, or delete the group and create a new one");
+        SpecError::invalid("spec.provisioner", desired, rule, remedy)
     })
 }
 
-/// A group stays in its cluster: names are derived from that, so that another one would leave behind what there is, and
-/// with it nodes that nobody looks after.
+/// Rejects a change of the cluster once resources are recorded. Names contain the cluster, so a change would abandon the
+/// existing resources and nodes.
 fn cluster_changed(
     id: &GroupId,
     status: &InstanceGroupStatus,
-    effective: &MergedSpec,
+    merged: &MergedSpec,
     provisioner: &dyn Provisioner,
 ) -> Option<SpecError> {
     let path = provisioner.cluster_field();
-    let wanted = path.split('.').skip(1).fold(&effective.spec, |value, key| &value[key]).as_str()?;
+    let wanted = path.split('.').skip(1).fold(&merged.spec, |value, key| &value[key]).as_str()?;
     let recorded = provisioner.recorded_cluster(id, status).filter(|recorded| recorded != wanted)?;
-    let rule = format!("is another cluster than {recorded}, where this group has what its status records");
-    let remedy = format!("put {recorded} back, or delete the group and make another");
+    let rule = format!("differs from {recorded}, the cluster of the resources in the group's status");
+    let remedy = format!("restore {recorded}, or delete the group and create a new one");
     (!wanted.is_empty()).then(|| SpecError::invalid(path, wanted, rule, remedy))
 }
 
-/// A group that cannot even be looked at.
+/// A blocked plan for a group that could not be read.
 pub fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning {
     Planning::blocked(plan::blocked_plan(id, reason, message), fail_reason::HANDLE_RECONCILE)
 }
 
-/// The first door: the tenant's fragment and the boundaries become one.
+/// Merges the tenant's spec with the active boundaries.
+///
+/// # Errors
+///
+/// A message that says why the merge is not possible.
 pub fn merge_spec(
     group: &InstanceGroup,
     id: &GroupId,
-    around: &GroupContext,
+    context: &GroupContext,
 ) -> Result<(MergedSpec, BoundariesSummary), String> {
     let raw = json!({ "metadata": { "annotations": id.annotations }, "spec": group.spec });
     let none = Boundaries::default();
-    let boundaries = around.active_boundaries.boundaries.as_deref().unwrap_or(&none);
-    let namespace = around.namespace_annotations.as_ref().ok_or("its namespace is not known yet")?;
+    let boundaries = context.active_boundaries.boundaries.as_deref().unwrap_or(&none);
+    let namespace =
+        context.namespace_annotations.as_ref().ok_or("the namespace cache does not have the group's namespace yet")?;
     let excluded =
-        around.active_boundaries.boundaries.is_none() || boundaries.policy.is_excluded(&id.namespace, namespace);
-    let effective = merge(boundaries, &raw, excluded).map_err(|error| error.to_string())?;
-    let last_good = match &around.active_boundaries.source {
+        context.active_boundaries.boundaries.is_none() || boundaries.policy.is_excluded(&id.namespace, namespace);
+    let merged = merge(boundaries, &raw, excluded).map_err(|error| error.to_string())?;
+    let last_good = match &context.active_boundaries.source {
         BoundariesSource::LastGood(why) => Some(why.clone()),
         BoundariesSource::Unknown
         | BoundariesSource::Live
         | BoundariesSource::NotConfigured
         | BoundariesSource::Unavailable(_) => None,
     };
-    let revision = if excluded { String::new() } else { around.active_boundaries.revision.clone() };
-    let bounds = BoundariesSummary {
-        hash: effective.hash.clone(),
+    let revision = if excluded { String::new() } else { context.active_boundaries.revision.clone() };
+    let summary = BoundariesSummary {
+        hash: merged.hash.clone(),
         revision,
-        overridden: effective.overridden.clone(),
+        overridden: merged.overridden.clone(),
         last_known_good: last_good.filter(|_| !excluded),
     };
-    Ok((effective, bounds))
+    Ok((merged, summary))
 }
 
 #[cfg(test)]
@@ -338,10 +350,10 @@ mod tests {
         };
         let problems = vec![SpecError::missing("spec.a.role"), SpecError::missing("spec.a.cluster")];
         let Outcome::Blocked { message, .. } = Planning::rejected(&id, problems, &[dropped]).plan.outcome else {
-            panic!("nothing can be done for it");
+            panic!("the plan is not blocked");
         };
         let (role, cluster) = message.split_once(". ").expect("two sentences");
-        assert_eq!(role, "spec.a.role is required, and restricted; ask your cluster admin for a default");
+        assert_eq!(role, "spec.a.role is required, and tenants may not set it; ask your cluster admin for a default");
         assert!(cluster.starts_with("spec.a.cluster is required; set it in the InstanceGroup"), "{cluster}");
     }
 
@@ -360,11 +372,11 @@ mod tests {
         let creating = begun(EksManaged, json!({ "managed": { "nodegroups": ["demo/team-web"] } }));
         let profile = begun(EksFargate, json!({ "fargate": { "cluster": "demo", "profiles": ["fargate-demo-1"] } }));
         for (status, made_by) in [(&creating, EksManaged), (&profile, EksFargate)] {
-            let problem = provisioner_changed(status, Some(Eks)).expect("it is refused");
-            assert!(problem.to_string().contains(&format!("put {made_by} back")), "{problem}");
+            let problem = provisioner_changed(status, Some(Eks)).expect("the change is rejected");
+            assert!(problem.to_string().contains(&format!("restore {made_by}")), "{problem}");
             assert_eq!(provisioner_changed(status, Some(made_by)), None);
         }
-        assert_eq!(provisioner_changed(&begun(EksManaged, json!({})), Some(Eks)), None, "nothing was made");
+        assert_eq!(provisioner_changed(&begun(EksManaged, json!({})), Some(Eks)), None, "no resources are recorded");
     }
 
     #[test]
@@ -377,7 +389,7 @@ mod tests {
             "eks-fargate": { "clusterName": "other" },
         });
         let raw = json!({ "metadata": {}, "spec": spec });
-        let effective = merge(&Boundaries::default(), &raw, true).expect("it is merged");
+        let effective = merge(&Boundaries::default(), &raw, true).expect("a merged spec");
         let refused = |kind, status| cluster_changed(&id, &with_status(status), &effective, dispatch::for_kind(kind));
         let distinct = GroupNames::new("demo", "team", "web").hashed("demo-team-web");
         for (kind, status, field) in [
@@ -390,12 +402,9 @@ mod tests {
             ),
             (ProvisionerKind::EksFargate, json!({ "fargate": { "cluster": "demo" } }), "spec.eks-fargate"),
         ] {
-            let problem = refused(kind, status).expect("it is refused").to_string();
-            assert!(
-                problem.starts_with(&format!("{field}.clusterName `other` is another cluster than demo")),
-                "{problem}"
-            );
-            assert_eq!(refused(kind, json!({})), None, "nothing is on record");
+            let problem = refused(kind, status).expect("the change is rejected").to_string();
+            assert!(problem.starts_with(&format!("{field}.clusterName `other` differs from demo")), "{problem}");
+            assert_eq!(refused(kind, json!({})), None, "no resources are recorded");
         }
         assert_eq!(refused(ProvisionerKind::Eks, json!({ "activeScalingGroupName": "other-team-web" })), None);
     }

@@ -1,5 +1,5 @@
-//! Tells what happened: one status patch with what changed, and events at
-//! transitions. It takes only what was applied, so a status can tell nothing else.
+//! Turns an applied plan into one status patch and the events to publish. A pure function of what was applied, so the
+//! status never reports a step that did not happen.
 
 use serde_json::{Value, json};
 
@@ -12,55 +12,58 @@ use crate::plan::{
     ConditionUpdate, Event, IamStep, NodeStep, ObjectStep, Outcome, Phase, PlannedStep, Reason, Recheck, Step,
 };
 
-/// How the boundaries stand for one group.
+/// What is wrong with a stored object that cannot be decoded, and how to find it.
+pub const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
+
+/// The result of merging the boundaries into one group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BoundariesSummary {
-    /// Hash of the effective spec; empty without boundaries.
+    /// Hash of the merged spec; empty without boundaries.
     pub hash: String,
-    /// Revision of the boundaries in force; empty without any.
+    /// Revision of the active boundaries; empty without boundaries.
     pub revision: String,
-    /// What the tenant set and did not get.
+    /// Values that the tenant set and that the boundaries replaced.
     pub overridden: Vec<OverriddenValue>,
-    /// Why the stored revision is in force, when it is.
+    /// Why the last known good revision is active; `None` when the live ConfigMap is.
     pub last_known_good: Option<String>,
 }
 
-/// What is to be written.
+/// The status patch and the events of one reconcile.
 #[derive(Debug, Default, PartialEq)]
 pub struct Report {
     /// A merge patch of `status`; `None` when nothing changed.
     pub patch: Option<Value>,
-    /// Events of what was done: true whatever becomes of the status.
+    /// Events of applied steps. They are published before the status is written, because they hold even if that fails.
     pub step_events: Vec<Event>,
-    /// Events of transitions, once the status holds them.
+    /// Events of condition transitions. They are published after the status is written.
     pub transition_events: Vec<Event>,
-    /// How the group stands after what really happened.
+    /// The outcome of the reconcile: that of the plan, or of the step that failed. `None` without leadership.
     pub outcome: Option<Outcome>,
 }
 
-/// Reports what was applied.
+/// Builds the report of an applied plan. `now` is in RFC 3339.
 pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&BoundariesSummary>, now: &str) -> Report {
     let plan = &applied.plan;
     if matches!(applied.error, Some(StepError::NotLeading)) {
         return Report::default();
     }
     let outcome = reported_outcome(applied);
-    // A new role gets its policies with it; that is one event.
+    // Creating a role and attaching its policies is one event.
     let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
-    let part_of_it = |p: &PlannedStep| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
+    let belongs_to_new_role = |p: &PlannedStep| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
     let done = plan.steps[..applied.steps_done].iter().enumerate();
-    let done = done.filter(|(at, p)| !was_refused(*at, &p.step, applied) && !part_of_it(p));
+    let done = done.filter(|(at, p)| !was_refused(*at, &p.step, applied) && !belongs_to_new_role(p));
     let mut step_events = done.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
     if applied.error.is_none() {
         step_events.extend(plan.events.iter().cloned());
     }
     if outcome == Outcome::Deleted {
-        step_events.push(Event::normal(event::DELETED, "everything that was made for this group is gone"));
+        step_events.push(Event::normal(event::DELETED, "all resources of the group were deleted"));
         return Report { step_events, outcome: Some(outcome), ..Report::default() };
     }
     let mut transition_events = Vec::new();
     let mut status = serde_json::to_value(old).unwrap_or_default();
-    // What was recorded on the way is in the object already.
+    // Status writes among the steps are in the stored object already.
     for planned in &plan.steps[..applied.steps_done] {
         if let Step::Object(ObjectStep::Record { status: recorded }) = &planned.step {
             apply_merge_patch(&mut status, recorded);
@@ -93,19 +96,22 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
         set(boundaries_condition(bounds));
     }
     let known = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
-    // A pass that stopped before its tags were tried says nothing new about them.
-    let unheard = applied.error.is_some() && ownership::tagging_denied_condition(old).is_some();
-    let notes =
-        plan.condition_updates.iter().filter(|note| !(unheard && note.condition_type == condition::ADOPTED)).cloned();
+    // A reconcile that failed before it tried the tags has nothing new to report about them.
+    let tags_not_attempted = applied.error.is_some() && ownership::tagging_denied_condition(old).is_some();
+    let notes = plan
+        .condition_updates
+        .iter()
+        .filter(|note| !(tags_not_attempted && note.condition_type == condition::ADOPTED))
+        .cloned();
     let notes = notes.map(|note| with_tag_denied(note, applied));
     let notes = notes.chain(drain_blocked_update(applied, &outcome));
     for note in notes.filter(|n| n.status || known(n.condition_type)) {
         set(Condition::new(note.condition_type, note.status, &note.reason, note.message));
     }
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
-        transition_events.push(Event::normal("RotationCompleted", "every node runs what is wanted"));
+        transition_events.push(Event::normal("RotationCompleted", "all nodes run the desired version"));
     }
-    // While nodes are replaced on purpose, their coming and going is told step by step.
+    // During a rotation, the events of its steps report how nodes come and go.
     if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
         transition_events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
     }
@@ -113,7 +119,7 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     Report { patch: status_patch(&before, status, old), step_events, transition_events, outcome: Some(outcome) }
 }
 
-/// What was taken over and may not be tagged is told where the takeover is.
+/// Adds the missing tag permissions to the condition `Adopted`.
 fn with_tag_denied(mut note: ConditionUpdate, applied: &Applied) -> ConditionUpdate {
     if note.condition_type == condition::ADOPTED && !applied.tag_denials.is_empty() {
         let rights = missing_permissions(applied);
@@ -124,18 +130,18 @@ fn with_tag_denied(mut note: ConditionUpdate, applied: &Applied) -> ConditionUpd
     note
 }
 
-/// Those that are missing to change tags.
+/// The IAM actions that are missing to change tags.
 fn missing_permissions(applied: &Applied) -> String {
     applied.tag_denials.iter().map(|untagged| untagged.permission.as_str()).collect::<Vec<_>>().join(" and ")
 }
 
-/// An eviction that a budget refused has taken nothing away, and tags that AWS refused are as they were.
+/// Whether a step had no effect: AWS denied the tags, or a PodDisruptionBudget blocked the eviction.
 fn was_refused(at: usize, step: &Step, applied: &Applied) -> bool {
     applied.tag_denials.iter().any(|untagged| untagged.step_index == at)
         || matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.blocked_evictions.iter().any(|r| r.pod == *pod))
 }
 
-/// The plan's outcome, or what stopped it.
+/// The outcome of the plan, or of the step that failed.
 fn reported_outcome(applied: &Applied) -> Outcome {
     let plan = &applied.plan;
     let is_deleting = matches!(
@@ -144,7 +150,7 @@ fn reported_outcome(applied: &Applied) -> Outcome {
             | Outcome::Progressing { phase: Phase::Deleting, .. }
             | Outcome::Blocked { is_deleting: true, .. }
     );
-    let Some(stopped) = &applied.error else {
+    let Some(error) = &applied.error else {
         return if only_tag_failures(applied) {
             let message = ownership::missing_tag_permission(&missing_permissions(applied));
             Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting }
@@ -153,31 +159,30 @@ fn reported_outcome(applied: &Applied) -> Outcome {
         };
     };
     let step = plan.steps.get(applied.steps_done).map(|p| p.step.name()).unwrap_or_default();
-    if let StepError::Locked(what) = stopped {
-        return Outcome::Locked { message: format!("lock-upgrades on {what} stopped {step}") };
+    if let StepError::Locked(what) = error {
+        return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {what}") };
     }
-    match stopped.stalled_reason() {
-        Some(reason) => {
-            Outcome::Blocked { reason, message: format!("{step}: {}", error_message(stopped)), is_deleting }
-        }
+    match error.stalled_reason() {
+        Some(reason) => Outcome::Blocked { reason, message: format!("{step}: {}", error_message(error)), is_deleting },
         None => Outcome::Progressing {
             phase: if is_deleting { Phase::Deleting } else { phase_of(&plan.outcome) },
-            message: format!("{step} is tried again: {stopped}"),
+            message: format!("{step} failed and is retried: {error}"),
             recheck: Recheck::Poll,
         },
     }
 }
 
-/// Whether a pass had nothing to do but tags, and AWS refused them all. A takeover tells that in its own condition.
+/// Whether the plan consisted of tag changes only, and AWS denied all of them. For adopted resources, the condition
+/// `Adopted` reports it instead.
 fn only_tag_failures(applied: &Applied) -> bool {
     let plan = &applied.plan;
-    let acts = || {
+    let effective_steps = || {
         plan.steps
             .iter()
             .filter(|p| !p.step.is_status_write() && !matches!(p.step, Step::Object(ObjectStep::AddFinalizer)))
     };
     !applied.tag_denials.is_empty()
-        && acts().count() == applied.tag_denials.len()
+        && effective_steps().count() == applied.tag_denials.len()
         && matches!(
             plan.outcome,
             Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Soon, .. }
@@ -193,15 +198,37 @@ fn phase_of(outcome: &Outcome) -> Phase {
     }
 }
 
-fn error_message(stopped: &StepError) -> String {
-    match stopped {
+/// The message for a call that AWS denied.
+pub fn missing_iam_action(action: &str, error: &str) -> String {
+    format!("the controller may not {action}; add the action to its IAM role ({error})")
+}
+
+/// The message for a call that the API server forbids.
+pub fn missing_kubernetes_permission(error: &str) -> String {
+    format!("{error}; add the permission to the controller's Role or ClusterRole")
+}
+
+/// The status patch for a stored object that cannot be decoded.
+pub fn invalid_object_patch(generation: Option<i64>, now: &str) -> Value {
+    let mut conditions = Vec::new();
+    for (kind, status) in [(condition::READY, false), (condition::STALLED, true)] {
+        let message = format!("{INVALID_OBJECT}, correct it in Git and apply it again");
+        set_condition(&mut conditions, Condition::new(kind, status, &Reason::InvalidSpec.to_string(), message), now);
+    }
+    json!({
+        "currentState": CurrentState::Error.as_str(), "conditions": conditions, "observedGeneration": generation,
+    })
+}
+
+fn error_message(error: &StepError) -> String {
+    match error {
         StepError::Aws(error) => match error.missing_permission() {
-            Some(action) => format!("the controller may not {action}; add the action to its IAM role ({error})"),
+            Some(action) => missing_iam_action(&action, &error.to_string()),
             None => error.to_string(),
         },
-        StepError::Cluster(error) => format!("{error}; add the right to the controller's Role"),
-        StepError::Auth(error) => format!("kube-system/aws-auth: {error}; mend it by hand"),
-        StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::NotLeading => stopped.to_string(),
+        StepError::Cluster(error) => missing_kubernetes_permission(&error.to_string()),
+        StepError::Auth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
+        StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::NotLeading => error.to_string(),
     }
 }
 
@@ -227,7 +254,7 @@ fn ready_message(status: &Value) -> String {
     }
 }
 
-/// Ready, Reconciling and Stalled.
+/// The conditions Ready, Reconciling and Stalled of an outcome.
 fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition; 3] {
     let all = |ready, reconciling, stalled, reason: &str, message: &str| {
         [
@@ -246,7 +273,7 @@ fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition; 3] {
 
 fn boundaries_condition(bounds: &BoundariesSummary) -> Condition {
     if let Some(why) = &bounds.last_known_good {
-        let message = format!("the last good boundaries stay in force: {why}");
+        let message = format!("the last known good boundaries are in force: {why}");
         return Condition::new(condition::BOUNDARIES_APPLIED, false, "UsingLastKnownGood", message);
     }
     if bounds.revision.is_empty() {
@@ -264,7 +291,7 @@ fn boundaries_condition(bounds: &BoundariesSummary) -> Condition {
     Condition::new(condition::BOUNDARIES_APPLIED, true, "TenantValuesOverridden", truncate(&listed.join("; ")))
 }
 
-/// A condition's message stays readable.
+/// Limits a message to 2000 characters.
 fn truncate(text: &str) -> String {
     match text.char_indices().nth(2000) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -289,42 +316,42 @@ fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Option<Conditio
     if applied.plan.condition_updates.iter().any(|n| n.condition_type == condition::DRAIN_BLOCKED) {
         return None;
     }
-    let went_on = applied.plan.steps[..applied.steps_done].iter().any(|p| {
+    let made_progress = applied.plan.steps[..applied.steps_done].iter().any(|p| {
         matches!(
             p.step,
             Step::Node(NodeStep::Evict { .. } | NodeStep::Terminate { .. } | NodeStep::UncordonNode { .. })
         )
     });
-    let over = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
-    if went_on || over { note(false, "NotBlocked", String::new()) } else { None }
+    let is_finished = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
+    if made_progress || is_finished { note(false, "NotBlocked", String::new()) } else { None }
 }
 
 fn blocked_message(refused: &BlockedEviction) -> String {
     let budgets = if refused.budgets.is_empty() {
-        "a disruption budget".to_owned()
+        "a PodDisruptionBudget".to_owned()
     } else {
-        format!("the budget {}", refused.budgets.join(", "))
+        format!("PodDisruptionBudget {}", refused.budgets.join(", "))
     };
     let pod = format!("{}/{}", refused.pod.namespace, refused.pod.name);
     if refused.unschedulable.is_empty() {
         return format!(
-            "{budgets} does not let the pod {pod} go now; it is asked again; raise what the budget allows, or set drainTimeout"
+            "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas, or set drainTimeout"
         );
     }
     format!(
-        "{budgets} does not let the pod {pod} go, because pods that were evicted find no room: {}; add capacity (raise maxSize), or free some",
+        "eviction of pod {pod} is blocked by {budgets}, and evicted pods are unschedulable: {}; add capacity (raise maxSize), or free capacity",
         refused.unschedulable.join(", ")
     )
 }
 
-/// What a person follows in `kubectl describe`.
+/// The event of an applied step, with its reasons.
 fn step_event(planned: &PlannedStep) -> Option<Event> {
     let why = planned.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let told = planned.step.info().event(&why)?;
-    Some(Event { message: truncate(&told.message), ..told })
+    let event = planned.step.info().event(&why)?;
+    Some(Event { message: truncate(&event.message), ..event })
 }
 
-/// Events at transitions of conditions.
+/// The event for the transition of a condition from `was` to `new`, if there is one.
 fn transition_event(was: Option<&Condition>, new: &Condition) -> Option<Event> {
     let was_true = was.is_some_and(Condition::is_true);
     let same_reason = was.is_some_and(|w| w.reason.as_deref().map(condition::current_reason) == new.reason.as_deref());
@@ -357,7 +384,7 @@ fn transition_event(was: Option<&Condition>, new: &Condition) -> Option<Event> {
     }
 }
 
-/// An edit of the ConfigMap that changes nothing for a group must not write it: the revision goes along with other changes only.
+/// The status patch. A new revision alone is not written, so that an edit of the ConfigMap does not write every group.
 fn status_patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) -> Option<Value> {
     let revision = status["boundariesRevision"].take();
     status["boundariesRevision"] = json!(old.boundaries_revision);

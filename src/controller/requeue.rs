@@ -1,93 +1,122 @@
-//! When to look again.
+//! When a group is reconciled again.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 
-use super::Context;
+use super::context::{CACHE_LAG_DELAY, Context, Error};
+use crate::api::names::fail_reason;
 use crate::api::{CurrentState, InstanceGroup};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
+use crate::index::process_state::ProcessState;
 use crate::plan::{Outcome, Reason, Recheck};
+use crate::telemetry::metrics::{Metrics, ReconcileResult};
 
-/// One second, doubling, at most the resync period, a fifth more or less.
+/// Exponential backoff after `failures` failures in a row: starts at one second, doubles, is capped at the resync period,
+/// and has a jitter of 20 %.
 pub fn backoff(failures: u32, resync: Duration) -> Duration {
     let base = Duration::from_secs(1u64 << failures.saturating_sub(1).min(10));
     jitter(base.min(resync))
 }
 
-/// A fifth more or less, so that groups do not march in step.
+/// Adds a jitter of 20 %, so that groups do not reconcile in lockstep.
 pub fn jitter(duration: Duration) -> Duration {
     duration.mul_f64(rand::random_range(0.8..1.2))
 }
 
-/// How old a look may be that nodes are taken away on.
+/// Maximum age of cached reads for a plan that disrupts nodes.
 pub fn max_cache_age(poll: SignedDuration) -> Duration {
     poll.unsigned_abs().mul_f64(0.8)
 }
 
-/// Whether the status says that something is under way or unseen.
+/// Whether the status shows a change in progress, or does not cover the current generation.
 pub fn needs_fresh_reads(group: &InstanceGroup) -> bool {
     let status = group.status.as_ref();
-    let settled = status.and_then(|s| s.current_state.as_deref()) == Some(CurrentState::Ready.as_str());
-    !settled || status.and_then(|s| s.observed_generation) != group.metadata.generation
+    let is_ready = status.and_then(|s| s.current_state.as_deref()) == Some(CurrentState::Ready.as_str());
+    !is_ready || status.and_then(|s| s.observed_generation) != group.metadata.generation
 }
 
-/// When to look at a group again after what happened to it.
-pub fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, shared: &Context) -> Action {
-    let corridor = &shared.planner;
-    let memory = &corridor.process_state;
+/// Requeues a group whose reconcile failed: with the group's exponential backoff, or after a short delay when the object
+/// changed in the meantime. A group that was deleted is not requeued.
+pub fn after_error(
+    key: &str,
+    error: &Error,
+    metrics: &Metrics,
+    process_state: &ProcessState,
+    resync_period: Duration,
+) -> Action {
+    metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE));
+    if matches!(error, Error::Status(error) if error.is_not_found()) {
+        metrics.forget_group(key);
+        return Action::await_change();
+    }
+    metrics.record_queue_retry();
+    if matches!(error, Error::Status(error) if error.is_conflict()) {
+        return Action::requeue(CACHE_LAG_DELAY);
+    }
+    tracing::warn!(group = %key, %error, "reconcile failed, retrying");
+    Action::requeue(backoff(process_state.record_failure(key), resync_period))
+}
+
+/// When to reconcile a group again, depending on the result of this reconcile.
+pub fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, ctx: &Context) -> Action {
+    let planner = &ctx.planner;
+    let process_state = &planner.process_state;
     let resync =
-        || Action::requeue(resync_delay(corridor.settings.resync_period, applied.plan.recheck_at, Timestamp::now()));
-    if let Some(stopped) = &applied.error {
-        memory.set_progressing(key, true);
-        return match stopped {
+        || Action::requeue(resync_delay(planner.settings.resync_period, applied.plan.recheck_at, Timestamp::now()));
+    if let Some(error) = &applied.error {
+        if !matches!(error, StepError::NotLeading) {
+            ctx.metrics.record_queue_retry();
+        }
+        process_state.set_progressing(key, true);
+        return match error {
             StepError::NotLeading => Action::await_change(),
             StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
-                Action::requeue(jitter(corridor.settings.timing.iam_propagation.unsigned_abs()))
+                Action::requeue(jitter(planner.settings.timing.iam_propagation.unsigned_abs()))
             }
-            StepError::Cluster(error) if error.is_conflict() => Action::requeue(Duration::from_millis(200)),
-            _ => Action::requeue(backoff(memory.record_failure(key), corridor.settings.resync_period)),
+            StepError::Cluster(error) if error.is_conflict() => Action::requeue(CACHE_LAG_DELAY),
+            _ => Action::requeue(backoff(process_state.record_failure(key), planner.settings.resync_period)),
         };
     }
     if matches!(outcome, Some(Outcome::Deleted)) {
         return Action::await_change();
     }
-    memory.reset_failures(key);
-    let (flux, action) = match outcome {
+    process_state.reset_failures(key);
+    let (is_progressing, action) = match outcome {
         None | Some(Outcome::Deleted) => (false, Action::await_change()),
         Some(Outcome::Converged) => (false, resync()),
         Some(Outcome::Locked { .. }) => (false, resync()),
         Some(Outcome::Progressing { recheck: Recheck::Soon, .. }) => (true, Action::requeue(Duration::from_millis(20))),
-        Some(Outcome::Progressing { recheck: Recheck::Poll, .. }) => (true, Action::requeue(poll_delay(shared))),
+        Some(Outcome::Progressing { recheck: Recheck::Poll, .. }) => (true, Action::requeue(poll_delay(ctx))),
         Some(Outcome::Progressing { recheck: Recheck::After(time), .. }) => {
             (true, Action::requeue(time.unsigned_abs()))
         }
         Some(Outcome::Blocked { reason, is_deleting, .. }) if is_transient(*reason, *is_deleting) => {
-            (true, Action::requeue(poll_delay(shared)))
+            (true, Action::requeue(poll_delay(ctx)))
         }
         Some(Outcome::Blocked { .. }) => (false, resync()),
     };
-    memory.set_progressing(key, flux);
+    process_state.set_progressing(key, is_progressing);
     action
 }
 
-/// A resync period, or less when there is more to do before.
-fn resync_delay(resync: Duration, wake: Option<Timestamp>, now: Timestamp) -> Duration {
-    let until = wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
+/// The resync period with jitter, or less if the plan names an earlier time in `recheck_at`.
+fn resync_delay(resync: Duration, recheck_at: Option<Timestamp>, now: Timestamp) -> Duration {
+    let until = recheck_at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
     jitter(resync).min(until.map_or(Duration::MAX, |u| u + Duration::from_millis(500)))
 }
 
-/// Groups in flux look together, so that one call answers for many.
-fn poll_delay(shared: &Context) -> Duration {
-    let period = shared.planner.settings.timing.poll_interval.unsigned_abs().max(Duration::from_millis(100));
-    let passed = shared.started_at.elapsed().as_nanos() % period.as_nanos();
-    period - Duration::from_nanos(u64::try_from(passed).unwrap_or(0)) + Duration::from_millis(5)
+/// Time until the next common poll. All groups that change poll at the same time, so that one batched AWS call serves many.
+fn poll_delay(ctx: &Context) -> Duration {
+    let period = ctx.planner.settings.timing.poll_interval.unsigned_abs().max(Duration::from_millis(100));
+    let elapsed = ctx.started_at.elapsed().as_nanos() % period.as_nanos();
+    period - Duration::from_nanos(u64::try_from(elapsed).unwrap_or(0)) + Duration::from_millis(5)
 }
 
-/// Whether the group may get out of it soon without anyone touching Kubernetes.
-fn is_transient(reason: Reason, deleting: bool) -> bool {
+/// Whether the block may clear soon without a change in Kubernetes, so that the group is polled.
+fn is_transient(reason: Reason, is_deleting: bool) -> bool {
     match reason {
         Reason::ReplacementsNotReady
         | Reason::ClusterUnhealthy
@@ -100,8 +129,8 @@ fn is_transient(reason: Reason, deleting: bool) -> bool {
         | Reason::NodesNotReady
         | Reason::StrategyFailed
         | Reason::Degraded => true,
-        // What bears a living group's name is likely to stay, and is not read from what many groups share.
-        Reason::OwnershipConflict => deleting,
+        // A foreign resource with the name of an active group usually stays, and its reads cannot be batched.
+        Reason::OwnershipConflict => is_deleting,
         Reason::InvalidSpec
         | Reason::MissingPermission
         | Reason::RefusedByAws
@@ -120,6 +149,7 @@ fn is_transient(reason: Reason, deleting: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::k8s::KubeError;
 
     #[test]
     fn resync_delay_is_shortened_by_recheck_time() {
@@ -130,11 +160,27 @@ mod tests {
         assert!(resync_delay(resync, Some(now - SignedDuration::from_secs(9)), now) <= Duration::from_secs(1));
     }
 
-    /// Each look at a stranger's role and profile is two calls to IAM: for ever, at the pace of nodes that are on their way.
+    /// Each check of a foreign role and profile costs two IAM calls, so an active group does not poll for them.
     #[test]
     fn ownership_conflict_is_transient_only_while_deleting() {
         assert!(!is_transient(Reason::OwnershipConflict, false) && is_transient(Reason::OwnershipConflict, true));
         assert!(is_transient(Reason::InsufficientCapacity, false) && !is_transient(Reason::PolicyViolation, true));
+    }
+
+    #[test]
+    fn retries_are_counted_unless_the_group_is_deleted() {
+        let (metrics, process_state) = (Metrics::new().unwrap(), ProcessState::default());
+        let after = |status: KubeError| {
+            after_error("team/web", &Error::Status(status), &metrics, &process_state, Duration::from_secs(300));
+            let text = metrics.encode().unwrap();
+            let line = text.lines().find(|line| line.starts_with("workqueue_retries_total{")).expect("the counter");
+            line.rsplit(' ').next().unwrap_or_default().to_owned()
+        };
+        let (verb, resource) = ("patch", "instancegroups/status");
+        let not_found = KubeError::NotFound { verb, resource: resource.into(), source: "test".into() };
+        let conflict = KubeError::Conflict { verb, resource: resource.into(), source: "test".into() };
+        let unavailable = KubeError::Unavailable { verb, resource: resource.into(), source: "test".into() };
+        assert_eq!([after(not_found), after(conflict), after(unavailable)], ["0", "1", "2"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What the watches show, shared by all reconciles and trimmed to what they read.
+//! The caches that the watches fill, shared by all reconciles.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -9,53 +9,54 @@ use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 
-use super::GroupObject;
+use crate::api::GroupObject;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
 use crate::boundaries::NamespaceUsage;
 use crate::boundaries::active::BoundariesCell;
 use crate::controller::planner::{GroupContext, Planner};
+use crate::controller::queue::QueuedGroups;
 use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
-use crate::telemetry::metrics::Metrics;
+use crate::util::lookup::Lookup;
 
-/// Quotas go to the groups that came first.
+/// Whether `one` takes precedence in a namespace quota: older groups count first.
 fn created_before(one: &InstanceGroup, other: &InstanceGroup) -> bool {
     (one.creation_timestamp(), one.name_any()) < (other.creation_timestamp(), other.name_any())
 }
 
-/// What the watches show.
+/// The caches that the watches fill.
 pub struct Stores {
     /// All InstanceGroups.
     pub groups: Store<GroupObject>,
-    /// What the groups share with each other.
+    /// Resources that groups share, by resource.
     pub group_index: Arc<GroupIndex>,
     /// Metadata of all Namespaces.
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
     /// The boundaries in force.
     pub boundaries: BoundariesCell,
-    /// The ConfigMap as the watch last showed it.
-    pub config_map: tokio::sync::Mutex<Option<Option<ConfigMap>>>,
-    /// Whether the ConfigMap holds the brake.
+    /// The ConfigMap `instance-manager` as the watch last returned it.
+    pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
+    /// Whether the ConfigMap has the annotation `lock-upgrades`.
     pub config_map_locked: RwLock<bool>,
-    /// `mapRoles` of kube-system/aws-auth; `None` before the watch has told.
-    pub map_roles: RwLock<Option<Option<String>>>,
-    /// Whether the first list of groups is complete; asked here because only one task may wait for a store.
+    /// `mapRoles` of kube-system/aws-auth.
+    pub map_roles: RwLock<Lookup<String>>,
+    /// Whether the first list of groups is complete. A flag, because only one task can wait for a reflector store.
     pub groups_synced: AtomicBool,
     /// Whether the first list of namespaces is complete.
     pub namespaces_synced: AtomicBool,
-    /// Nodes that lack the role label of older tools, with their role, seen while this process only reads.
+    /// Nodes without the label `kubernetes.io/role`, with their role, that this process saw while it could not write.
     pub label_backlog: Mutex<BTreeMap<String, String>>,
-    /// Groups that wait for their turn.
-    pub queued: Mutex<HashSet<String>>,
+    /// Groups that were enqueued and whose reconcile has not started.
+    pub queued: QueuedGroups,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
-    /// The generation of objects that cannot be decoded, once their status says so.
+    /// The generation of each invalid object whose status reports it.
     reported_generation: Mutex<HashMap<String, Option<i64>>>,
 }
 
 impl Stores {
-    /// Empty stores around the two reflectors.
+    /// Empty caches, with the stores of the two reflectors.
     pub fn new(groups: Store<GroupObject>, namespaces: Store<PartialObjectMeta<Namespace>>) -> Self {
         Stores {
             groups,
@@ -68,75 +69,68 @@ impl Stores {
             groups_synced: AtomicBool::default(),
             namespaces_synced: AtomicBool::default(),
             label_backlog: Mutex::default(),
-            queued: Mutex::default(),
+            queued: QueuedGroups::default(),
             recommendations: Arc::default(),
             reported_generation: Mutex::default(),
         }
     }
 
-    /// A group has got its turn.
-    pub fn dequeue(&self, key: &str, metrics: &Metrics) {
-        let mut waiting = self.queued.lock().expect("nobody panics holding it");
-        waiting.remove(key);
-        metrics.set_queue_depth(waiting.len());
-    }
-
-    /// Whether this generation of an object has been answered.
+    /// Whether the status of an invalid object already reports this generation.
     pub fn is_reported(&self, key: &str, generation: Option<i64>) -> bool {
-        self.reported_generation.lock().expect("nobody panics holding it").get(key) == Some(&generation)
+        self.reported_generation.lock().expect("lock is not poisoned").get(key) == Some(&generation)
     }
 
-    /// This generation of an object has been answered: its status is written.
+    /// Records that the status of an invalid object reports this generation.
     pub fn set_reported(&self, key: &str, generation: Option<i64>) {
-        self.reported_generation.lock().expect("nobody panics holding it").insert(key.into(), generation);
+        self.reported_generation.lock().expect("lock is not poisoned").insert(key.into(), generation);
     }
 
-    /// Whether a group's namespace has been seen; a watch may be a moment behind the other.
+    /// Whether the cache has the group's namespace. The watch of namespaces may lag behind the watch of groups.
     pub fn has_namespace(&self, group: &InstanceGroup) -> bool {
         self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default())).is_some()
     }
 
-    /// What stands around one group.
-    pub fn group_context(&self, group: &InstanceGroup, corridor: &Planner) -> GroupContext {
+    /// The cached state that the plan of one group depends on.
+    pub fn group_context(&self, group: &InstanceGroup, planner: &Planner) -> GroupContext {
         let namespace = group.namespace().unwrap_or_default();
         let annotations = self.namespaces.get(&ObjectRef::new(&namespace)).map(|n| n.annotations().clone());
-        let mut around = GroupContext {
+        let mut context = GroupContext {
             lock: self.lock_holder(group, annotations.as_ref()),
             namespace_annotations: annotations,
             active_boundaries: self.boundaries.get(),
-            map_roles: self.map_roles.read().expect("nobody panics holding it").clone().flatten(),
+            map_roles: self.map_roles.read().expect("lock is not poisoned").as_present().cloned(),
             group_index: self.group_index.clone(),
             recommendations: self.recommendations.clone(),
             counts: NamespaceUsage::default(),
         };
-        if around.active_boundaries.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas()) {
-            around.counts = self.counts(group, &namespace, corridor, &around);
+        if context.active_boundaries.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas()) {
+            context.counts = self.counts(group, &namespace, planner, &context);
         }
-        around
+        context
     }
 
-    /// The group itself and those of its namespace that came before it.
+    /// Quota usage by the group itself and the older groups of its namespace.
     fn counts(
         &self,
         group: &InstanceGroup,
         namespace: &str,
-        corridor: &Planner,
-        around: &GroupContext,
+        planner: &Planner,
+        context: &GroupContext,
     ) -> NamespaceUsage {
-        let mut counts = NamespaceUsage { groups: 1, nodes: corridor.max_nodes(group, around) };
+        let mut counts = NamespaceUsage { groups: 1, nodes: planner.max_nodes(group, context) };
         for key in self.group_index.in_namespace(namespace) {
             let name = key.rsplit('/').next().unwrap_or_default();
             let Some(stored) = self.groups.get(&ObjectRef::new(name).within(namespace)) else { continue };
             let Ok(other) = &stored.0 else { continue };
             if name != group.name_any() && created_before(other, group) {
                 counts.groups += 1;
-                counts.nodes += corridor.max_nodes(other, around);
+                counts.nodes += planner.max_nodes(other, context);
             }
         }
         counts
     }
 
-    /// Who holds the brake, in words.
+    /// Describes the lock that applies to a group, if there is one.
     fn lock_holder(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Option<String> {
         let locked =
             |annotations: &BTreeMap<String, String>| annotation::is_true(annotations, annotation::LOCK_UPGRADES);
@@ -147,22 +141,22 @@ impl Stores {
         if namespace.is_some_and(locked) {
             return Some(format!("the annotation {name} on the Namespace"));
         }
-        let config = *self.config_map_locked.read().expect("nobody panics holding it");
+        let config = *self.config_map_locked.read().expect("lock is not poisoned");
         config.then(|| format!("the annotation {name} on the instance-manager ConfigMap"))
     }
 
-    /// Why reconciles may not begin yet, if something is missing.
+    /// Which cache is not synced yet; reconciles start when this is `None`.
     pub fn not_synced(&self) -> Option<&'static str> {
         if !self.groups_synced.load(Ordering::Acquire) {
-            return Some("the InstanceGroups have not been seen");
+            return Some("InstanceGroup cache not synced");
         }
         if !self.namespaces_synced.load(Ordering::Acquire) {
-            return Some("the Namespaces have not been seen");
+            return Some("Namespace cache not synced");
         }
-        if self.map_roles.read().expect("nobody panics holding it").is_none() {
-            return Some("kube-system/aws-auth has not been seen");
+        if !self.map_roles.read().expect("lock is not poisoned").is_queried() {
+            return Some("ConfigMap kube-system/aws-auth not synced");
         }
         (self.boundaries.get().source == crate::boundaries::active::BoundariesSource::Unknown)
-            .then_some("the ConfigMap instance-manager has not been seen")
+            .then_some("ConfigMap instance-manager not synced")
     }
 }

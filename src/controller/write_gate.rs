@@ -1,39 +1,38 @@
-//! Whether this process may write, followed: what changes with it, and who is told.
+//! Follows whether this process may write, and reports other controllers that manage the same groups.
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
 use tokio::sync::watch;
 
+use super::context::{Context, publish_event};
 use super::trigger::Trigger;
+use super::watches;
 use super::watches::boundaries;
-use super::{Context, publish_event, watches};
-use crate::api::names::CONFIG_MAP;
-use crate::k8s::EventTarget;
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::{ForeignWrite, WriteHold};
 use crate::plan::Event;
 
-/// Follows the Lease and other controllers for ever; every group is woken when writing begins.
-pub async fn run(mut leadership: watch::Receiver<Leadership>, shared: Arc<Context>, bell: Trigger) {
-    let (mut wrote, mut elected, mut seen) = (false, true, None);
-    let mut others = shared.conflict_detector.subscribe();
+/// Follows the Lease and the conflict detector, and never returns. When this process gains the right to write, it reloads
+/// the boundaries and enqueues every group.
+pub async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Context>, trigger: Trigger) {
+    let (mut could_write, mut has_election, mut reported) = (false, true, None);
+    let mut holds = ctx.conflict_detector.subscribe();
     loop {
-        let hold = shared.conflict_detector.hold();
-        shared.metrics.set_leader(shared.is_leader());
-        report_conflict(&mut seen, hold.as_ref(), &shared).await;
-        let writes = shared.can_write();
-        if writes && !wrote {
-            tracing::info!("leading");
-            boundaries::reload_after_election(&shared).await;
-            bell.enqueue_all();
-            watches::label_backlog(&shared).await;
+        let hold = ctx.conflict_detector.hold();
+        ctx.metrics.set_leader(ctx.is_leader());
+        report_conflict(&mut reported, hold.as_ref(), &ctx).await;
+        let can_write = ctx.can_write();
+        if can_write && !could_write {
+            tracing::info!("writes enabled");
+            boundaries::reload_after_election(&ctx).await;
+            trigger.enqueue_all();
+            watches::label_backlog(&ctx).await;
         }
-        wrote = writes;
+        could_write = can_write;
         tokio::select! {
-            changed = leadership.changed(), if elected => elected = changed.is_ok(),
-            // Its sender lives as long as `shared`.
-            _ = others.changed() => {}
+            changed = leadership.changed(), if has_election => has_election = changed.is_ok(),
+            // This channel closes only when `ctx` is dropped.
+            _ = holds.changed() => {}
             () = hold_expired(hold.as_ref()) => {}
         }
     }
@@ -46,55 +45,43 @@ async fn hold_expired(hold: Option<&WriteHold>) {
     }
 }
 
-/// Tells of another controller that has come or gone: on the ConfigMap, where the admin looks, and on the group.
-async fn report_conflict(seen: &mut Option<ForeignWrite>, hold: Option<&WriteHold>, shared: &Context) {
+/// Logs and publishes when another controller becomes active or stops. The events go to the ConfigMap, for the admin, and
+/// to the group that the other controller wrote to.
+async fn report_conflict(reported: &mut Option<ForeignWrite>, hold: Option<&WriteHold>, ctx: &Context) {
     let now = hold.and_then(|hold| hold.conflict.as_ref());
-    shared.metrics.set_conflicting_controller(now.is_some());
+    ctx.metrics.set_conflicting_controller(now.is_some());
     if let (None, Some(hold)) = (now, hold) {
         let seconds = hold.until.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64().ceil();
-        tracing::info!(
-            seconds,
-            "the groups were another controller's until now; nothing is written while it may be ending"
-        );
+        tracing::info!(seconds, "groups were last managed by another controller; pausing writes while it shuts down");
     }
-    let (about, told) = match (seen.as_ref(), now) {
+    let (target, event) = match (reported.as_ref(), now) {
         (None, Some(now)) => (now.target.clone(), conflict_event(now)),
         (Some(before), None) => (before.target.clone(), resolved_event()),
         (None, None) | (Some(_), Some(_)) => return,
     };
-    *seen = now.cloned();
-    match told.is_warning() {
-        true => tracing::warn!("{}", told.message),
-        false => tracing::info!("{}", told.message),
+    match now {
+        Some(now) => tracing::warn!(manager = now.manager, "another controller manages the groups, writes paused"),
+        None => tracing::info!("no other controller manages the groups, writes resumed"),
     }
-    if shared.is_leader() {
-        publish_event(&config_map_target(shared).await, &told, shared).await;
-        publish_event(&about, &told, shared).await;
+    *reported = now.cloned();
+    if ctx.is_leader() {
+        publish_event(&ctx.boundaries_target().await, &event, ctx).await;
+        publish_event(&target, &event, ctx).await;
     }
 }
 
-fn conflict_event(now: &ForeignWrite) -> Event {
-    let ForeignWrite { manager, target } = now;
+fn conflict_event(conflict: &ForeignWrite) -> Event {
+    let ForeignWrite { manager, target } = conflict;
     let group = format!("{}/{}", target.namespace.clone().unwrap_or_default(), target.name);
     let message = format!(
-        "another controller (field manager {manager}) writes the status of groups, of {group} for one; nothing is changed \
-         in AWS or in Kubernetes until it has been quiet for a resync period: scale its Deployment to 0"
+        "another controller (field manager {manager}) writes the status of InstanceGroups, for example {group}; this \
+         controller changes nothing in AWS or Kubernetes until the other one has written nothing for one resync period; \
+         scale its Deployment to 0"
     );
     Event::warning("ConflictingController", message)
 }
 
 fn resolved_event() -> Event {
-    let message = "no other controller has written the status of a group for a resync period; work goes on";
+    let message = "no other controller has written the status of an InstanceGroup for one resync period; writes resume";
     Event::normal("ConflictResolved", message)
-}
-
-async fn config_map_target(shared: &Context) -> EventTarget {
-    let live = shared.stores.config_map.lock().await.clone().flatten();
-    EventTarget {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        namespace: Some(shared.config_namespace.clone()),
-        name: CONFIG_MAP.into(),
-        uid: live.and_then(|map| map.uid()).unwrap_or_default(),
-    }
 }

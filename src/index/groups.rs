@@ -1,5 +1,5 @@
-//! What one reconcile asks about all groups, kept up by the watch of the groups:
-//! the answer costs the same for ten groups and for ten thousand.
+//! Indexes of all groups by the resources that they share. The watch of groups keeps them up to date, so that a lookup does
+//! not depend on the number of groups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,7 +17,7 @@ use crate::index::profile_queue::ProfileQueue;
 pub use crate::index::profile_queue::QueuePosition;
 pub use crate::index::shared_entries::{DeletionOrder, EntryDisposition, entries_to_remove, entry_disposition};
 
-/// Which groups share something, by what they share.
+/// Groups by the resources that they share.
 #[derive(Default)]
 pub struct GroupIndex(RwLock<Inner>);
 
@@ -34,11 +34,11 @@ pub(super) struct Inner {
     by_instance_type: ReverseIndex,
     profile_queues: HashMap<String, ProfileQueue>,
     unreconciled: BTreeMap<String, GroupId>,
-    /// Groups of which nobody knows what they share.
+    /// Groups whose shared resources are unknown, because neither spec nor status can be decoded.
     pub(super) unknown: BTreeSet<String>,
 }
 
-/// What of one group stands in the index; it is taken out by it again.
+/// The indexed values of one group. They are kept to remove the group from all indexes again.
 #[derive(Default)]
 pub(super) struct IndexedGroup {
     aws_auth_roles: Vec<String>,
@@ -46,11 +46,11 @@ pub(super) struct IndexedGroup {
     role: Option<String>,
     lacks_access_entry: bool,
     scaling_group: Option<String>,
-    /// The cluster in whose line it waits, and since when.
+    /// The cluster whose profile queue the group is in, and since when.
     profile_wait: Option<(String, String)>,
     namespace: String,
     instance_types: BTreeSet<String>,
-    /// It is being deleted, and nothing is known that would hold it.
+    /// The group is being deleted, and the deletion is not stalled.
     pub(super) is_deleting: bool,
 }
 
@@ -61,7 +61,7 @@ impl IndexedGroup {
         entry.aws_auth_roles = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
         entry.access_entry_roles = status.managed.iter().flat_map(|m| m.access_entries.clone()).collect();
         entry.role = status.nodes_instance_role_arn.clone();
-        // EKS itself lets the nodes of a managed node group join.
+        // EKS authorizes the nodes of a managed node group by itself.
         let managed = status.provisioner.as_deref().and_then(ProvisionerKind::parse);
         entry.lacks_access_entry = managed != Some(ProvisionerKind::EksManaged)
             && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
@@ -71,7 +71,7 @@ impl IndexedGroup {
     }
 }
 
-/// Keys of groups (`namespace/name`) by what they share.
+/// Keys of groups (`namespace/name`) by a shared resource.
 #[derive(Default)]
 pub(super) struct ReverseIndex(pub(super) HashMap<String, BTreeSet<String>>);
 
@@ -96,20 +96,20 @@ impl ReverseIndex {
 
 impl GroupIndex {
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Inner> {
-        self.0.read().expect("nobody panics holding it")
+        self.0.read().expect("lock is not poisoned")
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        self.0.write().expect("nobody panics holding it")
+        self.0.write().expect("lock is not poisoned")
     }
 
-    /// The watch showed a group. Of one that cannot be decoded what was known before stays, and at first what its status
-    /// says counts; where nobody can read that either, it may share anything.
+    /// Adds or updates a group. An invalid object keeps its previous entry; without one, it is indexed by its status. If
+    /// the status cannot be decoded either, the group is assumed to share every role.
     pub fn upsert(&self, stored: &GroupObject) {
         let namespace = stored.namespace().unwrap_or_default();
         let key = format!("{namespace}/{}", stored.name_any());
         let mut inner = self.write();
-        let guessed = inner.unknown.contains(&key);
+        let was_unknown = inner.unknown.contains(&key);
         let entry = match (&stored.0, inner.remove(&key)) {
             (Ok(group), _) => {
                 if group.status.is_none() {
@@ -122,8 +122,8 @@ impl GroupIndex {
                     ..entry
                 }
             }
-            // It cannot go on, and lets the others pass.
-            (Err(_), Some(known)) if !guessed => IndexedGroup { profile_wait: None, is_deleting: false, ..known },
+            // An invalid group cannot make progress, so it leaves the profile queue.
+            (Err(_), Some(known)) if !was_unknown => IndexedGroup { profile_wait: None, is_deleting: false, ..known },
             (Err(broken), _) => {
                 if broken.status.is_none() {
                     inner.unknown.insert(key.clone());
@@ -134,12 +134,12 @@ impl GroupIndex {
         inner.insert(key, entry);
     }
 
-    /// The watch showed that a group is gone.
+    /// Removes a deleted group.
     pub fn remove(&self, key: &str) {
         self.write().remove(key);
     }
 
-    /// Drops what a complete new list does not hold, and tells which groups these were.
+    /// Removes the groups that are not in a complete new list; returns their keys.
     pub fn retain(&self, listed: &BTreeSet<String>) -> Vec<String> {
         let mut inner = self.write();
         let gone: Vec<_> = inner.entries.keys().filter(|key| !listed.contains(*key)).cloned().collect();
@@ -147,41 +147,41 @@ impl GroupIndex {
         gone
     }
 
-    /// Whether some group has recorded that it put the role's entry into aws-auth.
+    /// Whether any group has recorded that it added the role's entry to aws-auth.
     pub fn has_aws_auth_entry(&self, role_arn: &str) -> bool {
         self.read().by_aws_auth_role.0.contains_key(role_arn)
     }
 
-    /// The groups other than `key` that have recorded so.
+    /// The groups other than `key` that have recorded that they added the role's entry to aws-auth.
     pub fn aws_auth_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
         self.read().by_aws_auth_role.get(role_arn).into_iter().filter(|other| other != key).collect()
     }
 
-    /// The groups other than `key` that have recorded that the controller made the role's access entry.
+    /// The groups other than `key` that have recorded that the controller created the role's access entry.
     pub fn access_entry_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
         self.read().by_access_entry_role.get(role_arn).into_iter().filter(|other| other != key).collect()
     }
 
-    /// Those roles as aws-auth compares them: without path and case.
+    /// All roles with a recorded entry in aws-auth, in the form in which aws-auth is compared: without path, in lower case.
     pub fn aws_auth_roles(&self) -> BTreeSet<String> {
         self.read().by_aws_auth_role.0.keys().map(|role| without_path(role).to_lowercase()).collect()
     }
 
-    /// Whether a group other than `key` uses a role, or may use it for all that is known.
+    /// Whether a group other than `key` uses a role. A group of unknown resources counts as a user.
     pub fn is_role_shared(&self, role_arn: &str, key: &str) -> bool {
         let inner = self.read();
         let mut users = inner.by_role.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
         users.any(|other| other != key)
     }
 
-    /// Whether every group other than `key` that uses a role has seen its access entry.
+    /// Whether every other group that uses a role has observed its access entry.
     pub fn others_have_access_entry(&self, role_arn: &str, key: &str) -> bool {
         let inner = self.read();
         let mut without = inner.without_access_entry.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
         without.all(|other| other == key)
     }
 
-    /// How many roles the groups use, and those of them of which some group has not seen an access entry.
+    /// The number of roles that groups use, and the roles for which at least one group has not observed an access entry.
     pub fn roles_without_access_entry(&self) -> (usize, Vec<String>) {
         let inner = self.read();
         let mut without: Vec<_> = inner.without_access_entry.0.keys().cloned().collect();
@@ -189,13 +189,13 @@ impl GroupIndex {
         (inner.by_role.0.len(), without)
     }
 
-    /// The groups that a scaling group belongs to: one, or none.
+    /// The group that a scaling group belongs to; empty if there is none.
     pub fn with_scaling_group(&self, name: &str) -> BTreeSet<String> {
         self.read().by_scaling_group.get(name)
     }
 
-    /// Where the group `key`, which has waited since `since` (RFC 3339, whole seconds), stands among those that wait for
-    /// EKS to make or delete a Fargate profile of a cluster.
+    /// The position of the group `key` in the queue of groups that wait to create or delete a Fargate profile of a cluster.
+    /// `since` (RFC 3339, whole seconds) is when it started to wait.
     pub fn profile_queue_position(
         &self,
         cluster: &str,
@@ -204,7 +204,10 @@ impl GroupIndex {
         now: Timestamp,
     ) -> QueuePosition {
         let mut inner = self.write();
-        inner.profile_queues.get_mut(cluster).map_or_else(QueuePosition::default, |line| line.position(since, key, now))
+        inner
+            .profile_queues
+            .get_mut(cluster)
+            .map_or_else(QueuePosition::default, |queue| queue.position(since, key, now))
     }
 
     /// The groups of a namespace.
@@ -212,12 +215,12 @@ impl GroupIndex {
         self.read().by_namespace.get(namespace)
     }
 
-    /// The instance types that groups of the provisioner eks name, without what defaults add.
+    /// The instance types in the specs of groups of the provisioner `eks`, without those from defaults.
     pub fn instance_types(&self) -> Vec<String> {
         self.read().by_instance_type.0.keys().cloned().collect()
     }
 
-    /// Groups other than `key` that nobody has looked at yet.
+    /// Groups other than `key` that have no status yet.
     pub fn unreconciled(&self, key: &str) -> Vec<GroupId> {
         self.read().unreconciled.iter().filter(|(other, _)| *other != key).map(|(_, id)| id.clone()).collect()
     }
@@ -254,8 +257,8 @@ impl Inner {
         self.by_namespace.remove(&entry.namespace, key);
         entry.instance_types.iter().for_each(|name| self.by_instance_type.remove(name, key));
         if let Some((cluster, since)) = &entry.profile_wait {
-            let place = (since.clone(), key.to_owned());
-            if self.profile_queues.get_mut(cluster).is_some_and(|line| line.remove(&place)) {
+            let ticket = (since.clone(), key.to_owned());
+            if self.profile_queues.get_mut(cluster).is_some_and(|queue| queue.remove(&ticket)) {
                 self.profile_queues.remove(cluster);
             }
         }
@@ -281,7 +284,7 @@ fn is_stalled(status: &InstanceGroupStatus) -> bool {
     status.conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true())
 }
 
-/// A group that cannot go on lets the others pass.
+/// The cluster and start of the wait for a Fargate profile. A stalled group does not wait, so that others can proceed.
 fn profile_wait(status: &InstanceGroupStatus) -> Option<(String, String)> {
     let fargate = status.fargate.as_ref()?;
     if is_stalled(status) { None } else { Some((fargate.cluster.clone()?, fargate.waiting_since.clone()?)) }
@@ -302,7 +305,7 @@ mod tests {
         serde_json::from_value(object).expect("an object")
     }
 
-    /// One whose spec does not decode.
+    /// A group whose spec cannot be decoded.
     fn broken(name: &str, status: Value) -> GroupObject {
         let object = json!({
             "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
@@ -347,7 +350,7 @@ mod tests {
         assert!(!index.others_have_access_entry("arn:r", "team/b"));
         assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
         index.upsert(&made("a", "arn:other", &[]));
-        assert!(!index.is_role_shared("arn:r", "team/b"), "decoded again, it says what it uses");
+        assert!(!index.is_role_shared("arn:r", "team/b"), "a valid object replaces the kept entry");
     }
 
     #[test]
@@ -357,10 +360,10 @@ mod tests {
         assert!(index.is_role_shared("arn:r", "team/b") && !index.is_role_shared("arn:other", "team/b"));
         assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
         index.upsert(&broken("new", Value::Null));
-        assert!(!index.is_role_shared("arn:other", "team/b"), "without a status nothing was made");
+        assert!(!index.is_role_shared("arn:other", "team/b"), "a group without a status has no resources");
         index.upsert(&broken("odd", json!("no object")));
         assert!(index.is_role_shared("arn:other", "team/b") && !index.others_have_access_entry("arn:other", "team/b"));
-        assert!(!index.is_role_shared("arn:other", "team/odd"), "itself is no other");
+        assert!(!index.is_role_shared("arn:other", "team/odd"), "the group itself does not count");
         index.remove("team/odd");
         assert!(!index.is_role_shared("arn:other", "team/b"));
     }
@@ -408,9 +411,9 @@ mod tests {
         names("b", json!({ "eks": { "configuration": { "instanceType": "m5.large" } } }));
         assert_eq!(index.instance_types().len(), 2);
         names("a", json!({ "eks": { "configuration": { "instanceType": "c5.large" } } }));
-        let mut told = index.instance_types();
-        told.sort();
-        assert_eq!(told, ["c5.large", "m5.large"]);
+        let mut types = index.instance_types();
+        types.sort();
+        assert_eq!(types, ["c5.large", "m5.large"]);
         index.remove("team/b");
         assert_eq!(index.instance_types(), ["c5.large"]);
     }
@@ -441,14 +444,14 @@ mod tests {
         let now = "2026-01-02T00:00:10Z".parse().expect("a time");
         let ahead = |since, key| index.profile_queue_position("c", Some(since), key, now).ahead;
         assert_eq!((ahead(early, "team/b"), ahead(late, "team/a"), ahead(late, "team/z")), (0, 1, 2));
-        assert_eq!(index.profile_queue_position("c", None, "team/z", now).ahead, 2, "who comes now is last");
+        assert_eq!(index.profile_queue_position("c", None, "team/z", now).ahead, 2, "a new group is last");
         assert_eq!(index.profile_queue_position("other", Some(late), "team/z", now), QueuePosition::default());
         index.upsert(&broken("b", json!({ "fargate": { "cluster": "c", "waitingSince": early } })));
-        assert_eq!(ahead(late, "team/a"), 0, "it cannot go on");
+        assert_eq!(ahead(late, "team/a"), 0, "an invalid group leaves the queue");
         index.upsert(&waits("b", early, false));
         assert_eq!(ahead(late, "team/a"), 1);
         index.upsert(&stored("b", json!({ "fargate": { "cluster": "c" } })));
-        assert_eq!(ahead(late, "team/a"), 0, "it has had its turn");
+        assert_eq!(ahead(late, "team/a"), 0, "the group no longer waits");
         index.remove("team/a");
         assert_eq!(ahead(late, "team/z"), 0);
     }

@@ -1,4 +1,4 @@
-//! index
+//! In-memory indexes of groups, nodes and events, and state that one process keeps between reconciles.
 
 pub mod groups;
 pub mod nodes;

@@ -1,4 +1,4 @@
-//! The cluster's nodes by instance, kept by one watch and never listed.
+//! Index of the cluster's nodes by EC2 instance, kept up to date by one watch.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -11,10 +11,10 @@ use kube::runtime::watcher::Event;
 use crate::api::names::annotation;
 use crate::rotation::{ClusterHealth, DisruptionRecord, NodeView, SurgeRecord};
 
-/// The moments in which a node that joins first says how it is.
+/// After its creation, how long a node may take to report its first Ready condition.
 const INITIAL_STATUS_WINDOW: SignedDuration = SignedDuration::from_secs(2);
 
-/// What the watch has told so far.
+/// The nodes that the watch has returned.
 #[derive(Default)]
 pub struct NodeIndex {
     inner: Mutex<Inner>,
@@ -23,13 +23,13 @@ pub struct NodeIndex {
 #[derive(Default)]
 struct Inner {
     nodes: NodesByInstance,
-    /// Built during a relist; swapped in when it is complete, so that nobody sees a part.
+    /// Built during a relist and swapped in when it is complete, so that readers never see a partial list.
     relisted: Option<NodesByInstance>,
     synced: bool,
 }
 
-/// The nodes that say they are an instance, the oldest first. A kubelet chooses what it says, and only its name is held
-/// to the truth: there may be two.
+/// Nodes by the instance in their `providerID`, oldest first. A kubelet sets its `providerID` from its own flags, so several
+/// Nodes can claim one instance.
 #[derive(Default)]
 struct NodesByInstance(HashMap<String, Vec<NodeView>>);
 
@@ -48,7 +48,7 @@ impl NodesByInstance {
         nodes.sort_by(|a, b| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
     }
 
-    /// A node takes away its own claim; answers whether it had one.
+    /// Removes a node; returns whether it was indexed under the instance.
     fn remove(&mut self, instance: &str, node: &str) -> bool {
         let Some(nodes) = self.0.get_mut(instance) else { return false };
         let before = nodes.len();
@@ -71,9 +71,9 @@ impl NodesByInstance {
 }
 
 impl NodeIndex {
-    /// Takes one event of the watch; answers the instances for which something changed that decides something here.
+    /// Applies an event of the watch. Returns the instances whose nodes changed in a way that a plan depends on.
     pub fn apply(&self, event: &Event<Node>) -> Vec<String> {
-        let mut inner = self.inner.lock().expect("nobody panics holding it");
+        let mut inner = self.inner.lock().expect("lock is not poisoned");
         match event {
             Event::Init => {
                 inner.relisted = Some(NodesByInstance::default());
@@ -110,21 +110,21 @@ impl NodeIndex {
         }
     }
 
-    /// The node of an instance: the oldest that says it is, which knows the others.
+    /// The oldest node of an instance, with the names of other Nodes that claim the same instance.
     pub fn get(&self, instance: &str) -> Option<NodeView> {
-        let inner = self.inner.lock().expect("nobody panics holding it");
-        let (node, rivals) = inner.nodes.0.get(instance)?.split_first()?;
-        Some(NodeView { duplicates: rivals.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        let (node, duplicates) = inner.nodes.0.get(instance)?.split_first()?;
+        Some(NodeView { duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
     }
 
     /// Whether the first list is complete.
     pub fn is_synced(&self) -> bool {
-        self.inner.lock().expect("nobody panics holding it").synced
+        self.inner.lock().expect("lock is not poisoned").synced
     }
 
-    /// How many nodes there are, and how many of them are not Ready any more.
+    /// The number of nodes, and of those that were Ready and no longer are.
     pub fn cluster_health(&self) -> ClusterHealth {
-        let inner = self.inner.lock().expect("nobody panics holding it");
+        let inner = self.inner.lock().expect("lock is not poisoned");
         let nodes = || inner.nodes.0.values().flatten();
         ClusterHealth { total: nodes().count(), unready: nodes().filter(|n| n.has_become_unready()).count() }
     }
@@ -134,7 +134,7 @@ fn same_state(a: &NodeView, b: &NodeView) -> bool {
     (a.ready, a.cordoned, &a.disruption, &a.surge) == (b.ready, b.cordoned, &b.disruption, &b.surge)
 }
 
-/// What has been seen of a node before.
+/// Carries over what was observed about a node earlier.
 fn carry_over(new: &mut NodeView, old: Option<&NodeView>) {
     new.was_ready |= old.is_some_and(|o| o.was_ready);
 }
@@ -154,7 +154,7 @@ fn node_view(node: &Node) -> NodeView {
         name: node.name_any(),
         resource_version: node.resource_version().unwrap_or_default(),
         ready,
-        // A node joins NotReady: a later change was its second one.
+        // A node joins NotReady. If Ready changed later than that, the node was Ready in between.
         was_ready: ready || ready_changed_at.is_some_and(|at| at.duration_since(created_at) > INITIAL_STATUS_WINDOW),
         ready_changed_at,
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
@@ -169,7 +169,7 @@ fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, annotation: &st
     serde_json::from_str(node.annotations().get(annotation)?).ok()
 }
 
-/// Drops what nobody here reads, before it is stored or copied.
+/// Drops fields that no reconcile reads, before the node is copied.
 pub fn trim(node: &mut Node) {
     node.metadata.managed_fields = None;
     if let Some(status) = node.status.as_mut() {
@@ -247,15 +247,15 @@ mod tests {
 
     #[test]
     fn duplicate_provider_id_never_replaces_the_oldest_node() {
-        let (real, liar) = (
+        let (real, duplicate) = (
             node_for_instance("real", "i-1", "2026-01-01T00:00:00Z"),
-            node_for_instance("liar", "i-1", "2026-01-02T00:00:00Z"),
+            node_for_instance("duplicate", "i-1", "2026-01-02T00:00:00Z"),
         );
-        let (both, alone) = (("real".to_owned(), vec!["liar".to_owned()]), ("real".to_owned(), Vec::new()));
-        for nodes in [[&real, &liar], [&liar, &real]].map(|nodes| nodes.map(Clone::clone)) {
+        let (both, alone) = (("real".to_owned(), vec!["duplicate".to_owned()]), ("real".to_owned(), Vec::new()));
+        for nodes in [[&real, &duplicate], [&duplicate, &real]].map(|nodes| nodes.map(Clone::clone)) {
             let index = NodeIndex::default();
             for node in &nodes {
-                assert_eq!(index.apply(&Event::Apply(node.clone())), ["i-1"], "a further claim decides something");
+                assert_eq!(index.apply(&Event::Apply(node.clone())), ["i-1"], "a duplicate is a relevant change");
             }
             assert_eq!((reported(&index), index.cluster_health().total), (Some(both.clone()), 2));
             let relist = |nodes: &[Node]| {
@@ -264,9 +264,9 @@ mod tests {
                 index.apply(&Event::InitDone)
             };
             assert!(relist(&nodes).is_empty() && reported(&index) == Some(both.clone()));
-            assert_eq!(index.apply(&Event::Delete(liar.clone())), ["i-1"]);
-            assert_eq!(reported(&index), Some(alone.clone()), "the liar takes away its own claim only");
-            assert!(index.apply(&Event::Delete(liar.clone())).is_empty());
+            assert_eq!(index.apply(&Event::Delete(duplicate.clone())), ["i-1"]);
+            assert_eq!(reported(&index), Some(alone.clone()), "deleting the duplicate removes only its own entry");
+            assert!(index.apply(&Event::Delete(duplicate.clone())).is_empty());
             assert_eq!(relist(&nodes), ["i-1"]);
             assert_eq!(relist(std::slice::from_ref(&real)), ["i-1"]);
             assert_eq!(reported(&index), Some(alone.clone()));

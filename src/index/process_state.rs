@@ -1,5 +1,5 @@
-//! What one process remembers between reconciles. Nothing in it guards an act:
-//! after a restart it is empty, and the worst that follows is a wait begun anew.
+//! State that one process keeps in process_state between reconciles. No safety check depends on it: after a restart it is empty,
+//! and at worst a wait starts again.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -25,19 +25,19 @@ struct GroupState {
     shortage_since: Option<Timestamp>,
     /// Since when instances of the warm pool have been waited for.
     warm_pool_wait_since: Option<Timestamp>,
-    /// Since when EKS has refused the group's own role.
+    /// Since when EKS has rejected the role of the group.
     role_refused_since: Option<Timestamp>,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// The resourceVersion that our own last write gave.
+    /// The resourceVersion of this controller's last write.
     last_written_version: Option<u64>,
-    /// Something is under way, so that cached reads must be young.
+    /// The group is changing, so cached reads must be recent.
     progressing: bool,
-    /// A name of ours belongs to someone else.
+    /// A resource with a derived name belongs to another owner.
     name_conflict: bool,
-    /// When AWS last refused to tag what was taken over.
+    /// When AWS last denied tagging adopted resources.
     tag_denied_at: Option<Timestamp>,
-    /// The UID of an object whose finalizer we took off; the watch may show it a moment longer.
+    /// The UID of an object whose finalizer was removed. The watch may return the object a little longer.
     finalized_uid: Option<String>,
 }
 
@@ -48,27 +48,27 @@ struct NodeState {
     retry_at: Option<Timestamp>,
 }
 
-/// What is remembered of a drain.
+/// The times that a drain depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DrainClocks {
-    /// Since when no evictable pod has been there.
+    /// Since when the node has had no evictable pod.
     pub empty_since: Option<Timestamp>,
-    /// When an eviction was last refused, and how often in a row.
+    /// When an eviction was last blocked, and how often in a row.
     pub evictions_blocked: Option<(Timestamp, u32)>,
-    /// Until when it is left alone.
+    /// When the drain is retried.
     pub retry_at: Option<Timestamp>,
 }
 
 impl ProcessState {
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        act(&mut self.inner.lock().expect("nobody panics holding it"))
+        act(&mut self.inner.lock().expect("lock is not poisoned"))
     }
 
     fn group<T>(&self, group: &str, act: impl FnOnce(&mut GroupState) -> T) -> T {
         self.with(|inner| act(inner.groups.entry(group.into()).or_default()))
     }
 
-    /// How long a shortage of instances has lasted.
+    /// Records whether instances are missing; returns for how long they have been.
     pub fn track_shortage(&self, group: &str, short: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
             g.shortage_since = if short { g.shortage_since.or(Some(now)) } else { None };
@@ -76,7 +76,7 @@ impl ProcessState {
         })
     }
 
-    /// How long EKS has refused the group's own role.
+    /// Records whether EKS rejects the role of the group; returns for how long it has.
     pub fn track_role_refusal(&self, group: &str, refused: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
             g.role_refused_since = if refused { g.role_refused_since.or(Some(now)) } else { None };
@@ -84,7 +84,7 @@ impl ProcessState {
         })
     }
 
-    /// How long a rotation has been waiting for instances of the warm pool.
+    /// Records whether a rotation waits for the warm pool; returns for how long it has.
     pub fn track_warm_pool_wait(&self, group: &str, waits: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
             g.warm_pool_wait_since = if waits { g.warm_pool_wait_since.or(Some(now)) } else { None };
@@ -92,7 +92,7 @@ impl ProcessState {
         })
     }
 
-    /// Counts a failure; the number of failures in a row.
+    /// Records a failure; returns the number of consecutive failures.
     pub fn record_failure(&self, group: &str) -> u32 {
         self.group(group, |g| {
             g.failures = g.failures.saturating_add(1);
@@ -100,55 +100,55 @@ impl ProcessState {
         })
     }
 
-    /// Forgets failures.
+    /// Resets the number of consecutive failures.
     pub fn reset_failures(&self, group: &str) {
         self.group(group, |g| g.failures = 0);
     }
 
-    /// Our own write gave this resourceVersion.
+    /// Records the resourceVersion of this controller's own write.
     pub fn record_write(&self, group: &str, resource_version: &str) {
         let version = resource_version.parse().ok();
         self.group(group, |g| g.last_written_version = version.max(g.last_written_version));
     }
 
-    /// Whether a stored object is older than our own last write of it.
+    /// Whether a cached object is older than this controller's last write of it.
     pub fn is_stale(&self, group: &str, resource_version: Option<&str>) -> bool {
         let seen: Option<u64> = resource_version.and_then(|v| v.parse().ok());
         self.group(group, |g| matches!((g.last_written_version, seen), (Some(written), Some(seen)) if seen < written))
     }
 
-    /// Whether something is under way.
+    /// Whether the group is changing.
     pub fn is_progressing(&self, group: &str) -> bool {
         self.group(group, |g| g.progressing)
     }
 
-    /// Something is under way, or no longer is.
-    pub fn set_progressing(&self, group: &str, in_flux: bool) {
-        self.group(group, |g| g.progressing = in_flux);
+    /// Records whether the group is changing.
+    pub fn set_progressing(&self, group: &str, progressing: bool) {
+        self.group(group, |g| g.progressing = progressing);
     }
 
-    /// A derived name belongs to someone else.
+    /// Whether a resource with a derived name belongs to another owner.
     pub fn has_name_conflict(&self, group: &str) -> bool {
         self.group(group, |g| g.name_conflict)
     }
 
-    /// Remembers that a derived name belongs to someone else.
+    /// Records that a resource with a derived name belongs to another owner.
     pub fn set_name_conflict(&self, group: &str) {
         self.group(group, |g| g.name_conflict = true);
     }
 
-    /// AWS refused to tag what was taken over.
+    /// Records that AWS denied tagging adopted resources.
     pub fn record_tag_denied(&self, group: &str, now: Timestamp) {
         self.group(group, |g| g.tag_denied_at = Some(now));
     }
 
-    /// Whether AWS refused that less than `rest` ago.
-    pub fn is_tagging_in_backoff(&self, group: &str, rest: Duration, now: Timestamp) -> bool {
+    /// Whether AWS denied tagging less than `delay` ago.
+    pub fn is_tagging_in_backoff(&self, group: &str, delay: Duration, now: Timestamp) -> bool {
         let since = self.group(group, |g| g.tag_denied_at.map(|at| now.duration_since(at)));
-        since.is_some_and(|since| since.unsigned_abs() < rest)
+        since.is_some_and(|since| since.unsigned_abs() < delay)
     }
 
-    /// What is remembered of a node's drain, told whether an evictable pod is there now.
+    /// Records whether a node has no evictable pod; returns the times of its drain.
     pub fn track_drain(&self, node: &str, empty: bool, now: Timestamp) -> DrainClocks {
         self.with(|inner| {
             let n = inner.nodes.entry(node.into()).or_default();
@@ -157,12 +157,12 @@ impl ProcessState {
         })
     }
 
-    /// Until when the drain of a node is left alone.
+    /// When the drain of a node is retried.
     pub fn drain_retry_at(&self, node: &str) -> Option<Timestamp> {
         self.with(|inner| inner.nodes.get(node).and_then(|n| n.retry_at))
     }
 
-    /// Evictions on a node were refused; all of one pass, at one moment, count once.
+    /// Records that evictions on a node were blocked. All of one reconcile, with the same `now`, count once.
     pub fn record_blocked_eviction(&self, node: &str, now: Timestamp) {
         self.with(|inner| {
             let n = inner.nodes.entry(node.into()).or_default();
@@ -172,36 +172,36 @@ impl ProcessState {
         });
     }
 
-    /// An eviction on a node went through.
+    /// Records that an eviction on a node succeeded.
     pub fn reset_blocked_evictions(&self, node: &str) {
         self.with(|inner| inner.nodes.entry(node.into()).or_default().evictions_blocked = None);
     }
 
-    /// The drain of a node ran into its timeout.
+    /// Records that the drain of a node ran into its timeout.
     pub fn delay_drain(&self, node: &str, until: Timestamp) {
         self.with(|inner| {
             inner.nodes.insert(node.into(), NodeState { retry_at: Some(until), ..NodeState::default() });
         });
     }
 
-    /// Everything of a group is gone, and our finalizer with it.
+    /// Records that a group is deleted and its finalizer is removed.
     pub fn set_finalized(&self, group: &str, uid: &str) {
         self.with(|inner| {
             inner.groups.insert(group.into(), GroupState { finalized_uid: Some(uid.into()), ..Default::default() })
         });
     }
 
-    /// Whether our finalizer is off the object that a watch shows still. A new one of the same name is another one.
+    /// Whether the finalizer of this object was removed. A new object of the same name has another UID.
     pub fn is_finalized(&self, group: &str, uid: Option<&str>) -> bool {
         self.group(group, |g| g.finalized_uid.is_some() && g.finalized_uid.as_deref() == uid)
     }
 
-    /// The group is gone.
+    /// Forgets a deleted group.
     pub fn forget_group(&self, group: &str) {
         self.with(|inner| inner.groups.remove(group));
     }
 
-    /// The node is gone, or given back.
+    /// Forgets a node that was deleted or uncordoned.
     pub fn forget_node(&self, node: &str) {
         self.with(|inner| inner.nodes.remove(node));
     }
@@ -213,22 +213,24 @@ mod tests {
 
     #[test]
     fn finalized_object_is_recognized_by_uid() {
-        let memory = ProcessState::default();
-        assert!(!memory.is_finalized("team/web", Some("a")) && !memory.is_finalized("team/web", None));
-        memory.set_finalized("team/web", "a");
-        assert!(memory.is_finalized("team/web", Some("a")) && !memory.is_finalized("team/web", Some("b")));
-        memory.forget_group("team/web");
-        assert!(!memory.is_finalized("team/web", Some("a")));
+        let process_state = ProcessState::default();
+        assert!(!process_state.is_finalized("team/web", Some("a")) && !process_state.is_finalized("team/web", None));
+        process_state.set_finalized("team/web", "a");
+        assert!(
+            process_state.is_finalized("team/web", Some("a")) && !process_state.is_finalized("team/web", Some("b"))
+        );
+        process_state.forget_group("team/web");
+        assert!(!process_state.is_finalized("team/web", Some("a")));
     }
 
     #[test]
     fn tag_backoff_is_per_group() {
-        let memory = ProcessState::default();
+        let process_state = ProcessState::default();
         let (now, rest) = (Timestamp::UNIX_EPOCH, Duration::from_secs(300));
-        assert!(!memory.is_tagging_in_backoff("team/web", rest, now));
-        memory.record_tag_denied("team/web", now);
-        assert!(memory.is_tagging_in_backoff("team/web", rest, now + Duration::from_secs(299)));
-        assert!(!memory.is_tagging_in_backoff("team/web", rest, now + rest));
-        assert!(!memory.is_tagging_in_backoff("team/api", rest, now));
+        assert!(!process_state.is_tagging_in_backoff("team/web", rest, now));
+        process_state.record_tag_denied("team/web", now);
+        assert!(process_state.is_tagging_in_backoff("team/web", rest, now + Duration::from_secs(299)));
+        assert!(!process_state.is_tagging_in_backoff("team/web", rest, now + rest));
+        assert!(!process_state.is_tagging_in_backoff("team/api", rest, now));
     }
 }

@@ -1,28 +1,28 @@
-//! The line of groups that wait for EKS to make or delete a Fargate profile of one cluster.
+//! The queue of groups that wait to create or delete a Fargate profile of one cluster.
 //!
-//! Who has waited longest goes first. One whose passes fail before anything comes of it would hold up all others: after a
-//! while it is passed over, and waits anew at the end.
+//! The group that has waited longest is the head. A head whose reconciles keep failing would block all other groups, so it
+//! is skipped after [`MAX_HEAD_TIME`] and queues again at the end.
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long a group may be first while others wait. EKS makes or deletes a profile within minutes.
+/// How long a group may be the head while others wait. EKS creates or deletes a profile within minutes.
 const MAX_HEAD_TIME: SignedDuration = SignedDuration::from_mins(30);
 
 /// Since when a group waits (RFC 3339, whole seconds), and its key.
 pub type Ticket = (String, String);
 
-/// Where a group stands in its line.
+/// The position of a group in its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// How many groups of the cluster wait longer for EKS.
+    /// Number of groups before this one.
     pub ahead: usize,
-    /// It was first for [`MAX_HEAD_TIME`] and others went before it: its place is lost.
+    /// The group was the head for [`MAX_HEAD_TIME`] and lost its position.
     pub skipped: bool,
 }
 
-/// The groups that wait, and how long the first of them has been it. The clock begins anew after a restart.
+/// The waiting groups, and since when the head is the head. That time restarts with the process.
 #[derive(Default)]
 pub struct ProfileQueue {
     tickets: BTreeSet<Ticket>,
@@ -31,43 +31,43 @@ pub struct ProfileQueue {
 }
 
 impl ProfileQueue {
-    /// A group waits.
-    pub fn enqueue(&mut self, place: Ticket) {
-        self.tickets.insert(place);
+    /// Adds a group.
+    pub fn enqueue(&mut self, ticket: Ticket) {
+        self.tickets.insert(ticket);
     }
 
-    /// A group waits no more, or not there; whether nobody is left.
-    pub fn remove(&mut self, place: &Ticket) -> bool {
-        self.tickets.remove(place);
+    /// Removes a group; returns whether the queue is now empty.
+    pub fn remove(&mut self, ticket: &Ticket) -> bool {
+        self.tickets.remove(ticket);
         self.tickets.is_empty()
     }
 
-    /// Where a group stands that has waited since `since`, or has no place yet.
+    /// The position of a group that has waited since `since`; `None` if it does not wait yet.
     pub fn position(&mut self, since: Option<&str>, key: &str, now: Timestamp) -> QueuePosition {
         self.skip_stalled_head(now);
         let stamp = crate::api::rfc3339(now);
-        let place = |since: &str| (since.to_owned(), key.to_owned());
-        let skipped = since.is_some_and(|since| self.skipped.contains(&place(since)));
-        let me = place(since.filter(|_| !skipped).unwrap_or(&stamp));
-        let before = self.tickets.range(..me).filter(|other| other.1 != key && !self.skipped.contains(*other));
-        QueuePosition { ahead: before.count(), skipped }
+        let ticket = |since: &str| (since.to_owned(), key.to_owned());
+        let skipped = since.is_some_and(|since| self.skipped.contains(&ticket(since)));
+        let own = ticket(since.filter(|_| !skipped).unwrap_or(&stamp));
+        let ahead = self.tickets.range(..own).filter(|other| other.1 != key && !self.skipped.contains(*other));
+        QueuePosition { ahead: ahead.count(), skipped }
     }
 
     fn skip_stalled_head(&mut self, now: Timestamp) {
-        self.skipped.retain(|place| self.tickets.contains(place));
-        let others = self.tickets.len() > self.skipped.len() + 1;
+        self.skipped.retain(|ticket| self.tickets.contains(ticket));
+        let others_wait = self.tickets.len() > self.skipped.len() + 1;
         if let Some((first, since)) = self.current_head.take().filter(|(first, _)| self.head() == Some(first)) {
-            if !others || now.duration_since(since) < MAX_HEAD_TIME {
+            if !others_wait || now.duration_since(since) < MAX_HEAD_TIME {
                 self.current_head = Some((first, since));
                 return;
             }
             self.skipped.insert(first);
         }
-        self.current_head = self.head().cloned().map(|place| (place, now));
+        self.current_head = self.head().cloned().map(|ticket| (ticket, now));
     }
 
     fn head(&self) -> Option<&Ticket> {
-        self.tickets.iter().find(|place| !self.skipped.contains(*place))
+        self.tickets.iter().find(|ticket| !self.skipped.contains(*ticket))
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
         line
     }
 
-    /// One group whose passes fail before they come to its profile must not keep the others from theirs for ever.
+    /// A group whose reconciles fail before they reach its profile must not block the other groups permanently.
     #[test]
     fn stalled_head_is_skipped_and_requeued_at_the_end() {
         let mut line = line();
@@ -107,16 +107,16 @@ mod tests {
             QueuePosition { ahead: 1, skipped: true },
             "it queues behind those that wait"
         );
-        let anew = "1970-01-01T00:32:00Z";
+        let requeued = "1970-01-01T00:32:00Z";
         line.remove(&place(EARLY, "a"));
-        line.enqueue(place(anew, "a"));
+        line.enqueue(place(requeued, "a"));
         line.enqueue(place("1970-01-01T00:33:00Z", "c"));
-        assert_eq!(at(&mut line, anew, "a", 33), QueuePosition { ahead: 1, skipped: false });
+        assert_eq!(at(&mut line, requeued, "a", 33), QueuePosition { ahead: 1, skipped: false });
         line.remove(&place(LATE, "b"));
         assert_eq!(
-            at(&mut line, anew, "a", 34),
+            at(&mut line, requeued, "a", 34),
             QueuePosition { ahead: 0, skipped: false },
-            "and before who came later"
+            "before groups that came later"
         );
     }
 
@@ -126,11 +126,7 @@ mod tests {
         both.position(Some(LATE), "b", after(1));
         both.remove(&place(EARLY, "a"));
         both.enqueue(place("1970-01-01T00:02:00Z", "a"));
-        assert_eq!(
-            both.position(Some(LATE), "b", after(40)),
-            QueuePosition::default(),
-            "it has been first for no time yet"
-        );
+        assert_eq!(both.position(Some(LATE), "b", after(40)), QueuePosition::default(), "it just became the head");
         let mut alone = line();
         alone.remove(&place(LATE, "b"));
         for minutes in [1, 99] {

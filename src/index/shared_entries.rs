@@ -1,21 +1,21 @@
-//! What becomes of what groups share, when one of them goes.
+//! Decides which group removes the join entry of a role that several groups share.
 
 use std::collections::BTreeSet;
 
 use super::groups::GroupIndex;
 
-/// What becomes of the entry of a role that a living group used before.
+/// What an active group does with the entry of a role that it no longer uses.
 #[derive(Debug, PartialEq)]
 pub enum EntryDisposition {
-    /// Somebody may need it.
+    /// Keep it: another group may need it.
     Stays,
-    /// Nobody does.
+    /// Remove it: no group needs it.
     Goes,
-    /// Another group has it on record, and takes it out.
+    /// Another group has recorded it and removes it.
     Handed,
 }
 
-/// Of groups that all left a role, the last by name takes its entry out, once the others need it no more.
+/// Among groups that no longer use a role, the last by name removes its entry, once no group needs it.
 pub fn entry_disposition(needed: bool, others: &BTreeSet<String>, key: &str) -> EntryDisposition {
     match others.last() {
         _ if needed => EntryDisposition::Stays,
@@ -25,21 +25,21 @@ pub fn entry_disposition(needed: bool, others: &BTreeSet<String>, key: &str) -> 
     }
 }
 
-/// What becomes of a role's entry when one of its groups goes.
+/// What a group that is being deleted does with the entry of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeletionOrder {
-    /// Nobody else needs it: it goes with the group.
+    /// Remove it: no other group needs it.
     Goes,
-    /// All others go as well, this one among them; it goes once they are gone.
+    /// All other users are being deleted too. Wait for this one before removing the entry.
     After(String),
-    /// Another group needs it, or takes it out.
+    /// Keep it: another group needs it, or removes it.
     Stays,
 }
 
 impl GroupIndex {
-    /// What becomes of a role's entry when the group `key` goes; `recorded` are the others that have it on record. Of groups
-    /// that all go, the last by name takes it out, once the others and with them their nodes are gone. Nobody waits for a
-    /// group that stays, or whose deletion cannot go on: the entry is left to it.
+    /// What the deletion of the group `key` does with a role's entry; `recorded` are the other groups that have recorded it.
+    /// If all users are being deleted, the last by name removes the entry after the others and their nodes are gone. If a
+    /// group remains, or its deletion is stalled, the entry is kept for it.
     pub fn deletion_order(&self, role_arn: &str, recorded: &BTreeSet<String>, key: &str) -> DeletionOrder {
         let inner = self.read();
         let users = inner.by_role.0.get(role_arn).into_iter().flatten();
@@ -55,27 +55,27 @@ impl GroupIndex {
         first.map_or(DeletionOrder::Goes, |other| DeletionOrder::After(other.clone()))
     }
 
-    /// Whether any of these groups is being deleted: it leaves what it shares to the others, and its nodes may need it yet.
+    /// Whether any of these groups is being deleted. It does not remove shared entries, and its nodes may still need them.
     pub fn any_deleting(&self, groups: &BTreeSet<String>) -> bool {
         let inner = self.read();
         groups.iter().any(|key| inner.entries.get(key).is_some_and(|entry| entry.is_deleting))
     }
 }
 
-/// Of roles whose entries a group leaves behind, those whose entry goes with it, and a group that has to be gone before.
+/// Of the roles of a deleted group: the roles whose entries it removes, and a group that must be deleted first.
 pub fn entries_to_remove<'r>(
     roles: impl IntoIterator<Item = &'r String>,
-    legacy: impl Fn(&str) -> DeletionOrder,
+    deletion_order: impl Fn(&str) -> DeletionOrder,
 ) -> (Vec<&'r String>, Option<String>) {
-    let (mut going, mut after) = (Vec::new(), None);
+    let (mut removed, mut wait_for) = (Vec::new(), None);
     for role in roles {
-        match legacy(role) {
-            DeletionOrder::Goes => going.push(role),
-            DeletionOrder::After(other) => after = Some(other),
+        match deletion_order(role) {
+            DeletionOrder::Goes => removed.push(role),
+            DeletionOrder::After(other) => wait_for = Some(other),
             DeletionOrder::Stays => {}
         }
     }
-    (going, after)
+    (removed, wait_for)
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
         DeletionOrder::After(format!("team/{name}"))
     }
 
-    /// With two of them at once, neither may leave it to the other.
+    /// If two groups leave a role at the same time, exactly one of them removes the entry.
     #[test]
     fn exactly_one_group_removes_the_entry_of_an_abandoned_role() {
         let others = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
@@ -122,7 +122,7 @@ mod tests {
         );
         assert_eq!(entry_disposition(false, &others(&["team/a", "team/c"]), "team/b"), EntryDisposition::Handed);
     }
-    /// With a namespace all its groups go at once: the entry must not outlast them, nor go from under nodes that drain.
+    /// Deleting a namespace deletes all its groups at once. The entry must not remain, and must not be removed while nodes drain.
     #[test]
     fn last_of_several_deleted_groups_removes_the_entry() {
         let (index, none) = (GroupIndex::default(), json!({}));

@@ -1,6 +1,6 @@
-//! Recommendations about spot instances: events about a scaling group, from whoever watches prices.
+//! Spot recommendations: Kubernetes events on a scaling group, published by a tool that watches spot prices.
 //!
-//! An event lives for an hour, so the one in force is remembered in the group's status.
+//! The API server deletes events after an hour, so the active recommendation is stored in the status of the group.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -13,19 +13,19 @@ use crate::api::SpotRecommendation;
 /// What an event recommends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recommendation {
-    /// Buy spot instances, or buy on demand.
+    /// Whether to use spot instances; otherwise on-demand instances.
     pub use_spot: bool,
-    /// Dollars per hour; empty with on demand.
+    /// Maximum price in dollars per hour; empty for on-demand instances.
     pub price: String,
-    /// When it was given, last.
+    /// When the event last occurred.
     pub given_at: Timestamp,
 }
 
-/// How much another clock may be ahead of this one. What is dated later would stand against every later recommendation.
+/// How far the clock of the publisher may be ahead. An event further in the future would override all later events.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
-/// A longer message is no recommendation.
+/// Maximum length of a message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// Scaling groups that are remembered: anybody may write events about names that nobody has.
+/// Maximum number of scaling groups in memory, because any client that may create events can use arbitrary names.
 const MAX_SCALING_GROUPS: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -37,18 +37,22 @@ struct SpotMessage {
     use_spot: bool,
 }
 
-/// Whether a text is a price that AWS takes: dollars per hour.
+/// Whether AWS accepts a text as a price in dollars per hour.
 pub fn is_price(text: &str) -> bool {
     let digits = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     digits && text.len() <= 16 && text.parse::<f64>().is_ok_and(|price| price > 0.0)
 }
 
-/// Whether a moment is later than any clock may be.
+/// Whether a time is further in the future than clock skew explains.
 fn is_in_future(given: Timestamp, now: Timestamp) -> bool {
     given.duration_since(now) > MAX_CLOCK_SKEW
 }
 
-/// Reads an event's message; an error says what is wrong with the event, without quoting it.
+/// Parses the message of an event.
+///
+/// # Errors
+///
+/// What is wrong with the event, without quoting it.
 pub fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recommendation, &'static str> {
     if is_in_future(given_at, now) {
         return Err("it is dated more than 5 minutes in the future");
@@ -58,17 +62,17 @@ pub fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recom
     }
     let read = serde_json::from_str::<SpotMessage>(message);
     let SpotMessage { api_version, spot_price, use_spot } =
-        read.map_err(|_| "the message is no JSON with apiVersion, spotPrice and useSpot")?;
+        read.map_err(|_| "the message is not a JSON object with apiVersion, spotPrice and useSpot")?;
     if api_version != "v1alpha1" {
         return Err("apiVersion is not v1alpha1");
     }
     if use_spot && !is_price(&spot_price) {
-        return Err("spotPrice is no price in dollars per hour");
+        return Err("spotPrice is not a valid price in dollars per hour");
     }
     Ok(Recommendation { use_spot, price: if use_spot { spot_price } else { String::new() }, given_at })
 }
 
-/// The newest recommendation for each scaling group, kept by a watch.
+/// The newest recommendation for each scaling group, kept up to date by a watch.
 #[derive(Default)]
 pub struct Recommendations(Mutex<HashMap<String, StoredRecommendation>>);
 
@@ -79,16 +83,16 @@ struct StoredRecommendation {
 
 impl Recommendations {
     fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, StoredRecommendation>) -> T) -> T {
-        act(&mut self.0.lock().expect("nobody panics holding it"))
+        act(&mut self.0.lock().expect("lock is not poisoned"))
     }
 
-    /// An event was seen; the newest one of a scaling group counts, in whichever namespace it is. Answers whether it was kept.
+    /// Stores a recommendation if it is the newest of its scaling group in all namespaces; returns whether it was stored.
     pub fn insert_if_newer(&self, scaling_group: &str, uid: &str, recommendation: Recommendation) -> bool {
         self.with(|all| {
-            let room = all.len() < MAX_SCALING_GROUPS;
+            let has_room = all.len() < MAX_SCALING_GROUPS;
             match all.get(scaling_group) {
                 Some(old) if old.uid != uid && old.recommendation.given_at > recommendation.given_at => return false,
-                None if !room => return false,
+                None if !has_room => return false,
                 Some(_) | None => {}
             }
             all.insert(scaling_group.into(), StoredRecommendation { uid: uid.into(), recommendation });
@@ -96,28 +100,28 @@ impl Recommendations {
         })
     }
 
-    /// An event is gone.
+    /// Removes the recommendation of a deleted event.
     pub fn remove(&self, scaling_group: &str, uid: &str) {
         self.with(|all| {
-            if all.get(scaling_group).is_some_and(|heard| heard.uid == uid) {
+            if all.get(scaling_group).is_some_and(|stored| stored.uid == uid) {
                 all.remove(scaling_group);
             }
         });
     }
 
-    /// Forgets what a complete new list of events does not hold.
+    /// Removes recommendations whose events are not in a complete new list.
     pub fn retain(&self, listed: &HashSet<String>) {
-        self.with(|all| all.retain(|_, heard| listed.contains(&heard.uid)));
+        self.with(|all| all.retain(|_, stored| listed.contains(&stored.uid)));
     }
 
-    /// The newest one.
+    /// The newest recommendation for a scaling group.
     pub fn get(&self, scaling_group: &str) -> Option<Recommendation> {
-        self.with(|all| all.get(scaling_group).map(|heard| heard.recommendation.clone()))
+        self.with(|all| all.get(scaling_group).map(|stored| stored.recommendation.clone()))
     }
 }
 
-/// The recommendation in force: one that is newer than the remembered one, or the remembered one until somebody changes the
-/// spec's own price. A remembered one from the future is older than any. `None` leaves it to the spec.
+/// The active recommendation. A newer event replaces the stored one. The stored one stays active until the tenant changes the
+/// spot price in the spec. A stored one with a future time counts as older than any event. `None` means that the spec decides.
 pub fn active_recommendation(
     own: &str,
     remembered: Option<&SpotRecommendation>,
@@ -126,10 +130,10 @@ pub fn active_recommendation(
 ) -> Option<SpotRecommendation> {
     let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !is_in_future(*given, now));
     let newer = heard.filter(|h| remembered.and_then(given).is_none_or(|given| h.given_at > given));
-    let stands = remembered.filter(|r| r.over == own);
-    let Some(newer) = newer else { return stands.cloned() };
-    // Repeated, it changes nothing.
-    if let Some(same) = stands.filter(|r| r.use_spot == newer.use_spot && r.spot_price == newer.price) {
+    let still_active = remembered.filter(|r| r.over == own);
+    let Some(newer) = newer else { return still_active.cloned() };
+    // A repeated event changes nothing.
+    if let Some(same) = still_active.filter(|r| r.use_spot == newer.use_spot && r.spot_price == newer.price) {
         return Some(same.clone());
     }
     Some(SpotRecommendation {
@@ -172,12 +176,12 @@ mod tests {
         );
         let long = format!(r#"{{"apiVersion":"v1alpha1","useSpot":false,"x":"{}"}}"#, "y".repeat(MAX_MESSAGE_BYTES));
         for (message, word) in [
-            ("secret", "no JSON"),
-            (r#"{"apiVersion":"v1alpha1"}"#, "no JSON"),
+            ("secret", "not a JSON"),
+            (r#"{"apiVersion":"v1alpha1"}"#, "not a JSON"),
             (r#"{"apiVersion":"v2","spotPrice":"1","useSpot":true}"#, "v1alpha1"),
-            (r#"{"apiVersion":"v1alpha1","spotPrice":"secret","useSpot":true}"#, "no price"),
-            (r#"{"apiVersion":"v1alpha1","spotPrice":"0","useSpot":true}"#, "no price"),
-            (r#"{"apiVersion":"v1alpha1","useSpot":true}"#, "no price"),
+            (r#"{"apiVersion":"v1alpha1","spotPrice":"secret","useSpot":true}"#, "not a valid price"),
+            (r#"{"apiVersion":"v1alpha1","spotPrice":"0","useSpot":true}"#, "not a valid price"),
+            (r#"{"apiVersion":"v1alpha1","useSpot":true}"#, "not a valid price"),
             (long.as_str(), "longer"),
         ] {
             let error = parse(message, at(1), at(1)).expect_err(message);
@@ -211,7 +215,7 @@ mod tests {
             .filter(|n| all.insert_if_newer(&format!("asg-{n}"), "u", use_spot("1", 1)))
             .count();
         assert_eq!(kept, MAX_SCALING_GROUPS);
-        assert!(all.insert_if_newer("asg-0", "u", use_spot("2", 2)), "who is known goes on being heard");
+        assert!(all.insert_if_newer("asg-0", "u", use_spot("2", 2)), "known scaling groups are still updated");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Another controller that works on the same groups: the original has no Lease, so it is seen by what it writes.
+//! Detects another controller that manages the same groups. keikoproj/instance-manager has no Lease, so it is detected by
+//! its writes.
 //!
-//! Nobody's clock is compared with another's. What the first list shows is history; a status that somebody else changes
-//! after it is live, and this process only reads until no such write has come for a while. Only `status` counts: a tenant
-//! may write any `managedFields` into a group, but not its status.
+//! Clocks of different hosts are never compared. The first list shows past writes only. When another writer changes a
+//! status after that list, this process pauses its writes until no such write has come for the quiet period. Only `status`
+//! counts: a tenant can put any `managedFields` into a group, but cannot write its status.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,41 +17,41 @@ use tokio::time::Instant;
 
 use crate::k8s::{EventTarget, FIELD_MANAGER};
 
-/// Who wrote the status of a group, and what it said: enough to tell a new write from an old one.
+/// The writers of the status of a group, and a hash of the status: enough to recognize a new write.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatusWriters {
-    /// Last writes of field managers other than ours, newest last.
+    /// Last writes of other field managers, newest last.
     foreign_writes: Vec<(String, Option<Time>)>,
-    /// Our own last write.
+    /// The last write of this controller.
     own_write: Option<Time>,
-    /// Stands for what the status says.
+    /// Hash of the content of the status.
     status_hash: u64,
 }
 
 impl StatusWriters {
-    /// From `metadata.managedFields`, of which nothing else is needed, and the status beside it.
+    /// Built from `metadata.managedFields` and the status of the same object.
     pub fn new(fields: Vec<ManagedFieldsEntry>, status: &impl Serialize) -> Self {
-        let mut said = DefaultHasher::new();
-        // A status always serialises; if not, it never changes and nobody is suspected.
-        serde_json::to_vec(status).unwrap_or_default().hash(&mut said);
-        let mut trace = StatusWriters { status_hash: said.finish(), ..StatusWriters::default() };
+        let mut hasher = DefaultHasher::new();
+        // A status always serializes. If it did not, its hash would never change, and no conflict would be reported.
+        serde_json::to_vec(status).unwrap_or_default().hash(&mut hasher);
+        let mut writers = StatusWriters { status_hash: hasher.finish(), ..StatusWriters::default() };
         for entry in fields.into_iter().filter(|entry| entry.subresource.as_deref() == Some("status")) {
             match entry.manager {
-                Some(manager) if manager == FIELD_MANAGER => trace.own_write = trace.own_write.max(entry.time),
-                manager => trace.foreign_writes.push((manager.unwrap_or_default(), entry.time)),
+                Some(manager) if manager == FIELD_MANAGER => writers.own_write = writers.own_write.max(entry.time),
+                manager => writers.foreign_writes.push((manager.unwrap_or_default(), entry.time)),
             }
         }
-        trace.foreign_writes.sort_by(|a, b| a.1.cmp(&b.1));
-        trace
+        writers.foreign_writes.sort_by(|a, b| a.1.cmp(&b.1));
+        writers
     }
 
-    /// Who else wrote the status between two sights of the same group.
+    /// The other field manager that changed the status since an earlier observation of the same group.
     fn new_writer_since(&self, before: &StatusWriters) -> Option<&str> {
         let newest = self.foreign_writes.iter().rev().find(|other| !before.foreign_writes.contains(other))?;
         (self.status_hash != before.status_hash).then_some(newest.0.as_str())
     }
 
-    /// Whether the last word on this group was somebody else's.
+    /// Whether another field manager was the last writer of the status.
     fn is_last_writer_foreign(&self) -> bool {
         self.foreign_writes.last().is_some_and(|(_, time)| *time > self.own_write)
     }
@@ -65,16 +66,16 @@ pub struct ForeignWrite {
     pub target: EventTarget,
 }
 
-/// Why this process only reads, and until when.
+/// A pause of all writes of this process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteHold {
-    /// Longer when another write comes.
+    /// End of the pause; another foreign write extends it.
     pub until: Instant,
-    /// What was seen; `None` while a controller that the groups were taken over from is given time to end.
+    /// The write that caused it; `None` for the grace period after a start that takes over groups.
     pub conflict: Option<ForeignWrite>,
 }
 
-/// What is known of other controllers.
+/// Detects writes of other controllers and holds the writes of this process meanwhile.
 pub struct ConflictDetector {
     quiet_period: Duration,
     startup_grace: Duration,
@@ -83,13 +84,13 @@ pub struct ConflictDetector {
 }
 
 impl ConflictDetector {
-    /// `quiet`: how long after its last write another controller counts as gone. `overlap`: how long nothing is written
-    /// at the start when groups were last written by another one, which may be about to end.
+    /// `quiet_period`: how long after its last write another controller counts as stopped. `startup_grace`: how long writes
+    /// are paused at startup when another controller was the last writer, because it may be about to stop.
     pub fn new(quiet_period: Duration, startup_grace: Duration) -> Self {
         ConflictDetector { quiet_period, startup_grace, writers: Mutex::default(), hold: watch::Sender::default() }
     }
 
-    /// Why this process may not write now, if so.
+    /// The current hold; `None` when this process may write.
     pub fn hold(&self) -> Option<WriteHold> {
         self.hold_at(Instant::now())
     }
@@ -98,39 +99,39 @@ impl ConflictDetector {
         self.hold.borrow().clone().filter(|hold| now < hold.until)
     }
 
-    /// Changes with every hold that begins or grows longer.
+    /// A channel that changes with every hold that starts or is extended.
     pub fn subscribe(&self) -> watch::Receiver<Option<WriteHold>> {
         self.hold.subscribe()
     }
 
-    /// The watch showed a group. Its first sight is history.
-    pub fn observe(&self, key: &str, trace: StatusWriters, about: impl FnOnce() -> EventTarget) {
-        self.observe_at(Instant::now(), key, trace, about);
+    /// Observes a group that the watch returned. The first observation of a group is never a conflict.
+    pub fn observe(&self, key: &str, writers: StatusWriters, target: impl FnOnce() -> EventTarget) {
+        self.observe_at(Instant::now(), key, writers, target);
     }
 
-    fn observe_at(&self, now: Instant, key: &str, trace: StatusWriters, about: impl FnOnce() -> EventTarget) {
-        let before = self.writers.lock().expect("nobody panics holding it").insert(key.to_owned(), trace.clone());
-        if let Some(manager) = before.as_ref().and_then(|before| trace.new_writer_since(before)) {
+    fn observe_at(&self, now: Instant, key: &str, writers: StatusWriters, target: impl FnOnce() -> EventTarget) {
+        let before = self.writers.lock().expect("lock is not poisoned").insert(key.to_owned(), writers.clone());
+        if let Some(manager) = before.as_ref().and_then(|before| writers.new_writer_since(before)) {
             self.extend_hold(
                 now,
                 self.quiet_period,
-                Some(ForeignWrite { manager: manager.to_owned(), target: about() }),
+                Some(ForeignWrite { manager: manager.to_owned(), target: target() }),
             );
         }
     }
 
-    /// The group is gone.
+    /// Forgets a deleted group.
     pub fn forget(&self, key: &str) {
-        self.writers.lock().expect("nobody panics holding it").remove(key);
+        self.writers.lock().expect("lock is not poisoned").remove(key);
     }
 
-    /// The first list is complete: whether groups are taken over from another controller shows now.
+    /// The first list is complete. If another controller was the last writer of any group, writes pause for the startup grace.
     pub fn initial_list_done(&self) {
         self.initial_list_done_at(Instant::now());
     }
 
     fn initial_list_done_at(&self, now: Instant) {
-        if self.writers.lock().expect("nobody panics holding it").values().any(StatusWriters::is_last_writer_foreign) {
+        if self.writers.lock().expect("lock is not poisoned").values().any(StatusWriters::is_last_writer_foreign) {
             self.extend_hold(now, self.startup_grace, None);
         }
     }

@@ -1,33 +1,9 @@
 //! What every planner depends on. Each provisioner's `input.rs` names its own desired and observed types.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
-use crate::api::{InstanceGroupStatus, ScalingConfigurationKind};
-use crate::auth::JoinAuth;
-use crate::settings::Timing;
-
-/// Settings of this process that plans depend on.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Durations.
-    pub timing: Timing,
-    /// `--resync-period`.
-    pub resync_period: Duration,
-    /// `--config-retention`: how many unused launch template versions are kept.
-    pub config_retention: usize,
-    /// `--cluster-name`.
-    pub cluster_name: Option<String>,
-    /// `--default-scaling-configuration`: the default of `spec.eks.type`.
-    pub default_scaling_configuration: ScalingConfigurationKind,
-    /// `--disable-windows-cluster-ca-injection`: Windows nodes read the cluster's endpoint and certificate from EKS.
-    pub windows_discovers_endpoint: bool,
-    /// `--join-auth`.
-    pub join_auth: JoinAuth,
-    /// `--config-namespace`: resources of the crd strategy are allowed in this namespace.
-    pub config_namespace: String,
-}
+use crate::api::InstanceGroupStatus;
+use crate::settings::{Settings, Timing};
 
 /// What a plan depends on besides the desired and the observed state.
 #[derive(Clone, Copy)]

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::plan_input::{PlanContext, Settings};
+use super::plan_input::PlanContext;
 use super::snapshot::PlanSnapshot;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::Policy;
 use crate::index::spot::Recommendations;
 use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
+use crate::settings::Settings;
 
 /// A group to plan that is not being deleted.
 pub struct PlanRequest<'a> {

@@ -1,33 +1,33 @@
-//! Logs: text for a person at a terminal, JSON for everything else.
+//! Log setup: text on a terminal, JSON otherwise.
 
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// What is logged when `RUST_LOG` says nothing: our own work, and trouble in the libraries.
+/// The filter without `RUST_LOG`: info of this crate, warnings of libraries.
 const DEFAULT_FILTER: &str = "warn,instance_manager=info";
 
-/// The form of a log line.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     #[default]
     Auto,
-    /// A line for people.
+    /// Text for people.
     Text,
-    /// An object for programs.
+    /// One JSON object for each line.
     Json,
 }
 
 /// Why logging could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The environment's filter is not one.
-    #[error("RUST_LOG is not a list of filters such as `info` or `instance_manager=debug`")]
+    /// `RUST_LOG` cannot be parsed.
+    #[error("RUST_LOG is not a valid filter; use for example `info` or `instance_manager=debug`")]
     Filter(#[source] ParseError),
-    /// Somebody set up logging before.
-    #[error("logging was set up twice")]
+    /// Logging was already set up.
+    #[error("logging is already set up")]
     Init(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -49,9 +49,9 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
     started.map_err(TelemetryError::Init)
 }
 
-fn filter(wish: Option<&str>) -> Result<EnvFilter, TelemetryError> {
-    let wish = wish.filter(|wish| !wish.trim().is_empty());
-    EnvFilter::builder().parse(wish.unwrap_or(DEFAULT_FILTER)).map_err(TelemetryError::Filter)
+fn filter(filter_text: Option<&str>) -> Result<EnvFilter, TelemetryError> {
+    let filter_text = filter_text.filter(|filter_text| !filter_text.trim().is_empty());
+    EnvFilter::builder().parse(filter_text.unwrap_or(DEFAULT_FILTER)).map_err(TelemetryError::Filter)
 }
 
 #[cfg(test)]
@@ -60,13 +60,13 @@ mod tests {
 
     #[test]
     fn rust_log_selects_the_filter() {
-        for (wish, expected) in [
+        for (filter_text, expected) in [
             (None, DEFAULT_FILTER),
             (Some(" "), DEFAULT_FILTER),
             (Some("debug"), "debug"),
             (Some("kube=trace"), "kube=trace"),
         ] {
-            let mut got: Vec<_> = filter(wish).unwrap().to_string().split(',').map(str::to_owned).collect();
+            let mut got: Vec<_> = filter(filter_text).unwrap().to_string().split(',').map(str::to_owned).collect();
             let mut expected: Vec<_> = expected.split(',').map(str::to_owned).collect();
             got.sort();
             expected.sort();

@@ -1,4 +1,4 @@
-//! telemetry
+//! Logs, metrics and the HTTP server that serves them.
 
 pub mod logging;
 pub mod metrics;

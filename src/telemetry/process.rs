@@ -1,10 +1,10 @@
-//! The process as Linux sees it, under the names that every Prometheus client uses.
+//! Process metrics from /proc, under the standard names of Prometheus clients.
 
 use std::fs;
 
 use prometheus::{Counter, IntGauge, Registry};
 
-/// Clock ticks per second in /proc, the same on every architecture of Linux that we build for.
+/// Clock ticks per second in /proc, the same on every Linux architecture that the controller is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// One reading of /proc.
@@ -16,9 +16,9 @@ struct Sample {
 }
 
 impl Sample {
-    /// What `/proc/self/stat` and `/proc/self/status` say; None when they are not as expected.
+    /// Parses `/proc/self/stat` and `/proc/self/status`; `None` if their format is unexpected.
     fn parse(stat: &str, status: &str) -> Option<Self> {
-        // The name of the program, in parentheses, may hold anything.
+        // The program name, in parentheses, may contain any character.
         let (_, fields) = stat.rsplit_once(')')?;
         let ticks = |index: usize| fields.split_whitespace().nth(index)?.parse::<u32>().ok();
         let bytes = |key: &str| {
@@ -60,7 +60,7 @@ impl ProcessMetrics {
         Ok(process)
     }
 
-    /// Reads /proc again. Where there is none, the values stay.
+    /// Reads /proc again. On systems without it, the values do not change.
     pub(super) fn refresh(&self) {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         if let Some(sample) = Sample::parse(&read("/proc/self/stat"), &read("/proc/self/status")) {

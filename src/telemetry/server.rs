@@ -1,4 +1,4 @@
-//! The small HTTP server of the controller: `/healthz`, `/readyz` and `/metrics`.
+//! The HTTP server of the controller: `/healthz`, `/readyz` and `/metrics`.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 use crate::telemetry::metrics::Metrics;
 
-/// Says why the controller is not ready, or nothing when it is: every store has synced and this
-/// process leads. Asked at every `/readyz`.
+/// Checks whether the controller is ready: all caches have synced and this process is the leader. The error is the
+/// body of `/readyz`.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 #[derive(Clone)]
@@ -24,10 +24,10 @@ struct Server {
     readiness: Readiness,
 }
 
-/// Opens the listener, so that an address in use is an error at the start.
+/// Opens the listener, so that an address in use is an error at startup.
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     match TcpListener::bind(address).await {
-        // Without IPv6 in the kernel, "all addresses" are those of IPv4.
+        // Without IPv6 in the kernel, listen on all IPv4 addresses.
         Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
             TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], address.port()))).await
         }
@@ -35,7 +35,7 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Serves until `shutdown` becomes true or its sender is gone; requests under way are finished.
+/// Serves until `shutdown` becomes true or its sender is dropped. Requests in progress are finished.
 pub async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,
@@ -44,7 +44,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let server = Server { metrics, readiness };
     let stopped = async move {
-        // An error means that the sender is gone, which asks for the same.
+        // An error means that the sender was dropped, which also means shutdown.
         let _ = shutdown.wait_for(|stop| *stop).await;
     };
     axum::serve(listener, router(server)).with_graceful_shutdown(stopped).await
@@ -101,7 +101,7 @@ mod tests {
         let (leads, led) = watch::channel(false);
         let readiness: Readiness = Arc::new(move || {
             let leads = *led.borrow();
-            leads.then_some(()).ok_or_else(|| "another replica leads".to_owned())
+            leads.then_some(()).ok_or_else(|| "not the leader".to_owned())
         });
         let (stop, stopped) = watch::channel(false);
         let metrics = Arc::new(Metrics::new().unwrap());
@@ -109,7 +109,7 @@ mod tests {
 
         assert!(get_path(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let standby = get_path(address, "/readyz").await;
-        assert!(standby.starts_with("HTTP/1.1 503") && standby.ends_with("another replica leads"));
+        assert!(standby.starts_with("HTTP/1.1 503") && standby.ends_with("not the leader"));
         leads.send(true).unwrap();
         assert!(get_path(address, "/readyz").await.starts_with("HTTP/1.1 200"));
         let text = get_path(address, "/metrics").await;

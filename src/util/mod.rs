@@ -2,4 +2,5 @@
 
 pub mod digest;
 pub mod duration;
+pub mod lookup;
 pub mod redact;

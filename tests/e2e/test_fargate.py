@@ -150,7 +150,7 @@ def test_no_other_provisioner_takes_the_group_over(fargate):
     group = fargate.apply(manifest(fargate)).wait_ready()
     group.patch({"spec": {"provisioner": "eks"}})
     condition = group.wait_condition("Stalled", reason="InvalidSpec")
-    assert "spec.provisioner `eks`" in condition["message"] and "put eks-fargate back" in condition["message"]
+    assert "spec.provisioner `eks`" in condition["message"] and "restore eks-fargate" in condition["message"]
     assert the_profile(group)["status"] == "ACTIVE"
     group.delete()
     group.wait_gone()

@@ -166,7 +166,7 @@ def test_a_change_of_cluster_does_not_move_the_group(tenant, unique):
     try:
         tenant.set_defaults(clusterName=unique)
         stalled = group.wait_condition("Stalled", reason="InvalidSpec")
-        for word in ("spec.eks.configuration.clusterName", unique, "put demo back"):
+        for word in ("spec.eks.configuration.clusterName", unique, "restore demo"):
             assert word in stalled["message"]
         assert scaling_groups(tenant) == [group.scaling_group]
         assert cloud.snapshot()["groups"][group.scaling_group] == before

@@ -117,8 +117,8 @@ def test_a_lock_holds_the_replacement_and_plan_lists_the_affected_nodes(tenant):
     group.wait_state("Locked")
     _, answer = planned(tenant.cloud, group.key)
     (planned_group,) = answer["groups"]
-    assert planned_group["change"] == "rotate" and planned_group["held"], planned_group
-    assert [n["because"] for n in planned_group["rotate"]] == [[{"field": "instanceType", "from": "m5.large", "to": "c5.large"}]]
+    assert planned_group["change"] == "rotate" and planned_group["blockedBy"], planned_group
+    assert [n["reasons"] for n in planned_group["rotate"]] == [[{"field": "instanceType", "from": "m5.large", "to": "c5.large"}]]
     assert group.calls("CreateNodegroup", *UPDATES, after=mark) == []
     group.annotate(lock_upgrades=None)
     group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")

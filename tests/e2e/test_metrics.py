@@ -98,7 +98,7 @@ def test_readiness_needs_the_lease(own_cloud, start_controller):
         except requests.ConnectionError:
             return None
 
-    eventually(lambda: (said("/readyz") or (0, ""))[1].strip() == "another instance leads", harness.WAIT, "a controller that waits")
+    eventually(lambda: (said("/readyz") or (0, ""))[1].strip() == "not the leader", harness.WAIT, "a controller that waits")
     assert said("/readyz")[0] == 503 and said("/healthz")[0] == 200
     assert "instance_manager_leader 0" in second.metrics() and "instance_manager_leader 1" in first.metrics()
     first.stop()

@@ -45,7 +45,7 @@ def written(cloud):
 
 def calls(answer):
     """The calls of a group's plan, in order."""
-    return [CALLS[s["step"]] for s in answer["steps"] + answer["then"] if s["step"] in CALLS]
+    return [CALLS[s["step"]] for s in answer["steps"] + answer["laterSteps"] if s["step"] in CALLS]
 
 
 def made(group, after):
@@ -95,8 +95,8 @@ def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tena
     web, calm = (next(g for g in found["groups"] if g["group"].endswith(name)) for name in ("/web", "/calm"))
     assert code == SOMETHING and found["totals"]["rotate"] == 2 and found["totals"]["nodesToRotate"] == 3
     assert {leaving["instance"] for leaving in web["rotate"]} == set(group.instances())
-    assert web["rotate"][0]["because"] == [{"field": "image", "from": old, "to": new}]
-    assert "lock-upgrades" in calm["held"] and "held" not in web
+    assert web["rotate"][0]["reasons"] == [{"field": "image", "from": old, "to": new}]
+    assert "lock-upgrades" in calm["blockedBy"] and "blockedBy" not in web
     text = plan(cloud, "-A", "--config", file)[1]
     assert "rotates 2 nodes" in text and f"image: {old} -> {new}" in text
 

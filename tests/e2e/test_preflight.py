@@ -1,4 +1,4 @@
-"""The change of controllers and back: `preflight` reports what is missing, `handback` releases groups to the other controller."""
+"""The change of controllers and back: `preflight` reports what is missing, `release` releases groups to the other controller."""
 
 import json
 import os
@@ -21,10 +21,10 @@ def command(cloud, *arguments, **credentials):
 
 
 def preflight(cloud, *arguments, **credentials):
-    """The checks as data, by what they are about, with the exit code."""
+    """The checks as data, by area, with the exit code."""
     code, out, err = command(cloud, "preflight", "-o", "json", *arguments, **credentials)
     checks = json.loads(out or "null") or pytest.fail(err)
-    return code, {about: [c for c in checks if c["about"] == about] for about in {c["about"] for c in checks}}
+    return code, {area: [c for c in checks if c["area"] == area] for area in {c["area"] for c in checks}}
 
 
 def only(checks, finding):
@@ -40,11 +40,11 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
     before, mark = group.snapshot(), group.mark()
     code, found = preflight(cloud, "--as", CONTROLLER)
     assert code == DONE
-    assert [c["finding"] for about in ("kubernetes", "crd", "rights") for c in found[about]] == ["fine"] * 3
+    assert [c["finding"] for area in ("kubernetes", "crd", "rights") for c in found[area]] == ["ok"] * 3
     assert any("field manager manager wrote the status of 1 groups" in m for m in only(found["writers"], "note"))
-    (message,) = only(found["groups"], "fine")
+    (message,) = only(found["groups"], "ok")
     assert message.startswith(f"{group.key}: adopted at template version 1") and "userData" in message
-    assert "may do 10 of EC2's actions" in only(found["iam"], "fine")[0]
+    assert "may do 10 of EC2's actions" in only(found["iam"], "ok")[0]
     assert any("name the controller's AWS role with --role-arn" in m for m in only(found["iam"], "unknown"))
     policy = json.loads(command(cloud, "preflight", "--policy")[1])
     assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
@@ -69,7 +69,7 @@ def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
     assert code == SOMETHING
     assert only(found["rights"], "missing") == ["create pods/eviction; apply deploy/rbac.yaml"]
     assert "status.template" in only(found["crd"], "missing")[0] and "apply crds/" in only(found["crd"], "missing")[0]
-    assert only(found["groups"], "missing")[0].startswith(f"{group.key}: waits for a person, InvalidSpec: ")
+    assert only(found["groups"], "missing")[0].startswith(f"{group.key}: needs manual intervention, InvalidSpec: ")
     assert "MISSING  rights" in command(cloud, "preflight", "--as", CONTROLLER)[1]
 
 
@@ -90,7 +90,7 @@ def test_the_printed_policy_is_complete_and_a_missing_action_is_reported(own_clo
         return code, found["iam"]
 
     code, found = check(policy["Statement"])
-    assert code == DONE and [c["finding"] for c in found] == ["fine"], found
+    assert code == DONE and [c["finding"] for c in found] == ["ok"], found
     lacking = [s for s in policy["Statement"] if s["Sid"] != "GiveRolesToInstancesOnly"]
     assert len(lacking) == len(policy["Statement"]) - 1
     code, found = check(lacking)
@@ -121,7 +121,7 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
         return code, found["iam"]
 
     code, found = check(policy["Statement"])
-    assert code == DONE and "may do 10 of EC2's actions" in only(found, "fine")[0], found
+    assert code == DONE and "may do 10 of EC2's actions" in only(found, "ok")[0], found
     unknown = only(found, "unknown")
     assert [m.split(":")[1] for m in unknown if m.startswith("ec2:")] == [
         "CreateLaunchTemplateVersion",
@@ -133,10 +133,10 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
     tag = {"Key": "instancegroups.keikoproj.io/ClusterName", "Value": cloud["cluster_name"]}
     cloud.boto("ec2").create_tags(Resources=[template["LaunchTemplateId"]], Tags=[tag])
     code, found = check([s for s in policy["Statement"] if s["Sid"] != "WorkOnOwnTemplates"])
-    assert code == SOMETHING and "may do 10 of EC2's actions" in only(found, "fine")[0]
+    assert code == SOMETHING and "may do 10 of EC2's actions" in only(found, "ok")[0]
     missing = only(found, "missing")
     assert len(missing) == 4 and missing[0].startswith("ec2:CreateLaunchTemplateVersion, as a dry run shows of arn:aws:sts::")
-    assert "may do 14 of EC2's actions" in only(check(policy["Statement"])[1], "fine")[0]
+    assert "may do 14 of EC2's actions" in only(check(policy["Statement"])[1], "ok")[0]
     with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, caller=""):
         _, others = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER)
     assert [c["finding"] for c in others["iam"]] == ["unknown"], "what the administrator may do says nothing of the role"
@@ -153,13 +153,13 @@ def test_groups_are_handed_back_only_when_they_are_settled(own_cloud, start_cont
     tenant.set_defaults(image=old)
     tenant.controller = controller = start_controller(cloud)
     group = tenant.group("web", size=(2, 3)).wait_ready(nodes=2)
-    code, _, err = command(cloud, "handback")
+    code, _, err = command(cloud, "release")
     assert code == REFUSED and "holds the Lease" in err and "scale its Deployment to 0" in err
     group.annotate(lock_upgrades="true")
     tenant.set_defaults(image=new)
     group.wait_state("Locked")
     controller.stop()
-    code, out, err = command(cloud, "handback")
+    code, out, err = command(cloud, "release")
     assert code == REFUSED and "is being replaced or is outdated" in out and "nothing has been changed" in err
     assert group.pinned() == "2"
 
@@ -167,15 +167,15 @@ def test_groups_are_handed_back_only_when_they_are_settled(own_cloud, start_cont
     tenant.controller = controller = start_controller(cloud)
     group.wait(lambda g: g.template_versions()[-1]["LaunchTemplateData"]["ImageId"] == new and g.state() == "Ready", 2 * harness.WAIT, "its rotation")
     controller.stop()
-    assert command(cloud, "handback", "--dry-run")[0] == SOMETHING and group.pinned() == "2"
-    code, out, _ = command(cloud, "handback")
+    assert command(cloud, "release", "--dry-run")[0] == SOMETHING and group.pinned() == "2"
+    code, out, _ = command(cloud, "release")
     assert code == DONE and f"{group.key}  version 2 -> $Latest" in out
     assert group.pinned() == "$Latest" and group.asg()["DesiredCapacity"] == 2
-    assert command(cloud, "handback", "--dry-run")[0] == DONE
+    assert command(cloud, "release", "--dry-run")[0] == DONE
     broken = tenant.group("broken", size=(3, 1))
-    code, out, err = command(cloud, "handback")
-    assert code == SOMETHING and f"{broken.key}  skipped, because it cannot be looked at: InvalidSpec: " in out
-    assert "1 groups cannot be looked at" in err
+    code, out, err = command(cloud, "release")
+    assert code == SOMETHING and f"{broken.key}  skipped, because it cannot be read: InvalidSpec: " in out
+    assert "1 groups cannot be read" in err
     broken.delete()
 
     # And forward again.

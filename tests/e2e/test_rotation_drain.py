@@ -16,7 +16,7 @@ def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
     found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="EvictionBlocked"), what="the blocked drain")
     (node,) = rotation.wait_draining(group)
     pods = [p["metadata"]["name"] for p in tenant.pods() if p["spec"].get("nodeName") == node["metadata"]["name"]]
-    assert len(pods) == 1 and f"{tenant.namespace}/{pods[0]}" in found["message"] and "the budget app" in found["message"]
+    assert len(pods) == 1 and f"{tenant.namespace}/{pods[0]}" in found["message"] and "PodDisruptionBudget app" in found["message"]
     rotation.wait_rotated(other, others, 2, new_image)
     assert group.has_condition("DrainBlocked") and group.event("DrainBlocked", pods[0])
     assert rotation.terminated(group) == [] and len(rotation.cordons(group)) == 1

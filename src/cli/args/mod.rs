@@ -1,5 +1,5 @@
-//! The command line. `run` takes the flags of the contract in the notation of Go programs, because
-//! existing deployments pass them so; all else is ordinary.
+//! The command line. `run` also accepts the flag notation of Go programs, because existing deployments of
+//! keikoproj/instance-manager use it.
 
 mod values;
 
@@ -17,7 +17,7 @@ use crate::telemetry::logging::LogFormat;
 pub use values::{GroupRef, ListenAddress};
 use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};
 
-/// Groups of worker nodes from short tenant manifests, within an admin's boundaries.
+/// Manages EKS worker nodes from InstanceGroups, within the boundaries that a cluster admin sets.
 #[derive(Debug, Parser)]
 #[command(
     name = "instance-manager",
@@ -30,38 +30,37 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the controller (the default).
     Run(Box<RunArgs>),
-    /// Show what the controller would do to one group or all, and why. Changes nothing.
+    /// Show what would change for one group or all groups, and why. Changes nothing.
     ///
     /// Exit status: 0 when nothing would change, 2 when something would, 1 on an error.
     Plan(PlanArgs),
-    /// Check whether a cluster is ready to be taken over from another controller. Changes nothing.
+    /// Check whether a cluster is ready for the cut-over from another controller. Changes nothing.
     ///
-    /// Exit status: 0 when it is, 2 when something is missing, 1 on an error. An answer that nobody could give is
-    /// unknown, and does not count as missing.
+    /// Exit status: 0 when it is ready, 2 when something is missing, 1 on an error. A check that could not be made is
+    /// reported as unknown and does not count as missing.
     Preflight(PreflightArgs),
-    /// Let scaling groups follow `$Latest` again, before going back to the controller that was there before.
+    /// Make scaling groups follow `$Latest` again, before going back to keikoproj/instance-manager.
     ///
-    /// Refuses while this controller runs, and while nodes of any group are being replaced. Exit status: 0 when it is
-    /// done, 2 when a dry run found something to do, 1 when it refuses or fails.
-    Handback(ReleaseArgs),
-    /// Print what groups become with a ConfigMap, offline.
+    /// Refuses while this controller runs, and while nodes of any group are being replaced. Exit status: 0 when every
+    /// group is released, 2 when a dry run found something to do or a group was skipped, 1 when it refuses or fails.
+    Release(ReleaseArgs),
+    /// Print the merged spec of groups with a ConfigMap. Needs no cluster.
     Render(super::render::RenderArgs),
-    /// The same, with where each value comes from.
+    /// Print the source of each value of the merged spec. Needs no cluster.
     Explain(super::explain::ExplainArgs),
     /// Print the CustomResourceDefinition.
     Crd(super::crd::CrdArgs),
 }
 
-/// What the controller and `plan` have to agree on, so that a plan tells what will be done.
+/// Flags that must have the same values for the controller and for `plan`, so that the plan matches the controller.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterArgs {
-    /// File that says how to reach the API server [default: the environment's, or the pod's own
-    /// account]
+    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
@@ -69,31 +68,31 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
     pub config_namespace: String,
 
-    /// The only cluster that groups may name; others are refused [default: any]
+    /// The only EKS cluster that groups may name; other names are rejected [default: any]
     #[arg(long, value_name = "NAME")]
     pub cluster_name: Option<String>,
 
-    /// Versions of a launch template to keep besides those in use
+    /// Number of unused launch template versions to keep
     #[arg(long, value_name = "COUNT", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub config_retention: u32,
 
-    /// Age in minutes up to which a recommendation about spot prices counts
+    /// Maximum age of a spot recommendation event, in minutes
     #[arg(long, value_name = "MINUTES", default_value = "10", value_parser = parse_minutes)]
     pub spot_recommendation_time: Duration,
 
-    /// What scales groups that do not say it: LaunchTemplate or LaunchConfiguration
+    /// Default for spec.eks.type: LaunchTemplate or LaunchConfiguration
     #[arg(long, value_name = "KIND", default_value = "LaunchTemplate",
         value_parser = parse_scaling_configuration)]
     pub default_scaling_configuration: ScalingConfigurationKind,
 
-    /// Leave the cluster's endpoint and certificate out of the user data of Windows nodes
+    /// Omit the cluster's endpoint and certificate from the user data of Windows nodes
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true",
         num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub disable_windows_cluster_ca_injection: bool,
 
-    /// How nodes get the right to join
-    #[arg(long, value_name = "WAY", value_enum, default_value_t = JoinAuth::Auto)]
+    /// How nodes are authorized to join the cluster
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t = JoinAuth::Auto)]
     pub join_auth: JoinAuth,
 }
 
@@ -102,45 +101,45 @@ pub struct ClusterArgs {
 #[command(
     args_override_self = true,
     after_help = "Flags take one dash or two, and `=` or a space before the value. A BOOL takes `=` \
-        or no value at all; it is 1, t, true, 0, f or false."
+        or no value; valid values are 1, t, true, 0, f and false."
 )]
 pub struct RunArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
 
-    /// Groups that are worked on at the same time
+    /// Maximum number of concurrent reconciles
     #[arg(long, value_name = "COUNT", default_value_t = 5,
         value_parser = clap::value_parser!(u16).range(1..))]
     pub max_workers: u16,
 
-    /// Times that a throttled or failed call to AWS is repeated
+    /// Maximum number of retries of a throttled or failed AWS call
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     pub max_api_retries: u32,
 
-    /// Address for /metrics, /healthz and /readyz; 0 serves none
+    /// Address of /metrics, /healthz and /readyz; 0 disables the server
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
     pub metrics_addr: ListenAddress,
 
-    /// Copy the role label of nodes to the label `kubernetes.io/role` where it is missing
+    /// Copy the role label of nodes to the label `kubernetes.io/role` if that is missing
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true",
         num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub node_relabel: bool,
 
-    /// Write only while holding a Lease; false is for a single replica that never overlaps itself
+    /// Write only while holding the Lease; use false only for a single replica without rolling updates
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true",
         num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub enable_leader_election: bool,
 
-    /// Time after which a quiet group is looked at again, a fifth more or less at random
+    /// Interval at which an unchanged group is reconciled again, with a jitter of 20 %
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub resync_period: Duration,
 
-    /// Factor on the controller's own waits (polls, propagation, shortfall), for tests and demos
+    /// Factor on the controller's waits and timeouts, for tests and demos
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide = true)]
     pub time_scale: f64,
 
-    /// Form of the log lines
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogFormat::Auto)]
+    /// Format of the log lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Auto)]
     pub log_format: LogFormat,
 }
 
@@ -159,12 +158,12 @@ pub struct PlanArgs {
     #[arg(short = 'A', long, conflicts_with_all = ["group", "namespace"])]
     pub all_namespaces: bool,
 
-    /// Plan as if this were the ConfigMap `instance-manager`
+    /// Plan as if this file were the ConfigMap `instance-manager`
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Text for people, or the plans themselves for programs
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = OutputFormat::Text)]
+    /// Output format: text for people, JSON or YAML for programs
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 
     #[command(flatten)]
@@ -179,7 +178,7 @@ impl PlanArgs {
         };
         let namespace = match (&group.namespace, &self.namespace) {
             (Some(a), Some(b)) if a != b => {
-                return Err(format!("{a}/{} is not in the namespace {b}: give one of both", group.name));
+                return Err(format!("{a}/{} is not in the namespace {b}; set the namespace only once", group.name));
             }
             (Some(namespace), _) | (None, Some(namespace)) => namespace.clone(),
             (None, None) => "default".to_owned(),
@@ -188,14 +187,14 @@ impl PlanArgs {
     }
 }
 
-/// Check a cluster before the swap.
+/// Check a cluster before the cut-over.
 #[derive(Clone, Debug, Args)]
 pub struct PreflightArgs {
-    /// Whose rights in Kubernetes are checked, as system:serviceaccount:NAMESPACE:NAME [default: yours]
+    /// Account whose Kubernetes permissions are checked, as system:serviceaccount:NAMESPACE:NAME [default: yours]
     #[arg(long = "as", value_name = "USER")]
     pub r#as: Option<String>,
 
-    /// The controller's AWS role, whose actions IAM is asked to simulate [default: EC2 is asked for dry runs, with your credentials]
+    /// AWS role of the controller, whose permissions IAM simulates [default: EC2 dry runs with your credentials]
     #[arg(long, value_name = "ARN")]
     pub role_arn: Option<String>,
 
@@ -203,18 +202,18 @@ pub struct PreflightArgs {
     #[arg(long)]
     pub policy: bool,
 
-    /// Text for people, or the checks themselves for programs
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = OutputFormat::Text)]
+    /// Output format: text for people, JSON or YAML for programs
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
     pub output: OutputFormat,
 
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
 
-/// Go back to the controller that was there before.
+/// Release scaling groups before going back to keikoproj/instance-manager.
 #[derive(Clone, Debug, Args)]
 pub struct ReleaseArgs {
-    /// Say what would be done, and change nothing
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 
@@ -222,7 +221,7 @@ pub struct ReleaseArgs {
     pub cluster: ClusterArgs,
 }
 
-/// Form of a command's output.
+/// Format of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
     #[default]
@@ -237,17 +236,17 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
 }
 
 /// Parses the command line of this process; prints help or the error and exits otherwise. An error
-/// exits with 1, because 2 is `plan`'s way to say that something would change.
+/// exits with 1, because 2 means in `plan` that something would change.
 pub fn parse_or_exit() -> Cli {
     parse(std::env::args_os()).unwrap_or_else(|error| {
-        // When not even the message can be printed, the exit status has to do.
+        // If the message cannot be printed, the exit status still shows the error.
         let _ = error.print();
         std::process::exit(i32::from(error.use_stderr()))
     })
 }
 
-/// Puts `run` in front of bare flags, and its flags into the one form `--flag` or `--flag=value`.
-/// Other commands, and what is no flag, stay as they are.
+/// Inserts `run` before flags without a command, and normalizes the flags of `run` to `--flag` or `--flag=value`.
+/// Other commands and positional arguments are not changed.
 pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args = args.peekable();
     let mut out: Vec<OsString> = args.next().into_iter().collect();
@@ -287,7 +286,7 @@ fn is_global_flag(flag: &str) -> bool {
     ["-h", "--help", "-V", "--version"].contains(&flag)
 }
 
-/// The text of a flag without its dashes; None for `-h`, `-` and what is no flag.
+/// The text of a flag without its dashes; `None` for `-`, and for an argument that is not a flag.
 fn long_flag(arg: &str) -> Option<&str> {
     match arg.strip_prefix("--") {
         Some(flag) => Some(flag),
@@ -295,7 +294,7 @@ fn long_flag(arg: &str) -> Option<&str> {
     }
 }
 
-/// The flags of `run` after which a value may stand with a space between.
+/// The flags of `run` that accept a value after a space.
 fn flags_with_values() -> BTreeSet<String> {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     let with_value = command.get_arguments().filter(|arg| !arg.is_require_equals_set());

@@ -1,4 +1,4 @@
-//! Values of flags.
+//! Parsers for the values of flags.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::ScalingConfigurationKind;
 
-/// Where to listen; None: nowhere.
+/// The address to listen on; `None` disables the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress(pub Option<SocketAddr>);
 
@@ -52,7 +52,7 @@ impl FromStr for GroupRef {
     }
 }
 
-/// A truth value in the spellings of Go.
+/// A boolean in the spellings of Go.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -68,14 +68,14 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     positive.ok_or_else(|| "expected a duration such as `5m`, `300s` or `1h30m`".to_owned())
 }
 
-/// A number of minutes, with decimals if need be.
+/// A number of minutes, decimals allowed.
 pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<f64>().ok();
     let parsed = parsed.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok());
     parsed.ok_or_else(|| "expected a number of minutes, such as `10`".to_owned())
 }
 
-/// The kind of scaling configuration, in any case.
+/// The kind of scaling configuration, case-insensitive.
 pub(super) fn parse_scaling_configuration(text: &str) -> Result<ScalingConfigurationKind, String> {
     ScalingConfigurationKind::parse(text).ok_or_else(|| "expected LaunchTemplate or LaunchConfiguration".to_owned())
 }

@@ -1,4 +1,4 @@
-//! A plan as its reader asks for it: what kind of change, which steps, which nodes, and the totals.
+//! The output of `plan`: the kind of change, the steps and the nodes of each group, and totals.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,101 +6,104 @@ use serde::Serialize;
 use crate::api::{CurrentState, InstanceGroup};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner, Planning};
+use crate::controller::report::INVALID_OBJECT;
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
 use crate::provisioner::{NodeReplacement, PlanContext, Projection};
 
-/// The kind of change that a group is in for.
+/// The kind of change that a plan makes to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChangeKind {
-    /// Nothing is to be done.
+    /// Nothing changes.
     Unchanged,
-    /// Its nodes are made for the first time.
+    /// The group and its nodes are created.
     Create,
-    /// It changes, and every node stays.
+    /// The group changes, and every node stays.
     InPlace,
     /// Nodes are replaced.
     Rotate,
-    /// It goes away with its nodes.
+    /// The group and its nodes are deleted.
     Delete,
-    /// It cannot go on until someone acts.
+    /// The group needs manual intervention.
     Blocked,
-    /// Somebody did not answer.
+    /// AWS or the API server did not answer.
     Unknown,
 }
 
-/// What would become of one group.
+/// The plan of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupPlan {
     /// `namespace/name`.
     pub group: String,
-    /// What kind of change.
+    /// The kind of change.
     pub change: ChangeKind,
-    /// Whether anything would be different afterwards; what is waited for without an act does not count.
+    /// Whether anything would change. Waiting does not count as a change.
+    #[serde(rename = "changes")]
     pub has_changes: bool,
-    /// CamelCase, when it is blocked.
+    /// The CamelCase reason, if the group is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What stops it, or what it waits for.
+    /// Why the group is blocked, or what it waits for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The steps of the first pass, complete.
+    /// All steps of the next reconcile.
     pub steps: Vec<PlannedStep>,
-    /// The steps of the passes after it, up to where nodes or AWS have to be waited for.
+    /// The steps of the reconciles after it, until one must wait for nodes or AWS.
     pub later_steps: Vec<PlannedStep>,
-    /// Nodes that would be replaced, first to last as AWS lists them.
+    /// Nodes that would be replaced, in the order in which AWS lists them.
+    #[serde(rename = "rotate")]
     pub nodes_to_rotate: Vec<NodeReplacement>,
-    /// How many of them may be unavailable at once.
+    /// How many nodes may be unavailable at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<usize>,
-    /// What holds the replacement of nodes, when something does.
+    /// What blocks the replacement of nodes, for example a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
-    /// Nodes that would go for good: of a deletion, or beyond maxSize.
+    /// Nodes that would be removed without a replacement: by a deletion, or because maxSize is lower.
+    #[serde(rename = "remove")]
     pub nodes_to_remove: usize,
-    /// What the tenant set and does not get.
+    /// Values that the tenant set and that the boundaries replaced.
     pub overridden: Vec<String>,
 }
 
 impl GroupPlan {
-    /// From what the corridor says.
+    /// Built from the result of the planner.
     pub fn new(
         group: &InstanceGroup,
-        walked: Planning,
+        planning: Planning,
         lock: Option<String>,
-        corridor: &Planner,
+        planner: &Planner,
         now: Timestamp,
     ) -> Self {
         let status = group.status.clone().unwrap_or_default();
-        let overridden = walked.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
-        let mut answer = GroupPlan { overridden, ..Self::empty(walked.plan.group.clone()) };
-        let mut outcome = walked.plan.outcome.clone();
-        if let Some(seen) = &walked.snapshot {
-            let given = PlanContext { status: &status, lock: lock.as_deref(), settings: &corridor.settings, now };
-            let foreseen = seen.simulate(&walked.plan, &given);
-            outcome = foreseen.outcome.clone();
-            answer.set_nodes(lock, foreseen);
+        let overridden = planning.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
+        let mut answer = GroupPlan { overridden, ..Self::empty(planning.plan.group.clone()) };
+        let mut outcome = planning.plan.outcome.clone();
+        if let Some(snapshot) = &planning.snapshot {
+            let context = PlanContext { status: &status, lock: lock.as_deref(), settings: &planner.settings, now };
+            let projection = snapshot.simulate(&planning.plan, &context);
+            outcome = projection.outcome.clone();
+            answer.set_nodes(lock, projection);
         } else if group.metadata.deletion_timestamp.is_some() {
             answer.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }
         let was_blocked = status.current_state.as_deref() == Some(CurrentState::Error.as_str());
-        answer.classify(walked.plan, outcome, was_blocked);
+        answer.classify(planning.plan, outcome, was_blocked);
         answer
     }
 
-    /// A stored object that its own schema would not allow.
+    /// The plan of a stored object that does not match its schema.
     pub fn invalid_object(group: String) -> Self {
-        let message = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
         GroupPlan {
             change: ChangeKind::Blocked,
             reason: Some("InvalidSpec".into()),
-            message: message.into(),
+            message: INVALID_OBJECT.into(),
             ..Self::empty(group)
         }
     }
 
-    /// Somebody did not answer.
+    /// The plan of a group for which AWS or the API server did not answer.
     pub fn unknown(group: String, error: &ObserveError) -> Self {
         GroupPlan { change: ChangeKind::Unknown, message: error.to_string(), ..Self::empty(group) }
     }
@@ -122,22 +125,22 @@ impl GroupPlan {
         }
     }
 
-    fn set_nodes(&mut self, lock: Option<String>, foreseen: Projection) {
+    fn set_nodes(&mut self, lock: Option<String>, projection: Projection) {
         (self.later_steps, self.nodes_to_rotate, self.nodes_to_remove) =
-            (foreseen.steps, foreseen.replacements, foreseen.scale_in);
+            (projection.steps, projection.replacements, projection.scale_in);
         if self.nodes_to_rotate.is_empty() && self.nodes_to_remove == 0 {
             return;
         }
-        self.max_unavailable = Some(foreseen.max_unavailable).filter(|most| *most > 0);
-        self.blocked_by = lock.or(match foreseen.outcome {
+        self.max_unavailable = Some(projection.max_unavailable).filter(|most| *most > 0);
+        self.blocked_by = lock.or(match projection.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,
         });
     }
 
     fn classify(&mut self, plan: Plan, outcome: Outcome, was_blocked: bool) {
-        let makes = |s: &PlannedStep| s.step.creates_nodes();
-        let acts = |s: &PlannedStep| !matches!(s.step, Step::Object(ObjectStep::Record { .. }));
+        let creates = |s: &PlannedStep| s.step.creates_nodes();
+        let has_effect = |s: &PlannedStep| !matches!(s.step, Step::Object(ObjectStep::Record { .. }));
         self.steps = plan.steps;
         let mut all = self.steps.iter().chain(&self.later_steps);
         let deleting = matches!(
@@ -151,8 +154,8 @@ impl GroupPlan {
             () if first_blocked => ChangeKind::Blocked,
             () if deleting => ChangeKind::Delete,
             () if !self.nodes_to_rotate.is_empty() => ChangeKind::Rotate,
-            () if all.clone().any(makes) => ChangeKind::Create,
-            () if all.clone().any(acts) || self.nodes_to_remove > 0 => ChangeKind::InPlace,
+            () if all.clone().any(creates) => ChangeKind::Create,
+            () if all.clone().any(has_effect) || self.nodes_to_remove > 0 => ChangeKind::InPlace,
             () if matches!(outcome, Outcome::Blocked { .. }) => ChangeKind::Blocked,
             () => ChangeKind::Unchanged,
         };
@@ -164,54 +167,54 @@ impl GroupPlan {
             Outcome::Converged | Outcome::Deleted => {}
         }
         let newly_blocked = self.change == ChangeKind::Blocked && !was_blocked;
-        self.has_changes = all.any(acts) || !self.nodes_to_rotate.is_empty() || newly_blocked;
+        self.has_changes = all.any(has_effect) || !self.nodes_to_rotate.is_empty() || newly_blocked;
     }
 }
 
-/// How many groups and nodes.
+/// Numbers of groups and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// All groups that were asked for.
+    /// All planned groups.
     pub groups: usize,
-    /// Nothing is to be done.
+    /// Nothing changes.
     pub unchanged: usize,
-    /// Made for the first time.
+    /// Groups that are created.
     pub create: usize,
-    /// Changed in place.
+    /// Groups that change in place.
     pub in_place: usize,
-    /// Their nodes are replaced.
+    /// Groups whose nodes are replaced.
     pub rotate: usize,
     /// Nodes that are replaced.
     pub nodes_to_rotate: usize,
-    /// Nodes that go for good.
+    /// Nodes that are removed without a replacement.
     pub nodes_to_remove: usize,
-    /// They go away.
+    /// Groups that are deleted.
     pub delete: usize,
-    /// They cannot go on.
+    /// Blocked groups.
     pub blocked: usize,
-    /// Nobody knows.
+    /// Groups for which AWS or the API server did not answer.
     pub unknown: usize,
 }
 
-/// The whole answer.
+/// The plans of all groups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanReport {
     /// By namespace and name.
     pub groups: Vec<GroupPlan>,
-    /// Over all of them.
+    /// Totals of all groups.
     pub totals: Totals,
-    /// Revision of the boundaries that it goes by; empty without any.
+    /// Revision of the boundaries that the plans are based on; empty without boundaries.
     pub boundaries_revision: String,
-    /// Why the stored boundaries are in force, when they are.
+    /// Why the last known good boundaries are in force; absent when the live ConfigMap is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known_good: Option<String>,
 }
 
 impl PlanReport {
-    /// Counts.
-    pub fn new(groups: Vec<GroupPlan>, in_force: &ActiveBoundaries) -> Self {
+    /// Counts the groups and nodes.
+    pub fn new(groups: Vec<GroupPlan>, active: &ActiveBoundaries) -> Self {
         let mut totals = Totals { groups: groups.len(), ..Totals::default() };
         for answer in &groups {
             let count = match answer.change {
@@ -227,14 +230,14 @@ impl PlanReport {
             totals.nodes_to_rotate += answer.nodes_to_rotate.len();
             totals.nodes_to_remove += answer.nodes_to_remove;
         }
-        let last_known_good = match &in_force.source {
+        let last_known_good = match &active.source {
             BoundariesSource::LastGood(why) | BoundariesSource::Unavailable(why) => Some(why.clone()),
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
         };
-        PlanReport { groups, totals, boundaries_revision: in_force.revision.clone(), last_known_good }
+        PlanReport { groups, totals, boundaries_revision: active.revision.clone(), last_known_good }
     }
 
-    /// 1 when somebody did not answer, 2 when something would change, else 0.
+    /// 1 if AWS or the API server did not answer for a group, 2 if something would change, otherwise 0.
     pub fn exit_code(&self) -> u8 {
         match () {
             () if self.totals.unknown > 0 => 1,

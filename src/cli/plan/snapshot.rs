@@ -1,4 +1,4 @@
-//! One look at the cluster, into the same stores that the controller's watches fill.
+//! Reads the cluster once, into the same caches that the controller's watches fill.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -34,29 +34,29 @@ use crate::k8s;
 use crate::k8s::KubeClient;
 use crate::settings::Timing;
 
-/// The controller's default `--resync-period`; nothing here lives that long.
+/// The controller's default `--resync-period`. A command ends long before cached reads reach this age.
 const MAX_CACHE_AGE: Duration = Duration::from_secs(300);
-/// Attempts at a call to AWS: a person waits.
+/// Attempts of an AWS call. Fewer than in the controller, because a user waits for the output.
 const MAX_AWS_ATTEMPTS: u32 = 5;
 
-/// Counts nothing.
+/// Ignores all AWS call metrics.
 struct NoopCallObserver;
 
 impl CallObserver for NoopCallObserver {
     fn record_call(&self, _: &'static str, _: &'static str, _: &'static str) {}
 }
 
-/// The cluster as it is now.
+/// The state of the cluster, read once.
 pub struct ClusterSnapshot {
-    /// The controller's own corridor.
+    /// The planner of the controller.
     pub planner: Planner,
-    /// The region that AWS is asked in.
+    /// The AWS region.
     pub region: String,
     stores: Stores,
 }
 
 impl ClusterSnapshot {
-    /// Reads InstanceGroups, Namespaces, nodes, aws-auth and the ConfigMap, or `config` in its place.
+    /// Reads InstanceGroups, Namespaces, Nodes, aws-auth and the ConfigMap. `config` replaces the live ConfigMap.
     pub async fn read(args: &ClusterArgs, config: Option<ConfigFile>) -> anyhow::Result<Self> {
         let client = k8s::connect(args.kubeconfig.as_deref()).await.context("connecting to the API server")?;
         let connected = sdk::connect(Arc::new(NoopCallObserver), MAX_AWS_ATTEMPTS).await?;
@@ -81,20 +81,20 @@ impl ClusterSnapshot {
             }
             planner.node_index.apply(&event);
         }
-        // Who may not read events plans without recommendations, as those that the status remembers still count.
+        // Without permission to read events, the plan uses only the recommendations stored in the status.
         let recommendations = Api::<k8s_openapi::api::core::v1::Event>::all(client.clone());
         let params = ListParams::default().fields(&spot_recommendations::field_selector());
         let recommended = recommendations.list(&params).await.map(|list| list.items).unwrap_or_default();
-        let world = ClusterSnapshot { planner, region: connected.region, stores: Stores::new(groups, namespaces) };
-        world.stores.groups.state().iter().for_each(|stored| world.stores.group_index.upsert(stored));
+        let snapshot = ClusterSnapshot { planner, region: connected.region, stores: Stores::new(groups, namespaces) };
+        snapshot.stores.groups.state().iter().for_each(|stored| snapshot.stores.group_index.upsert(stored));
         for event in &recommended {
-            let _ = spot_recommendations::ingest(event, &world.stores.recommendations, Timestamp::now());
+            let _ = spot_recommendations::ingest(event, &snapshot.stores.recommendations, Timestamp::now());
         }
         let roles =
             get_config_map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
-        *world.stores.map_roles.write().expect("nobody panics holding it") = Some(roles);
-        world.load_boundaries(&client, &args.config_namespace, config).await?;
-        Ok(world)
+        *snapshot.stores.map_roles.write().expect("lock is not poisoned") = roles.into();
+        snapshot.load_boundaries(&client, &args.config_namespace, config).await?;
+        Ok(snapshot)
     }
 
     async fn load_boundaries(
@@ -111,17 +111,19 @@ impl ClusterSnapshot {
                 diagnostics: Vec::new(),
             }),
         };
-        let stored = self.planner.kube.last_known_good(namespace).await.context("reading the last good boundaries")?;
-        let had_one = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
-        let (in_force, _) = select_active(live.as_ref().map(|l| &l.data), stored.as_ref(), had_one);
-        let held = |annotations: &BTreeMap<String, String>| annotation::is_true(annotations, annotation::LOCK_UPGRADES);
-        *self.stores.config_map_locked.write().expect("nobody panics holding it") =
-            live.is_some_and(|l| held(&l.annotations));
-        self.stores.boundaries.set(in_force);
+        let stored =
+            self.planner.kube.last_known_good(namespace).await.context("reading the last known good boundaries")?;
+        let were_configured = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
+        let (active, _) = select_active(live.as_ref().map(|l| &l.data), stored.as_ref(), were_configured);
+        let is_locked =
+            |annotations: &BTreeMap<String, String>| annotation::is_true(annotations, annotation::LOCK_UPGRADES);
+        *self.stores.config_map_locked.write().expect("lock is not poisoned") =
+            live.is_some_and(|l| is_locked(&l.annotations));
+        self.stores.boundaries.set(active);
         Ok(())
     }
 
-    /// Which boundaries this plan goes by.
+    /// The boundaries that plans are based on.
     pub fn active_boundaries(&self) -> Arc<ActiveBoundaries> {
         self.stores.boundaries.get()
     }
@@ -134,24 +136,24 @@ impl ClusterSnapshot {
         groups.retain(|stored| stored.namespace().as_deref() == Some(namespace) && stored.name_any() == *name);
         anyhow::ensure!(
             !groups.is_empty(),
-            "there is no InstanceGroup {namespace}/{name}; `kubectl get ig -A` lists them"
+            "InstanceGroup {namespace}/{name} not found; `kubectl get ig -A` lists all groups"
         );
         Ok(groups)
     }
 
-    /// The controller's own walk, and who holds the brake.
+    /// The plan that the controller would make, and the lock that applies to the group.
     pub async fn plan(
         &self,
         group: &InstanceGroup,
         now: Timestamp,
     ) -> Result<(Planning, Option<String>), ObserveError> {
-        let around = self.stores.group_context(group, &self.planner);
-        let mut walked = self.planner.plan(group, &around, MAX_CACHE_AGE, now).await?;
-        // Only now it is known that another owner has the derived names; the controller's next pass takes others.
-        if self.planner.process_state.has_name_conflict(&walked.plan.group) {
-            walked = self.planner.plan(group, &around, MAX_CACHE_AGE, now).await?;
+        let context = self.stores.group_context(group, &self.planner);
+        let mut planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
+        // The first plan found a name conflict. Plan again with hashed names, as the controller does in its next reconcile.
+        if self.planner.process_state.has_name_conflict(&planning.plan.group) {
+            planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         }
-        Ok((walked, around.lock))
+        Ok((planning, context.lock))
     }
 }
 
@@ -165,7 +167,7 @@ async fn get_config_map(client: &Client, namespace: &str, name: &str) -> anyhow:
     maps.get_opt(name).await.with_context(|| format!("reading the ConfigMap {namespace}/{name}"))
 }
 
-/// Everything of one kind, as the events of a watch that has just begun.
+/// Lists all objects of one kind, as the initial events of a watch.
 async fn list_as_events<K>(api: Api<K>, what: &str) -> anyhow::Result<Vec<Event<K>>>
 where
     K: Clone + Debug + DeserializeOwned,

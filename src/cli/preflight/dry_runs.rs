@@ -1,4 +1,4 @@
-//! What EC2 itself says of the actions that it takes a dry run of, where IAM cannot be asked to simulate.
+//! Checks EC2 permissions with dry runs, for when IAM policy simulation is not available.
 
 use futures::{StreamExt, stream};
 
@@ -6,18 +6,20 @@ use super::{Check, Finding};
 use crate::api::names::tag;
 use crate::aws::{Aws, AwsErrorKind, DryRun, DryRunTarget, LaunchTemplate, Tag};
 
-/// Dry runs tell of whoever asks: an error in words when that is not the controller's role, or nobody knows.
+/// Checks every EC2 action that supports a dry run.
+///
+/// # Errors
+///
+/// The caller is unknown or does not have the role's credentials, so that dry runs would say nothing about the role.
 pub async fn check(
     aws: &Aws,
     cluster: &str,
     role: Option<&str>,
     templates: &[LaunchTemplate],
 ) -> Result<Vec<Check>, String> {
-    let caller = aws.iam.caller_arn().await.map_err(|error| format!("nobody could tell who asks: {error}"))?;
+    let caller = aws.iam.caller_arn().await.map_err(|error| format!("cannot determine the caller: {error}"))?;
     if role.is_some_and(|role| !has_role_credentials(&caller, role)) {
-        return Err(format!(
-            "EC2's dry runs would tell of {caller}, who asks here; run this with the role's credentials"
-        ));
+        return Err(format!("EC2 dry runs would check {caller}, which is not this role; use the role's credentials"));
     }
     let tags = [Tag { key: tag::CLUSTER_NAME.into(), value: cluster.into() }];
     let tagged = templates.iter().find(|t| tags.iter().all(|tag| t.tags.contains(tag)));
@@ -30,7 +32,7 @@ pub async fn check(
                 DryRunTarget::Tagged => Some(tagged),
             };
             match template {
-                Some(None) => (action, Err("there is no launch template yet that it could be tried with".to_owned())),
+                Some(None) => (action, Err("no launch template exists yet to try it with".to_owned())),
                 Some(template @ Some(_)) => (action, dry_run(aws, action, template, tags).await),
                 None => (action, dry_run(aws, action, None, tags).await),
             }
@@ -39,19 +41,19 @@ pub async fn check(
     let answers: Vec<_> = stream::iter(DryRun::ALL).map(one).buffered(4).collect().await;
     let allowed = answers.iter().filter(|(_, answer)| *answer == Ok(true)).count();
     let message = format!("{caller} may do {allowed} of EC2's actions, as dry runs show");
-    let first = Check::new("iam", if allowed > 0 { Finding::Fine } else { Finding::Note }, message);
+    let first = Check::new("iam", if allowed > 0 { Finding::Ok } else { Finding::Note }, message);
     let rest = answers.into_iter().filter_map(|(action, answer)| failed_check(action.name(), answer, &caller));
     Ok([first].into_iter().chain(rest).collect())
 }
 
-/// A check of an action that is not allowed, or of which nobody knows.
+/// The check of an action that is denied, or whose dry run failed; `None` if it is allowed.
 fn failed_check(name: &str, answer: Result<bool, String>, caller: &str) -> Option<Check> {
     let (finding, message) = match answer {
         Ok(true) => return None,
         Ok(false) => (
             Finding::Missing,
             format!(
-                "ec2:{name}, as a dry run shows of {caller}; add it: instance-manager preflight --policy prints the whole policy"
+                "ec2:{name}, as a dry run shows of {caller}; add it to the role; instance-manager preflight --policy prints the whole policy"
             ),
         ),
         Err(why) => (Finding::Unknown, format!("ec2:{name}: {why}")),
@@ -59,7 +61,11 @@ fn failed_check(name: &str, answer: Result<bool, String>, caller: &str) -> Optio
     Some(Check::new("iam", finding, message))
 }
 
-/// Whether it is allowed, or why nobody knows.
+/// Whether an action is allowed.
+///
+/// # Errors
+///
+/// Why the dry run gave no answer.
 async fn dry_run(aws: &Aws, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> Result<bool, String> {
     match aws.ec2.dry_run(action, template, tags).await {
         Ok(()) => Ok(true),
@@ -68,7 +74,7 @@ async fn dry_run(aws: &Aws, action: DryRun, template: Option<&LaunchTemplate>, t
     }
 }
 
-/// Whether a caller, as AWS STS tells it, has the credentials of a role: `assumed-role/NAME/SESSION`, without the path.
+/// Whether the caller ARN that AWS STS returns is a session of a role: `assumed-role/NAME/SESSION`, without the path.
 fn has_role_credentials(caller: &str, role: &str) -> bool {
     let account = |arn: &str| arn.split(':').nth(4).map(str::to_owned);
     let name = role.rsplit('/').next();

@@ -1,4 +1,4 @@
-//! Whether the controller's AWS role may do what deploy/iam-policy.json lists.
+//! Checks that the controller's AWS role has the permissions in deploy/iam-policy.json.
 
 use serde_json::Value;
 
@@ -7,15 +7,15 @@ use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, PolicyDecision, Policy
 
 const POLICY_TEMPLATE: &str = include_str!("../../../deploy/iam-policy.json");
 
-/// The policy with this cluster's words in it.
+/// The IAM policy of the controller, filled in for one cluster.
 pub struct IamPolicy {
     text: String,
-    /// Whose words are in it.
+    /// The name of the cluster that it is filled in for.
     cluster: Option<String>,
 }
 
 impl IamPolicy {
-    /// Of a region and, when it is known, a cluster.
+    /// Fills in the region and, if it is known, the cluster.
     pub fn new(region: &str, cluster: Option<&Cluster>) -> Self {
         let text = POLICY_TEMPLATE.replace("REGION", region);
         let Some(cluster) = cluster else { return IamPolicy { text, cluster: None } };
@@ -30,7 +30,7 @@ impl IamPolicy {
         self.text.trim_end()
     }
 
-    /// One question for each statement: its actions on one of its resources, under its conditions.
+    /// One simulation for each statement: its actions on one of its resources, with its conditions.
     fn simulations(&self) -> Vec<PolicySimulation> {
         let policy: Value = serde_json::from_str(&self.text).expect("deploy/iam-policy.json is JSON");
         let statements = policy["Statement"].as_array().cloned().unwrap_or_default();
@@ -59,11 +59,11 @@ fn simulation(statement: &Value) -> PolicySimulation {
     }
 }
 
-/// Asks IAM to simulate, or else EC2 for dry runs; what neither answers is unknown.
+/// Simulates the policy with IAM. Without permission for that, it uses EC2 dry runs and reports the rest as unknown.
 pub async fn check(policy: &IamPolicy, aws: &Aws, role: Option<&str>, templates: &[LaunchTemplate]) -> Vec<Check> {
     let unknown = |message: String| Check::new("iam", Finding::Unknown, message);
     let Some(cluster) = &policy.cluster else {
-        return vec![unknown("no cluster is known; name it with --cluster-name".into())];
+        return vec![unknown("the cluster is unknown; set --cluster-name".into())];
     };
     let why = match role {
         None => "name the controller's AWS role with --role-arn".to_owned(),
@@ -77,7 +77,7 @@ pub async fn check(policy: &IamPolicy, aws: &Aws, role: Option<&str>, templates:
         Err(dry) => (Vec::new(), format!("; {dry}")),
     };
     checks.push(unknown(format!(
-        "the actions that no dry run tells of: {why}; whoever asks needs iam:SimulatePrincipalPolicy on it{dry}"
+        "actions without a dry run were not checked: {why}; the caller needs iam:SimulatePrincipalPolicy on the role{dry}"
     )));
     checks
 }
@@ -92,20 +92,21 @@ async fn simulate(policy: &IamPolicy, aws: &Aws, role: &str) -> AwsResult<Vec<Ch
                 PolicyDecision::Unclear => checks.push(Check::new(
                     "iam",
                     Finding::Unknown,
-                    format!("{action}: depends on what IAM was not told"),
+                    format!("{action}: depends on conditions that the simulation does not know"),
                 )),
                 PolicyDecision::Denied => {
                     let on = asked.resource.as_deref().map(|on| format!(" on {on}")).unwrap_or_default();
-                    let message =
-                        format!("{action}{on}; add it: instance-manager preflight --policy prints the whole policy");
+                    let message = format!(
+                        "{action}{on}; add it to the role; instance-manager preflight --policy prints the whole policy"
+                    );
                     checks.push(Check::new("iam", Finding::Missing, message));
                 }
             }
         }
     }
     if checks.is_empty() {
-        let message = format!("{role} may do all {allowed} that deploy/iam-policy.json lists");
-        checks.push(Check::new("iam", Finding::Fine, message));
+        let message = format!("{role} has all {allowed} permissions of deploy/iam-policy.json");
+        checks.push(Check::new("iam", Finding::Ok, message));
     }
     Ok(checks)
 }
@@ -143,9 +144,9 @@ mod tests {
         let nodes = |a: &&PolicySimulation| a.resource.as_deref() == Some("arn:aws-cn:iam::42:role/blue-preflight");
         let attaches = |a: &&PolicySimulation| a.actions.contains(&"iam:AttachRolePolicy".to_owned());
         let attach = asked.iter().filter(nodes).find(attaches).unwrap();
-        let told = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
-        assert_eq!(told("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));
-        assert_eq!(told("iam:PolicyARN"), Some("arn:aws-cn:iam::aws:policy/AmazonEKSWorkerNodePolicy"));
+        let context = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+        assert_eq!(context("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));
+        assert_eq!(context("iam:PolicyARN"), Some("arn:aws-cn:iam::aws:policy/AmazonEKSWorkerNodePolicy"));
         assert!(asked.iter().any(|a| a.resource.is_none() && a.actions.contains(&"ec2:DescribeSubnets".to_owned())));
     }
 }

@@ -1,4 +1,4 @@
-//! What the cluster itself has to offer: its version, the definition of InstanceGroups, rights, and who writes.
+//! Checks of the cluster: Kubernetes version, CustomResourceDefinition, RBAC permissions, and controllers that write status.
 
 use std::collections::BTreeMap;
 
@@ -15,48 +15,51 @@ use crate::boundaries::yaml;
 use crate::cli::plan::snapshot::ClusterSnapshot;
 use crate::k8s::FIELD_MANAGER;
 
-/// The oldest minor version of Kubernetes 1: it compares an update's rules with what was stored before.
+/// The minimum minor version of Kubernetes 1: from this one on, validation rules can compare an update with the stored object.
 const MIN_MINOR_VERSION: u32 = 30;
 const RBAC_MANIFEST: &str = include_str!("../../../deploy/rbac.yaml");
-/// The namespace that the rules are written for.
+/// The namespace in deploy/rbac.yaml.
 const RBAC_NAMESPACE: &str = "instance-manager";
 
 /// Whether the API server is new enough.
 pub async fn version(client: &Client) -> Check {
     match client.apiserver_version().await {
-        Err(error) => Check::new("kubernetes", Finding::Unknown, format!("its version cannot be read: {error}")),
+        Err(error) => Check::new("kubernetes", Finding::Unknown, format!("cannot read the version: {error}")),
         Ok(info) => {
             let minor: u32 = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
             let new_enough = info.major != "1" || minor >= MIN_MINOR_VERSION;
-            let rule = if new_enough { String::new() } else { format!("; 1.{MIN_MINOR_VERSION} or newer is needed") };
-            let finding = if new_enough { Finding::Fine } else { Finding::Missing };
+            let rule = if new_enough {
+                String::new()
+            } else {
+                format!("; version 1.{MIN_MINOR_VERSION} or newer is required")
+            };
+            let finding = if new_enough { Finding::Ok } else { Finding::Missing };
             Check::new("kubernetes", finding, format!("{}.{}{rule}", info.major, info.minor))
         }
     }
 }
 
-/// Whether the API server knows every field that the controller writes and reads.
+/// Whether the installed CustomResourceDefinition has every field that the controller uses.
 pub async fn crd(client: &Client) -> Check {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = match api.get_opt(CRD_NAME).await {
-        Err(error) => return Check::new("crd", Finding::Unknown, format!("{CRD_NAME} cannot be read: {error}")),
-        Ok(None) => return Check::new("crd", Finding::Missing, format!("{CRD_NAME} is not there; apply crds/")),
+        Err(error) => return Check::new("crd", Finding::Unknown, format!("cannot read {CRD_NAME}: {error}")),
+        Ok(None) => return Check::new("crd", Finding::Missing, format!("{CRD_NAME} is not installed; apply crds/")),
         Ok(Some(found)) => serde_json::to_value(found).unwrap_or_default(),
     };
     let ours: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap_or_default();
     let (had, wanted) = (field_paths(&found), field_paths(&ours));
-    let lacks: Vec<_> = wanted.iter().filter(|field| !had.contains(field)).cloned().collect();
-    match lacks.as_slice() {
-        [] => Check::new("crd", Finding::Fine, format!("{CRD_NAME} has every field")),
+    let missing: Vec<_> = wanted.iter().filter(|field| !had.contains(field)).cloned().collect();
+    match missing.as_slice() {
+        [] => Check::new("crd", Finding::Ok, format!("{CRD_NAME} has every field")),
         [first, ..] => {
-            let message =
-                format!("{CRD_NAME} lacks {} fields, {first} for one, and would drop them; apply crds/", lacks.len());
+            let message = format!("{CRD_NAME} lacks {} fields, for example {first}; apply crds/", missing.len());
             Check::new("crd", Finding::Missing, message)
         }
     }
 }
 
-/// The dotted paths of the fields of our version.
+/// The dotted paths of all fields of the version that the controller uses.
 fn field_paths(definition: &Value) -> Vec<String> {
     let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
@@ -75,7 +78,7 @@ fn collect_field_paths(schema: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether each rule of deploy/rbac.yaml is granted to whom `client` speaks for.
+/// Checks that the identity of `client` has every permission in deploy/rbac.yaml.
 pub async fn permissions(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let answers = stream::iter(required_permissions(namespace)).map(|right| {
@@ -92,10 +95,15 @@ pub async fn permissions(client: &Client, namespace: &str, as_controller: bool) 
     let mut checks: Vec<_> =
         answers.into_iter().filter_map(|(right, answer)| permission_check(&right, answer)).collect();
     if checks.is_empty() {
-        checks.push(Check::new("rights", Finding::Fine, format!("all {total} that deploy/rbac.yaml lists")));
+        checks.push(Check::new(
+            "rights",
+            Finding::Ok,
+            format!("all {total} permissions of deploy/rbac.yaml are granted"),
+        ));
     }
     if !as_controller {
-        let message = "asked for your own account; --as system:serviceaccount:NAMESPACE:NAME asks for the controller's";
+        let message =
+            "checked for your own account; use --as system:serviceaccount:NAMESPACE:NAME to check the controller's";
         checks.push(Check::new("rights", Finding::Note, message));
     }
     checks
@@ -118,7 +126,7 @@ fn permission_check(right: &ResourceAttributes, answer: kube::Result<bool>) -> O
     }
 }
 
-/// One question for each verb on each resource of each rule.
+/// One access review for each verb on each resource of each rule.
 fn required_permissions(namespace: &str) -> Vec<ResourceAttributes> {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
@@ -158,10 +166,10 @@ fn cartesian_product<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> 
     one.iter().flat_map(|a| other.iter().map(|b| (a.clone(), b.clone()))).collect()
 }
 
-/// Who writes the status of groups, and whether this controller leads already.
-pub async fn status_writers(client: &Client, namespace: &str, world: &ClusterSnapshot) -> Vec<Check> {
+/// Lists the field managers that write the status of groups, and checks whether this controller runs already.
+pub async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<Check> {
     let mut seen: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for stored in world.select(None).unwrap_or_default() {
+    for stored in snapshot.select(None).unwrap_or_default() {
         let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
         for entry in entries {
             let (groups, last) = seen.entry(entry.manager.clone().unwrap_or_default()).or_default();
@@ -172,20 +180,22 @@ pub async fn status_writers(client: &Client, namespace: &str, world: &ClusterSna
     }
     let mut checks: Vec<_> = (seen.into_iter())
         .map(|(manager, (groups, last))| {
-            let who = if manager == FIELD_MANAGER {
+            let writer = if manager == FIELD_MANAGER {
                 "this controller".to_owned()
             } else {
                 format!("field manager {manager}")
             };
-            let message = format!("{who} wrote the status of {groups} groups, last at {last}");
+            let message = format!("{writer} wrote the status of {groups} groups, last at {last}");
             Check::new("writers", Finding::Note, message)
         })
         .collect();
     checks.push(match crate::cli::release::lease_holder(client, namespace).await {
-        Ok(None) => Check::new("writers", Finding::Fine, "nobody holds the Lease"),
-        Ok(Some(holder)) => {
-            Check::new("writers", Finding::Note, format!("{holder} holds the Lease: this controller runs already"))
-        }
+        Ok(None) => Check::new("writers", Finding::Ok, "the Lease is free"),
+        Ok(Some(holder)) => Check::new(
+            "writers",
+            Finding::Note,
+            format!("{holder} holds the Lease; this controller is already running"),
+        ),
         Err(error) => Check::new("writers", Finding::Unknown, format!("{error:#}")),
     });
     checks

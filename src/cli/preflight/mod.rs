@@ -1,4 +1,4 @@
-//! `preflight`: whether a cluster is ready to be taken over, looked at without changing anything.
+//! `preflight`: checks whether a cluster is ready for the cut-over from another controller. It changes nothing.
 
 mod dry_runs;
 mod groups;
@@ -14,28 +14,28 @@ use super::args::{OutputFormat, PreflightArgs};
 use super::plan::snapshot::ClusterSnapshot;
 use crate::k8s;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Finding {
-    /// As it should be.
-    Fine,
-    /// Something to know, and nothing to do.
+    /// The check passed.
+    Ok,
+    /// Information that needs no action.
     Note,
-    /// Nobody could tell.
+    /// The check could not be made.
     Unknown,
-    /// Something has to be done first.
+    /// Something is missing and must be fixed before the cut-over.
     Missing,
 }
 
-/// One check.
+/// One check and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// What it is about: `kubernetes`, `crd`, `rights`, `iam`, `writers` or `groups`.
+    /// The area: `kubernetes`, `crd`, `rights`, `iam`, `writers` or `groups`.
     pub area: &'static str,
-    /// What it found.
+    /// The result.
     pub finding: Finding,
-    /// In words, with the remedy where there is one.
+    /// The details, with the remedy if there is one.
     pub message: String,
 }
 
@@ -53,20 +53,22 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     let namespace = &args.cluster.config_namespace;
     let mut checks = vec![kubernetes::version(&client).await, kubernetes::crd(&client).await];
     checks.extend(kubernetes::permissions(&controller, namespace, args.r#as.is_some()).await);
-    let world = ClusterSnapshot::read(&args.cluster, None).await;
-    match &world {
+    let snapshot = ClusterSnapshot::read(&args.cluster, None).await;
+    match &snapshot {
         Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
-        Ok(world) => {
-            let groups::GroupChecks { checks: judged, cluster, templates } = groups::check_groups(world, &args).await?;
-            let policy = iam::IamPolicy::new(&world.region, cluster.as_ref());
+        Ok(snapshot) => {
+            let groups::GroupChecks { checks: group_checks, cluster, templates } =
+                groups::check_groups(snapshot, &args).await?;
+            let policy = iam::IamPolicy::new(&snapshot.region, cluster.as_ref());
             if args.policy {
                 println!("{}", policy.text());
                 return Ok(ExitCode::SUCCESS);
             }
-            checks
-                .extend(iam::check(&policy, world.planner.inventory.aws(), args.role_arn.as_deref(), &templates).await);
-            checks.extend(kubernetes::status_writers(&client, namespace, world).await);
-            checks.extend(judged);
+            checks.extend(
+                iam::check(&policy, snapshot.planner.inventory.aws(), args.role_arn.as_deref(), &templates).await,
+            );
+            checks.extend(kubernetes::status_writers(&client, namespace, snapshot).await);
+            checks.extend(group_checks);
         }
     }
     match args.output {
@@ -80,7 +82,7 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
 
 fn text(checks: &[Check]) -> String {
     let word = |finding| match finding {
-        Finding::Fine => "ok",
+        Finding::Ok => "ok",
         Finding::Note => "note",
         Finding::Unknown => "unknown",
         Finding::Missing => "MISSING",
@@ -89,9 +91,9 @@ fn text(checks: &[Check]) -> String {
     let count = |finding| checks.iter().filter(|check| check.finding == finding).count();
     let mut out: String = checks.iter().map(line).collect();
     out += &match (count(Finding::Missing), count(Finding::Unknown)) {
-        (0, 0) => "\nReady to be taken over. Nothing has been changed.\n".to_owned(),
-        (0, unknown) => format!("\nNothing is missing, and {unknown} answers are unknown. Nothing has been changed.\n"),
-        (missing, _) => format!("\nNot ready: {missing} to be done first. Nothing has been changed.\n"),
+        (0, 0) => "\nReady for the cut-over. Nothing has been changed.\n".to_owned(),
+        (0, unknown) => format!("\nNothing is missing; {unknown} checks are unknown. Nothing has been changed.\n"),
+        (missing, _) => format!("\nNot ready: {missing} checks must be fixed first. Nothing has been changed.\n"),
     };
     out
 }

@@ -1,4 +1,4 @@
-//! The watch of the boundaries: which of them are in force, and what their admin is told.
+//! Watches the ConfigMap `instance-manager`, activates its boundaries, and publishes their state for the admin.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,117 +9,111 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 
 use super::next_object;
+use crate::api::GroupObject;
 use crate::api::names::{CONFIG_MAP, annotation};
-use crate::boundaries::active::{BoundariesSource, select_active};
+use crate::boundaries::ConfigError;
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
+use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::trigger::Trigger;
-use crate::controller::{Context, GroupObject, publish_event};
-use crate::k8s::EventTarget;
 use crate::plan::Event;
 
-/// The boundaries. They are judged once per edit, and every group looks whether it is concerned.
-pub async fn watch(client: Client, bell: Trigger) {
-    let shared = bell.context().clone();
-    let api: Api<ConfigMap> = Api::namespaced(client, &shared.config_namespace);
+/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
+pub async fn watch(client: Client, trigger: Trigger) {
+    let ctx = trigger.context().clone();
+    let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
     while let Some(live) = next_object(&mut stream, CONFIG_MAP).await {
-        reload(live.as_ref(), &shared).await;
-        bell.enqueue_all();
-        *shared.stores.config_map.lock().await = Some(live);
+        reload(live.as_ref(), &ctx).await;
+        trigger.enqueue_all();
+        *ctx.stores.config_map.lock().await = live.into();
     }
 }
 
-/// A new leader stores and tells what the one before it may not have.
-pub async fn reload_after_election(shared: &Context) {
-    let live = shared.stores.config_map.lock().await.clone();
-    if let Some(live) = live {
-        reload(live.as_ref(), shared).await;
+/// Loads the boundaries again after this process became able to write: the previous leader may not have stored the last
+/// known good revision or published the events.
+pub async fn reload_after_election(ctx: &Context) {
+    let live = ctx.stores.config_map.lock().await.clone();
+    if live.is_queried() {
+        reload(live.as_present(), ctx).await;
     }
 }
 
-async fn reload(live: Option<&ConfigMap>, shared: &Context) {
-    while !shared.stores.groups_synced.load(Ordering::Acquire) {
+async fn reload(live: Option<&ConfigMap>, ctx: &Context) {
+    while !ctx.stores.groups_synced.load(Ordering::Acquire) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let locked = live.is_some_and(|m| annotation::is_true(m.annotations(), annotation::LOCK_UPGRADES));
-    *shared.stores.config_map_locked.write().expect("nobody panics holding it") = locked;
+    *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
-    let stored = read_last_known_good(shared).await;
-    let merged = |s: &Arc<GroupObject>| {
+    let stored = read_last_known_good(ctx).await;
+    let has_merged_spec = |s: &Arc<GroupObject>| {
         s.0.as_ref()
             .ok()
             .and_then(|g| g.status.as_ref())
             .and_then(|s| s.config_md5.as_ref())
             .is_some_and(|m| !m.is_empty())
     };
-    let had_one = shared.stores.groups.state().iter().any(merged);
-    let (in_force, error) = select_active(data.as_ref(), stored.as_ref(), had_one);
-    let valid = matches!(in_force.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
-    shared.metrics.set_boundaries(
-        Some(in_force.revision.as_str()).filter(|r| !r.is_empty()),
-        valid,
-        in_force.warnings.len(),
-    );
+    let were_configured = ctx.stores.groups.state().iter().any(has_merged_spec);
+    let (active, error) = select_active(data.as_ref(), stored.as_ref(), were_configured);
+    let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     let changed = {
-        let old = shared.stores.boundaries.get();
-        old.source != in_force.source || old.revision != in_force.revision || old.warnings != in_force.warnings
+        let old = ctx.stores.boundaries.get();
+        old.source != active.source || old.revision != active.revision || old.warnings != active.warnings
     };
     if changed {
-        tracing::info!(source = ?in_force.source, revision = %in_force.revision, "boundaries in force");
+        tracing::info!(source = ?active.source, revision = %active.revision, "boundaries activated");
     }
-    if shared.is_leader() {
-        if in_force.source == BoundariesSource::Live
-            && shared.can_write()
+    if ctx.is_leader() {
+        if active.source == BoundariesSource::Live
+            && ctx.can_write()
             && let Some(data) = &data
-            && let Err(error) = shared.planner.kube.put_last_known_good(&shared.config_namespace, data).await
+            && let Err(error) = ctx.planner.kube.put_last_known_good(&ctx.config_namespace, data).await
         {
-            tracing::warn!(%error, "the good boundaries were not stored");
+            tracing::warn!(%error, "cannot store the last known good boundaries");
         }
         if changed {
-            publish_boundaries_events(live, &in_force, error.as_ref(), shared).await;
+            publish_boundaries_events(live, &active, error.as_ref(), ctx).await;
         }
     }
-    shared.stores.boundaries.set(in_force);
+    let (revision, warnings) = (active.revision.clone(), active.warnings.len());
+    ctx.stores.boundaries.set(active);
+    // Set last: once the metric shows a revision, every new plan uses it.
+    ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
 }
 
-/// The stored revision. Until the API server answers nobody knows, and what was in force stays so.
-async fn read_last_known_good(shared: &Context) -> Option<crate::boundaries::active::ConfigMapData> {
+/// Reads the last known good revision. Retries until the API server answers; the active boundaries stay until then.
+async fn read_last_known_good(ctx: &Context) -> Option<ConfigMapData> {
     loop {
-        match shared.planner.kube.last_known_good(&shared.config_namespace).await {
+        match ctx.planner.kube.last_known_good(&ctx.config_namespace).await {
             Ok(stored) => return stored,
             Err(error) => {
-                tracing::warn!(%error, "the last good boundaries cannot be read");
+                tracing::warn!(%error, "cannot read the last known good boundaries");
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
         }
     }
 }
 
-/// Tells the admin on the ConfigMap itself.
+/// Publishes the state of the boundaries as events on the ConfigMap, for the admin.
 async fn publish_boundaries_events(
     live: Option<&ConfigMap>,
-    in_force: &crate::boundaries::active::ActiveBoundaries,
-    error: Option<&crate::boundaries::ConfigError>,
-    shared: &Context,
+    active: &ActiveBoundaries,
+    error: Option<&ConfigError>,
+    ctx: &Context,
 ) {
-    let about = EventTarget {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        namespace: Some(shared.config_namespace.clone()),
-        name: CONFIG_MAP.into(),
-        uid: live.and_then(ResourceExt::uid).unwrap_or_default(),
-    };
-    let warning = |reason: &str, message: String| Event::warning(reason, message);
-    let mut told: Vec<_> = in_force.warnings.iter().map(|w| warning("BoundariesWarning", w.to_string())).collect();
-    match (&in_force.source, error) {
+    let target = config_map_target(&ctx.config_namespace, CONFIG_MAP, live);
+    let mut events: Vec<_> =
+        active.warnings.iter().map(|w| Event::warning("BoundariesWarning", w.to_string())).collect();
+    match (&active.source, error) {
         (BoundariesSource::LastGood(why) | BoundariesSource::Unavailable(why), error) => {
-            told.push(warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone()))
+            events.push(Event::warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone()))
         }
         (BoundariesSource::Live, _) => {
-            told.push(Event::normal("BoundariesApplied", format!("revision {} is in force", in_force.revision)))
+            events.push(Event::normal("BoundariesApplied", format!("revision {} is in force", active.revision)))
         }
         (BoundariesSource::NotConfigured | BoundariesSource::Unknown, _) => {}
     }
-    for told in told {
-        publish_event(&about, &told, shared).await;
+    for event in events {
+        publish_event(&target, &event, ctx).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The watches: each feeds a store and wakes the groups that it concerns.
+//! The watches of the API server. Each one fills a cache and enqueues the groups that a change affects.
 
 pub mod boundaries;
 pub mod spot_recommendations;
@@ -14,24 +14,25 @@ use kube::runtime::watcher::{self, Event, watch_object, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client, Resource, ResourceExt};
 
+use super::context::{Context, config_map_target, event_target, group_key, publish_event};
 use super::trigger::Trigger;
-use super::{Context, GroupObject, group_key};
+use crate::api::GroupObject;
 use crate::api::names::{annotation, label};
 use crate::auth::aws_auth;
 use crate::index::nodes;
-use crate::k8s::EventTarget;
 use crate::leader::other_controller::StatusWriters;
 use crate::plan::Event as PlanEvent;
+use crate::util::lookup::Lookup;
 
 pub(super) fn watch_config() -> watcher::Config {
     watcher::Config::default().page_size(500)
 }
 
-/// What of a group wakes it: never its status.
+/// The fields of a group whose change enqueues it. The status is not among them: the controller writes it itself.
 #[derive(Clone, PartialEq)]
 struct TriggerFields {
     generation: Option<i64>,
-    deleting: bool,
+    is_deleting: bool,
     annotations: std::collections::BTreeMap<String, String>,
     finalizers: Vec<String>,
 }
@@ -40,14 +41,14 @@ fn trigger_fields(stored: &GroupObject) -> TriggerFields {
     let meta = stored.meta();
     TriggerFields {
         generation: meta.generation,
-        deleting: meta.deletion_timestamp.is_some(),
+        is_deleting: meta.deletion_timestamp.is_some(),
         annotations: meta.annotations.clone().unwrap_or_default(),
         finalizers: meta.finalizers.clone().unwrap_or_default(),
     }
 }
 
-/// InstanceGroups.
-pub async fn groups(client: Client, mut writer: Writer<GroupObject>, bell: Trigger) {
+/// Watches InstanceGroups. Fills the store and the index, and observes who writes the status.
+pub async fn groups(client: Client, mut writer: Writer<GroupObject>, trigger: Trigger) {
     let api: Api<GroupObject> = Api::all(client);
     let mut known = std::collections::HashMap::new();
     let stream = watcher(api, watch_config()).default_backoff();
@@ -55,54 +56,54 @@ pub async fn groups(client: Client, mut writer: Writer<GroupObject>, bell: Trigg
     let mut listed = std::collections::BTreeSet::new();
     while let Some(mut event) = next_event(&mut stream, "instancegroups").await {
         if let Event::Apply(stored) | Event::InitApply(stored) = &mut event {
-            trim_group(stored, bell.context());
+            trim_group(stored, trigger.context());
         }
         writer.apply_watcher_event(&event);
-        let index = &bell.context().stores.group_index;
+        let index = &trigger.context().stores.group_index;
         match event {
             Event::Init => listed.clear(),
             Event::Apply(stored) | Event::InitApply(stored) => {
                 index.upsert(&stored);
                 listed.insert(group_key(&stored));
-                let cause = trigger_fields(&stored);
-                if known.insert(group_key(&stored), cause.clone()) != Some(cause) {
-                    bell.enqueue(ObjectRef::from_obj(&stored));
+                let fields = trigger_fields(&stored);
+                if known.insert(group_key(&stored), fields.clone()) != Some(fields) {
+                    trigger.enqueue(ObjectRef::from_obj(&stored));
                 }
             }
             Event::Delete(stored) => {
                 index.remove(&group_key(&stored));
-                forget_group(&group_key(&stored), &mut known, bell.context());
+                forget_group(&group_key(&stored), &mut known, trigger.context());
             }
             Event::InitDone => {
-                index.retain(&listed).iter().for_each(|key| forget_group(key, &mut known, bell.context()));
-                if !bell.context().stores.groups_synced.load(Ordering::Acquire) {
-                    bell.context().conflict_detector.initial_list_done();
+                index.retain(&listed).iter().for_each(|key| forget_group(key, &mut known, trigger.context()));
+                if !trigger.context().stores.groups_synced.load(Ordering::Acquire) {
+                    trigger.context().conflict_detector.initial_list_done();
                 }
-                bell.context().stores.groups_synced.store(true, Ordering::Release);
+                trigger.context().stores.groups_synced.store(true, Ordering::Release);
             }
         }
     }
 }
 
-/// Who wrote the status is looked at here; the store needs it no more.
-fn trim_group(stored: &mut GroupObject, shared: &Context) {
+/// Passes the writers of the status to the conflict detector, and drops fields that no reconcile reads.
+fn trim_group(stored: &mut GroupObject, ctx: &Context) {
     stored.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
     let fields = stored.meta_mut().managed_fields.take().unwrap_or_default();
     let status = stored.0.as_ref().ok().map(|group| &group.status);
-    let trace = StatusWriters::new(fields, &status);
-    shared.conflict_detector.observe(&group_key(stored), trace, || super::event_target(stored.meta()));
+    let writers = StatusWriters::new(fields, &status);
+    ctx.conflict_detector.observe(&group_key(stored), writers, || event_target(stored.meta()));
 }
 
-/// A group is gone, and so is everything that was remembered of it.
-fn forget_group(key: &str, known: &mut std::collections::HashMap<String, TriggerFields>, shared: &Context) {
+/// Drops everything that the process remembers of a deleted group.
+fn forget_group(key: &str, known: &mut std::collections::HashMap<String, TriggerFields>, ctx: &Context) {
     known.remove(key);
-    shared.conflict_detector.forget(key);
-    shared.planner.process_state.forget_group(key);
-    shared.metrics.forget_group(key);
+    ctx.conflict_detector.forget(key);
+    ctx.planner.process_state.forget_group(key);
+    ctx.metrics.forget_group(key);
 }
 
-/// Namespaces: their annotations exclude and lock.
-pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespace>>, bell: Trigger) {
+/// Watches Namespaces, whose annotations can exclude groups from the boundaries or lock them.
+pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespace>>, trigger: Trigger) {
     let stream = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), watch_config())
         .default_backoff()
         .modify(|n| n.metadata.managed_fields = None);
@@ -110,78 +111,80 @@ pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespa
     let mut known = std::collections::HashMap::new();
     while let Some(event) = next_event(&mut stream, "namespaces").await {
         if let Event::InitDone = event {
-            bell.context().stores.namespaces_synced.store(true, Ordering::Release);
+            trigger.context().stores.namespaces_synced.store(true, Ordering::Release);
         }
         let (Event::Apply(namespace) | Event::InitApply(namespace)) = event else { continue };
-        let ours = |a: &str| namespace.annotations().get(a).cloned();
-        let seen = (ours(annotation::CONFIG_EXCLUDED), ours(annotation::LOCK_UPGRADES));
+        let value_of = |a: &str| namespace.annotations().get(a).cloned();
+        let seen = (value_of(annotation::CONFIG_EXCLUDED), value_of(annotation::LOCK_UPGRADES));
         let name = namespace.name_any();
         if known.insert(name.clone(), seen.clone()).is_some_and(|old| old != seen) {
-            bell.enqueue_keys(bell.context().stores.group_index.in_namespace(&name));
+            trigger.enqueue_keys(trigger.context().stores.group_index.in_namespace(&name));
         }
     }
 }
 
-/// Nodes: what joins, becomes Ready, falls silent or goes.
-pub async fn nodes(client: Client, bell: Trigger, relabel: bool) {
+/// Watches Nodes, and enqueues the group of each node that joins, changes its state or is deleted.
+pub async fn nodes(client: Client, trigger: Trigger, relabel: bool) {
     let stream = watcher(Api::<Node>::all(client), watch_config()).default_backoff().modify(nodes::trim);
     let mut stream = std::pin::pin!(stream);
-    let shared = bell.context().clone();
+    let ctx = trigger.context().clone();
     while let Some(event) = next_event(&mut stream, "nodes").await {
-        let changed = shared.planner.node_index.apply(&event);
+        let changed = ctx.planner.node_index.apply(&event);
         let groups: std::collections::BTreeSet<_> =
-            changed.iter().filter_map(|i| shared.planner.inventory.group_of_instance(i)).collect();
-        bell.enqueue_keys(groups.iter().flat_map(|name| shared.stores.group_index.with_scaling_group(name)));
+            changed.iter().filter_map(|i| ctx.planner.inventory.group_of_instance(i)).collect();
+        trigger.enqueue_keys(groups.iter().flat_map(|name| ctx.stores.group_index.with_scaling_group(name)));
         if let (true, Event::Apply(node) | Event::InitApply(node)) = (relabel, &event) {
-            label_node_role(node, &shared).await;
+            label_node_role(node, &ctx).await;
         }
     }
 }
 
-/// Copies the role label to where older tools look for it.
-async fn label_node_role(node: &Node, shared: &Context) {
+/// Copies the role label to `kubernetes.io/role`, which older tools read; later, if this process may not write now.
+async fn label_node_role(node: &Node, ctx: &Context) {
     let labels = node.labels();
     let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else {
         return;
     };
-    if shared.can_write() {
-        copy_role_label(&node.name_any(), role, shared).await;
+    if ctx.can_write() {
+        copy_role_label(&node.name_any(), role, ctx).await;
     } else {
-        shared.stores.label_backlog.lock().expect("nobody panics holding it").insert(node.name_any(), role.clone());
+        ctx.stores.label_backlog.lock().expect("lock is not poisoned").insert(node.name_any(), role.clone());
     }
 }
 
-async fn copy_role_label(node: &str, role: &str, shared: &Context) {
-    let wanted = [(label::LEGACY_NODE_ROLE.to_owned(), role.to_owned())].into();
-    match shared.planner.kube.label_node(node, &wanted).await {
-        Err(error) if !error.is_not_found() => tracing::warn!(%node, %error, "the role label was not copied"),
+async fn copy_role_label(node: &str, role: &str, ctx: &Context) {
+    let labels = [(label::LEGACY_NODE_ROLE.to_owned(), role.to_owned())].into();
+    match ctx.planner.kube.label_node(node, &labels).await {
+        Err(error) if !error.is_not_found() => tracing::warn!(%node, %error, "cannot copy role label"),
         Ok(()) | Err(_) => {}
     }
 }
 
-/// What came by while this process only read.
-pub async fn label_backlog(shared: &Context) {
-    let rest = std::mem::take(&mut *shared.stores.label_backlog.lock().expect("nobody panics holding it"));
-    for (node, role) in rest {
-        copy_role_label(&node, &role, shared).await;
+/// Labels the nodes that this process saw while it could not write.
+pub async fn label_backlog(ctx: &Context) {
+    let backlog = std::mem::take(&mut *ctx.stores.label_backlog.lock().expect("lock is not poisoned"));
+    for (node, role) in backlog {
+        copy_role_label(&node, &role, ctx).await;
     }
 }
 
-/// kube-system/aws-auth: how nodes join.
-pub async fn aws_auth(client: Client, bell: Trigger) {
+/// Watches kube-system/aws-auth, and enqueues the groups whose role entry changed.
+pub async fn aws_auth(client: Client, trigger: Trigger) {
     let api: Api<ConfigMap> = Api::namespaced(client, "kube-system");
     let mut stream = std::pin::pin!(watch_object(api, "aws-auth"));
     let mut was_near = false;
     while let Some(found) = next_object(&mut stream, "kube-system/aws-auth").await {
         let near = found.as_ref().is_some_and(is_near_limit);
-        if near && !was_near && bell.context().is_leader() {
-            warn_near_limit(found.as_ref(), bell.context()).await;
+        if near && !was_near && trigger.context().is_leader() {
+            warn_near_limit(found.as_ref(), trigger.context()).await;
         }
         was_near = near;
-        let roles = found.and_then(|map| map.data?.get("mapRoles").cloned());
-        let old = bell.context().stores.map_roles.write().expect("nobody panics holding it").replace(roles.clone());
-        if let Some(old) = old.filter(|old| *old != roles) {
-            enqueue_role_users(aws_auth::changed_roles(old.as_deref(), roles.as_deref()).as_ref(), &bell);
+        let roles = Lookup::from(found.and_then(|map| map.data?.get("mapRoles").cloned()));
+        let map_roles = &trigger.context().stores.map_roles;
+        let old = std::mem::replace(&mut *map_roles.write().expect("lock is not poisoned"), roles.clone());
+        if old.is_queried() && old != roles {
+            let [old, new] = [&old, &roles].map(|roles| roles.as_present().map(String::as_str));
+            enqueue_role_users(aws_auth::changed_roles(old, new).as_ref(), &trigger);
         }
     }
 }
@@ -190,27 +193,21 @@ fn is_near_limit(map: &ConfigMap) -> bool {
     crate::auth::aws_auth::is_near_size_limit(map.data.iter().flatten().map(|(key, value)| key.len() + value.len()))
 }
 
-async fn warn_near_limit(map: Option<&ConfigMap>, shared: &Context) {
-    let about = EventTarget {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        namespace: Some("kube-system".into()),
-        name: "aws-auth".into(),
-        uid: map.and_then(ResourceExt::uid).unwrap_or_default(),
-    };
-    let message = "aws-auth holds more than 80 % of the 1 MiB that a ConfigMap can; share roles between groups, or remove entries that nobody uses";
-    super::publish_event(&about, &PlanEvent::warning("AwsAuthNearLimit", message), shared).await;
+async fn warn_near_limit(map: Option<&ConfigMap>, ctx: &Context) {
+    let target = config_map_target("kube-system", "aws-auth", map);
+    let message = "aws-auth uses more than 80 % of the 1 MiB size limit of a ConfigMap; share roles between groups, or remove unused entries";
+    publish_event(&target, &PlanEvent::warning("AwsAuthNearLimit", message), ctx).await;
 }
 
-/// Wakes the groups whose role's entry changed; all of them when nobody can tell.
-fn enqueue_role_users(changed: Option<&std::collections::BTreeSet<String>>, bell: &Trigger) {
+/// Enqueues the groups whose role entry changed; all groups when `changed` is `None`, because aws-auth cannot be parsed.
+fn enqueue_role_users(changed: Option<&std::collections::BTreeSet<String>>, trigger: &Trigger) {
     let role = |stored: &GroupObject| stored.0.as_ref().ok()?.status.as_ref()?.nodes_instance_role_arn.clone();
-    bell.enqueue_where(|stored| {
+    trigger.enqueue_where(|stored| {
         changed.is_none_or(|changed| role(stored).is_some_and(|role| aws_auth::contains_role(changed, &role)))
     });
 }
 
-/// The next event; an error is logged and waited out by the watch's own backoff.
+/// The next event. Errors are logged; the watch retries with its own backoff.
 pub(super) async fn next_event<T>(
     stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin),
     what: &str,
@@ -218,12 +215,13 @@ pub(super) async fn next_event<T>(
     loop {
         match stream.try_next().await {
             Ok(event) => return event,
-            Err(error) => tracing::warn!(watch = what, %error, "the watch is interrupted"),
+            Err(error) => tracing::warn!(watch = what, %error, "watch interrupted"),
         }
     }
 }
 
-/// The object as it is now, or that it is gone; an error is logged and waited out.
+/// The current object, which is `None` if it does not exist. The outer `None` means that the stream ended. Errors are
+/// logged and retried.
 pub(super) async fn next_object(
     stream: &mut (impl Stream<Item = watcher::Result<Option<ConfigMap>>> + Unpin),
     what: &str,
@@ -232,7 +230,7 @@ pub(super) async fn next_object(
         match stream.next().await? {
             Ok(found) => return Some(found),
             Err(error) => {
-                tracing::warn!(watch = what, %error, "the watch is interrupted");
+                tracing::warn!(watch = what, %error, "watch interrupted");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

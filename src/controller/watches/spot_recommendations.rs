@@ -1,4 +1,4 @@
-//! The watch of recommendations about spot instances, which others write as events.
+//! Watches spot recommendations, which other tools publish as Kubernetes events on a scaling group.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,40 +10,44 @@ use kube::runtime::{WatchStreamExt, reflector::ObjectRef};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::{next_event, watch_config};
+use crate::api::GroupObject;
 use crate::api::names::event;
-use crate::controller::GroupObject;
+use crate::controller::context::{event_target, publish_event};
 use crate::controller::trigger::Trigger;
 use crate::index::spot;
 use crate::index::spot::Recommendations;
-use crate::k8s::EventTarget;
 use crate::plan::Event as PlanEvent;
 
-/// Which events are recommendations: the API server shows no others.
+/// The field selector that limits the watch to recommendations.
 pub fn field_selector() -> String {
     format!("reason={}", event::SPOT_RECOMMENDATION_GIVEN)
 }
 
-/// Events about scaling groups, in whichever namespace. One that is older than `limit` wakes nobody.
-pub async fn watch(client: Client, bell: Trigger, limit: Duration) {
+/// Watches recommendations in all namespaces and never returns. An event older than `limit` does not enqueue a group.
+pub async fn watch(client: Client, trigger: Trigger, limit: Duration) {
     let api: Api<Event> = Api::all(client);
     let mut stream = std::pin::pin!(watcher(api, watch_config().fields(&field_selector())).default_backoff());
     let mut listed = HashSet::new();
-    let all = bell.context().stores.recommendations.clone();
+    let all = trigger.context().stores.recommendations.clone();
     while let Some(seen) = next_event(&mut stream, "events").await {
         match seen {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(event) => {
                 listed.insert(event.uid().unwrap_or_default());
-                handle_event(&event, &all, &bell, limit).await;
+                handle_event(&event, &all, &trigger, limit).await;
             }
             watcher::Event::InitDone => all.retain(&std::mem::take(&mut listed)),
-            watcher::Event::Apply(event) => handle_event(&event, &all, &bell, limit).await,
+            watcher::Event::Apply(event) => handle_event(&event, &all, &trigger, limit).await,
             watcher::Event::Delete(event) => all.remove(scaling_group_name(&event), &event.uid().unwrap_or_default()),
         }
     }
 }
 
-/// Takes one event in; answers whether it is heard, or what is wrong with it.
+/// Stores the recommendation of an event. Returns whether it is the newest one for its scaling group.
+///
+/// # Errors
+///
+/// What is wrong with the event, without quoting it.
 pub fn ingest(event: &Event, all: &Recommendations, now: Timestamp) -> Result<bool, &'static str> {
     let recommendation = spot::parse(event.message.as_deref().unwrap_or_default(), last_occurrence(event), now)?;
     Ok(all.insert_if_newer(scaling_group_name(event), &event.uid().unwrap_or_default(), recommendation))
@@ -53,50 +57,44 @@ fn scaling_group_name(event: &Event) -> &str {
     event.involved_object.name.as_deref().unwrap_or_default()
 }
 
-/// When it was given last, by whichever of the two kinds of events it was written.
+/// When the event last occurred, in either of the two event APIs.
 fn last_occurrence(event: &Event) -> Timestamp {
     let series = event.series.as_ref().and_then(|s| s.last_observed_time.as_ref());
     let micro = series.or(event.event_time.as_ref()).map(|t| t.0);
-    let made = event.meta().creation_timestamp.as_ref().map(|t| t.0);
-    event.last_timestamp.as_ref().map(|t| t.0).or(micro).or(made).unwrap_or(Timestamp::UNIX_EPOCH)
+    let created = event.meta().creation_timestamp.as_ref().map(|t| t.0);
+    event.last_timestamp.as_ref().map(|t| t.0).or(micro).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-async fn handle_event(event: &Event, all: &Recommendations, bell: &Trigger, limit: Duration) {
+async fn handle_event(event: &Event, all: &Recommendations, trigger: &Trigger, limit: Duration) {
     let now = Timestamp::now();
     let age = now.duration_since(last_occurrence(event)).as_secs();
-    let young = u64::try_from(age).unwrap_or(0) <= limit.as_secs();
-    let taken = ingest(event, all, now);
-    let groups = bell.context().stores.group_index.with_scaling_group(scaling_group_name(event));
-    match taken {
-        Ok(true) if young => bell.enqueue_keys(groups),
+    let is_recent = u64::try_from(age).unwrap_or(0) <= limit.as_secs();
+    let ingested = ingest(event, all, now);
+    let groups = trigger.context().stores.group_index.with_scaling_group(scaling_group_name(event));
+    match ingested {
+        Ok(true) if is_recent => trigger.enqueue_keys(groups),
         Ok(_) => {}
-        Err(why) if young && bell.context().is_leader() => {
+        Err(why) if is_recent && trigger.context().is_leader() => {
             for key in groups {
-                report_ignored_event(&key, why, bell).await;
+                report_ignored_event(&key, why, trigger).await;
             }
         }
         Err(_) => {}
     }
 }
 
-async fn report_ignored_event(key: &str, why: &str, bell: &Trigger) {
+async fn report_ignored_event(key: &str, why: &str, trigger: &Trigger) {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
-    let Some(stored) = bell.context().stores.groups.get(&ObjectRef::<GroupObject>::new(name).within(namespace)) else {
+    let Some(stored) = trigger.context().stores.groups.get(&ObjectRef::<GroupObject>::new(name).within(namespace))
+    else {
         return;
     };
-    let about = EventTarget {
-        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
-        kind: "InstanceGroup".into(),
-        namespace: Some(namespace.into()),
-        name: name.into(),
-        uid: stored.uid().unwrap_or_default(),
-    };
     let message = format!(
-        "an event {} about this group's scaling group is ignored: {why}; what was recommended before it stays",
+        "ignored an event {} for the group's scaling group: {why}; the previous recommendation stays in force",
         event::SPOT_RECOMMENDATION_GIVEN
     );
-    let told = PlanEvent::warning("SpotRecommendationIgnored", message);
-    crate::controller::publish_event(&about, &told, bell.context()).await;
+    let event = PlanEvent::warning("SpotRecommendationIgnored", message);
+    publish_event(&event_target(stored.meta()), &event, trigger.context()).await;
 }
 
 #[cfg(test)]
@@ -106,13 +104,13 @@ mod tests {
     use super::*;
 
     fn event(more: &Value) -> Event {
-        let mut whole = json!({
+        let mut object = json!({
             "metadata": { "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
             "involvedObject": { "name": "asg" },
             "message": r#"{"apiVersion":"v1alpha1","spotPrice":"0.1","useSpot":true}"#,
         });
-        crate::api::apply_merge_patch(&mut whole, more);
-        serde_json::from_value(whole).expect("an event")
+        crate::api::apply_merge_patch(&mut object, more);
+        serde_json::from_value(object).expect("an event")
     }
 
     fn now() -> Timestamp {
@@ -143,7 +141,7 @@ mod tests {
         ] {
             let all = Recommendations::default();
             assert_eq!(ingest(&event(&more), &all, now()), Ok(true), "{more}");
-            let given = all.get("asg").expect("heard").given_at;
+            let given = all.get("asg").expect("a recommendation").given_at;
             assert_eq!(given, time.parse().expect("a time"), "{more}");
         }
     }

@@ -1,11 +1,10 @@
 //! Leader election on a Lease: of all replicas at most one writes.
 //!
-//! Nobody's clock is compared with another's. A standby takes the Lease only after it has seen the
-//! same record for the whole lease duration on its own monotonic clock; the leader trusts itself
+//! Clocks of different hosts are never compared. A standby acquires the Lease only after it has observed the
+//! same record for the whole lease duration on its own monotonic clock. The leader considers itself leader
 //! for a shorter time, counted from before its last successful write. A process that was paused
-//! therefore finds itself deposed when it wakes, before it hears of its successor.
+//! therefore steps down when it resumes, before it observes its successor.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -19,26 +18,26 @@ use tokio::task::JoinHandle;
 
 use crate::k8s::{FIELD_MANAGER, KubeError, call_with_timeout};
 
-/// Who stands for election, where, and how patiently.
+/// The candidate, its Lease and the timing of the election.
 #[derive(Clone, Debug)]
 pub struct LeaderConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Unique per process, not only per pod: a restarted process must not take its predecessor's
-    /// Lease for its own.
+    /// Unique per process, not only per pod: a restarted process must not treat its predecessor's
+    /// Lease as its own.
     pub identity: String,
-    /// How long others wait for a sign of life. Whole seconds.
+    /// How long others wait for a renewal before they acquire the Lease. Whole seconds.
     pub lease_duration: Duration,
-    /// How long the leader trusts itself after a renewal; less than `lease_duration`.
+    /// How long this process remains leader after a renewal; less than `lease_duration`.
     pub renew_deadline: Duration,
     /// Time between two attempts, up to a fifth longer at random.
     pub retry_period: Duration,
 }
 
 impl LeaderConfig {
-    /// The usual times (15 s, 10 s, 2 s) on the Lease `instance-manager`.
+    /// The default durations of client-go (15 s, 10 s, 2 s) on the Lease `instance-manager`.
     pub fn new(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -51,7 +50,7 @@ impl LeaderConfig {
     }
 }
 
-/// A name that is unique to this process: that of the pod (or host), and something random.
+/// An identity that is unique to this process: the name of the pod or host, and a random suffix.
 pub fn identity() -> String {
     let names = ["POD_NAME", "HOSTNAME"];
     let name = names.iter().find_map(|key| std::env::var(key).ok().filter(|name| !name.is_empty()));
@@ -66,22 +65,20 @@ enum LeadershipState {
     Standby,
 }
 
-/// Whether this process may write. Ask again before every write; a stored answer grows old.
+/// Whether this process is the leader. Check again before every write, because leadership expires with time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership {
     state: LeadershipState,
-    term: i32,
-    holder: Option<Arc<str>>,
 }
 
 impl Leadership {
     /// Leadership without an election, for a single replica.
     pub fn always() -> Self {
-        Self { state: LeadershipState::Always, term: 0, holder: None }
+        Self { state: LeadershipState::Always }
     }
 
-    fn standby(holder: Option<Arc<str>>, term: i32) -> Self {
-        Self { state: LeadershipState::Standby, term, holder }
+    fn standby() -> Self {
+        Self { state: LeadershipState::Standby }
     }
 
     /// Whether this process is the leader now.
@@ -96,34 +93,24 @@ impl Leadership {
             LeadershipState::Standby => false,
         }
     }
-
-    /// The Lease's count of changes of holder: grows with every new leader.
-    pub fn term(&self) -> i32 {
-        self.term
-    }
-
-    /// The holder that the Lease names, as far as known.
-    pub fn holder(&self) -> Option<&str> {
-        self.holder.as_deref()
-    }
 }
 
 /// Why an election ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionEnd {
-    /// Asked to: the Lease, if held, is free for others.
+    /// Shutdown was requested. The Lease, if it was held, is released.
     Released,
-    /// Led, and does no more. The process should exit and start afresh.
+    /// This process was the leader and lost the Lease. It should exit and restart.
     Lost,
 }
 
-/// Leads without an election. The receiver keeps its value for ever.
+/// Leadership without an election. The value never changes.
 pub fn always() -> watch::Receiver<Leadership> {
     watch::channel(Leadership::always()).1
 }
 
-/// Stands for election until `shutdown` becomes true or its sender is gone. Set it only when no
-/// write is under way any more: others may lead at once.
+/// Takes part in the election until `shutdown` becomes true or its sender is dropped. Set it only when no
+/// write is in progress: another process may become leader immediately.
 pub fn spawn(
     client: Client,
     config: LeaderConfig,
@@ -139,7 +126,7 @@ pub fn spawn(
                 std::mem::replace(current, next.clone()) != next
             });
             if ended == Some(ElectionEnd::Lost) {
-                tracing::error!(lease = elector.config.name, "lost the leadership");
+                tracing::error!(lease = elector.config.name, "lost leadership");
                 return ElectionEnd::Lost;
             }
             let pause = elector.config.retry_period.mul_f64(rand::random_range(1.0..1.2));
@@ -148,8 +135,7 @@ pub fn spawn(
                 () = tokio::time::sleep(pause) => {}
             }
         }
-        let holder = elector.leadership().holder;
-        sender.send_replace(Leadership::standby(holder, elector.term()));
+        sender.send_replace(Leadership::standby());
         elector.release(Instant::now()).await;
         ElectionEnd::Released
     });
@@ -162,7 +148,7 @@ struct ObservedLease {
     lease: Lease,
     /// When this process first saw this resourceVersion.
     first_seen: Instant,
-    /// Somebody deleted it. Its holder may not know yet, so what it said still counts.
+    /// It was deleted. Its holder may not have noticed yet, so its last record still counts.
     deleted: bool,
 }
 
@@ -179,13 +165,13 @@ impl ObservedLease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseAction {
     Create,
-    /// The Lease is free, or its holder gave no sign of life for too long.
+    /// The Lease is free, or its holder has not renewed it in time.
     Take,
     Renew,
     Wait,
 }
 
-/// What to do about a Lease: a pure function of what was seen and for how long.
+/// The next action on the Lease: a pure function of the observed record and its age.
 fn next_lease_action(observed: Option<&ObservedLease>, config: &LeaderConfig, now: Instant) -> LeaseAction {
     let Some(observed) = observed else {
         return LeaseAction::Create;
@@ -203,7 +189,7 @@ fn next_lease_action(observed: Option<&ObservedLease>, config: &LeaderConfig, no
     if now.saturating_duration_since(observed.first_seen) >= patience { acquire } else { LeaseAction::Wait }
 }
 
-/// One candidate: the Lease as it knows it, and until when it trusts itself.
+/// One candidate: the Lease as it last observed it, and until when it is the leader.
 struct Elector {
     api: Api<Lease>,
     config: LeaderConfig,
@@ -239,16 +225,14 @@ impl Elector {
     }
 
     fn leadership(&self) -> Leadership {
-        let holder = self.observed.as_ref().and_then(ObservedLease::holder);
-        let holder = holder.map(Arc::from);
         match self.leader_until {
-            None => Leadership::standby(holder, self.term()),
-            Some(deadline) => Leadership { state: LeadershipState::LeaderUntil(deadline), term: self.term(), holder },
+            None => Leadership::standby(),
+            Some(deadline) => Leadership { state: LeadershipState::LeaderUntil(deadline) },
         }
     }
 
-    /// One round: read unless the Lease is known for certain, decide, write. Returns `Lost` when
-    /// this process led before it and does not lead after it.
+    /// One round: read the Lease unless it is known to be current, decide, write. Returns `Lost` when
+    /// this process was the leader before the round and is not after it.
     async fn run_round(&mut self, clock: impl Fn() -> Instant) -> Option<ElectionEnd> {
         let led = self.leader_until.is_some();
         let started = clock();
@@ -256,7 +240,7 @@ impl Elector {
             Ok(true) => self.leader_until = Some(started + self.config.renew_deadline),
             Ok(false) => self.leader_until = None,
             Err(error) => {
-                tracing::warn!(%error, lease = self.config.name, "cannot reach the Lease");
+                tracing::warn!(%error, lease = self.config.name, "cannot read or renew Lease");
                 self.is_lease_current = false;
                 if error.is_conflict() || error.is_not_found() {
                     self.leader_until = None;
@@ -267,13 +251,13 @@ impl Elector {
             self.leader_until = None;
         }
         if !led && self.leader_until.is_some() {
-            tracing::info!(lease = self.config.name, term = self.term(), "leads");
+            tracing::info!(lease = self.config.name, term = self.term(), "became leader");
         }
         (led && self.leader_until.is_none()).then_some(ElectionEnd::Lost)
     }
 
-    /// Whether the Lease is held after this round. Only the leader may go by what it wrote last;
-    /// a standby reads.
+    /// Whether this process holds the Lease after this round. Only the leader may skip the read and rely on its last
+    /// write.
     async fn acquire_or_renew(&mut self, now: Instant) -> Result<bool, KubeError> {
         if self.leader_until.is_none() || !self.is_lease_current {
             let found = self.call("get", self.api.get_opt(&self.config.name)).await?;
@@ -309,8 +293,8 @@ impl Elector {
         self.call("update", request).await
     }
 
-    /// The Lease in our name. It keeps the resourceVersion that was seen, so that a write which
-    /// somebody else preceded is refused.
+    /// The Lease with this process as its holder. It keeps the observed resourceVersion, so that the API server
+    /// rejects the write if another process wrote first.
     fn build_lease(&self, step: LeaseAction) -> Lease {
         let now = Some(MicroTime(Timestamp::now()));
         let seen = self.observed.as_ref();
@@ -340,7 +324,7 @@ impl Elector {
         }
     }
 
-    /// Frees the Lease, if it is ours beyond doubt. A failure only makes the next leader wait.
+    /// Releases the Lease if this process certainly holds it. A failure only delays the next leader.
     async fn release(&mut self, now: Instant) {
         let leads = self.leader_until.take().is_some_and(|deadline| now < deadline);
         if !leads || !self.is_lease_current {
@@ -354,8 +338,8 @@ impl Elector {
         let params = PostParams::default();
         let request = self.api.replace(&self.config.name, &params, &lease);
         match self.call("update", request).await {
-            Ok(_) => tracing::info!(lease = self.config.name, "released the leadership"),
-            Err(error) => tracing::warn!(%error, lease = self.config.name, "cannot release"),
+            Ok(_) => tracing::info!(lease = self.config.name, "released Lease"),
+            Err(error) => tracing::warn!(%error, lease = self.config.name, "cannot release Lease"),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What the controller tells Prometheus: the names that the original documents, those that its
-//! dashboards read from controller-runtime, and our own.
+//! The Prometheus metrics: those of keikoproj/instance-manager, those of controller-runtime that its dashboards
+//! read, and the controller's own.
 //!
-//! Labels are bounded, except `instancegroup` ("namespace/name"), whose series go when the group
-//! goes ([`Metrics::forget_group`]).
+//! Label values are bounded, except `instancegroup` ("namespace/name"). Its series are dropped when the group is
+//! deleted ([`Metrics::forget_group`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,9 +23,9 @@ const CONTROLLER: &str = "instancegroup";
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// Nothing more to do until something changes.
+    /// The group has converged.
     Success,
-    /// Done for now; to be looked at again after a time.
+    /// The group is changing and is reconciled again after a delay.
     RequeueAfter,
     /// Failed for this reason, one of [`crate::api::names::fail_reason`].
     Failed(&'static str),
@@ -86,12 +86,12 @@ impl Metrics {
             groups: Mutex::default(),
             reconcile_success: build.counters(
                 "instance_manager_reconcile_success_total",
-                "Reconciles of an InstanceGroup that ended well.",
+                "Successful reconciles of an InstanceGroup.",
                 &["instancegroup"],
             )?,
             reconcile_fail: build.counters(
                 "instance_manager_reconcile_fail_total",
-                "Reconciles of an InstanceGroup that failed, by reason.",
+                "Failed reconciles of an InstanceGroup, by reason.",
                 &["instancegroup", "reason"],
             )?,
             group_status: build.gauges(
@@ -121,16 +121,16 @@ impl Metrics {
             )?,
             boundaries_valid: build.gauge(
                 "instance_manager_boundaries_valid",
-                "1 when the ConfigMap is valid; 0 when it is not and the last good revision holds.",
+                "1 when the ConfigMap is valid; 0 when the last known good revision is in force.",
             )?,
             boundaries_warnings: build
                 .gauge("instance_manager_boundaries_warnings", "Warnings about the ConfigMap in force.")?,
             roles: build.gauge("instance_manager_roles", "Roles that groups use.")?,
             roles_without_access_entry: build.gauge(
                 "instance_manager_roles_without_access_entry",
-                "Roles of which some group has not seen an access entry.",
+                "Roles for which at least one group has not observed an access entry.",
             )?,
-            leader: build.gauge("instance_manager_leader", "1 when this process leads.")?,
+            leader: build.gauge("instance_manager_leader", "1 when this process is the leader.")?,
             conflicting_controller: build.gauge(
                 "instance_manager_conflicting_controller",
                 "1 while another controller writes the status of groups, so that this process only reads.",
@@ -149,34 +149,30 @@ impl Metrics {
             )?,
             active_workers: build.child_gauge(
                 "controller_runtime_active_workers",
-                "Reconciles under way, by controller.",
+                "Reconciles in progress, by controller.",
                 "controller",
             )?,
             max_workers: build.child_gauge(
                 "controller_runtime_max_concurrent_reconciles",
-                "Reconciles that may be under way at once, by controller.",
+                "Limit of concurrent reconciles, by controller.",
                 "controller",
             )?,
-            queue_depth: build.child_gauge("workqueue_depth", "Groups that wait for a reconcile, by queue.", "name")?,
-            queue_adds: build.child_counter(
-                "workqueue_adds_total",
-                "Groups that were put into the queue, by queue.",
-                "name",
-            )?,
+            queue_depth: build.child_gauge("workqueue_depth", "Groups waiting for a reconcile, by queue.", "name")?,
+            queue_adds: build.child_counter("workqueue_adds_total", "Groups added to the queue, by queue.", "name")?,
             queue_retries: build.child_counter(
                 "workqueue_retries_total",
-                "Groups that were put back after a failure, by queue.",
+                "Groups requeued after an error, by queue.",
                 "name",
             )?,
             queue_seconds: build.child_histogram(
                 "workqueue_queue_duration_seconds",
-                "Time that a group waits in the queue, by queue.",
+                "Time from a trigger to the start of the reconcile, by queue.",
                 "name",
                 exponential_buckets(0.001, 4.0, 10)?,
             )?,
             work_seconds: build.child_histogram(
                 "workqueue_work_duration_seconds",
-                "Time that the work on a group takes, by queue.",
+                "Time spent on one group, by queue.",
                 "name",
                 exponential_buckets(0.001, 4.0, 10)?,
             )?,
@@ -188,13 +184,13 @@ impl Metrics {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reconcile begins: counts as active, and is timed, until the guard is dropped.
+    /// Starts a reconcile. It counts as active, and is timed, until the guard is dropped.
     pub fn start_reconcile(&self) -> ReconcileTimer<'_> {
         self.active_workers.inc();
         ReconcileTimer { metrics: self, started_at: Instant::now() }
     }
 
-    /// A reconcile of a group ("namespace/name") ended.
+    /// Records the result of a reconcile of a group ("namespace/name").
     pub fn record_reconcile(&self, group: &str, outcome: ReconcileResult) {
         let result = match outcome {
             ReconcileResult::Success => "success",
@@ -216,7 +212,7 @@ impl Metrics {
         }
     }
 
-    /// The state (`status.currentState`) that a group is in now.
+    /// Sets the state (`status.currentState`) of a group.
     pub fn set_group_status(&self, group: &str, status: &str) {
         let mut groups = self.groups();
         let series = groups.entry(group.to_owned()).or_default();
@@ -227,7 +223,7 @@ impl Metrics {
         self.group_status.with_label_values(&[group, status]).set(1);
     }
 
-    /// The progress of a group's rotation.
+    /// Sets the node counts of a group.
     pub fn set_node_counts(&self, group: &str, counts: &NodeCounts) {
         self.groups().entry(group.to_owned()).or_default();
         for (state, count) in [
@@ -241,7 +237,7 @@ impl Metrics {
         }
     }
 
-    /// Drops all series of a group that is gone.
+    /// Drops all series of a deleted group.
     pub fn forget_group(&self, group: &str) {
         let Some(series) = self.groups().remove(group) else {
             return;
@@ -258,18 +254,18 @@ impl Metrics {
         }
     }
 
-    /// A call to AWS ended; `outcome` is `ok` or the name of an error class.
+    /// Records an AWS call; `outcome` is `ok` or the name of an error class.
     pub fn record_aws_call(&self, service: &str, operation: &str, outcome: &str) {
         let labels = [service, operation, outcome];
         self.aws_calls.with_label_values(&labels).inc();
     }
 
-    /// AWS throttled a call, whether or not a repetition succeeded.
+    /// Records that AWS throttled a call, whether or not a retry succeeded.
     pub fn record_aws_throttle(&self, service: &str, operation: &str) {
         self.throttles.with_label_values(&[service, operation]).inc();
     }
 
-    /// The boundaries in force (None: no ConfigMap), whether the ConfigMap itself is valid, and
+    /// Sets the active revision (`None` without boundaries), whether the live ConfigMap is valid, and
     /// how many warnings it has.
     pub fn set_boundaries(&self, revision: Option<&str>, valid: bool, warnings: usize) {
         self.boundaries_revision.reset();
@@ -280,55 +276,55 @@ impl Metrics {
         self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
     }
 
-    /// How many roles the groups use, and how many of them have no access entry that each of their groups has seen.
+    /// Sets the number of roles that groups use, and for how many of them at least one group has not observed an access entry.
     pub fn set_roles(&self, all: usize, without_access_entry: usize) {
         self.roles.set(i64::try_from(all).unwrap_or(i64::MAX));
         self.roles_without_access_entry.set(i64::try_from(without_access_entry).unwrap_or(i64::MAX));
     }
 
-    /// Whether this process leads.
+    /// Sets whether this process is the leader.
     pub fn set_leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
-    /// Whether another controller is at work.
+    /// Sets whether another controller writes to the groups.
     pub fn set_conflicting_controller(&self, seen: bool) {
         self.conflicting_controller.set(i64::from(seen));
     }
 
-    /// The number of reconciles that may be under way at once.
+    /// Sets the limit of concurrent reconciles.
     pub fn set_max_workers(&self, workers: usize) {
         self.max_workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
     }
 
-    /// The number of groups that wait.
+    /// Sets the number of groups waiting for a reconcile.
     pub fn set_queue_depth(&self, waiting: usize) {
         self.queue_depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// A group was put into the queue.
+    /// Records that a group was added to the queue.
     pub fn record_queue_add(&self) {
         self.queue_adds.inc();
     }
 
-    /// A group was put back after a failure.
+    /// Records that a group was requeued after an error.
     pub fn record_queue_retry(&self) {
         self.queue_retries.inc();
     }
 
-    /// A group waited this long for its reconcile.
+    /// Records the time from the first trigger of a group to the start of its reconcile.
     pub fn record_queue_wait(&self, waited: Duration) {
         self.queue_seconds.observe(waited.as_secs_f64());
     }
 
-    /// Everything in Prometheus' text format.
+    /// All metrics in the Prometheus text format.
     pub fn encode(&self) -> prometheus::Result<String> {
         self.process.refresh();
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }
 
-/// A reconcile under way.
+/// Measures a reconcile in progress.
 pub struct ReconcileTimer<'a> {
     metrics: &'a Metrics,
     started_at: Instant,
@@ -343,13 +339,13 @@ impl Drop for ReconcileTimer<'_> {
     }
 }
 
-/// A series that was never there is removed well enough.
+/// Ignores the error of removing a series that does not exist.
 fn ignore_missing_series(removed: prometheus::Result<()>) {
     drop(removed);
 }
 
-/// Makes metrics and registers them at once. A "child" has one label, whose value is our
-/// controller's name, so that it is there from the start.
+/// Creates and registers metrics. A "child" has one label with the name of the controller, so that its series
+/// exists from the start.
 struct MetricBuilder<'a>(&'a Registry);
 
 impl MetricBuilder<'_> {

@@ -76,7 +76,7 @@ fn series_of_a_deleted_group_are_removed() {
     assert_eq!(lines(&text, "team/db").len(), 1);
 }
 
-/// The rules by which `promtool check metrics` judges.
+/// The rules of `promtool check metrics`.
 #[test]
 fn names_and_helps_follow_the_rules_of_prometheus() {
     let metrics = filled();

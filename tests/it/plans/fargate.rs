@@ -850,7 +850,8 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
     use instance_manager::api::ScalingConfigurationKind;
     use instance_manager::auth::JoinAuth;
     use instance_manager::provisioner::fargate::input::Snapshot;
-    use instance_manager::provisioner::{PlanContext, PlanSnapshot as _, Settings};
+    use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
+    use instance_manager::settings::Settings;
     let world = converged().with_spec(OTHER);
     let settings = Settings {
         timing: Timing::default(),

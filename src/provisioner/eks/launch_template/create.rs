@@ -81,18 +81,13 @@ pub fn ensure_version(input: &PlanInput, draft: &mut PlanBuilder) -> Option<Ensu
 
 /// Events about the spec fields that the OS family does not support; published once with each new version.
 pub fn ignored_field_events(resolved: &ResolvedGroup) -> Vec<Event> {
-    resolved
-        .ignored_fields
-        .iter()
-        .map(|field| Event { warning: true, reason: "FieldIgnored".into(), message: field.to_string() })
-        .collect()
+    resolved.ignored_fields.iter().map(|field| Event::warning("FieldIgnored", field.to_string())).collect()
 }
 
 /// The event for a new group that asks for a launch configuration; published once, with its launch template.
 pub fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Option<Event> {
-    (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration).then(|| Event {
-        warning: true,
-        reason: "LaunchConfigurationUnsupported".into(),
-        message: "spec.eks.type LaunchConfiguration is not supported: AWS allows no new launch configurations; the group uses an equivalent launch template instead; set the type to LaunchTemplate".into(),
-    })
+    const MESSAGE: &str = "spec.eks.type LaunchConfiguration is not supported: AWS allows no new launch configurations; \
+                           the group uses an equivalent launch template instead; set the type to LaunchTemplate";
+    (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration)
+        .then(|| Event::warning("LaunchConfigurationUnsupported", MESSAGE))
 }

@@ -1,0 +1,108 @@
+//! What all reconciles and watches share: the context, the error of a reconcile, and helpers for events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::core::ObjectMeta;
+
+use super::planner::{ObserveError, Planner};
+use super::stores::Stores;
+use crate::api::GroupObject;
+use crate::api::names::CONFIG_MAP;
+use crate::apply::AwsAuthWriter;
+use crate::k8s::{EventTarget, KubeError, KubeEvent};
+use crate::leader::election::Leadership;
+use crate::leader::other_controller::ConflictDetector;
+use crate::plan::Event;
+use crate::telemetry::metrics::Metrics;
+
+/// Delay before a group is reconciled again when its cached object is behind a write or a related watch.
+pub(super) const CACHE_LAG_DELAY: Duration = Duration::from_millis(200);
+
+/// State that all reconciles share.
+pub struct Context {
+    /// Plans one group; used by `plan` as well.
+    pub planner: Planner,
+    /// The caches that the watches fill.
+    pub stores: Stores,
+    /// Metrics of the process.
+    pub metrics: Arc<Metrics>,
+    /// Whether this process is the leader.
+    pub leadership: tokio::sync::watch::Receiver<Leadership>,
+    /// Detects other controllers that write to the same groups.
+    pub conflict_detector: ConflictDetector,
+    /// The only writer of aws-auth in this process.
+    pub aws_auth_writer: AwsAuthWriter,
+    /// Namespace of the ConfigMap `instance-manager`.
+    pub config_namespace: String,
+    /// Start time of the process. Polls are aligned to it, so that one batched AWS call serves many groups.
+    pub started_at: tokio::time::Instant,
+}
+
+impl Context {
+    /// Whether this process is the leader now.
+    pub fn is_leader(&self) -> bool {
+        self.leadership.borrow().is_leader()
+    }
+
+    /// Whether this process may write now: it is the leader, and no other controller is active.
+    pub fn can_write(&self) -> bool {
+        self.is_leader() && self.conflict_detector.hold().is_none()
+    }
+
+    /// The ConfigMap `instance-manager` as the target of an event, with its UID if the watch has seen it.
+    pub(super) async fn boundaries_target(&self) -> EventTarget {
+        let live = self.stores.config_map.lock().await;
+        config_map_target(&self.config_namespace, CONFIG_MAP, live.as_present())
+    }
+}
+
+/// Why a reconcile failed. The cause is logged, and the reconcile is retried.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// AWS or the API server did not answer a read, so no plan could be made.
+    #[error(transparent)]
+    Observe(ObserveError),
+    /// The API server rejected the status write, or did not answer.
+    #[error("cannot write the status: {0}")]
+    Status(#[source] KubeError),
+}
+
+/// The key of a group in maps, metrics and logs: `namespace/name`.
+pub fn group_key(stored: &GroupObject) -> String {
+    format!("{}/{}", stored.namespace().unwrap_or_default(), stored.name_any())
+}
+
+/// An InstanceGroup as the target of an event.
+pub fn event_target(meta: &ObjectMeta) -> EventTarget {
+    EventTarget {
+        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
+        kind: "InstanceGroup".into(),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+    }
+}
+
+/// A ConfigMap as the target of an event; `live` supplies the UID.
+pub(super) fn config_map_target(namespace: &str, name: &str, live: Option<&ConfigMap>) -> EventTarget {
+    EventTarget {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some(namespace.into()),
+        name: name.into(),
+        uid: live.and_then(ResourceExt::uid).unwrap_or_default(),
+    }
+}
+
+/// Publishes an event. A failure is logged and not retried, because events are only informative.
+pub async fn publish_event(target: &EventTarget, event: &Event, ctx: &Context) {
+    let kind = event.kind;
+    let record =
+        KubeEvent { kind, reason: event.reason.clone(), action: "Reconcile".into(), note: event.message.clone() };
+    if let Err(error) = ctx.planner.kube.publish(target, &record).await {
+        tracing::warn!(object = %target.name, reason = %event.reason, %error, "cannot publish event");
+    }
+}
