@@ -14,7 +14,9 @@ pub const UNTAGGED_SUFFIX: &str = "; not tagged";
 
 /// The message while the controller's IAM role lacks the permission to set or remove tags.
 pub fn missing_tag_permission(permissions: &str) -> String {
-    format!("cannot update tags: the controller's IAM role lacks {permissions}; add them to the role")
+    format!(
+        "cannot update tags: the controller's IAM role lacks {permissions}; add the missing permissions to the role"
+    )
 }
 
 /// The outcome for an EKS group whose tags AWS did not let the controller change. `lacks_tag` and `lacks_untag` say

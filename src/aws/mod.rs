@@ -20,8 +20,8 @@ use async_trait::async_trait;
 
 pub use access_entry::{AccessEntry, AccessEntryType, NewAccessEntry};
 pub use dry_run::{DryRun, DryRunTarget};
-pub use error::{AwsError, AwsErrorKind};
-pub use fargate::FargateApi;
+pub use error::{AwsError, AwsErrorKind, AwsResult};
+pub use fargate::{FargateApi, RouteTable};
 pub use instance_type_catalog::InstanceTypeCatalog;
 pub use mixed_instances::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
 pub use nodegroup::NodegroupApi;
@@ -30,9 +30,6 @@ pub use scaling_group::{
     WarmInstance, WarmPhase, WarmPool, WarmSizes,
 };
 pub use types::*;
-
-/// Result of one AWS call.
-pub type AwsResult<T> = Result<T, AwsError>;
 
 /// Amazon EC2 Auto Scaling.
 #[async_trait]
@@ -111,7 +108,7 @@ pub trait Ec2: Send + Sync {
     /// DescribeSubnets.
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeRouteTables of a VPC.
-    async fn describe_route_tables(&self, vpc: &str) -> AwsResult<Vec<fargate::RouteTable>>;
+    async fn describe_route_tables(&self, vpc: &str) -> AwsResult<Vec<RouteTable>>;
     /// DescribeSecurityGroups.
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.

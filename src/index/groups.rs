@@ -15,7 +15,6 @@ use crate::auth::aws_auth::without_path;
 
 use crate::index::profile_queue::ProfileQueue;
 pub use crate::index::profile_queue::QueuePosition;
-pub use crate::index::shared_entries::{DeletionOrder, EntryDisposition, entries_to_remove, entry_disposition};
 
 /// Groups by the resources that they share.
 #[derive(Default)]

@@ -201,7 +201,7 @@ spec:
     for (said, path) in wrong.iter().zip([
         "roleName: \"admin\" is not allowed by",
         "managedPolicies[0]: \"AdministratorAccess\" is not allowed by",
-        "spec.eks.maxSize: 5 nodes is more than the 4",
+        "spec.eks.maxSize: 5 nodes exceeds the limit of 4",
     ]) {
         assert!(said.contains(path), "{said} {path}");
     }
@@ -237,7 +237,7 @@ fn errors_name_file_line_and_field() {
         ("kind: InstanceGroup\nspec: [\n".to_owned(), "<stdin>:"),
         (
             "kind: Deployment\n".to_owned(),
-            "<stdin>:1: warning: kind: is not InstanceGroup, ConfigMap or Namespace, and is left out\ninput: there is no InstanceGroup in the input; name a file that holds one\n",
+            "<stdin>:1: warning: kind: is not InstanceGroup, ConfigMap or Namespace; the object is ignored\ninput: the input contains no InstanceGroup; add a file with one\n",
         ),
         (
             format!("kind: ConfigMap\n---\nkind: ConfigMap\n---\n{group}"),

@@ -213,7 +213,7 @@ fn launch_facts() -> LaunchFacts {
 }
 
 #[test]
-fn an_image_must_be_there_and_fit_the_type_and_the_family() {
+fn image_must_exist_and_match_instance_type_and_os_family() {
     let group = resolved("{}", &[]);
     let told = |change: fn(&mut Image)| {
         let mut looked = launch_facts();
@@ -223,7 +223,7 @@ fn an_image_must_be_there_and_fit_the_type_and_the_family() {
     assert_eq!(told(|_| {}), "");
     let message = told(|image| image.architecture = "arm64".into());
     assert!(
-        message.contains("spec.eks.configuration.image `ami-00000001` is for arm64, and m5.large has x86_64"),
+        message.contains("spec.eks.configuration.image `ami-00000001` is for arm64, but m5.large supports x86_64"),
         "{message}"
     );
     let message = told(|image| image.is_windows = true);
@@ -312,7 +312,7 @@ fn network_object_of_other_vpc_is_reported() {
     let environment = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
     let message = join_messages(&resolve(group, &environment, false).unwrap_err());
     for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
-        let part = format!("spec.eks.configuration.{field} `{id}` is in vpc-9, and the cluster's VPC is vpc-1");
+        let part = format!("spec.eks.configuration.{field} `{id}` is in vpc-9, but the cluster's VPC is vpc-1");
         assert!(message.contains(&part), "{message}");
     }
 }

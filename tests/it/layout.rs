@@ -82,7 +82,8 @@ fn parse(text: &str) -> Source {
             source.children.insert(name.trim().to_owned());
         }
     }
-    for word in code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':') {
+    let body: String = code.split_inclusive(';').filter(|statement| !statement.contains("use ")).collect();
+    for word in body.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':') {
         let word = word.trim_matches(':');
         if word.contains("::") {
             source.qualified.insert(word.to_owned());

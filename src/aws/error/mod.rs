@@ -46,6 +46,9 @@ pub enum AwsErrorKind {
     Other,
 }
 
+/// Result of one AWS call.
+pub type AwsResult<T> = Result<T, AwsError>;
+
 impl AwsErrorKind {
     /// The static name, for metrics.
     pub fn name(self) -> &'static str {

@@ -3,7 +3,7 @@
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{owned_text, timestamp, to_aws_error};
+use super::convert::{owned_text, timestamp, to_aws_error};
 use crate::aws::{AccessEntry, AwsResult, NewAccessEntry, Tag};
 
 pub(super) async fn list(client: &Client, cluster: &str) -> AwsResult<Vec<String>> {

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use aws_sdk_autoscaling::Client;
 use aws_sdk_autoscaling::types as sdk;
 
-use super::{launch_configuration, mixed_instances, owned_text, timestamp, to_aws_error, warm_pool};
+use super::convert::{owned_text, timestamp, to_aws_error};
+use super::{launch_configuration, mixed_instances, warm_pool};
 use crate::aws::{
     AutoScaling, AwsResult, Instance, InstanceState, LaunchConfiguration, LifecycleHook, NewScalingGroup,
     ScalingActivity, ScalingGroup, ScalingGroupChange, Tag, TemplatePin, WarmInstance, WarmSizes,

@@ -9,8 +9,15 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-use super::CallObserver;
 use crate::aws::error::{classify, iam_prefix};
+
+/// Receives every HTTP attempt at AWS. Retries count as calls of their own.
+pub trait CallObserver: Send + Sync + 'static {
+    /// Records one attempt. `service` is the prefix of its IAM actions (`autoscaling`),
+    /// `operation` is one of [`OPERATIONS`] or `Other`, `outcome` is `ok`,
+    /// `throttled`, `denied`, `not_found`, `unavailable` or `error`.
+    fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str);
+}
 
 /// Every operation that the controller calls, by the prefix of its IAM action.
 /// `AssumeRoleWithWebIdentity` and its like belong to the SDK's credentials and need no right.

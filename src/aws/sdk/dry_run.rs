@@ -4,7 +4,7 @@ use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
 use super::convert::ec2_tag;
-use super::to_aws_error;
+use super::convert::to_aws_error;
 use crate::aws::{AwsError, AwsResult, DryRun, LaunchTemplate, Tag};
 
 const SERVICE: &str = "EC2";

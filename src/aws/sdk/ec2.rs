@@ -5,8 +5,8 @@ use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
 use super::convert::{ec2_tag, tags_from_ec2};
+use super::convert::{owned_text, timestamp, to_aws_error};
 use super::launch_template::{request_data, version};
-use super::{owned_text, timestamp, to_aws_error};
 use crate::aws::fargate::RouteTable;
 use crate::aws::{
     AwsError, AwsResult, DryRun, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,

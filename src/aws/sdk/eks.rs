@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{access_entry, owned_text, to_aws_error};
+use super::access_entry;
+use super::convert::{owned_text, to_aws_error};
 use crate::aws::{AccessEntry, AwsResult, Cluster, Eks, NewAccessEntry};
 
 pub(super) struct Sdk(pub Client);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::{owned_text, to_aws_error};
+use super::convert::{owned_text, to_aws_error};
 use crate::aws::fargate::{FargateApi, FargateProfile, FargateSelector, NewFargateProfile, ProfileStatus};
 use crate::aws::{AwsError, AwsResult, Tag};
 

@@ -5,7 +5,7 @@ use aws_sdk_iam::Client;
 use aws_sdk_iam::types as sdk;
 
 use super::convert::none_if_not_found;
-use super::{timestamp, to_aws_error};
+use super::convert::{timestamp, to_aws_error};
 use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, PolicyDecision, PolicySimulation, Role, Tag};
 
 const SERVICE: &str = "IAM";

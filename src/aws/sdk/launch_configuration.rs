@@ -2,7 +2,7 @@
 
 use aws_sdk_autoscaling::types as sdk;
 
-use super::owned_text;
+use super::convert::owned_text;
 use crate::aws::{BlockDevice, LaunchConfiguration, MetadataOptions, Placement, TemplateData};
 use crate::util::redact::Redacted;
 

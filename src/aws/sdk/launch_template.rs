@@ -2,8 +2,8 @@
 
 use aws_sdk_ec2::types as sdk;
 
+use super::convert::owned_text;
 use super::convert::{ec2_tag, tags_from_ec2};
-use super::owned_text;
 use crate::aws::{BlockDevice, MetadataOptions, Placement, TagSpecification, TemplateData, TemplateVersion};
 use crate::util::redact::Redacted;
 

@@ -26,21 +26,10 @@ use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{AppName, BehaviorVersion, SdkConfig};
-use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
-use super::{Aws, AwsError};
+use super::Aws;
 
-pub use call_metrics::OPERATIONS;
-
-/// Told of every HTTP attempt at AWS, so that retries are counted as the calls they are.
-pub trait CallObserver: Send + Sync + 'static {
-    /// One attempt. `service` is the prefix of its IAM actions (`autoscaling`),
-    /// `operation` is one of [`OPERATIONS`] or `Other`, `outcome` is `ok`,
-    /// `throttled`, `denied`, `not_found`, `unavailable` or `error`.
-    fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str);
-}
+pub use call_metrics::{CallObserver, OPERATIONS};
 
 /// The five services and where they are.
 #[derive(Clone)]
@@ -124,51 +113,4 @@ fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
         eks: Arc::new(eks::Sdk(eks)),
         ssm: Arc::new(ssm::Sdk(client!(aws_sdk_ssm, "ssm"))),
     }
-}
-
-/// Turns an SDK error of one operation into ours.
-fn to_aws_error<E>(service: &'static str, operation: &'static str) -> impl Fn(SdkError<E, HttpResponse>) -> AwsError
-where
-    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-{
-    move |error| match &error {
-        SdkError::ServiceError(answer) => {
-            let meta = answer.err();
-            AwsError::from_response(
-                service,
-                operation,
-                meta.code().unwrap_or_default(),
-                meta.message().unwrap_or("AWS gave no message"),
-                answer.raw().status().as_u16(),
-            )
-        }
-        SdkError::TimeoutError(_) => AwsError::no_response(service, operation, "Timeout", &error_chain(&error)),
-        SdkError::ResponseError(answer) => match answer.raw().status().as_u16() {
-            status @ 400..500 => AwsError::from_response(service, operation, "", &error_chain(&error), status),
-            _ => AwsError::no_response(service, operation, "InvalidResponse", &error_chain(&error)),
-        },
-        _ => AwsError::no_response(service, operation, "NoResponse", &error_chain(&error)),
-    }
-}
-
-/// The error and its causes, without the debugging text of answers.
-fn error_chain<E: std::error::Error>(error: &E) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// A time as AWS tells it; one that does not fit is none.
-fn timestamp(time: Option<&aws_smithy_types::DateTime>) -> Option<jiff::Timestamp> {
-    let time = time?;
-    jiff::Timestamp::new(time.secs(), i32::try_from(time.subsec_nanos()).ok()?).ok()
-}
-
-/// An owned text, empty where AWS said nothing.
-fn owned_text(value: Option<&str>) -> String {
-    value.unwrap_or_default().to_owned()
 }

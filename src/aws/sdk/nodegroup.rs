@@ -7,7 +7,7 @@ use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
 use super::convert::none_if_not_found;
-use super::{owned_text, timestamp, to_aws_error};
+use super::convert::{owned_text, timestamp, to_aws_error};
 use crate::aws::AwsResult;
 use crate::aws::nodegroup::*;
 

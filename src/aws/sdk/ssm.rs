@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use aws_sdk_ssm::Client;
 
-use super::to_aws_error;
+use super::convert::to_aws_error;
 use crate::aws::{AwsResult, Ssm};
 
 pub(super) struct Sdk(pub Client);

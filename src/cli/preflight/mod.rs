@@ -1,5 +1,6 @@
 //! `preflight`: checks whether a cluster is ready for the cut-over from another controller. It changes nothing.
 
+mod check;
 mod dry_runs;
 mod groups;
 mod iam;
@@ -8,42 +9,11 @@ mod kubernetes;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use serde::Serialize;
 
 use super::args::{OutputFormat, PreflightArgs};
 use super::plan::snapshot::ClusterSnapshot;
 use crate::k8s;
-
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Finding {
-    /// The check passed.
-    Ok,
-    /// Information that needs no action.
-    Note,
-    /// The check could not be made.
-    Unknown,
-    /// Something is missing and must be fixed before the cut-over.
-    Missing,
-}
-
-/// One check and its result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Check {
-    /// The area: `kubernetes`, `crd`, `rights`, `iam`, `writers` or `groups`.
-    pub area: &'static str,
-    /// The result.
-    pub finding: Finding,
-    /// The details, with the remedy if there is one.
-    pub message: String,
-}
-
-impl Check {
-    fn new(area: &'static str, finding: Finding, message: impl Into<String>) -> Self {
-        Check { area, finding, message: message.into() }
-    }
-}
+pub use check::{Check, Finding};
 
 /// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
 pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {

@@ -443,7 +443,7 @@ fn denied_tags_do_not_block_other_changes() {
     let plan = world.plan();
     assert_eq!(plan.steps, [], "nothing is written without a difference that can be made");
     let (reason, message) = blocked(&plan);
-    assert!(reason == Reason::MissingPermission && message.contains("not eks:TagResource;"), "{message}");
+    assert!(reason == Reason::MissingPermission && message.contains("lacks eks:TagResource;"), "{message}");
     let older = profile(&resolved(OTHER), &world.resolved.names.replacement_name("x"), ProfileStatus::Active);
     world.observed.profiles.push(older);
     assert_eq!(world.step_names(), ["Record", "DeleteFargateProfile"]);

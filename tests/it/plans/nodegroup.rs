@@ -718,9 +718,9 @@ fn denied_tags_do_not_block_other_changes() {
     assert_eq!(rests(wants(&owner(""))).plan().outcome, Outcome::Converged, "nothing is to be tagged");
     let both = spec_text("tags: [{key: tier, value: gold}]");
     for (wanted, steps, rights) in [
-        (owner(", {key: tier, value: gold}"), vec!["TagNodegroup"], "not eks:TagResource;"),
-        (String::new(), vec!["UntagNodegroup"], "not eks:UntagResource;"),
-        (both, vec!["TagNodegroup", "UntagNodegroup"], "not eks:TagResource and eks:UntagResource;"),
+        (owner(", {key: tier, value: gold}"), vec!["TagNodegroup"], "lacks eks:TagResource;"),
+        (String::new(), vec!["UntagNodegroup"], "lacks eks:UntagResource;"),
+        (both, vec!["TagNodegroup", "UntagNodegroup"], "lacks eks:TagResource and eks:UntagResource;"),
     ] {
         let cloud = wants(&wanted).with_records();
         assert_eq!(cloud.step_names(), steps);

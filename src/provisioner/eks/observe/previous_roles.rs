@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{self, AuthEntry, AuthEntryState};
-use crate::index::groups::{EntryDisposition, entry_disposition};
+use crate::index::shared_entries::{EntryDisposition, entry_disposition};
 use crate::provisioner::eks::observed::{ObservedState, PreviousRoles};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;

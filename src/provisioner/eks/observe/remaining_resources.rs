@@ -7,7 +7,7 @@ use super::previous_roles;
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
-use crate::index::groups::entries_to_remove;
+use crate::index::shared_entries::entries_to_remove;
 use crate::ownership::{has_ownership_tags, is_owned, ownership_tags};
 use crate::provisioner::eks::names::GroupNames;
 use crate::provisioner::eks::resolve::ResourceNames;
