@@ -241,7 +241,7 @@ fn errors_name_file_line_and_field() {
         ),
         (
             format!("kind: ConfigMap\n---\nkind: ConfigMap\n---\n{group}"),
-            "<stdin>:3: there is more than one ConfigMap; leave one, named instance-manager in instance-manager\n",
+            "<stdin>:3: the input contains more than one ConfigMap; keep one, named instance-manager in instance-manager\n",
         ),
     ] {
         let (ok, out, err) = render(&text, InputArgs::default());

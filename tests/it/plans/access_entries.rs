@@ -47,12 +47,15 @@ fn plans_match_golden_files() {
     use AuthEntryState::{Absent, Present};
     for (name, world) in [
         (
-            "access-entry-second-pass",
+            "access_entries/second-pass",
             joining(ACCESS_ENTRIES_ONLY, Absent, AccessEntryState::Absent).with(remove_scaling_group),
         ),
-        ("access-entry-beside-aws-auth", joining(JoinMethod::Both, Present, AccessEntryState::Absent)),
-        ("access-entry-takes-over", joining(MIGRATING, Present, entry(LONG_AGO))),
-        ("access-entry-goes-back", joining(JoinMethod::AwsAuth { remove_other: true }, Present, entry(LONG_AGO))),
+        ("access_entries/beside-aws-auth", joining(JoinMethod::Both, Present, AccessEntryState::Absent)),
+        ("access_entries/replaces-aws-auth", joining(MIGRATING, Present, entry(LONG_AGO))),
+        (
+            "access_entries/rolled-back-to-aws-auth",
+            joining(JoinMethod::AwsAuth { remove_other: true }, Present, entry(LONG_AGO)),
+        ),
     ] {
         assert_golden(name, &world.plan());
     }

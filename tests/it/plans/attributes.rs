@@ -36,7 +36,7 @@ fn scaling_group_cases() -> Vec<Case> {
         ("lifecycleHooks: what goes from one", "lifecycleHooks: [{name: drain, lifecycle: launch}]", |w| {
             w.state.lifecycle_hooks.as_mut().expect("hooks")[0].metadata = Some("theirs".into());
         }),
-        ("subnets", "subnets: [subnet-1]", |w| group(w).subnets.push("subnet-2".into())),
+        ("scaling_group/subnets", "subnets: [subnet-1]", |w| group(w).subnets.push("subnet-2".into())),
     ]
 }
 
@@ -94,7 +94,7 @@ fn attribute_plans_match_golden_file() {
             cases.map(|(case, world)| (case, planned_steps(&world))).into_iter().collect::<BTreeMap<_, _>>(),
         );
     }
-    assert_golden_text("attributes", &serde_yaml::to_string(&json!(all)).expect("YAML"));
+    assert_golden_text("attributes/attributes", &serde_yaml::to_string(&json!(all)).expect("YAML"));
 }
 
 /// What a template version holds: the field, as it is told, and what asks for it.

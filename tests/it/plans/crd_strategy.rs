@@ -95,20 +95,26 @@ fn plans_match_golden_files() {
         w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
     });
     let worlds = [
-        ("crd-is-submitted", with_resource_phase(None)),
-        ("crd-is-waited-for", with_records(with_resource_phase(active()))),
-        ("crd-failed-and-is-retried", with_records(with_resource_phase(Some(ResourcePhase::Failed)))),
-        ("crd-succeeds", with_records(with_all_nodes_updated(with_resource_phase(Some(ResourcePhase::Succeeded))))),
-        ("crd-works-on-after-the-last-node", with_records(with_all_nodes_updated(with_resource_phase(active())))),
-        ("crd-is-held-by-a-lock", with_resource_phase(None).with(|w| w.lock = Some("the annotation lock-upgrades"))),
+        ("crd_strategy/submitted", with_resource_phase(None)),
+        ("crd_strategy/in-progress", with_records(with_resource_phase(active()))),
+        ("crd_strategy/retried-after-failure", with_records(with_resource_phase(Some(ResourcePhase::Failed)))),
         (
-            "crd-is-held-while-launch-is-suspended",
+            "crd_strategy/succeeded",
+            with_records(with_all_nodes_updated(with_resource_phase(Some(ResourcePhase::Succeeded)))),
+        ),
+        (
+            "crd_strategy/in-progress-after-last-node",
+            with_records(with_all_nodes_updated(with_resource_phase(active()))),
+        ),
+        ("crd_strategy/locked", with_resource_phase(None).with(|w| w.lock = Some("the annotation lock-upgrades"))),
+        (
+            "crd_strategy/blocked-by-suspended-launch",
             with_resource_phase(None).with_scaling_group(|g| g.suspended_processes = vec!["Launch".into()]),
         ),
-        ("crd-is-not-installed", missing),
-        ("crd-may-not-be-looked-at", forbidden),
-        ("crd-foreseen", with_outdated_nodes()),
-        ("crd-gives-back-what-the-controller-drained-itself", drained_before),
+        ("crd_strategy/not-installed", missing),
+        ("crd_strategy/access-denied", forbidden),
+        ("crd_strategy/simulated", with_outdated_nodes()),
+        ("crd_strategy/uncordons-own-drains", drained_before),
     ];
     for (name, world) in worlds {
         assert_golden(name, &world.plan());

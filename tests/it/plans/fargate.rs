@@ -254,16 +254,16 @@ fn plans_match_golden_files() {
         w.observed.profiles.push(new);
     };
     for (name, world) in [
-        ("fargate-role-first", new_group("{}").with(|w| w.resolved.desired.id.has_finalizer = false)),
-        ("fargate-create", new_group("{}").with(ready)),
-        ("fargate-given-role", new_group("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/path/given'}")),
-        ("fargate-its-turn-comes-later", new_group("{}").with(ready).with(|w| w.observed.queue_position.ahead = 2)),
-        ("fargate-converged", converged()),
-        ("fargate-tags-in-place", converged().with_spec("eks-fargate: {tags: [{team: a}]}")),
-        ("fargate-other-selectors", converged().with_spec(OTHER)),
-        ("fargate-the-older-one-goes", converged().with_spec(OTHER).with(second)),
-        ("fargate-taken-over", created_by_keiko()),
-        ("fargate-taken-over-with-differences", created_by_keiko().with_spec(OTHER)),
+        ("fargate/create-role", new_group("{}").with(|w| w.resolved.desired.id.has_finalizer = false)),
+        ("fargate/create", new_group("{}").with(ready)),
+        ("fargate/existing-role", new_group("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/path/given'}")),
+        ("fargate/queued", new_group("{}").with(ready).with(|w| w.observed.queue_position.ahead = 2)),
+        ("fargate/converged", converged()),
+        ("fargate/tags-in-place", converged().with_spec("eks-fargate: {tags: [{team: a}]}")),
+        ("fargate/selectors-changed", converged().with_spec(OTHER)),
+        ("fargate/delete-outdated-profile", converged().with_spec(OTHER).with(second)),
+        ("fargate/adopted", created_by_keiko()),
+        ("fargate/adopted-with-drift", created_by_keiko().with_spec(OTHER)),
     ] {
         assert_golden(name, &world.plan());
     }
@@ -452,7 +452,7 @@ fn denied_tags_do_not_block_other_changes() {
     world.observed.tag_retry_pending = true;
     let plan = world.plan();
     let (_, message) = blocked(&plan);
-    assert!(plan.steps.is_empty() && message.contains("not eks:UntagResource;"), "{message}");
+    assert!(plan.steps.is_empty() && message.contains("lacks eks:UntagResource;"), "{message}");
 }
 
 /// Else the deletion of a group that was taken over would ask for ever, and never say what it waits for.
@@ -759,7 +759,7 @@ fn deletion_removes_profiles_then_the_rest() {
     let world = converged();
     let first = world.observed.profiles[0].clone();
     let second = profile(&world.resolved, &world.resolved.names.replacement_name("x"), ProfileStatus::Active);
-    assert_golden("fargate-delete", &deletion_plan(&world, &[first.clone(), second.clone()], None));
+    assert_golden("fargate/delete", &deletion_plan(&world, &[first.clone(), second.clone()], None));
     let going = FargateProfile { status: ProfileStatus::Deleting, ..first };
     let plan = deletion_plan(&world, &[going, second], None);
     assert!(plan.steps.is_empty() && matches!(plan.outcome, Outcome::Progressing { phase: Phase::Deleting, .. }));
@@ -768,7 +768,7 @@ fn deletion_removes_profiles_then_the_rest() {
         attached_policies: vec![world.resolved.managed_policy.clone()],
         inline_policies: vec![],
     };
-    assert_golden("fargate-delete-the-rest", &deletion_plan(&world, &[], Some(&role)));
+    assert_golden("fargate/delete-supporting-resources", &deletion_plan(&world, &[], Some(&role)));
     let kept = deletion_plan_with_role(&world, &[], None, Some("fargate-role"));
     let names: Vec<_> = kept.steps.iter().map(|p| p.step.name()).collect();
     assert_eq!(names, ["RemoveAwsAuthEntry", "RemoveFinalizer"]);

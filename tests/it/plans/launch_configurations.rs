@@ -75,23 +75,23 @@ fn migrated() -> Scenario {
 fn plans_match_golden_files() {
     let asked = resolved("eks: {type: launchconfiguration}", &[]);
     let scenarios = [
-        ("configuration-asked-for-by-a-new-group", new_group(asked)),
+        ("launch_configuration/for-new-group", new_group(asked)),
         (
-            "configuration-taken-over",
+            "launch_configuration/adopted",
             found().with(|w| w.state.launch_configuration.as_mut().expect("it is known").key_name = Some("old".into())),
         ),
-        ("configuration-kept", taken_over()),
-        ("configuration-kept-and-scaled", taken_over().with_spec("eks: {minSize: 1, maxSize: 6}")),
-        ("configuration-replaced", taken_over().with_spec(NEW_IMAGE)),
-        ("configuration-rotates", migrated()),
+        ("launch_configuration/kept", taken_over()),
+        ("launch_configuration/kept-and-scaled", taken_over().with_spec("eks: {minSize: 1, maxSize: 6}")),
+        ("launch_configuration/replaced", taken_over().with_spec(NEW_IMAGE)),
+        ("launch_configuration/rotation", migrated()),
         (
-            "configuration-of-another-controller-that-led-in-between",
+            "launch_configuration/changed-by-other-controller",
             replaced_by_other_controller().with(|w| {
                 w.status.active_launch_configuration_name = Some(REPLACEMENT.into());
             }),
         ),
-        ("configuration-that-a-person-put-there", replaced_by_other_controller()),
-        ("configuration-deleted", migrated().with_scaling_group(|g| _ = g.instances.remove(1))),
+        ("launch_configuration/set-manually", replaced_by_other_controller()),
+        ("launch_configuration/deleted", migrated().with_scaling_group(|g| _ = g.instances.remove(1))),
     ];
     for (name, world) in scenarios {
         assert_golden(name, &world.plan());

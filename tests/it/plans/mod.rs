@@ -1,5 +1,5 @@
 //! From what is wanted and what there is to the whole plan, against golden files.
-//! `UPDATE_GOLDEN=1 cargo test --test plans` writes them anew; a hash in them that has been released never changes.
+//! `UPDATE_GOLDEN=1 cargo test --test it` writes them anew; a hash in them that has been released never changes.
 
 use crate::common;
 
@@ -367,10 +367,10 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         w.state.template.as_mut().expect("a template").latest_version = 2;
     };
     vec![
-        ("create-own-role", new_group(resolved("{}", &[])).with(|w| w.resolved.desired.id.has_finalizer = false)),
-        ("create-given-role", new_group(given())),
+        ("create/own-role", new_group(resolved("{}", &[])).with(|w| w.resolved.desired.id.has_finalizer = false)),
+        ("create/existing-role", new_group(given())),
         (
-            "create-after-a-collision",
+            "create/after-name-conflict",
             new_group(given()).with(|w| {
                 let ours = w.resolved.ownership_tags.clone();
                 w.state.orphaned_template = Some(LaunchTemplate {
@@ -382,27 +382,27 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 });
             }),
         ),
-        ("create-second-pass", converged().with(remove_scaling_group)),
+        ("create/second-pass", converged().with(remove_scaling_group)),
         (
-            "create-auth-conflict",
+            "create/auth-conflict",
             new_group(given()).with(|w| {
                 w.state.join.auth_entry = AuthEntryState::Conflict { detail: "another entry has this rolearn".into() }
             }),
         ),
-        ("converged", converged()),
-        ("sizes", converged().with_spec("eks: {minSize: 1, maxSize: 6}")),
+        ("scaling_group/converged", converged()),
+        ("scaling_group/sizes", converged().with_spec("eks: {minSize: 1, maxSize: 6}")),
         (
-            "scale-in-is-paced",
+            "scale_in/is-paced",
             converged().with_scaling_group(|g| g.desired = 4).with_spec("eks: {minSize: 1, maxSize: 1}"),
         ),
         (
-            "scale-in-drains",
+            "scale_in/drains",
             converged()
                 .with_scaling_group(|g| (g.min, g.max, g.desired) = (1, 2, 2))
                 .with_spec("eks: {minSize: 1, maxSize: 1}"),
         ),
         (
-            "scale-in-ends",
+            "scale_in/ends",
             converged()
                 .with_scaling_group(|g| {
                     (g.min, g.max, g.desired) = (1, 2, 1);
@@ -410,37 +410,43 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 })
                 .with_spec("eks: {minSize: 1, maxSize: 1}"),
         ),
-        ("subnets", converged().with_scaling_group(|g| g.subnets = vec!["subnet-9".into()])),
-        ("tag-repaired", converged().with_scaling_group(|g| g.tags.retain(|t| t.key != "KubernetesCluster"))),
-        ("attributes-added", converged().with(|w| w.state.lifecycle_hooks = Some(vec![])).with_spec(ATTRIBUTES)),
-        ("role-repaired", converged().with(|w| _ = w.state.attached_policies.pop())),
+        ("scaling_group/subnets", converged().with_scaling_group(|g| g.subnets = vec!["subnet-9".into()])),
         (
-            "profile-repaired",
+            "attributes/tag-repaired",
+            converged().with_scaling_group(|g| g.tags.retain(|t| t.key != "KubernetesCluster")),
+        ),
+        (
+            "attributes/attributes-added",
+            converged().with(|w| w.state.lifecycle_hooks = Some(vec![])).with_spec(ATTRIBUTES),
+        ),
+        ("role/role-repaired", converged().with(|w| _ = w.state.attached_policies.pop())),
+        (
+            "role/profile-repaired",
             converged().with(|w| {
                 let (ours, profile) =
                     (w.resolved.ownership_tags.clone(), w.state.instance_profile.as_mut().expect("a profile"));
                 (profile.role, profile.tags) = (None, ours);
             }),
         ),
-        ("auth-repaired", converged().with(|w| w.state.join.auth_entry = AuthEntryState::Absent)),
-        ("new-version", converged().with_spec(NEW_IMAGE)),
-        ("repin-a-retained-version", converged().with(second).with_spec(NEW_IMAGE)),
+        ("access_entries/auth-repaired", converged().with(|w| w.state.join.auth_entry = AuthEntryState::Absent)),
+        ("launch_template/new-version", converged().with_spec(NEW_IMAGE)),
+        ("launch_template/retained-version-pinned-again", converged().with(second).with_spec(NEW_IMAGE)),
         (
-            "rotation-begins",
+            "rotation/begins",
             converged()
                 .with(second)
                 .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
                 .with_spec(NEW_IMAGE),
         ),
         (
-            "rotation-surges",
+            "rotation/surges",
             converged()
                 .with(second)
                 .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
                 .with_spec("{strategy: {rollingUpdate: {maxSurge: 50%}}, eks: {configuration: {image: ami-00000002}}}"),
         ),
         (
-            "rotation-locked",
+            "rotation/locked",
             converged()
                 .with(second)
                 .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
@@ -448,11 +454,11 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 .with(|w| w.lock = Some("the annotation lock-upgrades")),
         ),
         (
-            "nodes-of-another-template",
+            "rotation/nodes-from-other-template",
             converged().with_scaling_group(|g| g.instances[0].template.as_mut().expect("a pin").id = "lt-9".into()),
         ),
         (
-            "revert-gives-nodes-back",
+            "rotation/revert-uncordons-nodes",
             converged().with(|w| {
                 let mark = DisruptionRecord {
                     group: "uid-1".into(),
@@ -464,7 +470,7 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
             }),
         ),
         (
-            "adoption",
+            "adoption/adoption",
             converged()
                 .with_spec(NEW_IMAGE)
                 .with(|w| {
@@ -475,11 +481,11 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
         ),
         (
-            "adoption-with-older-nodes",
+            "adoption/adoption-with-older-nodes",
             with_foreign_attributes(changed_by_other_controller()).with(|w| w.status = InstanceGroupStatus::default()),
         ),
         (
-            "older-nodes-stay-after-an-adoption",
+            "adoption/adoption-keeps-older-nodes",
             changed_by_other_controller()
                 .with(|w| {
                     let template = w.status.template.as_mut().expect("a record");
@@ -490,12 +496,12 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into()),
         ),
         (
-            "adoption-after-another-controller-led-in-between",
+            "adoption/readopted-after-other-controller",
             changed_by_other_controller().with(|w| w.status.latest_template_version = Some("2".into())),
         ),
-        ("a-version-that-a-person-made-is-no-takeover", changed_by_other_controller()),
+        ("adoption/manual-template-version-is-not-adopted", changed_by_other_controller()),
         (
-            "rotate-at-brings-what-a-takeover-left",
+            "rotation/rotate-at-after-adoption",
             converged().with(|w| {
                 w.resolved = resolved(NEW_IMAGE, &[("rotate-at", NOW)]);
                 w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
@@ -506,23 +512,23 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
             }),
         ),
         (
-            "rotate-at-is-waited-for",
+            "rotation/rotate-at-in-future",
             converged().with(|w| w.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
         ),
         (
-            "launched-in-the-second-of-rotate-at",
+            "rotation/rotate-at-equals-launch-time",
             converged().with(|w| {
                 w.resolved = resolved("{}", &[("rotate-at", "2026-01-01T00:00:00.9Z")]);
                 w.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
             }),
         ),
-        ("foreign-attributes-live-on", with_foreign_attributes(converged())),
+        ("attributes/foreign-attributes-kept", with_foreign_attributes(converged())),
         (
-            "foreign-attributes-live-on-without-a-record",
+            "attributes/foreign-attributes-kept-without-record",
             with_foreign_attributes(converged()).with(|w| w.status.managed = None),
         ),
         (
-            "recorded-attributes-go",
+            "attributes/recorded-attributes-removed",
             with_foreign_attributes(converged()).with(|w| {
                 let managed = w.status.managed.as_mut().expect("a record");
                 managed.tags.push("cost-centre".into());
@@ -531,19 +537,19 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 managed.metrics = vec!["GroupMaxSize".into()];
             }),
         ),
-        ("mixed-is-created", with_mixed_instances().with(remove_scaling_group)),
-        ("mixed-converged", with_mixed_instances()),
+        ("mixed_instances/created", with_mixed_instances().with(remove_scaling_group)),
+        ("mixed_instances/converged", with_mixed_instances()),
         (
-            "mixed-ratio-changes-in-place",
+            "mixed_instances/ratio-changed",
             with_mixed_instances().with_spec(MIXED).with(|w| {
                 w.resolved = resolved(&MIXED.replace("50", "80%"), &[]);
             }),
         ),
-        ("mixed-is-added", converged().with_spec(MIXED)),
-        ("mixed-is-added-without-spot", converged().with_spec(WEIGHTED)),
-        ("mixed-is-removed", converged_with(resolved(WEIGHTED, &[])).with_spec("{}")),
+        ("mixed_instances/added", converged().with_spec(MIXED)),
+        ("mixed_instances/added-without-spot", converged().with_spec(WEIGHTED)),
+        ("mixed_instances/removed", converged_with(resolved(WEIGHTED, &[])).with_spec("{}")),
         (
-            "mixed-is-repaired",
+            "mixed_instances/repaired",
             with_mixed_instances().with_scaling_group(|g| {
                 let held = g.mixed.as_mut().expect("a policy");
                 held.overrides.pop();
@@ -551,31 +557,34 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 held.distribution.spot_max_price = Some("0.1".into());
             }),
         ),
-        ("mixed-gets-a-new-version", with_mixed_instances().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        ("mixed_instances/new-version", with_mixed_instances().with(|w| w.resolved.fingerprint.hash = "other".into())),
         (
-            "mixed-of-the-original",
+            "mixed_instances/adopted-from-keiko",
             with_mixed_instances().with_scaling_group(|g| {
                 let held = g.mixed.as_mut().expect("a policy");
                 held.overrides.insert(1, held.overrides[0].clone());
             }),
         ),
-        ("pool-is-computed-at-creation", with_instance_pool().with(remove_scaling_group)),
-        ("pool-that-grew-changes-nothing", with_instance_pool()),
+        ("mixed_instances/instance-pool-computed-at-creation", with_instance_pool().with(remove_scaling_group)),
+        ("mixed_instances/instance-pool-new-type-ignored", with_instance_pool()),
         (
-            "pool-grows-with-another-change",
+            "mixed_instances/instance-pool-extended-with-other-change",
             with_instance_pool().with(|w| w.resolved = resolved(&POOL.replace("50", "80"), &[])),
         ),
-        ("pool-grows-with-a-new-version", with_instance_pool().with(|w| w.resolved.fingerprint.hash = "other".into())),
         (
-            "pool-in-the-order-of-the-original",
+            "mixed_instances/instance-pool-extended-with-new-version",
+            with_instance_pool().with(|w| w.resolved.fingerprint.hash = "other".into()),
+        ),
+        (
+            "mixed_instances/instance-pool-in-keiko-order",
             with_instance_pool().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.reverse()),
         ),
         (
-            "pool-that-was-never-filled",
+            "mixed_instances/instance-pool-never-computed",
             with_instance_pool().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.truncate(1)),
         ),
         (
-            "pool-member-that-somebody-took-out-comes-back",
+            "mixed_instances/instance-pool-removed-type-restored",
             with_instance_pool()
                 .with(|w| w.status.managed.as_mut().expect("a record").pool = vec!["m5a.large".into()])
                 .with_scaling_group(|g| {
@@ -583,22 +592,22 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 }),
         ),
         (
-            "pool-without-a-foreign-type",
+            "mixed_instances/instance-pool-foreign-type-removed",
             with_instance_pool()
                 .with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.push(type_override("c5.large"))),
         ),
         (
-            "spot-is-created",
+            "spot/created",
             converged_with(resolved(SPOT, &[])).with(|w| {
                 remove_scaling_group(w);
                 w.state.template = None;
             }),
         ),
-        ("spot-converged", converged_with(resolved(SPOT, &[]))),
-        ("spot-price-changes", converged_with(resolved(SPOT, &[])).with_spec(&SPOT.replace("0.08", "0.1"))),
-        ("spot-goes", converged_with(resolved(SPOT, &[])).with_spec("{}")),
+        ("spot/converged", converged_with(resolved(SPOT, &[]))),
+        ("spot/price-changed", converged_with(resolved(SPOT, &[])).with_spec(&SPOT.replace("0.08", "0.1"))),
+        ("spot/removed", converged_with(resolved(SPOT, &[])).with_spec("{}")),
         (
-            "spot-is-recommended",
+            "spot/recommended",
             converged().with_spec(SPOT).with(|w| {
                 w.resolved.desired.spot_recommendation = Some(SpotRecommendation {
                     use_spot: true,
@@ -609,20 +618,20 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
             }),
         ),
         (
-            "spot-is-ignored-in-a-mixed-group",
+            "spot/ignored-in-mixed-group",
             with_mixed_instances()
                 .with_spec(&MIXED.replace("mixedInst", "spotPrice: '1', mixedInst"))
                 .with(|w| w.resolved.fingerprint.hash = "other".into()),
         ),
         (
-            "weighted-scale-in-takes-what-fits",
+            "scale_in/weighted-scale-in",
             with_weighted_types()
                 .with_scaling_group(|g| (g.max, g.desired) = (4, 4))
                 .with_spec(WEIGHTED)
                 .with(|w| w.resolved.desired.max_size = 3),
         ),
         (
-            "weighted-scale-in-that-fits-no-node",
+            "scale_in/weighted-scale-in-without-fitting-node",
             with_weighted_types()
                 .with_scaling_group(|g| {
                     (g.max, g.desired) = (4, 4);
@@ -632,13 +641,13 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 .with(|w| w.resolved.desired.max_size = 3),
         ),
         (
-            "name-collision",
+            "create/name-conflict",
             converged().with_scaling_group(|g| {
                 g.tags = vec![Tag { key: "instancegroups.keikoproj.io/Namespace".into(), value: "other".into() }]
             }),
         ),
         (
-            "launch-suspended",
+            "rotation/launch-suspended",
             converged()
                 .with(second)
                 .with_scaling_group(|g| {
@@ -662,7 +671,7 @@ fn assert_golden_text(name: &str, text: &str) {
         std::fs::write(&path, text).expect("the golden file is written");
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test plans\n{text}", path.display());
+    assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test it\n{text}", path.display());
 }
 
 #[test]
@@ -740,7 +749,7 @@ fn deletion_plans_match_golden_files() {
     };
     let policies = r.managed_policies.as_slice();
     assert_golden(
-        "delete-drains",
+        "delete/drains",
         &delete::plan_deletion(&rest(world.state.scaling_group.as_ref(), &members, policies)),
     );
     let launched = ScalingGroup {
@@ -748,11 +757,11 @@ fn deletion_plans_match_golden_files() {
         launch_configuration: Some("demo-team-web-20250101000001".into()),
         ..emptied.clone()
     };
-    assert_golden("delete-records-the-configuration", &delete::plan_deletion(&rest(Some(&launched), &[], policies)));
-    assert_golden("delete-empty-group", &delete::plan_deletion(&rest(Some(&emptied), &[], policies)));
-    assert_golden("delete-waits-for-aws", &delete::plan_deletion(&rest(Some(&going), &[], policies)));
-    assert_golden("delete-the-rest", &delete::plan_deletion(&rest(None, &[], policies)));
-    assert_golden("delete-blocked-by-a-policy", &delete::plan_deletion(&rest(None, &[], &added)));
+    assert_golden("delete/records-launch-configuration", &delete::plan_deletion(&rest(Some(&launched), &[], policies)));
+    assert_golden("delete/empty-group", &delete::plan_deletion(&rest(Some(&emptied), &[], policies)));
+    assert_golden("delete/waits-for-aws", &delete::plan_deletion(&rest(Some(&going), &[], policies)));
+    assert_golden("delete/supporting-resources", &delete::plan_deletion(&rest(None, &[], policies)));
+    assert_golden("delete/blocked-by-attached-policy", &delete::plan_deletion(&rest(None, &[], &added)));
     let plan = delete::plan_deletion(&delete::DeleteInput { wait_for: Some("team/db"), ..rest(None, &[], policies) });
     assert!(
         plan.steps.is_empty()
@@ -764,7 +773,7 @@ fn deletion_plans_match_golden_files() {
     let mut tags = standing().tags;
     tags.retain(|t| !t.key.ends_with("/Namespace"));
     let damaged = ScalingGroup { tags, ..standing() };
-    assert_golden("delete-blocked-by-damaged-tags", &delete::plan_deletion(&rest(Some(&damaged), &members, policies)));
+    assert_golden("delete/blocked-by-modified-tags", &delete::plan_deletion(&rest(Some(&damaged), &members, policies)));
     let stripped = ScalingGroup { tags: vec![], ..standing() };
     let plan = delete::plan_deletion(&rest(Some(&stripped), &members, policies));
     let remedy = "to keep it, remove the finalizer finalizer.instancegroups.keikoproj.io from";
@@ -791,9 +800,9 @@ fn deletion_plans_match_golden_files() {
     };
     let id = |id: &str| Some(id.to_owned());
     let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1"), summary: None };
-    assert_golden("delete-what-lacks-its-tags", &delete::plan_deletion(&of(&recorded)));
+    assert_golden("delete/tags-untagged-resources-first", &delete::plan_deletion(&of(&recorded)));
     let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0"), summary: None };
-    assert_golden("delete-nothing-of-the-same-name", &delete::plan_deletion(&of(&later)));
+    assert_golden("delete/skips-later-group-of-same-name", &delete::plan_deletion(&of(&later)));
     let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
     let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };
     let plan = delete::plan_deletion(&delete::DeleteInput { instance_profile: Some(&claimed), ..of(&recorded) });

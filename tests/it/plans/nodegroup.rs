@@ -250,13 +250,13 @@ fn plans_match_golden_files() {
         ("create", Scenario::new(vec![], &everything)),
         ("converged", Scenario::converged("", "")),
         (
-            "changes-in-place",
+            "config-update",
             Scenario::converged(&spec_text("nodeLabels: {team: web}"), &in_place).with(|c| {
                 c.status.managed.as_mut().expect("a record").labels = vec!["team".into()];
             }),
         ),
         (
-            "tags-change-at-once",
+            "tags-changed",
             Scenario::converged(
                 &spec_text("tags: [{key: owner, value: web}]"),
                 &spec_text("tags: [{key: tier, value: gold}]"),
@@ -264,28 +264,28 @@ fn plans_match_golden_files() {
             .with(|c| c.status.managed.as_mut().expect("a record").tags = vec!["owner".into()]),
         ),
         (
-            "tags-that-aws-refuses-rest",
+            "tags-denied",
             Scenario::converged("", &spec_text("tags: [{key: tier, value: gold}]"))
                 .with(|c| c.state.tag_retry_pending = true),
         ),
-        ("desired-is-sent-when-it-would-be-outside", Scenario::converged("", sized)),
-        ("a-new-release-is-an-update", Scenario::converged("", &newer)),
+        ("desired-size-clamped", Scenario::converged("", sized)),
+        ("release-update-started", Scenario::converged("", &newer)),
         (
-            "an-update-is-followed",
+            "update-in-progress",
             Scenario::converged("", &newer).nodegroup(|n| n.status = NodegroupStatus::Updating).with(|c| {
                 c.status.update_id = Some("update-1".into());
                 c.state.update = Some(update(UpdateStatus::InProgress, "VersionUpdate"));
                 c.state.nodegroups[0].scaling_groups[0].template.as_mut().expect("a pin").version = "2".into();
             }),
         ),
-        ("a-second-group-is-made", Scenario::converged("", C5)),
-        ("old-nodes-are-drained-one-at-a-time", during_replacement()),
-        ("drained-nodes-stay-until-their-group-is-deleted", with_drained_nodes(during_replacement(), false)),
-        ("taken-over", Scenario::converged("", C5).with(make_adoptable)),
-        ("taken-over-with-another-release", Scenario::converged("", RELEASED).with(make_adoptable)),
+        ("replacement-created", Scenario::converged("", C5)),
+        ("old-nodes-drained-one-at-a-time", during_replacement()),
+        ("drained-nodes-kept-until-deletion", with_drained_nodes(during_replacement(), false)),
+        ("adopted", Scenario::converged("", C5).with(make_adoptable)),
+        ("adopted-with-other-release", Scenario::converged("", RELEASED).with(make_adoptable)),
     ];
     for (name, cloud) in scenarios {
-        assert_golden(&format!("managed/{name}"), &cloud.plan());
+        assert_golden(&format!("nodegroup/{name}"), &cloud.plan());
     }
 }
 

@@ -63,30 +63,30 @@ fn plans_match_golden_files() {
     let ready = |id: &str| warm_instance(id, "1", WarmPhase::Ready);
     let scenarios = [
         (
-            "warm-pool-with-a-new-group",
+            "warm_pool/with-a-new-group",
             new_group(resolved("eks: {warmPool: {maxSize: -1}, configuration: {roleName: given}}", &[])),
         ),
-        ("warm-pool-added", converged().with_spec(POOL)),
+        ("warm_pool/added", converged().with_spec(POOL)),
         (
-            "warm-pool-repaired",
+            "warm_pool/repaired",
             converged_with_pool()
                 .with_scaling_group(|g| g.warm_pool = Some(WarmPool { state: "Running".into(), ..pool(3, None) })),
         ),
-        ("warm-pool-gone", converged_with_pool().with_scaling_group(|g| g.warm_pool = None)),
-        ("warm-pool-removed", converged_with_pool().with_spec("{}")),
-        ("warm-pool-of-others-lives-on", converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)))),
+        ("warm_pool/missing", converged_with_pool().with_scaling_group(|g| g.warm_pool = None)),
+        ("warm_pool/removed", converged_with_pool().with_spec("{}")),
+        ("warm_pool/foreign-kept", converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)))),
         (
-            "warm-pool-wanted-while-it-goes",
+            "warm_pool/requested-while-deleting",
             converged_with_pool().with_scaling_group(|g| g.warm_pool.as_mut().expect("a pool").deleting = true),
         ),
         (
-            "warm-pool-seen-for-the-first-time",
+            "warm_pool/first-observed",
             converged_with_pool().with(|w| {
                 w.status.template.as_mut().expect("a record").warm_pool = None;
                 w.state.warm_instances = Some(vec![ready("i-8")]);
             }),
         ),
-        ("warm-pool-rotates-first", with_outdated_pool(vec![ready("i-8"), ready("i-9")])),
+        ("warm_pool/rotates-first", with_outdated_pool(vec![ready("i-8"), ready("i-9")])),
     ];
     for (name, world) in scenarios {
         assert_golden(name, &world.plan());
