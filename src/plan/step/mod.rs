@@ -26,10 +26,6 @@ pub use strategy::StrategyStep;
 /// One write, by topic. It is serialized like the step of its topic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a plan has few steps, and boxing the large ones would complicate every match"
-)]
 pub enum Step {
     /// Writes to the InstanceGroup.
     Object(ObjectStep),
