@@ -59,6 +59,23 @@ fn every_documented_metric_is_served() {
     }
 }
 
+/// A metric that is documented and never moves would leave its alert silent.
+#[test]
+fn every_documented_metric_changes() {
+    let (idle, busy) = (Metrics::new().unwrap(), filled());
+    busy.set_boundaries(Some("r3"), true, 2);
+    busy.set_roles(2, 1);
+    busy.set_conflicting_controller(true);
+    let _reconcile = busy.start_reconcile();
+    let (idle, busy) = (idle.encode().unwrap(), busy.encode().unwrap());
+    let page = include_str!("../../../docs/alerts.md").split_once("## Metrics").expect("the section").1;
+    let names: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        assert_ne!(lines(&idle, name), lines(&busy, name), "{name}");
+    }
+}
+
 #[test]
 fn a_group_has_one_status_and_the_cluster_one_revision() {
     let text = filled().encode().unwrap();
