@@ -16,7 +16,7 @@ WRONG = [
     ({}, {"minSize": 5, "maxSize": 2}, "spec.eks.minSize", "5"),
     ({"instanceType": "m9.gigantic"}, {}, "spec.eks.configuration.instanceType", "m9.gigantic"),
     ({"image": "ami-0123456789abcdeff"}, {}, "spec.eks.configuration.image", "ami-0123456789abcdeff"),
-    ({"instanceType": "m6g.large"}, {}, "spec.eks.configuration.image", "m6g.large has arm64"),
+    ({"instanceType": "m6g.large"}, {}, "spec.eks.configuration.image", "m6g.large supports arm64"),
     ({"image": "ami-04100000000000001"}, {}, "spec.eks.configuration.image", "Windows image"),
     ({"volumes": [{"name": "/dev/xvdb", "type": "io2", "size": 50}]}, {}, "spec.eks.configuration.volumes[0].iops", "io2"),
     ({"userData": [{"name": "setup", "stage": "NodeConfigYaml", "data": "spec: ["}]}, {}, "spec.eks.configuration.userData", "setup"),

@@ -62,7 +62,7 @@ def test_nothing_is_written_at_startup_while_the_other_controller_may_be_running
     group = tenant.group("web", size=(1, 3))
     write_status(group, currentState="Init")
     slow = start_controller(cloud, "-time-scale", "20")
-    eventually(lambda: "may be ending" in slow.tail(), harness.WAIT, "the wait at the start")
+    eventually(lambda: "pausing writes" in slow.tail(), harness.WAIT, "the wait at the start")
     # Two writes of one second look like one.
     time.sleep(1)
     write_status(group, currentState="InitCreate")

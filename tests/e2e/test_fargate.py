@@ -417,7 +417,7 @@ def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(o
     iam.update_assume_role_policy(RoleName=name, PolicyDocument=before.replace("eks-fargate-pods", "ec2"))
     change(group, selectors=[{"namespace": f"{tenant.namespace}-other"}])
     message = group.wait_condition("Stalled", reason="RefusedByAws", timeout=4 * WAIT)["message"]
-    assert "trust policy" in message and "the group's own" in message
+    assert "trust policy" in message and "the controller created this role" in message
     iam.update_assume_role_policy(RoleName=name, PolicyDocument=before)
     group.wait_ready()
 

@@ -212,7 +212,7 @@ def test_a_spot_recommendation_is_applied_and_cleared(tenant):
     mark = tenant.cloud.log_position()
     recommend(group, "no recommendation at all")
     event = group.wait_event("SpotRecommendationIgnored")
-    assert "no JSON" in rotation.event_message(event)
+    assert "is not a JSON object" in rotation.event_message(event)
     recommend(group, {"apiVersion": "v1alpha1", "spotPrice": "0.1", "useSpot": True}, age=7200)
     group.patch_spec(eks={"maxSize": 3})
     group.wait(lambda g: g.asg()["MaxSize"] == 3, what="the new size")
