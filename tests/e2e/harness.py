@@ -382,8 +382,8 @@ class Group:
         mine = {e["metadata"]["uid"]: e for e in found if (e.get("involvedObject") or e.get("regarding"))["name"] == self.name}
         return sorted(mine.values(), key=lambda e: e["metadata"]["creationTimestamp"])
 
-    def event(self, reason, text=""):
-        """The last event with that reason whose message holds `text`, or None."""
+    def _event(self, reason, text=""):
+        """The last event with that reason whose message holds `text`, or None. Tests wait: an event follows its condition."""
         found = [e for e in self.events() if e["reason"] == reason and text in (e.get("message") or e.get("note") or "")]
         return found[-1] if found else None
 
@@ -476,7 +476,11 @@ class Group:
 
     def wait_event(self, reason, text="", timeout=WAIT):
         """Waits for an event and returns it."""
-        return self.wait(lambda g: g.event(reason, text), timeout, f"event {reason} {text!r}")
+        return self.wait(lambda g: g._event(reason, text), timeout, f"event {reason} {text!r}")
+
+    def has_no_event(self, reason, text=""):
+        """Whether no such event is there yet. Call it after the event, condition or write that would have come last."""
+        return self._event(reason, text) is None
 
     def wait_gone(self, timeout=WAIT):
         """Waits until the object is gone."""

@@ -33,7 +33,7 @@ def test_an_invalid_value_is_reported_with_its_field(tenant, configuration, eks,
     stalled = group.wait_condition("Stalled")
     assert path in stalled["message"] and value in stalled["message"], stalled["message"]
     assert group.state() == "Error" and group.has_condition("Ready", "False")
-    assert group.event(stalled["reason"], path)
+    assert group.wait_event(stalled["reason"], path)
     assert group.writes() == []
     group.delete()
     group.wait_gone()

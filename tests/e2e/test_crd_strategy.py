@@ -44,7 +44,7 @@ def test_a_group_is_ready_when_its_strategy_resource_has_succeeded(tenant, strat
     status = group.status()
     assert (status["strategyResourceName"], status["strategyResourceNamespace"]) == (name, tenant.namespace)
     assert status["strategyRetryCount"] == 0 and status["strategyProgress"]["state"] == "Succeeded"
-    assert fake.created() == [name] and group.event("UpgradeSubmitted", name) and group.event("RotationCompleted")
+    assert fake.created() == [name] and group.wait_event("UpgradeSubmitted", name) and group.wait_event("RotationCompleted")
     assert [w["operation"] for w in group.writes() if "Terminate" in w["operation"]] == [], "the nodes are the strategy's"
 
 

@@ -62,7 +62,7 @@ def test_a_kind_that_is_not_installed_is_reported_and_retried_slowly(stage):
     strategies.change(tenant)
     stalled = group.wait_condition("Stalled", reason="StrategyKindNotFound")
     assert "RollingUpgrade of upgrademgr.keikoproj.io/v1alpha1" in stalled["message"] and "install" in stalled["message"]
-    assert group.state() == "Error" and group.event("StrategyKindNotFound")
+    assert group.state() == "Error" and group.wait_event("StrategyKindNotFound")
     strategies.install(stage.cloud)
     name = fake.wait_submitted()
     fake.replace_nodes()

@@ -25,7 +25,7 @@ def test_changed_sizes_are_restored(tenant):
     update(group, MinSize=0, MaxSize=9)
     group.wait(lambda g: (g.asg()["MinSize"], g.asg()["MaxSize"]) == (1, 3), what="the sizes")
     settled(group, mark, "UpdateAutoScalingGroup")
-    assert group.event("ScalingGroupUpdated", "maxSize: 9 -> 3")
+    assert group.wait_event("ScalingGroupUpdated", "maxSize: 9 -> 3")
 
 
 def test_a_changed_template_version_is_restored(tenant):

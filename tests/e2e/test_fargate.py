@@ -251,7 +251,7 @@ def test_a_role_that_is_still_in_use_stays(fargate):
     one.delete()
     one.wait_gone()
     assert attached() == policies and the_profile(two)["podExecutionRoleArn"] == arn
-    assert role in one.event("RoleRetained")["note"] and role in cloud.map_roles()
+    assert role in one.wait_event("RoleRetained")["note"] and role in cloud.map_roles()
     three = fargate.apply(manifest(fargate, "three")).wait_ready()
     change(three, podExecutionRoleArn=three.status()["nodesInstanceRoleArn"])
     three.wait_ready()

@@ -61,7 +61,7 @@ def test_a_group_keeps_its_launch_configuration_until_its_nodes_change(tenant, o
     wait_rotated(group, old, 2, images(tenant.cloud)[1])
     group.wait(lambda g: not configurations(g), ROTATION, "the end of the old configuration")
     group.wait_ready(nodes=2)
-    assert group.event("LaunchConfigurationReplaced") and group.event("LaunchConfigurationDeleted")
+    assert group.wait_event("LaunchConfigurationReplaced") and group.wait_event("LaunchConfigurationDeleted")
     assert "LaunchConfigurationName" not in group.asg() and "activeLaunchConfigurationName" not in group.status()
     done = [w["operation"] for w in group.writes(after=mark)]
     assert done.count("TerminateInstanceInAutoScalingGroup") == 2 and done.count("DeleteLaunchConfiguration") == 1
@@ -81,5 +81,5 @@ def test_the_launch_configuration_is_deleted_with_its_group(tenant, old_account)
 def test_a_new_group_of_type_launch_configuration_gets_a_template(tenant):
     """AWS refuses to make launch configurations for new accounts; the group must come up all the same."""
     group = tenant.apply(tenant.manifest("web", eks={"type": "LaunchConfiguration", "minSize": 1, "maxSize": 2})).wait_ready(nodes=1)
-    assert group.event("LaunchConfigurationUnsupported", "spec.eks.type")
+    assert group.wait_event("LaunchConfigurationUnsupported", "spec.eks.type")
     assert "LaunchTemplate" in group.asg()

@@ -28,7 +28,7 @@ def test_a_new_image_in_the_config_map_replaces_every_node(tenant, max_unavailab
     assert {n["outdated"] for n in progress if "outdated" in n} >= {4, 2, 0}
     reasons = [e["reason"] for e in group.events()]
     assert reasons.count("NodeDraining") == reasons.count("InstanceTerminated") == 4
-    assert group.event("NodeDraining", f"image: {old_image} -> {new_image}") and group.event("RotationCompleted")
+    assert group.wait_event("NodeDraining", f"image: {old_image} -> {new_image}") and group.wait_event("RotationCompleted")
     status = group.status()
     assert status["template"]["lastReadyVersion"] == group.pinned() == status["latestTemplateVersion"]
     assert status["nodes"] == {"desired": 4, "ready": 4, "updated": 4, "outdated": 0, "draining": 0}
@@ -83,7 +83,7 @@ def test_a_revert_uncordons_the_draining_node(tenant):
     tenant.set_defaults(image=old_image)
     group.wait_ready(nodes=2)
     assert rotation.draining_nodes(group) == [] and rotation.terminated(group) == []
-    assert group.event("NodeUncordoned", node["metadata"]["name"])
+    assert group.wait_event("NodeUncordoned", node["metadata"]["name"])
 
 
 def test_rotate_at_replaces_every_node_without_any_other_change(tenant):
@@ -94,7 +94,7 @@ def test_rotate_at_replaces_every_node_without_any_other_change(tenant):
     rotation.wait_rotated(group, old, 2, rotation.images(tenant.cloud)[0])
     assert group.pinned() == "1" and rotation.calls(group, "CreateLaunchTemplateVersion") == []
     assert sorted(rotation.terminated(group)) == sorted(old) and group.undrained() == {}
-    assert group.event("NodeDraining", "rotate-at")
+    assert group.wait_event("NodeDraining", "rotate-at")
 
 
 @pytest.mark.parametrize("obstacle", ["Launch", "Terminate", "refresh"])
@@ -142,8 +142,8 @@ def test_daemon_and_mirror_pods_stay_and_an_unmanaged_pod_is_reported(tenant):
     assert "alone" in gone and not [p for p in gone if p.startswith(("daemon", "mirror"))]
     assert [p for p in gone if p.startswith("app-")] and rotation.deleted_pods(tenant) == []
     assert group.undrained(stays=("daemon", "mirror")) == {}
-    assert rotation.event_message(group.event("UnmanagedPodEvicted")).startswith(f"evicted {tenant.namespace}/alone")
-    assert not group.event("UnmanagedPodEvicted", "app-")
+    assert rotation.event_message(group.wait_event("UnmanagedPodEvicted")).startswith(f"evicted {tenant.namespace}/alone")
+    assert group.has_no_event("UnmanagedPodEvicted", "app-")
 
 
 def test_a_foreign_cordon_is_never_changed(tenant):

@@ -18,7 +18,7 @@ def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
     pods = [p["metadata"]["name"] for p in tenant.pods() if p["spec"].get("nodeName") == node["metadata"]["name"]]
     assert len(pods) == 1 and f"{tenant.namespace}/{pods[0]}" in found["message"] and "PodDisruptionBudget app" in found["message"]
     rotation.wait_rotated(other, others, 2, new_image)
-    assert group.has_condition("DrainBlocked") and group.event("DrainBlocked", pods[0])
+    assert group.has_condition("DrainBlocked") and group.wait_event("DrainBlocked", pods[0])
     assert rotation.terminated(group) == [] and len(rotation.cordons(group)) == 1
     rotation.allow_disruptions(tenant)
     rotation.wait_rotated(group, old, 2, new_image)
@@ -41,7 +41,7 @@ def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
     assert [e["objectRef"]["name"] for e in deleted] == [pod["metadata"]["name"]]
     assert (deleted[0].get("requestObject") or {}).get("gracePeriodSeconds") is None, "the pod's own grace counts"
     assert rotation.evictions(tenant) == [] and group.undrained() == {}
-    assert group.event("PodDeleted", pod["metadata"]["name"])
+    assert group.wait_event("PodDeleted", pod["metadata"]["name"])
 
 
 def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant):
@@ -55,7 +55,7 @@ def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant)
     found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="DrainTimeout"), what="the timeout")
     assert pod["metadata"]["name"] in found["message"] and "drainTimeout" in found["message"]
     group.wait(lambda g: not rotation.draining_nodes(g) and len(g.ready_nodes()) == 1, what="the node's return")
-    assert group.event("NodeUncordoned", "drainTimeout") and group.instances() == old
+    assert group.wait_event("NodeUncordoned", "drainTimeout") and group.instances() == old
     assert rotation.terminated(group) == [] and rotation.evictions(tenant) == [] and rotation.deleted_pods(tenant) == []
     group.wait(lambda g: g.has_condition("Stalled", reason="DrainBlocked"), what="a state that says so")
     rotation.allow_disruptions(tenant)

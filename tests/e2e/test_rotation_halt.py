@@ -22,7 +22,7 @@ def test_a_broken_image_halts_the_rotation_and_a_fixed_one_resumes_it(tenant, wa
     new = [i["InstanceId"] for i in group.asg()["Instances"] if i["LaunchTemplate"]["Version"] == "2"]
     assert found["reason"] == "ReplacementsNotReady" and "version 2" in found["message"]
     assert any(i in found["message"] for i in new)
-    assert group.has_condition("Stalled", reason="ReplacementsNotReady") and group.event("InstanceGroupUpgradeFailed", "version 2")
+    assert group.has_condition("Stalled", reason="ReplacementsNotReady") and group.wait_event("InstanceGroupUpgradeFailed", "version 2")
     before, gone = set(group.instances(None)), rotation.terminated(group)
     time.sleep(TWO_POLLS)
     assert set(group.instances(None)) >= before and rotation.terminated(group) == gone, "nothing is churned"

@@ -26,7 +26,7 @@ def test_a_group_of_one_node_rotates_without_a_gap(tenant):
     rotation.wait_rotated(group, old, 1, new_image)
     assert_surged(group, old, 1)
     tenant.wait_pods_running(2)
-    assert group.event("InstanceEnteredStandby") and rotation.deleted_pods(tenant) == []
+    assert group.wait_event("InstanceEnteredStandby") and rotation.deleted_pods(tenant) == []
 
 
 def test_a_weighted_group_surges_by_whole_nodes(tenant):

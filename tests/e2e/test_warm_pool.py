@@ -41,7 +41,7 @@ def test_a_warm_pool_is_filled_restored_and_removed(tenant):
     asg.put_warm_pool(**name, MinSize=0, MaxGroupPreparedCapacity=-1)
     group.wait(lambda g: g.asg()["WarmPoolConfiguration"].get("MaxGroupPreparedCapacity") == 3, what="the pool's size")
     group.wait_ready(nodes=1)
-    assert group.event("ScalingGroupUpdated", "warmPool.maxSize: -1 -> 3")
+    assert group.wait_event("ScalingGroupUpdated", "warmPool.maxSize: -1 -> 3")
     group.patch({"spec": {"eks": {"warmPool": {"minSize": 0, "maxSize": -1}}}})
     filled(group, 3)
     group.patch({"spec": {"eks": {"warmPool": None}}})
