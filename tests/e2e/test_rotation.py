@@ -26,9 +26,10 @@ def test_a_new_image_in_the_config_map_replaces_every_node(tenant, max_unavailab
     progress = rotation.progress(group)
     assert 1 <= max(n.get("draining", 0) for n in progress) <= allowed
     assert {n["outdated"] for n in progress if "outdated" in n} >= {4, 2, 0}
+    assert group.wait_event("RotationCompleted")
     reasons = [e["reason"] for e in group.events()]
     assert reasons.count("NodeDraining") == reasons.count("InstanceTerminated") == 4
-    assert group.wait_event("NodeDraining", f"image: {old_image} -> {new_image}") and group.wait_event("RotationCompleted")
+    assert group.wait_event("NodeDraining", f"image: {old_image} -> {new_image}")
     status = group.status()
     assert status["template"]["lastReadyVersion"] == group.pinned() == status["latestTemplateVersion"]
     assert status["nodes"] == {"desired": 4, "ready": 4, "updated": 4, "outdated": 0, "draining": 0}
