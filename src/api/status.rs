@@ -158,6 +158,14 @@ pub struct TemplateStatus {
     pub adopted_version: Option<String>,
 }
 
+impl TemplateStatus {
+    /// The hash that was desired when this version, launch configuration or node group was adopted; `None` when another
+    /// one or none is on record.
+    pub fn adopted_hash_of(&self, version: &str) -> Option<&str> {
+        self.adopted_hash.as_deref().filter(|_| self.adopted_version.as_deref() == Some(version))
+    }
+}
+
 /// Progress of the custom resource that the crd strategy created last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

@@ -12,6 +12,7 @@ use instance_manager::provisioner::eks::desired;
 use instance_manager::provisioner::eks::desired::DesiredSpec;
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::resolve;
+use instance_manager::util::lookup::Lookup;
 use jiff::Timestamp;
 
 fn root(path: &str) -> PathBuf {
@@ -79,13 +80,13 @@ fn references(wanted: &DesiredSpec) -> References {
         security_groups: all(&wanted.security_groups),
         in_other_vpcs: vec![],
         image: Some(("parameter".into(), Some("ami-0123456789abcdef0".into()))),
-        instance_type: Some(Some(InstanceType {
+        instance_type: Lookup::Present(InstanceType {
             name: wanted.instance_type.clone(),
             architectures: vec!["x86_64".into()],
             max_interfaces: 3,
             ipv4_per_interface: 10,
             ..InstanceType::default()
-        })),
+        }),
         existing_profile: wanted.existing_role.as_ref().map(|given| InstanceProfile {
             id: String::new(),
             name: given.profile.clone(),

@@ -13,6 +13,7 @@ use instance_manager::provisioner::eks::launch_template::launch_checks::{LaunchF
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::user_data::OsFamily;
+use instance_manager::util::lookup::Lookup;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -38,14 +39,14 @@ fn test_references() -> References {
         security_groups: network("g"),
         in_other_vpcs: vec![],
         image: None,
-        instance_type: Some(Some(InstanceType {
+        instance_type: Lookup::Present(InstanceType {
             name: "m5.large".into(),
             architectures: vec!["x86_64".into()],
             vcpus: 2,
             memory_mib: 8192,
             max_interfaces: 3,
             ipv4_per_interface: 10,
-        })),
+        }),
         existing_profile: None,
         mixed_types: BTreeMap::new(),
         catalog: None,
@@ -136,7 +137,7 @@ fn what_is_derived_from_an_instance_type_needs_one_that_aws_has() {
     let on = [("custom-networking-enabled", "true")];
     let wanted = parse_desired("{}", &on).expect("a group");
     assert!(wanted.needs_instance_type());
-    let environment = References { instance_type: Some(None), ..test_references() };
+    let environment = References { instance_type: Lookup::Absent, ..test_references() };
     let message = join_messages(&resolve(wanted, &environment, false).unwrap_err());
     assert!(message.contains("spec.eks.configuration.instanceType `m5.large` is not an instance type"), "{message}");
 }
@@ -209,7 +210,11 @@ fn launch_facts() -> LaunchFacts {
         root_device: "/dev/xvda".into(),
         device_names: vec!["/dev/xvda".into()],
     };
-    LaunchFacts { image: Some(Some(image)), instance_type: test_references().instance_type, is_launched_now: false }
+    LaunchFacts {
+        image: Lookup::Present(image),
+        instance_type: test_references().instance_type,
+        is_launched_now: false,
+    }
 }
 
 #[test]
@@ -217,7 +222,8 @@ fn image_must_exist_and_match_instance_type_and_os_family() {
     let group = resolved("{}", &[]);
     let told = |change: fn(&mut Image)| {
         let mut looked = launch_facts();
-        change(looked.image.as_mut().expect("told").as_mut().expect("there"));
+        let Lookup::Present(image) = &mut looked.image else { unreachable!("the image exists") };
+        change(image);
         join_messages(&spec_errors(&group, &looked))
     };
     assert_eq!(told(|_| {}), "");
@@ -231,7 +237,7 @@ fn image_must_exist_and_match_instance_type_and_os_family() {
     let running = LaunchFacts { is_launched_now: true, ..launch_facts() };
     let windows = resolved("{}", &[("os-family", "windows")]);
     assert_eq!(spec_errors(&windows, &running), [], "an image that nodes run");
-    let gone = LaunchFacts { image: Some(None), instance_type: Some(None), is_launched_now: true };
+    let gone = LaunchFacts { image: Lookup::Absent, instance_type: Lookup::Absent, is_launched_now: true };
     let message = join_messages(&spec_errors(&group, &gone));
     for part in ["spec.eks.configuration.image `ami-00000001`", "spec.eks.configuration.instanceType `m5.large`"] {
         assert!(message.contains(part), "{message}");

@@ -5,7 +5,8 @@
 use super::launch_configuration;
 use super::observed::ObservedState;
 use super::resolve::ResolvedGroup;
-use super::rotation::outdated::{current_launch_data, pinned_version, version_hash};
+use super::rotation::outdated::current_launch_data;
+use super::rotation::template_origin::{TemplateOrigin, pinned_version};
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
@@ -71,7 +72,7 @@ fn launches_with_own_profile(resolved: &ResolvedGroup, state: &ObservedState, st
     let same = match launch_configuration::current_name(group) {
         Some(name) => launch_configuration::matches_adoption(resolved, status, name),
         None => pinned_version(state)
-            .is_some_and(|n| version_hash(state, status, n).as_ref() == Some(&resolved.fingerprint.hash)),
+            .is_some_and(|n| TemplateOrigin::of_version(state, status, n).has_content(&resolved.fingerprint.hash)),
     };
     same && resolved.template_data.profile_arn == *arn
 }

@@ -12,6 +12,7 @@ use super::observed;
 use super::record::record_managed;
 use super::role::create::ensure_role;
 use super::role::previous_roles;
+use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{attributes, mixed_instances, readiness, scale_in};
 use super::{adopt, launch_configuration, ownership, rotation};
@@ -146,7 +147,7 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
     if let Some(group) = &input.observed.scaling_group {
         let configuration = launch_configuration::current_name(group);
         let recorded = input.status.active_launch_configuration_name.is_some();
-        if configuration.map_or(recorded, |name| launch_configuration::may_record_name(input.status, name)) {
+        if configuration.map_or(recorded, |name| template_origin::may_record_configuration(input.status, name)) {
             fields.insert("activeLaunchConfigurationName".into(), json!(configuration));
         }
         fields.insert("currentMin".into(), json!(group.min));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::aws::{Cluster, InstanceProfile, InstanceType, InstanceTypeCatalog, NetworkObject};
+use crate::util::lookup::Lookup;
 
 /// The AWS objects that the spec refers to, read before the spec is resolved.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +19,8 @@ pub struct References {
     pub in_other_vpcs: Vec<NetworkObject>,
     /// The SSM parameter of an image alias, and the AMI id that it holds.
     pub image: Option<(String, Option<String>)>,
-    /// The instance type, when something is derived from it; `Some(None)` when AWS does not know it.
-    pub instance_type: Option<Option<InstanceType>>,
+    /// The instance type; not queried unless something is derived from it.
+    pub instance_type: Lookup<InstanceType>,
     /// The instance profile of an existing role; `None` when it does not exist or the spec names no role.
     pub existing_profile: Option<InstanceProfile>,
     /// The instance types of a mixed group by name; `None` for a type that AWS does not know.

@@ -17,6 +17,7 @@ use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::GroupId;
 use crate::provisioner::join::join_method;
+use crate::util::lookup::Lookup;
 use crate::util::redact::Redacted;
 
 /// The names of the AWS resources that the controller creates for one group.
@@ -121,10 +122,10 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
     let subnets = resolve_ids(&mut problems, "subnets", &desired.subnets, &env.subnets, env);
     let security_groups =
         resolve_ids(&mut problems, "securityGroups", &desired.security_groups, &env.security_groups, env);
-    if env.instance_type == Some(None) {
+    if env.instance_type == Lookup::Absent {
         problems.push(unknown_type(&desired));
     }
-    let known_type = env.instance_type.as_ref().and_then(Option::as_ref);
+    let known_type = env.instance_type.as_present();
     let image_id = resolve_image(&mut problems, &desired, env);
     check_mixed_types(&mut problems, &desired, env);
     let names = ResourceNames::derive(&desired, distinct);
@@ -268,7 +269,7 @@ fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &Ref
     if let ImageSource::Id(id) = &desired.image {
         return id.clone();
     }
-    if env.instance_type == Some(None) {
+    if env.instance_type == Lookup::Absent {
         return String::new();
     }
     match &env.image {
@@ -310,7 +311,7 @@ fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: 
     for (one, path) in mixed.overrides.iter().zip(&mixed.paths) {
         let name = &one.instance_type;
         let path = format!("spec.eks.configuration.{path}");
-        let is_reported = path.ends_with(".instanceType") && env.instance_type.is_some();
+        let is_reported = path.ends_with(".instanceType") && env.instance_type.is_queried();
         if env.mixed_types.get(name).is_some_and(Option::is_none) && !is_reported {
             let rule = "is not an instance type of this region";
             problems.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(Reason::NotFound));
@@ -363,7 +364,7 @@ fn pod_limit(desired: &DesiredSpec, env: &References) -> Option<u32> {
         return desired.max_pods;
     }
     let networking = desired.custom_networking?;
-    let primary = env.instance_type.as_ref()?.as_ref()?;
+    let primary = env.instance_type.as_present()?;
     let listed = desired
         .mixed_instances
         .iter()

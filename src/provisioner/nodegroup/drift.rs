@@ -51,7 +51,5 @@ pub fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> 
 
 /// Whether a node group was adopted and the spec has not changed since. Such a node group counts as up to date.
 pub fn is_unchanged_since_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
-    status.template.as_ref().is_some_and(|t| {
-        t.adopted_version.as_ref() == Some(&found.name.nodegroup) && t.adopted_hash.as_ref() == Some(&resolved.hash)
-    })
+    status.template.as_ref().is_some_and(|t| t.adopted_hash_of(&found.name.nodegroup) == Some(&resolved.hash))
 }

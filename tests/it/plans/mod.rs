@@ -25,6 +25,7 @@ use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::{delete, desired};
 use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
 use instance_manager::settings::Timing;
+use instance_manager::util::lookup::Lookup;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -70,7 +71,7 @@ fn references() -> References {
         security_groups: network("sg-1"),
         in_other_vpcs: vec![],
         image: None,
-        instance_type: None,
+        instance_type: Lookup::NotQueried,
         existing_profile: Some(InstanceProfile {
             id: "AIPA-given".into(),
             name: "given".into(),

@@ -10,7 +10,8 @@ use super::input::PlanInput;
 use super::launch_template::drift;
 use super::observed::{ObservedState, ObservedVersion};
 use super::resolve::ResolvedGroup;
-use crate::api::{InstanceGroupStatus, TemplateStatus};
+use super::rotation::template_origin::TemplateOrigin;
+use crate::api::InstanceGroupStatus;
 use crate::aws::ScalingGroup;
 use crate::plan::Drift;
 
@@ -34,25 +35,7 @@ fn adoption_key(resolved: &ResolvedGroup) -> String {
 
 /// Whether the group still launches from the adopted configuration, and the desired content has not changed since.
 pub fn matches_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, name: &str) -> bool {
-    let key = adoption_key(resolved);
-    let same = |t: &TemplateStatus| t.adopted_version.as_deref() == Some(name) && t.adopted_hash.as_ref() == Some(&key);
-    status.template.as_ref().is_some_and(same)
-}
-
-/// Whether another controller set this configuration since the last reconcile. It records the name in the status, and
-/// not the version next to it.
-fn set_by_other_controller(status: &InstanceGroupStatus, name: &str) -> bool {
-    let is_recorded = status.active_launch_configuration_name.as_deref() == Some(name);
-    is_recorded && status.template.as_ref().is_some_and(|t| t.version.as_deref() != Some(name))
-}
-
-/// Whether the status may record the name. It must not record a configuration that a user set manually, because that one
-/// would then count as set by another controller.
-pub fn may_record_name(status: &InstanceGroupStatus, name: &str) -> bool {
-    let unseen = status.template.as_ref().is_none_or(|t| t.adopted_hash.is_none() && t.hash.is_none());
-    unseen
-        || status.active_launch_configuration_name.as_deref() == Some(name)
-        || status.template.as_ref().is_some_and(|t| t.version.as_deref() == Some(name))
+    TemplateOrigin::of_configuration(status, name).has_content(&adoption_key(resolved))
 }
 
 /// Why the group's configuration is outdated; empty while it is the adopted one.
@@ -62,21 +45,19 @@ pub fn configuration_drift(
     status: &InstanceGroupStatus,
     name: &str,
 ) -> Vec<Drift> {
-    let template = status.template.as_ref();
-    let is_adopted = template.is_some_and(|t| t.adopted_hash.is_some() || t.hash.is_some());
-    let found = || ObservedVersion { fingerprint: None, data: state.launch_configuration.clone() };
-    if is_adopted && !matches_adoption(resolved, status, name) && !set_by_other_controller(status, name) {
-        return drift::version_drift(Some(&found()), resolved);
+    if !TemplateOrigin::of_configuration(status, name).is_up_to_date(&adoption_key(resolved)) {
+        let found = ObservedVersion { fingerprint: None, data: state.launch_configuration.clone() };
+        return drift::version_drift(Some(&found), resolved);
     }
     let Some(at) = resolved.desired.rolling_update.rotate_at else { return Vec::new() };
     if !state.launch_times.values().any(|launched| *launched < at) {
         return Vec::new();
     }
-    let mut because = vec![Drift::new("rotate-at", "", at)];
-    because.extend(
+    let mut reasons = vec![Drift::new("rotate-at", "", at)];
+    reasons.extend(
         state.launch_configuration.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)),
     );
-    because
+    reasons
 }
 
 /// The configurations of this group to record: the one in use, and unused ones that are not deleted yet.

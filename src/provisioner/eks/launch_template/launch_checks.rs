@@ -12,14 +12,16 @@ use crate::provisioner::eks::resolve::{ResolvedGroup, unknown_type};
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::user_data::OsFamily;
+use crate::util::lookup::Lookup;
 
-/// What AWS returns about the objects that a version refers to. The outer `None` means that it was not allowed to read.
+/// What AWS returns about the objects that a version refers to. Without permission to
+/// read them, they are not queried.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchFacts {
-    /// The image; the inner `None` when this account has no image with that id.
-    pub image: Option<Option<Image>>,
-    /// The instance type; the inner `None` when the region has no type with that name.
-    pub instance_type: Option<Option<InstanceType>>,
+    /// The image; absent when this account may use no image with that id.
+    pub image: Lookup<Image>,
+    /// The instance type; absent when the region has no type with that name.
+    pub instance_type: Lookup<InstanceType>,
     /// Whether the group launches this image already, so its platform is known to work.
     pub is_launched_now: bool,
 }
@@ -37,17 +39,17 @@ pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, stat
 /// Returns all errors at once, so that the user can fix them together.
 pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecError> {
     let mut problems = Vec::new();
-    let image = facts.image.as_ref().and_then(Option::as_ref);
-    if facts.image == Some(None) {
+    let image = facts.image.as_present();
+    if facts.image == Lookup::Absent {
         let rule = "is not an available AMI of this region that this account may launch";
         let remedy = "correct it, or share the AMI with this account";
         let problem = SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy);
         problems.push(problem.with_reason(Reason::ImageNotFound));
     }
     match &facts.instance_type {
-        Some(None) => problems.push(unknown_type(&resolved.desired)),
-        Some(Some(kind)) => problems.extend(image.and_then(|image| architecture(resolved, image, kind))),
-        None => {}
+        Lookup::Absent => problems.push(unknown_type(&resolved.desired)),
+        Lookup::Present(kind) => problems.extend(image.and_then(|image| architecture(resolved, image, kind))),
+        Lookup::NotQueried => {}
     }
     problems.extend(image.filter(|_| !facts.is_launched_now).and_then(|image| platform(resolved, image)));
     for (i, device) in resolved.template_data.devices.iter().enumerate() {

@@ -15,6 +15,7 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::user_data::OsFamily;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::util::lookup::Lookup;
 
 /// Reads the references of a spec: cluster, network, image, instance types and the profile of an existing role.
 pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
@@ -26,7 +27,7 @@ pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult
             subnets: vec![],
             security_groups: vec![],
             image: None,
-            instance_type: None,
+            instance_type: Lookup::NotQueried,
             existing_profile: None,
             mixed_types: BTreeMap::new(),
             catalog: None,
@@ -57,15 +58,15 @@ pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult
         subnets: subnets.to_vec(),
         security_groups: security_groups.to_vec(),
         image: None,
-        instance_type: None,
+        instance_type: Lookup::NotQueried,
         existing_profile,
         mixed_types: mixed_instance_types(o, wanted).await?,
         catalog,
     };
     if wanted.needs_instance_type() {
-        environment.instance_type = Some(o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?);
+        environment.instance_type = o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?.into();
     }
-    let architecture = environment.instance_type.as_ref().and_then(|t| t.as_ref()?.architecture());
+    let architecture = environment.instance_type.as_present().and_then(|t| t.architecture());
     if let Some(parameter) = architecture.and_then(|a| image_parameter(wanted, a, &cluster.version)) {
         let image = o.inventory.ssm_image(&parameter, o.shared_max_cache_age).await.map_err(aws)?;
         environment.image = Some((parameter, image));
@@ -130,10 +131,10 @@ pub async fn launch_facts(
 }
 
 /// Without permission to read, the check is skipped and AWS reports the error at launch time.
-fn allow_denied<T>(answer: Result<T, AwsError>) -> ObserveResult<Option<T>> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
+fn allow_denied<T>(read: Result<Option<T>, AwsError>) -> ObserveResult<Lookup<T>> {
+    match read {
+        Ok(found) => Ok(found.into()),
+        Err(error) if error.kind == AwsErrorKind::Denied => Ok(Lookup::NotQueried),
         Err(error) => Err(ObserveError::Aws(error)),
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod crd_strategy;
 pub mod outdated;
+pub mod template_origin;
 
 use serde_json::json;
 

@@ -7,6 +7,7 @@ use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::launch_template::drift;
 use crate::provisioner::eks::observed::{ObservedState, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::rotation::template_origin::{TemplateOrigin, newest_adopted_version, pinned_version};
 use crate::rotation::NodeInstance;
 
 /// How the pinned version relates to the desired content.
@@ -33,15 +34,6 @@ pub enum PinState {
     },
 }
 
-/// The hash of a version: its own, or the one recorded at its adoption.
-pub fn version_hash(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> Option<String> {
-    let own = state.versions.get(&number).and_then(|v| v.fingerprint.as_ref()).map(|f| f.hash.clone());
-    own.or_else(|| {
-        let t = status.template.as_ref()?;
-        (t.adopted_version.as_deref()? == number.to_string()).then(|| t.adopted_hash.clone()).flatten()
-    })
-}
-
 /// Compares the pinned version with the desired content.
 pub fn pin_state(
     resolved: &ResolvedGroup,
@@ -49,26 +41,21 @@ pub fn pin_state(
     status: &InstanceGroupStatus,
     pin: &TemplatePin,
 ) -> PinState {
-    let wanted = &resolved.fingerprint.hash;
+    let desired = &resolved.fingerprint.hash;
     let Some(current) = version_number(pin, state.template.as_ref()) else {
         return PinState::New {
             reasons: vec![Drift::new("template", &pin.version, "a version of this group's template")],
         };
     };
-    let hash = version_hash(state, status, current);
-    let same = match &hash {
-        Some(hash) => hash == wanted,
-        // A version without a hash was created outside the controller. At its first observation it counts as up to date.
-        None => is_first_observation(state, status, current),
-    };
-    if same {
+    if TemplateOrigin::of_version(state, status, current).is_up_to_date(desired) {
         if let Some(reasons) = rotate_at_drift(resolved, state, current) {
             return PinState::New { reasons };
         }
         return PinState::Current { number: current, follows_latest: pin.version_number().is_none() };
     }
     let reasons = drift::version_drift(state.versions.get(&current), resolved);
-    let retained = state.versions.keys().rev().find(|n| version_hash(state, status, **n).as_ref() == Some(wanted));
+    let retained =
+        state.versions.keys().rev().find(|n| TemplateOrigin::of_version(state, status, **n).has_content(desired));
     match retained {
         Some(number) => PinState::Repin { number: *number, reasons },
         None => PinState::New { reasons },
@@ -82,9 +69,9 @@ fn rotate_at_drift(resolved: &ResolvedGroup, state: &ObservedState, current: i64
     let version = state.versions.get(&current).filter(|v| v.fingerprint.is_none())?;
     let data = version.data.as_ref().filter(|d| **d != resolved.template_data)?;
     state.launch_times.values().find(|launched| **launched < at)?;
-    let mut because = vec![Drift::new("rotate-at", "", at)];
-    because.extend(drift::template_data_drift(data, &resolved.template_data));
-    Some(because)
+    let mut reasons = vec![Drift::new("rotate-at", "", at)];
+    reasons.extend(drift::template_data_drift(data, &resolved.template_data));
+    Some(reasons)
 }
 
 /// The group's instances with their nodes and what is outdated about them.
@@ -116,26 +103,26 @@ pub fn instance_drift(
             launch_configuration::configuration_drift(resolved, state, status, name),
         );
     }
-    let wanted = &resolved.fingerprint.hash;
+    let desired = &resolved.fingerprint.hash;
     // Version numbers of another template say nothing about this one.
     let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
     let pin = instance.template.as_ref();
     let found = pin.filter(|pin| !other(pin)).and_then(|pin| version_number(pin, state.template.as_ref()));
-    let because = match found {
+    let reasons = match found {
         None => {
             let from = pin.map(|p| p.id.as_str()).or(instance.launch_configuration.as_deref()).unwrap_or_default();
-            let mut because = vec![Drift::new("template", from, "a version of this group's own template")];
+            let mut reasons = vec![Drift::new("template", from, "a version of this group's own template")];
             let held = state.launch_configuration.as_ref().filter(|_| instance.launch_configuration.is_some());
-            because.extend(held.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)));
-            because
+            reasons.extend(held.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)));
+            reasons
         }
-        Some(number) if version_hash(state, status, number).as_ref() == Some(wanted) => Vec::new(),
-        Some(number) if newest_adopted_version(resolved, state, status).is_some_and(|newest| number <= newest) => {
+        Some(number) if TemplateOrigin::of_version(state, status, number).has_content(desired) => Vec::new(),
+        Some(number) if newest_adopted_version(state, status, desired).is_some_and(|newest| number <= newest) => {
             Vec::new()
         }
         Some(number) => drift::version_drift(state.versions.get(&number), resolved),
     };
-    with_rotate_at(resolved, state, instance, because)
+    with_rotate_at(resolved, state, instance, reasons)
 }
 
 /// Adds `rotate-at` as a reason for an instance that was launched before it.
@@ -143,41 +130,15 @@ fn with_rotate_at(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     instance: &Instance,
-    mut because: Vec<Drift>,
+    mut reasons: Vec<Drift>,
 ) -> Vec<Drift> {
     if let Some(at) = resolved.desired.rolling_update.rotate_at {
         // Launch times are read only after `rotate-at`: before it, even the newest node would count as outdated.
         if let Some(launched) = state.launch_times.get(&instance.id).filter(|t| **t < at) {
-            because.push(Drift::new("rotate-at", launched, at));
+            reasons.push(Drift::new("rotate-at", launched, at));
         }
     }
-    because
-}
-
-/// Whether the pinned version was created outside the controller and is observed for the first time: at the adoption, or
-/// after another controller managed the group meanwhile. That one writes `latestTemplateVersion` and not `template`.
-fn is_first_observation(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> bool {
-    let latest = status.latest_template_version.as_ref().filter(|latest| **latest == number.to_string());
-    let unseen = status.template.as_ref().is_none_or(|t| match (&t.adopted_hash, &t.hash) {
-        (None, None) => true,
-        (Some(_), _) | (_, Some(_)) => latest.is_some() && t.version.as_ref() != latest,
-    });
-    unseen && pinned_version(state) == Some(number)
-}
-
-/// The newest adopted version, while the desired content has not changed since. Nodes of older versions date from the
-/// previous controller and count as up to date too.
-fn newest_adopted_version(
-    resolved: &ResolvedGroup,
-    state: &ObservedState,
-    status: &InstanceGroupStatus,
-) -> Option<i64> {
-    let pin = pinned_version(state)?;
-    if version_hash(state, status, pin).is_none() && is_first_observation(state, status, pin) {
-        return Some(pin);
-    }
-    let recorded = status.template.as_ref().filter(|t| t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash))?;
-    recorded.adopted_version.as_ref()?.parse().ok()
+    reasons
 }
 
 /// The content that the group launches now; `None` when it was not read.
@@ -186,9 +147,4 @@ pub fn current_launch_data(state: &ObservedState) -> Option<&TemplateData> {
         Some(_) => state.launch_configuration.as_ref(),
         None => state.versions.get(&pinned_version(state)?)?.data.as_ref(),
     }
-}
-
-/// The number of the version that the group is pinned to.
-pub fn pinned_version(state: &ObservedState) -> Option<i64> {
-    state.scaling_group.as_ref()?.template.as_ref().and_then(|pin| version_number(pin, state.template.as_ref()))
 }
