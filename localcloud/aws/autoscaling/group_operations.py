@@ -8,7 +8,7 @@ from uuid import uuid4
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult, EmptyResult
 
-from localcloud.aws.autoscaling import instance_launch, launch_source
+from localcloud.aws.autoscaling import launch_source, run_instance
 from localcloud.aws.autoscaling.descriptions import describe_group, describe_member, group_matches, page
 from localcloud.aws.autoscaling.group_validation import check_common, check_hook, check_name, check_sizes, put_tags
 from localcloud.aws.autoscaling.launch_configuration_operations import LaunchConfigurationOperations
@@ -45,7 +45,7 @@ class GroupOperations:
         check_sizes(params.get("MinSize"), params.get("MaxSize"), params.get("DesiredCapacity"))
         if not params.get("VPCZoneIdentifier"):
             raise validation_error("At least one Availability Zone or VPC Subnet is required.")
-        subnets, zones = instance_launch.check_subnets(simulator, params["VPCZoneIdentifier"])
+        subnets, zones = run_instance.check_subnets(simulator, params["VPCZoneIdentifier"])
         hooks = params.get("LifecycleHookSpecificationList", [])
         for hook in hooks:
             check_hook(hook, None)
@@ -69,7 +69,7 @@ class GroupOperations:
         check_sizes(low, high, params.get("DesiredCapacity"))
         subnets, zones = group.subnets, group.zones
         if params.get("VPCZoneIdentifier"):
-            subnets, zones = instance_launch.check_subnets(self.simulator, params["VPCZoneIdentifier"])
+            subnets, zones = run_instance.check_subnets(self.simulator, params["VPCZoneIdentifier"])
         if any(params.get(name) for name in LAUNCH_SOURCES):
             launch_source.set_launch_source(self.simulator, group, params, subnets)
         group.subnets, group.zones = subnets, zones

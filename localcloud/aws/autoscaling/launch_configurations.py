@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from localcloud.aws.autoscaling import instance_launch
+from localcloud.aws.autoscaling import run_instance
 from localcloud.aws.ec2.launch_templates import check_user_data
 from localcloud.aws.ec2.spot_options import is_price
 from localcloud.aws.errors import AwsError, too_long_error, validation_error
@@ -116,6 +116,6 @@ def validate(simulator: Any, params: dict[str, Any]) -> None:
     for mapping in params.get("BlockDeviceMappings", []):
         if mapping.get("Ebs", {}).get("VolumeType") == "io2":
             raise validation_error("Invalid volume type: io2")
-    reason = instance_launch.key_problem(simulator, params)
+    reason = run_instance.key_problem(simulator, params)
     if reason:
         raise validation_error(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localcloud.aws.autoscaling import instance_launch
+from localcloud.aws.autoscaling import run_instance
 from localcloud.aws.autoscaling.allocation import override_instance_types, weights
 from localcloud.aws.autoscaling.mixed_instances_policy import merge_policy
 from localcloud.aws.autoscaling.model import Group
@@ -45,7 +45,7 @@ def current_source(simulator: Any, group: Group) -> Source:
 
 def template_source(simulator: Any, specification: dict[str, Any]) -> Source:
     """The template version that a LaunchTemplateSpecification refers to now."""
-    template, version = instance_launch.resolve(simulator, specification)
+    template, version = run_instance.resolve(simulator, specification)
     where = {"LaunchTemplateId": template.id, "LaunchTemplateName": template.name, "Version": str(version.number)}
     return Source(version.data, where)
 
@@ -121,15 +121,15 @@ def update_weights(group: Group) -> None:
 def validate_template(simulator: Any, specification: dict[str, Any], subnets: list[str], changes: dict[str, Any]) -> dict[str, str]:
     """Validate a launch template as Auto Scaling does when a group refers to it."""
     source = template_source(simulator, specification)
-    reason = instance_launch.launch_problem(simulator, source.data | changes, subnets)
+    reason = run_instance.launch_problem(simulator, source.data | changes, subnets)
     if reason:
-        raise validation_error(instance_launch.PREFIX + reason)
+        raise validation_error(run_instance.PREFIX + reason)
     where = {key: source.template[key] for key in ("LaunchTemplateId", "LaunchTemplateName")}
     return where | ({"Version": str(specification["Version"])} if specification.get("Version") else {})
 
 
 def offered_zones(simulator: Any, group: Group) -> list[str]:
     """The zones of the group that offer an instance type which it launches."""
-    wanted = override_instance_types(group) or [instance_launch.instance_type_of(current_source(simulator, group).data)]
+    wanted = override_instance_types(group) or [run_instance.instance_type_of(current_source(simulator, group).data)]
     unsupported_reason = simulator.instance_type_catalog.unsupported_reason
     return [zone for zone in group.zones if not all(unsupported_reason(instance_type, zone) for instance_type in wanted)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from localcloud.aws.autoscaling import instance_launch
+from localcloud.aws.autoscaling import run_instance
 from localcloud.aws.autoscaling.model import (
     LAUNCHING,
     STANDBY,
@@ -48,7 +48,7 @@ class Lifecycle:
 
     def finish_launch(self, group: Group, member: Member) -> None:
         """All launch hooks are complete."""
-        self.enter_pool(group, member) if member.warm else self.in_service(group, member)
+        self.enter_pool(group, member) if member.warm else self.enter_service(group, member)
 
     def next_hook(self, group: Group, member: Member) -> None:
         """Wait for the next lifecycle hook, or continue if there is none."""
@@ -90,7 +90,7 @@ class Lifecycle:
             member.pending_hooks = []
         self.next_hook(group, member)
 
-    def in_service(self, group: Group, member: Member) -> None:
+    def enter_service(self, group: Group, member: Member) -> None:
         """The instance enters service."""
         member.state = "InService"
         self.finish(member.activity, "Successful")
@@ -103,11 +103,11 @@ class Lifecycle:
         activity["Progress"] = 50
         member.state = "EnteringStandby"
         self.log_state(group, member)
-        self.simulator.timers.after(self.simulator.settings.delays.move, lambda: self.in_standby(group, member))
+        self.simulator.timers.after(self.simulator.settings.delays.move, lambda: self.reach_standby(group, member))
         self.reconcile_soon(group)
         return activity
 
-    def in_standby(self, group: Group, member: Member) -> None:
+    def reach_standby(self, group: Group, member: Member) -> None:
         """The instance has reached Standby."""
         if member.state == "EnteringStandby":
             member.state = "Standby"
@@ -129,7 +129,7 @@ class Lifecycle:
     def return_to_service(self, group: Group, member: Member) -> None:
         """The instance is in service again."""
         if member.state == "Pending":
-            self.in_service(group, member)
+            self.enter_service(group, member)
 
     def terminate(self, group: Group, member: Member, why: str) -> dict[str, Any]:
         """Start to terminate an instance. Its replacement is launched meanwhile."""
@@ -166,7 +166,7 @@ class Lifecycle:
         self.finish(member.activity, "Successful")
         self.simulator.log.state("instance", member.id, group=group.name, state="gone", version=member.template.get("Version"))
         self.simulator.kubelets.on_terminated(member.id)
-        self.simulator.timers.after(TERMINATED_RETENTION, lambda: instance_launch.forget_instance(self.simulator, instance))
+        self.simulator.timers.after(TERMINATED_RETENTION, lambda: run_instance.forget_instance(self.simulator, instance))
         self.reconcile_soon(group)
 
     def terminate_externally(self, identifier: str) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 from moto.core.utils import utcnow
 
-from localcloud.aws.autoscaling.launching import Launching
+from localcloud.aws.autoscaling.group_launches import GroupLaunches
 from localcloud.aws.autoscaling.model import TERMINATING, TERMINATING_STATES, Group, Member
 
 READY = ("Stopped", "Running", "Hibernated")
 
 
-class WarmPools(Launching):
+class WarmPools(GroupLaunches):
     """The part of the engine that maintains warm pools. See :class:`localcloud.aws.autoscaling.engine.Engine`."""
 
     def desired_pool_size(self, group: Group) -> int:

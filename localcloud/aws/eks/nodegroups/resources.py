@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from localcloud.aws.autoscaling import instance_launch
+from localcloud.aws.autoscaling import run_instance
 from localcloud.aws.autoscaling.group_validation import put_tags
 from localcloud.aws.autoscaling.launch_source import set_launch_source
 from localcloud.aws.autoscaling.model import TERMINATING, Group, Hook, now
@@ -87,7 +87,7 @@ class Resources:
         """Create the scaling group, with the tags that the Cluster Autoscaler uses."""
         simulator, settings, sizes = self.simulator, found.settings, found.settings["scalingConfig"]
         name, spot = f"eks-{found.name}-{found.uuid}", settings["capacityType"] == "SPOT"
-        subnets, zones = instance_launch.check_subnets(simulator, ",".join(settings["subnets"]))
+        subnets, zones = run_instance.check_subnets(simulator, ",".join(settings["subnets"]))
         place = simulator.settings
         arn = f"arn:aws:autoscaling:{place.region}:{place.account}:autoScalingGroup:{uuid4()}:autoScalingGroupName/{name}"
         group = Group(name, arn, sizes["minSize"], sizes["maxSize"], sizes["desiredSize"], subnets, zones, now())

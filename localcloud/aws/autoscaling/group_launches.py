@@ -10,7 +10,7 @@ from typing import Any
 
 from moto.core.exceptions import ServiceException
 
-from localcloud.aws.autoscaling import instance_launch
+from localcloud.aws.autoscaling import run_instance
 from localcloud.aws.autoscaling.allocation import instance_type_order, next_is_spot, weights
 from localcloud.aws.autoscaling.launch_source import Source, current_source, with_override
 from localcloud.aws.autoscaling.lifecycle import Lifecycle
@@ -18,7 +18,7 @@ from localcloud.aws.autoscaling.model import Group, Member, now
 from localcloud.aws.errors import AwsError
 
 
-class Launching(Lifecycle):
+class GroupLaunches(Lifecycle):
     """The part of the engine that launches instances. See :class:`localcloud.aws.autoscaling.engine.Engine`."""
 
     launch_failures: dict[tuple[str, str | None], tuple[str, str]]
@@ -68,7 +68,7 @@ class Launching(Lifecycle):
         for variant in variants:
             try:
                 self.check(group, variant)
-                return variant, instance_launch.run(self.simulator, group, variant, subnet)
+                return variant, run_instance.run(self.simulator, group, variant, subnet)
             except ServiceException as refusal:
                 error = refusal
         raise error
@@ -76,10 +76,10 @@ class Launching(Lifecycle):
     def check(self, group: Group, source: Source) -> None:
         """Raise the error with which EC2 refuses the launch, or an injected launch failure."""
         for where in (group.name, "*"):
-            for kind in (instance_launch.instance_type_of(source.data), None):
+            for kind in (run_instance.instance_type_of(source.data), None):
                 if (where, kind) in self.launch_failures:
                     raise AwsError(*self.launch_failures[where, kind])
-        reason = instance_launch.launch_problem(self.simulator, source.data, group.subnets)
+        reason = run_instance.launch_problem(self.simulator, source.data, group.subnets)
         if reason:
             raise AwsError("ValidationError", f"{reason.rstrip('.')}. Launching EC2 instance failed.")
 
