@@ -27,6 +27,12 @@ def preflight(cloud, *arguments, **credentials):
     return code, {area: [c for c in checks if c["area"] == area] for area in {c["area"] for c in checks}}
 
 
+def without(policy, sid):
+    """The policy without the statement of that id."""
+    (removed,) = [s for s in policy["Statement"] if s["Sid"] == sid]
+    return policy | {"Statement": [s for s in policy["Statement"] if s is not removed]}
+
+
 def only(checks, finding):
     """The messages of the checks with a finding."""
     return [c["message"] for c in checks if c["finding"] == finding]
@@ -47,6 +53,7 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
     assert "may do 10 of EC2's actions" in only(found["iam"], "ok")[0]
     assert any("name the controller's AWS role with --role-arn" in m for m in only(found["iam"], "unknown"))
     policy = json.loads(command(cloud, "preflight", "--policy")[1])
+    assert len(policy) == 5
     assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
     assert keiko_loader.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
 
@@ -74,28 +81,34 @@ def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
 
 
 @pytest.mark.private
-def test_the_printed_policy_is_complete_and_a_missing_action_is_reported(own_cloud):
-    """The printed policy goes into AWS as it is; an action that the role lacks would show only when the controller needs it."""
+def test_the_printed_policies_are_complete_and_a_missing_action_is_reported(own_cloud):
+    """The printed policies go into AWS as they are; an action that the role lacks would show only when the controller needs it."""
     cloud = own_cloud(config=None)
     iam = cloud.boto("iam")
     trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
     arn = iam.create_role(RoleName="controller", AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
     arguments = ("--cluster-name", cloud["cluster_name"])
-    policy = json.loads(command(cloud, "preflight", "--policy", *arguments)[1])
+    policies = json.loads(command(cloud, "preflight", "--policy", *arguments)[1])
+    for name, policy in policies.items():
+        assert json.loads(command(cloud, "preflight", "--policy", name, *arguments)[1]) == policy
+        iam.put_role_policy(RoleName="controller", PolicyName=name, PolicyDocument=json.dumps(policy))
 
-    def check(statements):
-        document = json.dumps(policy | {"Statement": statements})
-        iam.put_role_policy(RoleName="controller", PolicyName="printed", PolicyDocument=document)
+    def check():
         code, found = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER, *arguments)
         return code, found["iam"]
 
-    code, found = check(policy["Statement"])
-    assert code == DONE and [c["finding"] for c in found] == ["ok"], found
-    lacking = [s for s in policy["Statement"] if s["Sid"] != "GiveRolesToInstancesOnly"]
-    assert len(lacking) == len(policy["Statement"]) - 1
-    code, found = check(lacking)
+    code, found = check()
+    assert code == DONE and [c["finding"] for c in found] == ["ok"] * 5, found
+    lacking = without(policies["node-roles"], "PassRolesToInstances")
+    iam.put_role_policy(RoleName="controller", PolicyName="node-roles", PolicyDocument=json.dumps(lacking))
+    code, found = check()
     (message,) = only(found, "missing")
     assert code == SOMETHING and message.startswith(f"iam:PassRole on arn:aws:iam::{cloud['account']}:role/")
+    assert message.endswith("instance-manager preflight --policy node-roles prints it")
+    for name in ("fargate", "managed-node-groups"):
+        iam.delete_role_policy(RoleName="controller", PolicyName=name)
+    noted = only(check()[1], "note")
+    assert len(noted) == 2 and all("nothing in this cluster needs it" in message for message in noted)
     assert "MISSING  iam" in command(cloud, "preflight", "--role-arn", arn, *arguments)[1]
 
 
@@ -108,19 +121,18 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
     iam = cloud.boto("iam")
     trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}]}
     arn = iam.create_role(RoleName="controller", AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
-    policy = json.loads(command(cloud, "preflight", "--policy")[1])
+    policy = json.loads(command(cloud, "preflight", "--policy", "scaling-groups")[1])
     taken = cloud.boto("sts").assume_role(RoleArn=arn, RoleSessionName="preflight")["Credentials"]
     keys = {"AWS_ACCESS_KEY_ID": "AccessKeyId", "AWS_SECRET_ACCESS_KEY": "SecretAccessKey", "AWS_SESSION_TOKEN": "SessionToken"}
     keys = {name: taken[key] for name, key in keys.items()}
 
-    def check(statements):
-        document = json.dumps(policy | {"Statement": statements})
-        iam.put_role_policy(RoleName="controller", PolicyName="printed", PolicyDocument=document)
+    def check(policy):
+        iam.put_role_policy(RoleName="controller", PolicyName="printed", PolicyDocument=json.dumps(policy))
         with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, caller=""):
             code, found = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER, **keys)
         return code, found["iam"]
 
-    code, found = check(policy["Statement"])
+    code, found = check(policy)
     assert code == DONE and "may do 10 of EC2's actions" in only(found, "ok")[0], found
     unknown = only(found, "unknown")
     assert [m.split(":")[1] for m in unknown if m.startswith("ec2:")] == [
@@ -132,11 +144,11 @@ def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique
     assert "iam:SimulatePrincipalPolicy" in unknown[-1] and "cannot be simulated" in unknown[-1]
     tag = {"Key": "instancegroups.keikoproj.io/ClusterName", "Value": cloud["cluster_name"]}
     cloud.boto("ec2").create_tags(Resources=[template["LaunchTemplateId"]], Tags=[tag])
-    code, found = check([s for s in policy["Statement"] if s["Sid"] != "WorkOnOwnTemplates"])
+    code, found = check(without(policy, "ChangeOwnLaunchTemplates"))
     assert code == SOMETHING and "may do 10 of EC2's actions" in only(found, "ok")[0]
     missing = only(found, "missing")
     assert len(missing) == 4 and missing[0].startswith("ec2:CreateLaunchTemplateVersion, as a dry run shows of arn:aws:sts::")
-    assert "may do 14 of EC2's actions" in only(check(policy["Statement"])[1], "ok")[0]
+    assert "may do 14 of EC2's actions" in only(check(policy)[1], "ok")[0]
     with cloud.fault(action="deny", service="iam", operation="SimulatePrincipalPolicy", count=-1, caller=""):
         _, others = preflight(cloud, "--role-arn", arn, "--as", CONTROLLER)
     assert [c["finding"] for c in others["iam"]] == ["unknown"], "what the administrator may do says nothing of the role"

@@ -1,12 +1,13 @@
-//! Documents that repeat what the code says are held to it. `UPDATE_GOLDEN=1 cargo test --test docs` writes the reference anew.
+//! Documents that repeat what the code says are held to it. `make golden` regenerates the reference and the CloudFormation
+//! template.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use instance_manager::api;
 use instance_manager::aws::sdk::OPERATIONS;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -68,9 +69,97 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
+/// The IAM policies by file name, in the order of the names.
+fn iam_policies() -> BTreeMap<String, Value> {
+    let files = std::fs::read_dir(path("deploy/iam")).expect("the folder exists").flatten().map(|file| file.path());
+    let policies = files.filter(|file| file.extension().is_some_and(|end| end == "json"));
+    let name = |file: &Path| file.file_stem().expect("it has a name").to_string_lossy().into_owned();
+    let text = |file: &Path| std::fs::read_to_string(file).expect("it is readable");
+    policies.map(|file| (name(&file), serde_json::from_str(&text(&file)).expect("the policy is JSON"))).collect()
+}
+
 fn statements() -> Vec<Value> {
-    let policy: Value = serde_json::from_str(&read("deploy/iam-policy.json")).expect("the policy is JSON");
-    policy["Statement"].as_array().expect("it has statements").clone()
+    let policies = iam_policies().into_values();
+    policies.flat_map(|policy| policy["Statement"].as_array().expect("it has statements").clone()).collect()
+}
+
+/// IAM and STS quotas: a managed policy holds 6,144 characters, without white space. A role takes ten managed policies.
+#[test]
+fn iam_policies_fit_the_quotas_with_the_longest_cluster_name() {
+    let policies = iam_policies();
+    assert!(policies.len() <= 10);
+    for (name, policy) in policies {
+        let text = policy.to_string().replace("arn:aws:", "arn:aws-us-gov:").replace("REGION", "ap-southeast-1");
+        let text = text.replace("ACCOUNT", "123456789012").replace("CLUSTER", &"c".repeat(100));
+        let size = text.chars().filter(|c| !c.is_whitespace()).count();
+        assert!(size <= 6144, "{name} has {size} characters");
+    }
+}
+
+#[test]
+fn statement_ids_are_unique_and_valid() {
+    let statements = statements();
+    let ids: BTreeSet<_> = statements.iter().map(|s| s["Sid"].as_str().expect("it has an id")).collect();
+    assert_eq!(ids.len(), statements.len());
+    assert!(ids.iter().all(|id| id.chars().all(|c| c.is_ascii_alphanumeric())));
+}
+
+#[test]
+fn cloudformation_template_holds_the_iam_policies() {
+    let generated = cloudformation_template();
+    let file = "deploy/iam/cloudformation.yaml";
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path(file), &generated).expect("the template is written");
+    }
+    assert!(read(file) == generated, "{file} is stale: run make golden");
+}
+
+/// A stack with the controller's role for EKS Pod Identity and its policies. The stack knows account, region and partition.
+fn cloudformation_template() -> String {
+    fn substitute(value: &Value) -> Value {
+        match value {
+            Value::String(text) if text == "CLUSTER" => json!({"Ref": "ClusterName"}),
+            Value::String(text) => {
+                let replaced = text.replace("arn:aws:iam::aws:", "arn:${AWS::Partition}:iam::aws:");
+                let replaced =
+                    replaced.replace("arn:aws:", "arn:${AWS::Partition}:").replace("REGION", "${AWS::Region}");
+                let replaced = replaced.replace("ACCOUNT", "${AWS::AccountId}").replace("CLUSTER", "${ClusterName}");
+                if replaced == *text { value.clone() } else { json!({"Fn::Sub": replaced}) }
+            }
+            Value::Array(items) => items.iter().map(substitute).collect(),
+            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), substitute(value))).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+    let mut resources = serde_json::Map::new();
+    let mut references = Vec::new();
+    for (name, policy) in iam_policies() {
+        let title = |word: &str| word[..1].to_uppercase() + &word[1..];
+        let id = name.split('-').map(title).collect::<String>() + "Policy";
+        references.push(json!({"Ref": id}));
+        let description = format!("instance-manager, deploy/iam/{name}.json");
+        let properties = json!({"Description": description, "PolicyDocument": substitute(&policy)});
+        resources.insert(id, json!({"Type": "AWS::IAM::ManagedPolicy", "Properties": properties}));
+    }
+    let trust = json!({"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": {"Service": "pods.eks.amazonaws.com"}, "Action": ["sts:AssumeRole", "sts:TagSession"],
+        "Condition": {"StringEquals": {
+            "aws:RequestTag/eks-cluster-name": {"Ref": "ClusterName"},
+            "aws:RequestTag/kubernetes-namespace": "instance-manager",
+            "aws:RequestTag/kubernetes-service-account": "instance-manager",
+        }},
+    }]});
+    let role = json!({"AssumeRolePolicyDocument": trust, "ManagedPolicyArns": references});
+    resources.insert("ControllerRole".into(), json!({"Type": "AWS::IAM::Role", "Properties": role}));
+    let template = json!({
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "The IAM role of instance-manager in one EKS cluster",
+        "Parameters": {"ClusterName": {"Type": "String", "Description": "Name of the EKS cluster", "MaxLength": 100}},
+        "Resources": resources,
+        "Outputs": {"RoleArn": {"Description": "Role of the controller", "Value": {"Fn::GetAtt": ["ControllerRole", "Arn"]}}},
+    });
+    let text = serde_yaml::to_string(&template).expect("the template is YAML");
+    format!("# Generated from the policies in this folder by `make golden`.\n{text}")
 }
 
 #[test]
@@ -112,10 +201,7 @@ fn reference_matches_crd() {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path("docs/reference.md"), &generated).expect("the reference is written");
     }
-    assert!(
-        read("docs/reference.md") == generated,
-        "docs/reference.md is stale: run UPDATE_GOLDEN=1 cargo test --test docs"
-    );
+    assert!(read("docs/reference.md") == generated, "docs/reference.md is stale: run make golden");
 }
 
 fn reference() -> String {

@@ -198,9 +198,10 @@ pub struct PreflightArgs {
     #[arg(long, value_name = "ARN")]
     pub role_arn: Option<String>,
 
-    /// Print the IAM policy that the controller needs in this cluster, and nothing else
-    #[arg(long)]
-    pub policy: bool,
+    /// Print an IAM policy for this cluster and nothing else: scaling-groups, node-roles, access-entries,
+    /// managed-node-groups, fargate, or all of them in one object
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "all")]
+    pub policy: Option<String>,
 
     /// Output format: text for people, JSON or YAML for programs
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]

@@ -53,7 +53,7 @@ fn failed_check(name: &str, answer: Result<bool, String>, caller: &str) -> Optio
         Ok(false) => (
             Finding::Missing,
             format!(
-                "ec2:{name}, as a dry run shows of {caller}; add it to the role; instance-manager preflight --policy prints the whole policy"
+                "ec2:{name}, as a dry run shows of {caller}; add it to the role; instance-manager preflight --policy scaling-groups prints it"
             ),
         ),
         Err(why) => (Finding::Unknown, format!("ec2:{name}: {why}")),

@@ -1,10 +1,13 @@
 //! Checks how the cut-over would change each group, with the same planner as the controller. It changes nothing.
 
+use std::collections::BTreeSet;
+
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::{Check, Finding};
 use crate::api::names::condition;
+use crate::api::{InstanceGroup, ProvisionerKind};
 use crate::aws::{Cluster, LaunchTemplate};
 use crate::cli::args::PreflightArgs;
 use crate::cli::plan::report::{ChangeKind, GroupPlan};
@@ -19,11 +22,14 @@ pub struct GroupChecks {
     pub cluster: Option<Cluster>,
     /// The launch templates of the groups.
     pub templates: Vec<LaunchTemplate>,
+    /// The provisioners of the groups.
+    pub provisioners: BTreeSet<ProvisionerKind>,
 }
 
 /// Plans every group and checks the result.
 pub async fn check_groups(snapshot: &ClusterSnapshot, args: &PreflightArgs) -> anyhow::Result<GroupChecks> {
     let groups = snapshot.select(None)?;
+    let provisioners = groups.iter().filter_map(|stored| Some(provisioner(stored.0.as_ref().ok()?))).collect();
     let mut name = args.cluster.cluster_name.clone();
     let plans = stream::iter(groups).map(|stored| check_group(snapshot, stored)).buffered(64);
     let (mut checks, mut templates) = (Vec::new(), Vec::new());
@@ -40,7 +46,14 @@ pub async fn check_groups(snapshot: &ClusterSnapshot, args: &PreflightArgs) -> a
         Some(name) => snapshot.planner.inventory.cluster(&name).await.unwrap_or_default(),
         None => None,
     };
-    Ok(GroupChecks { checks, cluster, templates })
+    Ok(GroupChecks { checks, cluster, templates, provisioners })
+}
+
+/// The provisioner of a group, as its own manifest or its status says.
+fn provisioner(group: &InstanceGroup) -> ProvisionerKind {
+    let recorded = group.status.as_ref().and_then(|status| status.provisioner.as_deref());
+    let named = group.spec.provisioner.as_deref().or(recorded);
+    named.and_then(ProvisionerKind::parse).unwrap_or(ProvisionerKind::Eks)
 }
 
 async fn check_group(

@@ -1,39 +1,86 @@
-//! Checks that the controller's AWS role has the permissions in deploy/iam-policy.json.
+//! Checks that the controller's AWS role has the permissions in deploy/iam/.
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{Check, Finding, dry_runs};
+use crate::api::ProvisionerKind;
 use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, PolicyDecision, PolicySimulation};
 
-const POLICY_TEMPLATE: &str = include_str!("../../../deploy/iam-policy.json");
+/// The IAM policies by name. A managed policy holds 6,144 characters, so there is one for each purpose.
+const POLICY_TEMPLATES: [(&str, &str); 5] = [
+    ("scaling-groups", include_str!("../../../deploy/iam/scaling-groups.json")),
+    ("node-roles", include_str!("../../../deploy/iam/node-roles.json")),
+    ("access-entries", include_str!("../../../deploy/iam/access-entries.json")),
+    ("managed-node-groups", include_str!("../../../deploy/iam/managed-node-groups.json")),
+    ("fargate", include_str!("../../../deploy/iam/fargate.json")),
+];
 
-/// The IAM policy of the controller, filled in for one cluster.
-pub struct IamPolicy {
-    text: String,
-    /// The name of the cluster that it is filled in for.
-    cluster: Option<String>,
+/// The IAM policies of the controller, filled in for one cluster.
+pub struct IamPolicies {
+    policies: Vec<IamPolicy>,
+    cluster: Option<Cluster>,
 }
 
-impl IamPolicy {
+/// One policy, for one purpose.
+struct IamPolicy {
+    name: &'static str,
+    text: String,
+}
+
+impl IamPolicies {
     /// Fills in the region and, if it is known, the cluster.
     pub fn new(region: &str, cluster: Option<&Cluster>) -> Self {
-        let text = POLICY_TEMPLATE.replace("REGION", region);
-        let Some(cluster) = cluster else { return IamPolicy { text, cluster: None } };
-        let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
-        let text = text.replace("ACCOUNT", part(4)).replace("CLUSTER", &cluster.name);
-        let text = text.replace("arn:aws:", &format!("arn:{}:", part(1)));
-        IamPolicy { text, cluster: Some(cluster.name.clone()) }
+        let fill_in = |text: &str| {
+            let text = text.replace("REGION", region);
+            let Some(cluster) = cluster else { return text };
+            let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
+            let text = text.replace("ACCOUNT", part(4)).replace("CLUSTER", &cluster.name);
+            text.replace("arn:aws:", &format!("arn:{}:", part(1)))
+        };
+        let policies = POLICY_TEMPLATES.iter().map(|(name, text)| IamPolicy { name, text: fill_in(text) }).collect();
+        IamPolicies { policies, cluster: cluster.cloned() }
     }
 
-    /// As JSON, ready for `aws iam create-policy`.
-    pub fn text(&self) -> &str {
-        self.text.trim_end()
+    /// One policy as JSON, ready for `aws iam create-policy`; or, for `all`, a JSON object with each policy by its name.
+    ///
+    /// # Errors
+    ///
+    /// No policy has that name.
+    pub fn text(&self, name: &str) -> anyhow::Result<String> {
+        if name == ALL {
+            let all: serde_json::Map<_, _> = self.policies.iter().map(|p| (p.name.to_owned(), p.document())).collect();
+            return Ok(serde_json::to_string_pretty(&all)?);
+        }
+        let names = || POLICY_TEMPLATES.map(|(name, _)| name).join(", ");
+        let found = self.policies.iter().find(|policy| policy.name == name);
+        let found = found.ok_or_else(|| anyhow::anyhow!("`{name}` is not a policy; use {}, or {ALL}", names()))?;
+        Ok(found.text.trim_end().to_owned())
+    }
+
+    /// Whether the cluster needs a policy: the first two always, the others for what is in use.
+    fn is_needed(&self, policy: &IamPolicy, used: &BTreeSet<ProvisionerKind>) -> bool {
+        match policy.name {
+            "managed-node-groups" => used.contains(&ProvisionerKind::EksManaged),
+            "fargate" => used.contains(&ProvisionerKind::EksFargate),
+            "access-entries" => self.cluster.as_ref().is_none_or(|cluster| cluster.authentication_mode != "CONFIG_MAP"),
+            _ => true,
+        }
+    }
+}
+
+/// The value of `--policy` that stands for all policies.
+pub const ALL: &str = "all";
+
+impl IamPolicy {
+    fn document(&self) -> Value {
+        serde_json::from_str(&self.text).expect("the files in deploy/iam are JSON")
     }
 
     /// One simulation for each statement: its actions on one of its resources, with its conditions.
     fn simulations(&self) -> Vec<PolicySimulation> {
-        let policy: Value = serde_json::from_str(&self.text).expect("deploy/iam-policy.json is JSON");
-        let statements = policy["Statement"].as_array().cloned().unwrap_or_default();
+        let statements = self.document()["Statement"].as_array().cloned().unwrap_or_default();
         statements.iter().map(simulation).collect()
     }
 }
@@ -59,20 +106,26 @@ fn simulation(statement: &Value) -> PolicySimulation {
     }
 }
 
-/// Simulates the policy with IAM. Without permission for that, it uses EC2 dry runs and reports the rest as unknown.
-pub async fn check(policy: &IamPolicy, aws: &Aws, role: Option<&str>, templates: &[LaunchTemplate]) -> Vec<Check> {
+/// Simulates the policies with IAM. Without permission for that, it uses EC2 dry runs and reports the rest as unknown.
+pub async fn check(
+    policies: &IamPolicies,
+    used: &BTreeSet<ProvisionerKind>,
+    aws: &Aws,
+    role: Option<&str>,
+    templates: &[LaunchTemplate],
+) -> Vec<Check> {
     let unknown = |message: String| Check::new("iam", Finding::Unknown, message);
-    let Some(cluster) = &policy.cluster else {
+    let Some(cluster) = &policies.cluster else {
         return vec![unknown("the cluster is unknown; set --cluster-name".into())];
     };
     let why = match role {
         None => "name the controller's AWS role with --role-arn".to_owned(),
-        Some(role) => match simulate(policy, aws, role).await {
+        Some(role) => match simulate(policies, used, aws, role).await {
             Ok(checks) => return checks,
             Err(error) => format!("the actions of {role} cannot be simulated ({error})"),
         },
     };
-    let (mut checks, dry) = match dry_runs::check(aws, cluster, role, templates).await {
+    let (mut checks, dry) = match dry_runs::check(aws, &cluster.name, role, templates).await {
         Ok(checks) => (checks, String::new()),
         Err(dry) => (Vec::new(), format!("; {dry}")),
     };
@@ -82,40 +135,55 @@ pub async fn check(policy: &IamPolicy, aws: &Aws, role: Option<&str>, templates:
     checks
 }
 
-async fn simulate(policy: &IamPolicy, aws: &Aws, role: &str) -> AwsResult<Vec<Check>> {
+async fn simulate(
+    policies: &IamPolicies,
+    used: &BTreeSet<ProvisionerKind>,
+    aws: &Aws,
+    role: &str,
+) -> AwsResult<Vec<Check>> {
     let mut checks = Vec::new();
-    let mut allowed = 0;
-    for asked in policy.simulations() {
-        for (action, answer) in aws.iam.simulate_policy(role, &asked).await? {
-            match answer {
-                PolicyDecision::Allowed => allowed += 1,
-                PolicyDecision::Unclear => checks.push(Check::new(
-                    "iam",
-                    Finding::Unknown,
-                    format!("{action}: depends on conditions that the simulation does not know"),
-                )),
-                PolicyDecision::Denied => {
-                    let on = asked.resource.as_deref().map(|on| format!(" on {on}")).unwrap_or_default();
-                    let message = format!(
-                        "{action}{on}; add it to the role; instance-manager preflight --policy prints the whole policy"
-                    );
-                    checks.push(Check::new("iam", Finding::Missing, message));
+    for policy in &policies.policies {
+        let (mut allowed, mut problems) = (0, Vec::new());
+        for simulated in policy.simulations() {
+            for (action, decision) in aws.iam.simulate_policy(role, &simulated).await? {
+                match decision {
+                    PolicyDecision::Allowed => allowed += 1,
+                    PolicyDecision::Unclear => problems.push(Check::new(
+                        "iam",
+                        Finding::Unknown,
+                        format!("{action}: depends on conditions that the simulation does not know"),
+                    )),
+                    PolicyDecision::Denied => {
+                        problems.push(denied(&action, simulated.resource.as_deref(), policy.name));
+                    }
                 }
             }
         }
-    }
-    if checks.is_empty() {
-        let message = format!("{role} has all {allowed} permissions of deploy/iam-policy.json");
-        checks.push(Check::new("iam", Finding::Ok, message));
+        let name = policy.name;
+        if allowed == 0 && !policies.is_needed(policy, used) {
+            let message = format!("{role} does not have the policy {name}, and nothing in this cluster needs it");
+            checks.push(Check::new("iam", Finding::Note, message));
+        } else if problems.is_empty() {
+            let message = format!("{role} has all {allowed} permissions of the policy {name}");
+            checks.push(Check::new("iam", Finding::Ok, message));
+        } else {
+            checks.append(&mut problems);
+        }
     }
     Ok(checks)
+}
+
+fn denied(action: &str, resource: Option<&str>, policy: &str) -> Check {
+    let on = resource.map(|resource| format!(" on {resource}")).unwrap_or_default();
+    let message = format!("{action}{on}; add it to the role; instance-manager preflight --policy {policy} prints it");
+    Check::new("iam", Finding::Missing, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn policy() -> IamPolicy {
+    fn policies() -> IamPolicies {
         let cluster = Cluster {
             name: "blue".into(),
             arn: "arn:aws-cn:eks:cn-north-1:42:cluster/blue".into(),
@@ -126,27 +194,50 @@ mod tests {
             vpc: String::new(),
             authentication_mode: String::new(),
         };
-        IamPolicy::new("cn-north-1", Some(&cluster))
+        IamPolicies::new("cn-north-1", Some(&cluster))
     }
 
     #[test]
-    fn the_policy_is_complete_for_a_cluster() {
-        let policy = policy();
-        for word in ["REGION", "ACCOUNT", "CLUSTER", "arn:aws:"] {
-            assert!(!policy.text().contains(word), "{word}");
+    fn printed_policies_are_complete_for_a_cluster() {
+        let policies = policies();
+        let all: Value = serde_json::from_str(&policies.text(ALL).unwrap()).unwrap();
+        assert_eq!(all.as_object().unwrap().len(), POLICY_TEMPLATES.len());
+        for (name, _) in POLICY_TEMPLATES {
+            let text = policies.text(name).unwrap();
+            for word in ["REGION", "ACCOUNT", "CLUSTER", "arn:aws:"] {
+                assert!(!text.contains(word), "{name} holds {word}");
+            }
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), all[name]);
         }
-        assert!(policy.cluster.is_some() && IamPolicy::new("eu-west-1", None).cluster.is_none());
+        let error = policies.text("farm").unwrap_err().to_string();
+        assert!(error.contains("`farm`") && error.contains("fargate"), "{error}");
+    }
+
+    #[test]
+    fn only_used_provisioners_need_their_policy() {
+        let needed = |mode: &str, used: &[ProvisionerKind]| {
+            let mut policies = policies();
+            policies.cluster.as_mut().unwrap().authentication_mode = mode.into();
+            let used = used.iter().copied().collect();
+            let names = policies.policies.iter().filter(|p| policies.is_needed(p, &used)).map(|p| p.name);
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(needed("CONFIG_MAP", &[ProvisionerKind::Eks]), ["scaling-groups", "node-roles"]);
+        let all = [ProvisionerKind::EksManaged, ProvisionerKind::EksFargate];
+        assert_eq!(needed("API", &all), POLICY_TEMPLATES.map(|(name, _)| name));
     }
 
     #[test]
     fn simulation_carries_the_statement_conditions() {
-        let asked = policy().simulations();
+        let policies = policies();
+        let simulations: Vec<_> = policies.policies.iter().flat_map(IamPolicy::simulations).collect();
         let nodes = |a: &&PolicySimulation| a.resource.as_deref() == Some("arn:aws-cn:iam::42:role/blue-preflight");
         let attaches = |a: &&PolicySimulation| a.actions.contains(&"iam:AttachRolePolicy".to_owned());
-        let attach = asked.iter().filter(nodes).find(attaches).unwrap();
+        let attach = simulations.iter().filter(nodes).find(attaches).unwrap();
         let context = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         assert_eq!(context("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));
         assert_eq!(context("iam:PolicyARN"), Some("arn:aws-cn:iam::aws:policy/AmazonEKSWorkerNodePolicy"));
-        assert!(asked.iter().any(|a| a.resource.is_none() && a.actions.contains(&"ec2:DescribeSubnets".to_owned())));
+        let subnets = "ec2:DescribeSubnets".to_owned();
+        assert!(simulations.iter().any(|a| a.resource.is_none() && a.actions.contains(&subnets)));
     }
 }

@@ -27,16 +27,15 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     match &snapshot {
         Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
         Ok(snapshot) => {
-            let groups::GroupChecks { checks: group_checks, cluster, templates } =
+            let groups::GroupChecks { checks: group_checks, cluster, templates, provisioners } =
                 groups::check_groups(snapshot, &args).await?;
-            let policy = iam::IamPolicy::new(&snapshot.region, cluster.as_ref());
-            if args.policy {
-                println!("{}", policy.text());
+            let policies = iam::IamPolicies::new(&snapshot.region, cluster.as_ref());
+            if let Some(name) = &args.policy {
+                println!("{}", policies.text(name)?);
                 return Ok(ExitCode::SUCCESS);
             }
-            checks.extend(
-                iam::check(&policy, snapshot.planner.inventory.aws(), args.role_arn.as_deref(), &templates).await,
-            );
+            let (aws, role) = (snapshot.planner.inventory.aws(), args.role_arn.as_deref());
+            checks.extend(iam::check(&policies, &provisioners, aws, role, &templates).await);
             checks.extend(kubernetes::status_writers(&client, namespace, snapshot).await);
             checks.extend(group_checks);
         }
