@@ -1,26 +1,27 @@
-//! Ownership of AWS resources, which three tags on the resource itself prove.
+//! Ownership of AWS resources. Three tags on a resource prove which group owns it: the cluster, the group's namespace
+//! and its name.
 
-use super::provisioner::GroupId;
 use crate::api::names::{condition, tag};
 use crate::api::{Condition, InstanceGroupStatus};
 use crate::aws::{Tag, tag_map};
 use crate::plan::{Outcome, Reason};
+use crate::provisioner::GroupId;
 
 /// Keys of the three tags that together prove ownership.
 pub const OWNERSHIP_TAG_KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
 
-/// Start of what the message of `Adopted` says about missing tags. Readers of a stored message cut it here.
+/// Start of the part of the `Adopted` message that reports missing tags. Code that reads a stored message cuts it here.
 pub const UNTAGGED_SUFFIX: &str = "; not tagged";
 
-/// The message while the controller's IAM role lacks the permission to set or remove tags.
+/// The message while the controller's IAM role lacks `permissions`, which it needs to set or remove tags.
 pub fn missing_tag_permission(permissions: &str) -> String {
     format!(
         "cannot update tags: the controller's IAM role lacks {permissions}; add the missing permissions to the role"
     )
 }
 
-/// The outcome for an EKS group whose tags AWS did not let the controller change. `lacks_tag` and `lacks_untag` say
-/// which permissions are missing. The report of the reconcile that failed has the same message.
+/// The outcome for a managed node group or Fargate profile after AWS denied a tag change. `lacks_tag` and `lacks_untag`
+/// say which permissions are missing. The reconcile in which AWS denied the change reports the same message.
 pub fn tagging_blocked(lacks_tag: bool, lacks_untag: bool, is_deleting: bool) -> Outcome {
     let needed = [(lacks_tag, "eks:TagResource"), (lacks_untag, "eks:UntagResource")];
     let missing: Vec<_> = needed.into_iter().filter(|(lacks, _)| *lacks).map(|(_, permission)| permission).collect();
@@ -60,12 +61,13 @@ pub fn has_foreign_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
     claimed && !has_ownership_tags(tags, ownership)
 }
 
-/// Owner of a scaling group whose name equals the name that a group derives, by its tags.
+/// Who owns a scaling group with the name that the controller derives for a group, according to the scaling group's
+/// tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
     /// All three tags are the group's.
     Ours,
-    /// The tags name another group from which the same name derives.
+    /// The tags name another group, for which the controller derives the same name.
     OtherGroup,
     /// Some of the three tags exist, but others are missing or were modified; the text says which.
     TagsModified(String),
@@ -73,8 +75,8 @@ pub enum Ownership {
     Untagged,
 }
 
-/// Classifies a scaling group by its name and tags. If the name cannot derive from the group in its tags, the tags were
-/// modified.
+/// Classifies a scaling group by its name and tags. If the controller cannot have derived the name for the group in the
+/// tags, the tags were modified.
 pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Ownership {
     let present = tag_map(tags);
     if has_ownership_tags(tags, ownership) {
@@ -83,30 +85,30 @@ pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Owners
     if !OWNERSHIP_TAG_KEYS.iter().any(|key| present.contains_key(key)) {
         return Ownership::Untagged;
     }
-    let wanted = tag_map(ownership);
+    let expected = tag_map(ownership);
     let [group, namespace] = [tag::INSTANCE_GROUP, tag::NAMESPACE];
-    if let (Some(other), Some(space)) = (present.get(group), present.get(namespace))
-        && (wanted[group], wanted[namespace]) != (*other, *space)
-        && name.ends_with(&format!("-{space}-{other}"))
+    if let (Some(other_group), Some(other_namespace)) = (present.get(group), present.get(namespace))
+        && (expected[group], expected[namespace]) != (*other_group, *other_namespace)
+        && name.ends_with(&format!("-{other_namespace}-{other_group}"))
     {
         return Ownership::OtherGroup;
     }
-    let wrong = |t: &Tag| match present.get(t.key.as_str()) {
+    let difference = |t: &Tag| match present.get(t.key.as_str()) {
         None => Some(format!("the tag {}={} is missing", t.key, t.value)),
         Some(value) if *value != t.value => {
             Some(format!("the tag {} has the value {value} instead of {}", t.key, t.value))
         }
         Some(_) => None,
     };
-    Ownership::TagsModified(ownership.iter().filter_map(wrong).collect::<Vec<_>>().join(" and "))
+    Ownership::TagsModified(ownership.iter().filter_map(difference).collect::<Vec<_>>().join(" and "))
 }
 
-/// Why a scaling group with a group's name is not provably its own, without the remedy; `None` for its own.
+/// Why a scaling group with the name of a group does not provably belong to it, without the remedy. `None` if it does.
 pub fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option<String> {
     let why = match classify_ownership(name, tags, ownership) {
         Ownership::Ours => return None,
         Ownership::OtherGroup => "it has the tags of another group".into(),
-        Ownership::TagsModified(how) => format!("its ownership tags were modified: {how}"),
+        Ownership::TagsModified(details) => format!("its ownership tags were modified: {details}"),
         Ownership::Untagged => {
             let tags: Vec<_> = ownership.iter().map(|t| format!("{}={}", t.key, t.value)).collect();
             format!("it has none of this group's tags: {}", tags.join(", "))
@@ -115,7 +117,7 @@ pub fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option
     Some(format!("the scaling group {name} already exists, and {why}"))
 }
 
-/// The condition `Adopted`, if the controller could not tag everything at adoption.
+/// The condition `Adopted`, if AWS denied tagging at the adoption.
 pub fn tagging_denied_condition(status: &InstanceGroupStatus) -> Option<&Condition> {
     let adopted = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
     adopted.filter(|c| c.reason.as_deref().map(condition::current_reason) == Some(condition::TAGGING_DENIED))

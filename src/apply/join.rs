@@ -5,7 +5,7 @@ use super::error::StepError;
 use super::run::{Apply, ApplyRun, StepOutcome, StepResult};
 use crate::aws::{AccessEntry, AccessEntryType, AwsErrorKind, NewAccessEntry};
 use crate::plan::JoinStep;
-use crate::util::digest::idempotency_token;
+use crate::util::digest::client_token;
 
 impl Apply for JoinStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
@@ -30,7 +30,7 @@ impl ApplyRun<'_> {
         let inventory = self.ctx.inventory;
         // The resourceVersion keeps the token stable until the status is written. A retried call then refers to the same
         // entry, and a call after the entry was deleted gets a new token.
-        let token = idempotency_token(&[cluster, principal, kind.as_str(), &self.id.uid, &self.resource_version]);
+        let token = client_token(&[cluster, principal, kind.as_str(), &self.id.uid, &self.resource_version]);
         match inventory.aws().eks.create_access_entry(input, &token).await {
             Ok(()) => {
                 self.ctx.process_state.track_role_refusal(&self.id.key(), false, self.ctx.now);

@@ -11,22 +11,22 @@ const MAX_LISTED_ROLES: usize = 5;
 pub struct MigrationProgress {
     /// Number of roles that the groups use.
     pub roles: usize,
-    /// ARNs of roles without an access entry, as far as some group observed, sorted.
+    /// ARNs of roles for which no group has observed an access entry, sorted.
     pub missing: Vec<String>,
-    /// Number of entries of groups in aws-auth.
+    /// Number of entries in aws-auth that belong to groups.
     pub remaining_auth_entries: usize,
-    /// Roles in aws-auth that no group uses, in their order.
+    /// ARNs of roles in aws-auth that no group uses, in the order of their entries.
     pub foreign: Vec<String>,
 }
 
-/// The event to publish; `None` while no migration is in progress.
+/// The event to publish. `None` without a migration, and while entries of groups are still to be removed from aws-auth.
 pub fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Option<Event> {
     let MigrationProgress { roles, missing, remaining_auth_entries, foreign } = progress;
     let migrating = match requested {
         JoinAuth::Both | JoinAuth::AccessEntries => *roles > 0,
         JoinAuth::Auto | JoinAuth::AwsAuth => false,
     };
-    let have =
+    let summary =
         format!("{} of {roles} roles of InstanceGroups have an access entry", roles.saturating_sub(missing.len()));
     let event = |kind, reason: &str, message| Some(Event { kind, reason: reason.into(), message });
     match (migrating, requested) {
@@ -34,19 +34,23 @@ pub fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Opt
         (true, _) if !missing.is_empty() => event(
             EventKind::Warning,
             "AccessEntriesMissing",
-            format!("{have}; missing: {}; the conditions of their groups name the cause", list_roles(missing)),
+            format!("{summary}; missing: {}; the conditions of their groups name the cause", list_roles(missing)),
         ),
         (true, JoinAuth::Both) => {
             let next = "set --join-auth=access-entries to remove their entries from kube-system/aws-auth";
-            event(EventKind::Normal, "AccessEntriesComplete", format!("{have}; {next}"))
+            event(EventKind::Normal, "AccessEntriesComplete", format!("{summary}; {next}"))
         }
         (true, _) if *remaining_auth_entries > 0 => None,
         (true, _) if !foreign.is_empty() => {
-            let left = "entries in kube-system/aws-auth that no InstanceGroup added remain";
-            event(EventKind::Normal, "AwsAuthEntriesRemaining", format!("{have}; {left}: {}", list_roles(foreign)))
+            let remaining = "entries in kube-system/aws-auth that no InstanceGroup added remain";
+            event(
+                EventKind::Normal,
+                "AwsAuthEntriesRemaining",
+                format!("{summary}; {remaining}: {}", list_roles(foreign)),
+            )
         }
         (true, _) => {
-            event(EventKind::Normal, "AwsAuthNotUsed", format!("{have}; kube-system/aws-auth contains no roles"))
+            event(EventKind::Normal, "AwsAuthNotUsed", format!("{summary}; kube-system/aws-auth contains no roles"))
         }
     }
 }
@@ -64,13 +68,13 @@ mod tests {
     fn reason_and_message(
         requested: JoinAuth,
         roles: usize,
-        without: &[&str],
+        missing: &[&str],
         foreign: &[&str],
     ) -> Option<(String, String)> {
         let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
         migration_event(
             requested,
-            &MigrationProgress { roles, missing: owned(without), remaining_auth_entries: 0, foreign: owned(foreign) },
+            &MigrationProgress { roles, missing: owned(missing), remaining_auth_entries: 0, foreign: owned(foreign) },
         )
         .map(|event| (event.reason, event.message))
     }
@@ -93,8 +97,8 @@ mod tests {
         assert_eq!(reason, "AwsAuthEntriesRemaining");
         assert!(message.contains("arn:4 and 2 more"), "{message}");
         assert_eq!(reason_and_message(JoinAuth::AccessEntries, 1, &[], &[]).expect("an event").0, "AwsAuthNotUsed");
-        let under_way = MigrationProgress { roles: 1, remaining_auth_entries: 1, ..MigrationProgress::default() };
-        assert_eq!(migration_event(JoinAuth::AccessEntries, &under_way), None);
+        let in_progress = MigrationProgress { roles: 1, remaining_auth_entries: 1, ..MigrationProgress::default() };
+        assert_eq!(migration_event(JoinAuth::AccessEntries, &in_progress), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Authorization of nodes to join the cluster: entries in `kube-system/aws-auth`, and access entries.
+//! Authorization of nodes to join the cluster, through entries in `kube-system/aws-auth` or access entries.
 
 pub mod access_entries;
 pub mod aws_auth;

@@ -11,7 +11,7 @@ pub enum AccessEntryType {
     /// Nodes of any Linux family.
     #[serde(rename = "EC2_LINUX")]
     Ec2Linux,
-    /// Windows nodes: what Linux nodes may do, and what kube-proxy needs on Windows.
+    /// Windows nodes. It also allows Linux nodes: it grants their permissions and those of kube-proxy on Windows.
     #[serde(rename = "EC2_WINDOWS")]
     Ec2Windows,
     /// The pod execution role of Fargate profiles.
@@ -20,7 +20,7 @@ pub enum AccessEntryType {
 }
 
 impl AccessEntryType {
-    /// As the API writes it.
+    /// The value in the EKS API.
     pub fn as_str(self) -> &'static str {
         match self {
             AccessEntryType::Ec2Linux => "EC2_LINUX",
@@ -29,39 +29,39 @@ impl AccessEntryType {
         }
     }
 
-    /// Whether an entry of type `found` lets such nodes join. A role that Linux and Windows groups share has the entry
-    /// of the Windows ones, and all of them join by it.
+    /// Whether an entry of type `found` lets nodes of this type join. A role that Linux and Windows groups share has an
+    /// entry for Windows, through which the nodes of both join.
     pub fn allows(self, found: &str) -> bool {
         found == self.as_str() || (self == AccessEntryType::Ec2Linux && found == AccessEntryType::Ec2Windows.as_str())
     }
 }
 
-/// An access entry, as DescribeAccessEntry shows it.
+/// An access entry as returned by DescribeAccessEntry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AccessEntry {
-    /// The role's ARN, its path included.
+    /// ARN of the role, path included.
     pub principal: String,
-    /// `EC2_LINUX`, `STANDARD` and so on; it never changes.
+    /// `EC2_LINUX`, `STANDARD` and so on. AWS does not allow changing it.
     pub kind: String,
-    /// When it was made.
+    /// Creation time.
     pub created: Option<Timestamp>,
     /// Its tags.
     pub tags: Vec<Tag>,
 }
 
-/// An access entry to be made.
+/// Input of CreateAccessEntry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NewAccessEntry {
-    /// The cluster's name.
+    /// Name of the EKS cluster.
     pub cluster: String,
-    /// The role's ARN, its path included.
+    /// ARN of the role, path included.
     pub principal: String,
-    /// What the role's nodes are.
+    /// Type of the nodes that use the role.
     #[serde(rename = "type")]
     pub kind: AccessEntryType,
-    /// The role is the group's own: when EKS refuses it, it does not know the role yet.
+    /// Whether the controller created the role. If EKS then rejects it, the role has not propagated in IAM yet.
     #[serde(rename = "ownRole")]
     pub own_role: bool,
-    /// The tags that say whose it is.
+    /// Ownership tags.
     pub tags: Vec<Tag>,
 }

@@ -1,9 +1,8 @@
-//! EC2's actions that can be asked for without being done.
+//! EC2 actions that support `DryRun`, which checks a permission without performing the action.
 
-/// An action that takes `DryRun`, which checks the right and changes nothing (Amazon EC2 API Reference, "Common query
-/// parameters").
+/// An EC2 action that the preflight check sends with `DryRun` (Amazon EC2 API Reference, "Common query parameters").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is the API's own name")]
+#[expect(missing_docs, reason = "each variant is named after its API operation")]
 pub enum DryRun {
     DescribeImages,
     DescribeInstanceTypeOfferings,
@@ -22,7 +21,7 @@ pub enum DryRun {
 }
 
 impl DryRun {
-    /// All that the controller calls, beside RunInstances, which is Auto Scaling's call.
+    /// All such actions of the controller. RunInstances is not among them: Auto Scaling calls it.
     pub const ALL: [DryRun; 14] = [
         DryRun::DescribeImages,
         DryRun::DescribeInstanceTypeOfferings,
@@ -40,7 +39,7 @@ impl DryRun {
         DryRun::ModifyLaunchTemplate,
     ];
 
-    /// The API operation.
+    /// The name of the API operation.
     pub fn name(self) -> &'static str {
         match self {
             DryRun::DescribeImages => "DescribeImages",
@@ -60,7 +59,7 @@ impl DryRun {
         }
     }
 
-    /// Which launch template it has to name.
+    /// The launch template that the request must name.
     pub fn target(self) -> DryRunTarget {
         match self {
             DryRun::DescribeImages
@@ -81,13 +80,13 @@ impl DryRun {
     }
 }
 
-/// Which launch template a dry run is about: EC2 looks for it before it judges.
+/// The launch template that a dry run needs. EC2 looks up the template before it checks the permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DryRunTarget {
-    /// None that is there.
+    /// No existing template.
     Nothing,
-    /// Any of a group's.
+    /// Any template of a group.
     Any,
-    /// One that carries the cluster's tag.
+    /// A template with the cluster's tag, because the IAM policy requires that tag.
     Tagged,
 }

@@ -10,13 +10,14 @@ use super::{AwsResult, Tag};
 /// The Amazon EKS calls for Fargate profiles.
 #[async_trait]
 pub trait FargateApi: Send + Sync {
-    /// ListFargateProfiles, pages of 100: the names of all profiles of a cluster, whatever their status.
+    /// ListFargateProfiles, in pages of 100: the names of all profiles of a cluster, in any status. A cluster that does
+    /// not exist is an error.
     async fn list_fargate_profiles(&self, cluster: &str) -> AwsResult<Vec<String>>;
-    /// DescribeFargateProfile, tags included; `None` when there is no profile, or no cluster, of that name.
+    /// DescribeFargateProfile, tags included; `None` if the profile or the cluster does not exist.
     async fn describe_fargate_profile(&self, cluster: &str, name: &str) -> AwsResult<Option<FargateProfile>>;
-    /// CreateFargateProfile with a client request token.
+    /// CreateFargateProfile with a client token; returns the profile.
     async fn create_fargate_profile(&self, input: &NewFargateProfile) -> AwsResult<FargateProfile>;
-    /// DeleteFargateProfile: EKS deletes the pods that run by it.
+    /// DeleteFargateProfile. EKS also deletes the pods that run on the profile.
     async fn delete_fargate_profile(&self, cluster: &str, name: &str) -> AwsResult<()>;
     /// TagResource of a profile, by its ARN.
     async fn tag_fargate_profile(&self, arn: &str, tags: &[Tag]) -> AwsResult<()>;
@@ -24,12 +25,12 @@ pub trait FargateApi: Send + Sync {
     async fn untag_fargate_profile(&self, arn: &str, keys: &[String]) -> AwsResult<()>;
 }
 
-/// Pods of a namespace, as one selector of a profile names them; `*` and `?` are wildcards everywhere.
+/// One selector of a profile: which pods run on Fargate. `*` and `?` are wildcards in the namespace and in labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct FargateSelector {
     /// The pods' namespace.
     pub namespace: String,
-    /// Labels that a pod must have, all of them.
+    /// Labels that a pod must all have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
@@ -48,24 +49,24 @@ impl std::fmt::Display for FargateSelector {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewFargateProfile {
-    /// The EKS cluster's name.
+    /// Name of the EKS cluster.
     pub cluster: String,
-    /// The profile's name, at most 100 characters.
+    /// Name of the profile, at most 100 characters.
     pub name: String,
     /// ARN of the pods' execution role.
     pub role_arn: String,
     /// Whether the controller created the role. If EKS then rejects its trust policy, the role has not propagated yet.
     pub own_role: bool,
-    /// Sorted subnet ids; none are the private ones of the cluster.
+    /// Sorted subnet IDs. If empty, EKS uses the private subnets of the cluster.
     pub subnets: Vec<String>,
-    /// Sorted.
+    /// Sorted selectors.
     pub selectors: Vec<FargateSelector>,
-    /// Ownership tags and the spec's.
+    /// Ownership tags and the tags of the spec.
     pub tags: Vec<Tag>,
-    /// The profile that it replaces, if any.
+    /// Name of the profile that this profile replaces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Idempotency token.
+    /// Client token.
     pub token: String,
 }
 
@@ -74,19 +75,19 @@ pub struct NewFargateProfile {
 pub struct FargateProfile {
     /// Unique in its cluster.
     pub name: String,
-    /// Its ARN, which tags are put on.
+    /// ARN, which the tag calls need.
     pub arn: String,
     /// ARN of the pods' execution role.
     pub role_arn: String,
-    /// Sorted subnet ids.
+    /// Sorted subnet IDs.
     pub subnets: Vec<String>,
-    /// Sorted.
+    /// Sorted selectors.
     pub selectors: Vec<FargateSelector>,
-    /// Its status.
+    /// Status in EKS.
     pub status: ProfileStatus,
-    /// Problems reported by EKS: code and message.
+    /// Problems reported by EKS, each as `code: message`.
     pub issues: Vec<String>,
-    /// Its tags.
+    /// All tags.
     pub tags: Vec<Tag>,
 }
 
@@ -112,7 +113,7 @@ pub enum ProfileStatus {
 pub struct RouteTable {
     /// Whether it applies to subnets without their own table.
     pub is_main: bool,
-    /// The subnets associated with it.
+    /// IDs of the subnets that are explicitly associated with it.
     pub subnets: Vec<String>,
     /// Whether it has a route to an internet gateway.
     pub has_internet_gateway: bool,

@@ -1,91 +1,92 @@
 //! A catalog of instance types: which types are similar, and in which zones they are offered.
+//!
+//! A family here is an instance series with its generation: `m5` contains `m5.large`, `m5a.large` and `m5dn.large`.
 
 use std::collections::{HashMap, HashSet};
 
 use super::types::InstanceType;
 
-/// The instance types of a line or of more, indexed once: what is asked of them afterwards costs as much as the answer
-/// is long.
+/// The instance types of one or more families. They are indexed once, so that a lookup visits only similar types.
 #[derive(Debug, Default)]
 pub struct InstanceTypeCatalog {
-    /// Types by what makes them alike, in the order of their names.
+    /// Names of similar types, sorted.
     similar: HashMap<SimilarityKey, Vec<String>>,
+    /// Similarity keys by type name.
     keys: HashMap<String, SimilarityKey>,
     /// Types by name.
     types: HashMap<String, InstanceType>,
-    /// Zones by type.
+    /// Availability zones by type name.
     zones: HashMap<String, HashSet<String>>,
 }
 
-/// What makes types alike: family, generation, architecture and size.
+/// Types with equal keys are similar.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SimilarityKey {
-    /// Family and generation.
     family: String,
     architecture: String,
     vcpus: i32,
-    memory: i64,
-    metal: bool,
+    memory_mib: i64,
+    /// A bare-metal instance takes much longer to start than a virtual one.
+    is_bare_metal: bool,
 }
 
-/// The family and generation of a type by its name: `m5` of `m5dn.large`; types of another line are never like it.
-/// `None` for what can be no type's name.
+/// The family of an instance type: `m5` for `m5dn.large`. `None` if `name` cannot be the name of a type.
 pub fn family_key(name: &str) -> Option<&str> {
-    let (family, size) = name.split_once('.')?;
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let digits = family.find(|c: char| c.is_ascii_digit()).filter(|at| *at > 0)?;
-    if size.is_empty() || !family.chars().chain(size.chars()).all(plain) {
+    let (prefix, size) = name.split_once('.')?;
+    let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let digits = prefix.find(|c: char| c.is_ascii_digit()).filter(|at| *at > 0)?;
+    if size.is_empty() || !prefix.chars().chain(size.chars()).all(is_valid) {
         return None;
     }
-    let rest = family[digits..].find(|c: char| !c.is_ascii_digit());
-    Some(&family[..rest.map_or(family.len(), |at| digits + at)])
+    let rest = prefix[digits..].find(|c: char| !c.is_ascii_digit());
+    Some(&prefix[..rest.map_or(prefix.len(), |at| digits + at)])
 }
 
-/// What follows the line in a name tells variants of the same size.
-fn similarity_key(of: &InstanceType) -> Option<SimilarityKey> {
-    let (_, size) = of.name.split_once('.')?;
+/// `None` for a type without a valid name or an architecture that nodes can have.
+fn similarity_key(instance_type: &InstanceType) -> Option<SimilarityKey> {
+    let (_, size) = instance_type.name.split_once('.')?;
     Some(SimilarityKey {
-        family: family_key(&of.name)?.into(),
-        architecture: of.architecture()?.into(),
-        vcpus: of.vcpus,
-        memory: of.memory_mib,
-        // It takes many times as long to start.
-        metal: size.starts_with("metal"),
+        family: family_key(&instance_type.name)?.into(),
+        architecture: instance_type.architecture()?.into(),
+        vcpus: instance_type.vcpus,
+        memory_mib: instance_type.memory_mib,
+        is_bare_metal: size.starts_with("metal"),
     })
 }
 
 impl InstanceTypeCatalog {
-    /// Indexes types and offers (type, zone), each looked at once.
-    pub fn new(types: &[InstanceType], offers: impl IntoIterator<Item = (String, String)>) -> Self {
-        let mut catalogue = InstanceTypeCatalog::default();
-        for one in types {
-            let Some(kind) = similarity_key(one) else { continue };
-            catalogue.similar.entry(kind.clone()).or_default().push(one.name.clone());
-            catalogue.keys.insert(one.name.clone(), kind);
-            catalogue.types.insert(one.name.clone(), one.clone());
+    /// Indexes types and their offerings, which are pairs of type name and availability zone.
+    pub fn new(types: &[InstanceType], offerings: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut catalog = InstanceTypeCatalog::default();
+        for instance_type in types {
+            let Some(key) = similarity_key(instance_type) else { continue };
+            let name = &instance_type.name;
+            catalog.similar.entry(key.clone()).or_default().push(name.clone());
+            catalog.keys.insert(name.clone(), key);
+            catalog.types.insert(name.clone(), instance_type.clone());
         }
-        catalogue.similar.values_mut().for_each(|names| names.sort());
-        for (name, zone) in offers {
-            catalogue.zones.entry(name).or_default().insert(zone);
+        catalog.similar.values_mut().for_each(|names| names.sort());
+        for (name, zone) in offerings {
+            catalog.zones.entry(name).or_default().insert(zone);
         }
-        catalogue
+        catalog
     }
 
     /// Types similar to a given type, without the type itself, sorted by name. Empty for an unknown type.
     pub fn similar_to(&self, name: &str) -> Vec<&str> {
-        let alike = self.keys.get(name).and_then(|kind| self.similar.get(kind));
-        alike.into_iter().flatten().map(String::as_str).filter(|other| *other != name).collect()
+        let similar = self.keys.get(name).and_then(|key| self.similar.get(key));
+        similar.into_iter().flatten().map(String::as_str).filter(|other| *other != name).collect()
     }
 
-    /// The properties of a type.
+    /// The properties of a type; `None` for an unknown type.
     pub fn get(&self, name: &str) -> Option<&InstanceType> {
         self.types.get(name)
     }
 
-    /// Whether a type is offered in each of some zones.
+    /// Whether a type is offered in all of the given availability zones.
     pub fn offered_in_zones(&self, name: &str, zones: &[&str]) -> bool {
         let offered = self.zones.get(name);
-        zones.iter().all(|zone| offered.is_some_and(|o| o.contains(*zone)))
+        zones.iter().all(|zone| offered.is_some_and(|offered| offered.contains(*zone)))
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
         }
     }
 
-    fn catalogue() -> InstanceTypeCatalog {
+    fn catalog() -> InstanceTypeCatalog {
         let x86 = |name: &str, vcpus, gib: i64| instance_type(name, "x86_64", vcpus, gib * 1024);
         let types = [
             x86("m5.large", 2, 8),
@@ -118,14 +119,14 @@ mod tests {
             x86("gr6.4xlarge", 16, 128),
             x86("g6e.4xlarge", 16, 128),
         ];
-        let everywhere = types.iter().flat_map(|t| ["a", "b"].map(|z| (t.name.clone(), z.to_owned())));
-        InstanceTypeCatalog::new(&types, everywhere.filter(|o| *o != ("m5dn.large".to_owned(), "b".to_owned())))
+        let offerings = types.iter().flat_map(|t| ["a", "b"].map(|zone| (t.name.clone(), zone.to_owned())));
+        InstanceTypeCatalog::new(&types, offerings.filter(|o| *o != ("m5dn.large".to_owned(), "b".to_owned())))
     }
 
     #[test]
     fn similar_types_share_family_generation_architecture_and_size() {
-        let catalogue = catalogue();
-        for (name, like) in [
+        let catalog = catalog();
+        for (name, similar) in [
             ("m5.large", vec!["m5a.large", "m5dn.large"]),
             ("m5a.large", vec!["m5.large", "m5dn.large"]),
             ("m5.xlarge", vec![]),
@@ -135,13 +136,13 @@ mod tests {
             ("gr6.4xlarge", vec![]),
             ("no.such", vec![]),
         ] {
-            assert_eq!(catalogue.similar_to(name), like, "{name}");
+            assert_eq!(catalog.similar_to(name), similar, "{name}");
         }
     }
 
     #[test]
-    fn family_key_is_family_and_generation() {
-        for (name, told) in [
+    fn family_key_is_series_and_generation() {
+        for (name, family) in [
             ("m5dn.large", Some("m5")),
             ("c7i-flex.large", Some("c7")),
             ("im4gn.large", Some("im4")),
@@ -155,7 +156,7 @@ mod tests {
             ("m5.", None),
             ("", None),
         ] {
-            assert_eq!(family_key(name), told, "{name}");
+            assert_eq!(family_key(name), family, "{name}");
         }
     }
 
@@ -163,22 +164,18 @@ mod tests {
     fn indexing_visits_each_offering_once() {
         let name = |n: usize| format!("m{}.{}xlarge", n / 15, n % 15);
         let types: Vec<_> = (0..1_395).map(|n| instance_type(&name(n), "x86_64", (n % 15) as i32, 8)).collect();
-        let mut seen = 0;
-        let offers = (0..3 * 1_395).map(|n| (name(n % 1_395), (n / 1_395).to_string())).inspect(|_| seen += 1);
-        let catalogue = InstanceTypeCatalog::new(&types, offers);
-        assert_eq!(seen, 3 * 1_395);
-        assert_eq!(catalogue.similar.values().map(Vec::len).sum::<usize>(), 1_395, "a question meets only like types");
+        let mut visited = 0;
+        let offerings = (0..3 * 1_395).map(|n| (name(n % 1_395), (n / 1_395).to_string())).inspect(|_| visited += 1);
+        let catalog = InstanceTypeCatalog::new(&types, offerings);
+        assert_eq!(visited, 3 * 1_395);
+        assert_eq!(catalog.similar.values().map(Vec::len).sum::<usize>(), 1_395, "each type is in one list");
     }
 
     #[test]
-    fn types_are_offered_only_in_listed_zones() {
-        let catalogue = catalogue();
-        assert!(
-            catalogue.offered_in_zones("m5a.large", &["a", "b"]) && catalogue.offered_in_zones("m5dn.large", &["a"])
-        );
-        assert!(
-            !catalogue.offered_in_zones("m5dn.large", &["a", "b"]) && !catalogue.offered_in_zones("m5a.large", &["c"])
-        );
-        assert!(!catalogue.offered_in_zones("no.such", &["a"]));
+    fn type_must_be_offered_in_all_zones() {
+        let catalog = catalog();
+        assert!(catalog.offered_in_zones("m5a.large", &["a", "b"]) && catalog.offered_in_zones("m5dn.large", &["a"]));
+        assert!(!catalog.offered_in_zones("m5dn.large", &["a", "b"]) && !catalog.offered_in_zones("m5a.large", &["c"]));
+        assert!(!catalog.offered_in_zones("no.such", &["a"]));
     }
 }

@@ -1,46 +1,47 @@
-//! Several instance types, on demand and spot, in one scaling group.
+//! Mixed instances policies: several instance types, on-demand and spot, in one scaling group.
 
 use serde::Serialize;
 
-/// A mixed instances policy without the template that it refers to: that is the group's pin.
+/// A mixed instances policy without its launch template, which is the pinned template of the scaling group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MixedPolicy {
-    /// How much of what is bought, and how types are chosen.
+    /// How much capacity is on-demand or spot, and how AWS chooses among the types.
     pub distribution: InstancesDistribution,
-    /// The types, the preferred ones first.
+    /// The instance types, in order of preference.
     pub overrides: Vec<InstanceTypeOverride>,
 }
 
-/// How much is on demand and how types are chosen: AWS's InstancesDistribution in its own words.
+/// How much capacity is on-demand or spot, and how AWS chooses among the types (InstancesDistribution in the Auto
+/// Scaling API).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstancesDistribution {
     /// `prioritized` or `lowest-price`.
     pub on_demand_strategy: String,
-    /// Units of capacity that are always on demand.
+    /// Units of capacity that are always on-demand.
     pub on_demand_base: i32,
-    /// Percent of what is above the base.
+    /// Percentage of on-demand capacity above the base, 0 to 100.
     pub on_demand_percent: i32,
     /// `capacity-optimized`, `lowest-price`, `price-capacity-optimized` or `capacity-optimized-prioritized`.
     pub spot_strategy: String,
-    /// How many pools `lowest-price` chooses from.
+    /// Number of spot pools that `lowest-price` chooses from; `None` with any other strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_pools: Option<i32>,
-    /// A limit that others set on the price of spot capacity; it lives on.
+    /// Maximum spot price in dollars per hour. Only another writer sets it; the controller keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_max_price: Option<String>,
 }
 
 impl InstancesDistribution {
-    /// How many pools `lowest-price` chooses from when nobody says it.
-    pub const POOLS: i32 = 2;
+    /// AWS's default for the number of spot pools.
+    pub const DEFAULT_SPOT_POOLS: i32 = 2;
 }
 
-/// One type of a mixed group.
+/// One instance type of a mixed instances policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceTypeOverride {
-    /// For example `m5.large`; empty where others ask for attributes rather than a type.
+    /// For example `m5.large`; empty if another writer set instance requirements instead of a type.
     pub instance_type: String,
-    /// How many units of desired capacity one instance is.
+    /// Units of desired capacity that one instance counts as.
     pub weight: u32,
 }
 

@@ -1,6 +1,7 @@
 //! Access to AWS: one narrow trait per service with plain types. Only `sdk/` uses the AWS SDK.
 //!
-//! Every method is one API call, or one call per page. This module makes no decisions and does not wait.
+//! Every method is one API call, or one call per page, and is named in its documentation. Every method fails with the
+//! classified [`AwsError`] of its call. This module makes no decisions and does not wait.
 
 pub mod access_entry;
 pub mod dry_run;
@@ -34,33 +35,36 @@ pub use types::*;
 /// Amazon EC2 Auto Scaling.
 #[async_trait]
 pub trait AutoScaling: Send + Sync {
-    /// DescribeAutoScalingGroups for at most 100 names; absent ones are simply not in the answer.
+    /// DescribeAutoScalingGroups for at most 100 names. Groups that do not exist are missing from the result.
     async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>>;
     /// DescribeLifecycleHooks of one group.
     async fn describe_hooks(&self, group: &str) -> AwsResult<Vec<LifecycleHook>>;
-    /// DescribeScalingActivities, the newest `limit` of one group.
+    /// DescribeScalingActivities: the newest `limit` (1 to 100) activities of one group, newest first.
     async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>>;
-    /// DescribeInstanceRefreshes: whether one is pending or in progress.
+    /// DescribeInstanceRefreshes: whether an instance refresh of a group is pending or in progress.
     async fn has_active_refresh(&self, group: &str) -> AwsResult<bool>;
-    /// DescribeWarmPool: the instances in a group's warm pool, pages of 50.
+    /// DescribeWarmPool, in pages of 50: the instances in a group's warm pool.
     async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>>;
-    /// PutWarmPool; with a `state` of `None` a new pool stops its instances and a standing one keeps its way.
+    /// PutWarmPool. `state` is `Stopped`, `Running` or `Hibernated`; `None` keeps the state of an existing pool and
+    /// means `Stopped` for a new pool.
     async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()>;
-    /// DeleteWarmPool with force, without which AWS keeps a pool that has instances.
+    /// DeleteWarmPool with force. Without force, AWS does not delete a pool that has instances.
     async fn delete_warm_pool(&self, group: &str) -> AwsResult<()>;
-    /// SetInstanceHealth to `Unhealthy`: Auto Scaling replaces the instance, also in a warm pool.
+    /// SetInstanceHealth to `Unhealthy`, so that Auto Scaling replaces the instance, also in a warm pool. The health
+    /// check grace period is ignored.
     async fn set_unhealthy(&self, instance: &str) -> AwsResult<()>;
-    /// DescribeLaunchConfigurations for at most 50 names; absent ones are simply not in the answer.
+    /// DescribeLaunchConfigurations for at most 50 names. Those that do not exist are missing from the result.
     async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>>;
-    /// DeleteLaunchConfiguration, which AWS refuses while a scaling group refers to it.
+    /// DeleteLaunchConfiguration. AWS rejects it while a scaling group uses the launch configuration.
     async fn delete_launch_configuration(&self, name: &str) -> AwsResult<()>;
-    /// CreateAutoScalingGroup, hooks included.
+    /// CreateAutoScalingGroup, lifecycle hooks included.
     async fn create_group(&self, input: &NewScalingGroup) -> AwsResult<()>;
-    /// UpdateAutoScalingGroup; only what is set is sent, and a pin with the policy of `change` or without any.
+    /// UpdateAutoScalingGroup. Fields of `change` that are `None` are not sent. `pin` is the new launch template: with
+    /// a policy in `change` it becomes the template of that policy, else it replaces any policy of the group.
     async fn update_group(&self, group: &str, change: &ScalingGroupChange, pin: Option<&TemplatePin>) -> AwsResult<()>;
     /// DeleteAutoScalingGroup, never with force.
     async fn delete_group(&self, group: &str) -> AwsResult<()>;
-    /// CreateOrUpdateTags, all of them propagated at launch.
+    /// CreateOrUpdateTags. All tags propagate to instances at launch.
     async fn put_tags(&self, group: &str, tags: &[Tag]) -> AwsResult<()>;
     /// DeleteTags by key.
     async fn delete_tags(&self, group: &str, keys: &[String]) -> AwsResult<()>;
@@ -76,77 +80,82 @@ pub trait AutoScaling: Send + Sync {
     async fn put_hook(&self, group: &str, hook: &LifecycleHook) -> AwsResult<()>;
     /// DeleteLifecycleHook.
     async fn delete_hook(&self, group: &str, hook: &str) -> AwsResult<()>;
-    /// EnterStandby of one instance, without decrement: another is launched in its place.
+    /// EnterStandby for one instance. The desired capacity stays, so Auto Scaling launches a replacement.
     async fn enter_standby(&self, group: &str, instance: &str) -> AwsResult<()>;
-    /// TerminateInstanceInAutoScalingGroup for one instance.
+    /// TerminateInstanceInAutoScalingGroup for one instance. `decrement` also lowers the desired capacity; otherwise
+    /// Auto Scaling launches a replacement.
     async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()>;
 }
 
 /// Amazon EC2: launch templates and the network objects that they name.
 #[async_trait]
 pub trait Ec2: Send + Sync {
-    /// DescribeLaunchTemplates filtered by at most 200 names; absent ones are not in the answer.
+    /// DescribeLaunchTemplates for at most 200 names. Templates that do not exist are missing from the result.
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>>;
-    /// DescribeLaunchTemplates by id.
+    /// DescribeLaunchTemplates for one ID; `None` if the template does not exist.
     async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>>;
-    /// DescribeLaunchTemplateVersions of one template: the given numbers, or all when empty.
+    /// DescribeLaunchTemplateVersions of one template: the given numbers, or all versions if `numbers` is empty. If one
+    /// of the numbers does not exist, the call fails.
     async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>>;
-    /// DescribeLaunchTemplateVersions of `$Default` and no template: the default version of every template there is.
+    /// DescribeLaunchTemplateVersions for `$Default`: the default version of every template in the region.
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>>;
-    /// CreateLaunchTemplate with a client token; answers its first version.
+    /// CreateLaunchTemplate with a client token; returns its first version.
     async fn create_template(&self, input: &NewTemplate) -> AwsResult<TemplateVersion>;
-    /// CreateLaunchTemplateVersion with a client token.
+    /// CreateLaunchTemplateVersion with a client token; returns the version.
     async fn create_version(&self, template_id: &str, input: &NewVersion) -> AwsResult<TemplateVersion>;
-    /// ModifyLaunchTemplate: the default version.
+    /// ModifyLaunchTemplate: sets the default version.
     async fn set_default_version(&self, template_id: &str, number: i64) -> AwsResult<()>;
-    /// DeleteLaunchTemplateVersions, at most 200 numbers.
+    /// DeleteLaunchTemplateVersions for at most 200 numbers. Versions that do not exist are not an error.
     async fn delete_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<()>;
     /// DeleteLaunchTemplate with all its versions.
     async fn delete_template(&self, template_id: &str) -> AwsResult<()>;
-    /// CreateTags on one resource.
+    /// CreateTags on one resource, by its ID.
     async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()>;
-    /// DescribeSubnets.
+    /// DescribeSubnets, in pages of 1,000.
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
-    /// DescribeRouteTables of a VPC.
+    /// DescribeRouteTables of a VPC, in pages of 100.
     async fn describe_route_tables(&self, vpc: &str) -> AwsResult<Vec<RouteTable>>;
-    /// DescribeSecurityGroups.
+    /// DescribeSecurityGroups, in pages of 1,000.
     async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
-    /// DescribeInstanceTypes for at most 100 names; those that AWS does not know are not in the answer.
+    /// DescribeInstanceTypes for at most 100 names. Types that AWS does not know are missing from the result.
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>>;
-    /// DescribeInstanceTypes of all types whose names start with one of at most 200 beginnings, every page.
-    async fn instance_types_in_families(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>>;
-    /// DescribeInstanceTypeOfferings of the same by availability zone, every page: (type, zone).
-    async fn instance_type_offerings(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>>;
-    /// DescribeImages for at most 100 ids: the available ones that this account may launch, deprecated ones included.
+    /// DescribeInstanceTypes, in pages of 100: all types with a name that starts with one of at most 200 prefixes.
+    async fn instance_types_in_families(&self, prefixes: &[String]) -> AwsResult<Vec<InstanceType>>;
+    /// DescribeInstanceTypeOfferings of the same types, in pages of 1,000: pairs of type and availability zone.
+    async fn instance_type_offerings(&self, prefixes: &[String]) -> AwsResult<Vec<(String, String)>>;
+    /// DescribeImages for at most 100 IDs: the available images that this account may launch, deprecated ones included.
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>>;
-    /// One action with `DryRun`, about a template and tags where it needs them: an error where AWS would refuse it.
+    /// Sends one action with `DryRun`, which changes nothing. `template` and `tags` are used by actions that need them.
+    ///
+    /// # Errors
+    /// AWS would reject the action.
     async fn dry_run(&self, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> AwsResult<()>;
-    /// DescribeInstances: the launch times of at most 100 instances.
+    /// DescribeInstances for at most 100 instances: pairs of instance ID and launch time.
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
 }
 
 /// AWS Identity and Access Management.
 #[async_trait]
 pub trait Iam: Send + Sync {
-    /// ListInstanceProfiles, pages of 1,000.
+    /// ListInstanceProfiles, in pages of 1,000. Tags are not included.
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>>;
-    /// ListEntitiesForPolicy: the names of the roles that a managed policy is attached to.
+    /// ListEntitiesForPolicy, in pages of 1,000: names of the roles that a managed policy is attached to.
     async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>>;
-    /// GetRole, tags included.
+    /// GetRole, tags included; `None` if the role does not exist.
     async fn get_role(&self, name: &str) -> AwsResult<Option<Role>>;
-    /// GetInstanceProfile, tags included.
+    /// GetInstanceProfile, tags included; `None` if the profile does not exist.
     async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>>;
-    /// ListAttachedRolePolicies: ARNs.
+    /// ListAttachedRolePolicies, in pages of 1,000: ARNs of managed policies.
     async fn attached_policies(&self, role: &str) -> AwsResult<Vec<String>>;
-    /// ListRolePolicies: the names of inline policies.
+    /// ListRolePolicies, in pages of 1,000: names of inline policies.
     async fn inline_policies(&self, role: &str) -> AwsResult<Vec<String>>;
-    /// CreateRole.
+    /// CreateRole; returns the role with its tags.
     async fn create_role(&self, input: &NewRole) -> AwsResult<Role>;
     /// AttachRolePolicy.
     async fn attach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()>;
     /// DetachRolePolicy.
     async fn detach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()>;
-    /// CreateInstanceProfile.
+    /// CreateInstanceProfile; returns the profile with its tags.
     async fn create_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<InstanceProfile>;
     /// AddRoleToInstanceProfile.
     async fn add_role_to_profile(&self, profile: &str, role: &str) -> AwsResult<()>;
@@ -156,39 +165,40 @@ pub trait Iam: Send + Sync {
     async fn delete_profile(&self, name: &str) -> AwsResult<()>;
     /// DeleteRole.
     async fn delete_role(&self, name: &str) -> AwsResult<()>;
-    /// TagRole.
+    /// TagRole: adds or overwrites tags.
     async fn tag_role(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
-    /// TagInstanceProfile.
+    /// TagInstanceProfile: adds or overwrites tags.
     async fn tag_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<()>;
-    /// GetCallerIdentity of AWS STS, which needs no permission: the ARN of the caller.
+    /// GetCallerIdentity of AWS STS, which needs no permission: ARN of the controller's identity.
     async fn caller_arn(&self) -> AwsResult<String>;
-    /// SimulatePrincipalPolicy of a role or user; the answer by action.
+    /// SimulatePrincipalPolicy for the ARN of a role or user: the decision for each action.
     async fn simulate_policy(
         &self,
         principal: &str,
-        asked: &PolicySimulation,
+        simulation: &PolicySimulation,
     ) -> AwsResult<Vec<(String, PolicyDecision)>>;
 }
 
-/// Amazon EKS.
+/// Amazon EKS: clusters and access entries.
 #[async_trait]
 pub trait Eks: Send + Sync {
-    /// DescribeCluster; `None` when there is no cluster of that name.
+    /// DescribeCluster; `None` if the cluster does not exist.
     async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>>;
-    /// ListAccessEntries: the principals of all access entries of a cluster, pages of 100.
+    /// ListAccessEntries, in pages of 100: the principal ARNs of all access entries of a cluster.
     async fn list_access_entries(&self, cluster: &str) -> AwsResult<Vec<String>>;
-    /// DescribeAccessEntry, tags included.
+    /// DescribeAccessEntry, tags included; `None` if the entry or the cluster does not exist.
     async fn describe_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<Option<AccessEntry>>;
     /// CreateAccessEntry with a client token.
-    async fn create_access_entry(&self, input: &NewAccessEntry, token: &str) -> AwsResult<()>;
+    async fn create_access_entry(&self, input: &NewAccessEntry, client_token: &str) -> AwsResult<()>;
     /// DeleteAccessEntry.
     async fn delete_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<()>;
 }
 
-/// AWS Systems Manager's Parameter Store.
+/// AWS Systems Manager Parameter Store.
 #[async_trait]
 pub trait Ssm: Send + Sync {
-    /// GetParameters: at most ten names; absent ones are not in the answer.
+    /// GetParameters for at most ten names: pairs of name and value. Parameters that do not exist are missing from the
+    /// result.
     async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>>;
 }
 
@@ -199,9 +209,9 @@ pub struct Aws {
     pub autoscaling: Arc<dyn AutoScaling>,
     /// Amazon EC2.
     pub ec2: Arc<dyn Ec2>,
-    /// AWS IAM.
+    /// AWS IAM and AWS STS.
     pub iam: Arc<dyn Iam>,
-    /// Amazon EKS.
+    /// Amazon EKS: clusters and access entries.
     pub eks: Arc<dyn Eks>,
     /// Amazon EKS: managed node groups.
     pub nodegroups: Arc<dyn NodegroupApi>,

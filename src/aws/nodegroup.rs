@@ -1,4 +1,4 @@
-//! Managed node groups of Amazon EKS, as the EKS API Reference describes them.
+//! Managed node groups of Amazon EKS: the API calls and their plain types, as in the Amazon EKS API Reference.
 
 use std::collections::BTreeMap;
 
@@ -8,55 +8,55 @@ use serde::Serialize;
 
 use super::AwsResult;
 
-/// The node groups of Amazon EKS.
+/// The Amazon EKS calls for managed node groups.
 #[async_trait]
 pub trait NodegroupApi: Send + Sync {
-    /// DescribeNodegroup; `None` when there is no node group, or no cluster, of that name.
-    async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>>;
-    /// ListNodegroups: every name in a cluster, pages of 100; empty when there is no cluster of that name.
+    /// DescribeNodegroup, tags included; `None` if the node group or the cluster does not exist.
+    async fn describe_nodegroup(&self, name: &NodegroupName) -> AwsResult<Option<Nodegroup>>;
+    /// ListNodegroups: the names of all node groups of a cluster; empty if the cluster does not exist.
     async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>>;
     /// CreateNodegroup with a client token.
-    async fn create_nodegroup(&self, input: &NewNodegroup, token: &str) -> AwsResult<()>;
-    /// UpdateNodegroupConfig with a client token; answers the update's id.
+    async fn create_nodegroup(&self, input: &NewNodegroup, client_token: &str) -> AwsResult<()>;
+    /// UpdateNodegroupConfig with a client token; returns the ID of the update.
     async fn update_nodegroup_config(
         &self,
-        at: &NodegroupName,
+        name: &NodegroupName,
         change: &NodegroupChange,
-        token: &str,
+        client_token: &str,
     ) -> AwsResult<String>;
-    /// UpdateNodegroupVersion with a client token and never with force; answers the update's id.
+    /// UpdateNodegroupVersion with a client token and never with force; returns the ID of the update.
     async fn update_nodegroup_version(
         &self,
-        at: &NodegroupName,
+        name: &NodegroupName,
         to: &NodegroupVersion,
-        token: &str,
+        client_token: &str,
     ) -> AwsResult<String>;
-    /// DescribeUpdate of a node group; `None` when EKS does not know it any more.
-    async fn describe_update(&self, at: &NodegroupName, id: &str) -> AwsResult<Option<NodegroupUpdate>>;
+    /// DescribeUpdate of a node group; `None` if EKS no longer knows the update.
+    async fn describe_update(&self, name: &NodegroupName, id: &str) -> AwsResult<Option<NodegroupUpdate>>;
     /// DeleteNodegroup.
-    async fn delete_nodegroup(&self, at: &NodegroupName) -> AwsResult<()>;
-    /// TagResource.
+    async fn delete_nodegroup(&self, name: &NodegroupName) -> AwsResult<()>;
+    /// TagResource: adds or overwrites tags.
     async fn tag_nodegroup(&self, arn: &str, tags: &BTreeMap<String, String>) -> AwsResult<()>;
-    /// UntagResource by key.
+    /// UntagResource: removes tags by key.
     async fn untag_nodegroup(&self, arn: &str, keys: &[String]) -> AwsResult<()>;
 }
 
-/// Which node group: names are unique in a cluster.
+/// Identifies a node group: names are unique in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct NodegroupName {
-    /// The EKS cluster's name.
+    /// Name of the EKS cluster.
     pub cluster: String,
-    /// The node group's own name.
+    /// Name of the node group.
     pub nodegroup: String,
 }
 
 impl NodegroupName {
-    /// A node group of a cluster.
+    /// The identity of a node group.
     pub fn new(cluster: impl Into<String>, nodegroup: impl Into<String>) -> Self {
         NodegroupName { cluster: cluster.into(), nodegroup: nodegroup.into() }
     }
 
-    /// Reads what `Display` writes; neither name holds a slash.
+    /// Parses the format of `Display`, `cluster/nodegroup`; `None` without a slash. Neither name can contain a slash.
     pub fn parse(text: &str) -> Option<Self> {
         let (cluster, nodegroup) = text.split_once('/')?;
         Some(Self::new(cluster, nodegroup))
@@ -72,17 +72,17 @@ impl std::fmt::Display for NodegroupName {
 /// The status of a node group, from `Nodegroup.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum NodegroupStatus {
-    /// Being created; nodes may already join.
+    /// EKS is creating it; nodes may already join.
     Creating,
-    /// Active, without a change in progress.
+    /// It is active, without a change in progress.
     Active,
     /// An update is in progress.
     Updating,
-    /// Being deleted.
+    /// EKS is deleting it.
     Deleting,
-    /// The creation failed; see the issues.
+    /// The creation failed; the issues say why.
     CreateFailed,
-    /// The deletion failed; see the issues.
+    /// The deletion failed; the issues say why.
     DeleteFailed,
     /// It exists and has issues.
     Degraded,
@@ -111,7 +111,7 @@ pub struct Issue {
     pub code: String,
     /// The message from EKS.
     pub message: String,
-    /// What it concerns: instances, subnets, groups.
+    /// IDs of the affected resources: instances, subnets, security groups.
     pub resources: Vec<String>,
 }
 
@@ -122,12 +122,12 @@ impl std::fmt::Display for Issue {
     }
 }
 
-/// A taint as EKS spells it.
+/// A taint, with the effect in EKS's spelling.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct NodegroupTaint {
-    /// A label key.
+    /// Taint key.
     pub key: String,
-    /// A label value; may be empty.
+    /// Taint value; may be empty.
     pub value: String,
     /// `NO_SCHEDULE`, `NO_EXECUTE` or `PREFER_NO_SCHEDULE`.
     pub effect: String,
@@ -139,12 +139,12 @@ impl std::fmt::Display for NodegroupTaint {
     }
 }
 
-/// How many nodes an update of the version may take at once.
+/// Maximum number of nodes that a version update replaces at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum MaxUnavailable {
-    /// 1 to 100 nodes, and no more than maxSize.
+    /// Number of nodes, 1 to 100 and at most the maximum size.
     Count(i32),
-    /// 1 to 100 percent.
+    /// Percentage of nodes, 1 to 100.
     Percent(i32),
 }
 
@@ -157,7 +157,7 @@ impl std::fmt::Display for MaxUnavailable {
     }
 }
 
-/// Sizes of a node group.
+/// Sizes of a node group, in nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodegroupSizes {
     /// Minimum size.
@@ -172,31 +172,31 @@ pub struct NodegroupSizes {
 /// A node group as returned by DescribeNodegroup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nodegroup {
-    /// Its name and its cluster's.
+    /// Names of the cluster and the node group.
     pub name: NodegroupName,
-    /// Its ARN.
+    /// ARN, which the tag calls need.
     pub arn: String,
-    /// When it was made.
+    /// Creation time.
     pub created: Option<Timestamp>,
-    /// Its status.
+    /// Status in EKS.
     pub status: NodegroupStatus,
-    /// Kubernetes on its nodes, for example `1.33`.
+    /// Kubernetes version of the nodes, for example `1.33`.
     pub version: String,
-    /// The release of the machine image.
+    /// Release version of the AMI.
     pub release_version: String,
     /// `ON_DEMAND` or `SPOT`.
     pub capacity_type: String,
-    /// Its sizes; `desired` may lag behind the scaling group's.
+    /// Sizes; `desired` may lag behind the desired capacity of the scaling group.
     pub sizes: NodegroupSizes,
-    /// In the order of the creation.
+    /// Instance types, in the order given at creation.
     pub instance_types: Vec<String>,
-    /// Sorted ids.
+    /// Sorted subnet IDs.
     pub subnets: Vec<String>,
-    /// EC2 key pair for SSH access.
+    /// Name of the EC2 key pair for SSH access.
     pub key_pair: Option<String>,
-    /// Sorted ids of the groups that may log in.
+    /// Sorted IDs of the security groups that have SSH access.
     pub security_groups: Vec<String>,
-    /// For example `AL2023_x86_64_STANDARD`.
+    /// AMI type, for example `AL2023_x86_64_STANDARD`.
     pub ami_type: String,
     /// ARN of the role that the nodes assume.
     pub node_role: String,
@@ -204,13 +204,13 @@ pub struct Nodegroup {
     pub labels: BTreeMap<String, String>,
     /// Sorted taints of the nodes.
     pub taints: Vec<NodegroupTaint>,
-    /// Names of its scaling groups; empty while it is being made.
+    /// Names of its scaling groups; empty while EKS is creating it.
     pub scaling_groups: Vec<String>,
-    /// Size of the root volume in GiB; absent with a launch template of its owner's.
+    /// Size of the root volume in GiB; `None` if the node group uses a launch template.
     pub disk_size: Option<i32>,
     /// Problems reported by EKS.
     pub issues: Vec<Issue>,
-    /// How many nodes an update may replace at the same time.
+    /// Maximum number of nodes that an update replaces at the same time.
     pub max_unavailable: Option<MaxUnavailable>,
     /// Whether EKS replaces unhealthy nodes.
     pub repair: bool,
@@ -218,28 +218,28 @@ pub struct Nodegroup {
     pub tags: BTreeMap<String, String>,
 }
 
-/// Input of CreateNodegroup. `None` fields are left to EKS.
+/// Input of CreateNodegroup. EKS chooses the fields that are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewNodegroup {
-    /// Its name and its cluster's.
+    /// Names of the cluster and the node group.
     pub name: NodegroupName,
-    /// Its sizes, `desired` included.
+    /// Sizes, `desired` included.
     pub sizes: NodegroupSizes,
-    /// Kubernetes on its nodes.
+    /// Kubernetes version of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The release of the machine image.
+    /// Release version of the AMI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_version: Option<String>,
-    /// What EKS cannot change later.
+    /// Fields that cannot be changed later.
     #[serde(flatten)]
     pub immutable: ImmutableFields,
     /// Labels of the nodes.
     pub labels: BTreeMap<String, String>,
     /// Taints of the nodes.
     pub taints: Vec<NodegroupTaint>,
-    /// How many nodes an update may replace at the same time.
+    /// Maximum number of nodes that an update replaces at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<MaxUnavailable>,
     /// Whether EKS replaces unhealthy nodes.
@@ -255,29 +255,29 @@ pub struct NewNodegroup {
 pub struct ImmutableFields {
     /// ARN of the role that the nodes assume.
     pub node_role: String,
-    /// Sorted ids.
+    /// Sorted subnet IDs.
     pub subnets: Vec<String>,
-    /// For example `m5.large`; empty leaves it to EKS.
+    /// Instance types, for example `m5.large`; if empty, EKS chooses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instance_types: Vec<String>,
     /// `ON_DEMAND` or `SPOT`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_type: Option<String>,
-    /// For example `AL2023_x86_64_STANDARD`.
+    /// AMI type, for example `AL2023_x86_64_STANDARD`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ami_type: Option<String>,
     /// Size of the root volume in GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_size: Option<i32>,
-    /// EC2 key pair for SSH access.
+    /// Name of the EC2 key pair for SSH access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair: Option<String>,
-    /// Sorted ids of the groups that may log in; only with a key pair.
+    /// Sorted IDs of the security groups that have SSH access; only with a key pair.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub security_groups: Vec<String>,
 }
 
-/// Changes to apply in place. Empty and `None` fields are not sent.
+/// Input of UpdateNodegroupConfig: changes to apply in place. Empty and `None` fields are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodegroupChange {
@@ -287,16 +287,16 @@ pub struct NodegroupChange {
     /// Labels to set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set_labels: BTreeMap<String, String>,
-    /// Keys of labels to take off.
+    /// Keys of labels to remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_labels: Vec<String>,
     /// Taints to set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set_taints: Vec<NodegroupTaint>,
-    /// Taints to take off.
+    /// Taints to remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_taints: Vec<NodegroupTaint>,
-    /// How many nodes an update may replace at the same time.
+    /// Maximum number of nodes that an update replaces at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<MaxUnavailable>,
     /// Whether EKS replaces unhealthy nodes.
@@ -308,10 +308,10 @@ pub struct NodegroupChange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodegroupVersion {
-    /// Kubernetes on the nodes; `None` with a release of the version that there is.
+    /// Kubernetes version; `None` keeps the current version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The release of the machine image; `None` takes the newest of the version.
+    /// Release version of the AMI; `None` takes the latest release of the Kubernetes version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_version: Option<String>,
 }
@@ -319,13 +319,13 @@ pub struct NodegroupVersion {
 /// The status of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum UpdateStatus {
-    /// Under way.
+    /// It is in progress.
     InProgress,
-    /// It failed; see the errors.
+    /// It failed; the errors say why.
     Failed,
-    /// It was cancelled.
+    /// It was canceled.
     Cancelled,
-    /// Done.
+    /// It completed.
     Successful,
     /// A status that this release does not know.
     Other,
@@ -334,13 +334,13 @@ pub enum UpdateStatus {
 /// An update as returned by DescribeUpdate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodegroupUpdate {
-    /// A UUID.
+    /// ID, a UUID.
     pub id: String,
-    /// Its status.
+    /// Status in EKS.
     pub status: UpdateStatus,
     /// `VersionUpdate` or `ConfigUpdate`.
     pub kind: String,
-    /// When it began.
+    /// Start time.
     pub created: Option<Timestamp>,
     /// Why it failed.
     pub errors: Vec<Issue>,

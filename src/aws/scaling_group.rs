@@ -9,21 +9,21 @@ use super::types::{Tag, TemplatePin};
 /// A scaling group as returned by DescribeAutoScalingGroups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScalingGroup {
-    /// The name, unique in an account and region.
+    /// Name, unique in an account and region.
     pub name: String,
-    /// Minimum size.
+    /// Minimum size, in units of capacity (instances, without weights).
     pub min: i32,
-    /// Maximum size.
+    /// Maximum size, in units of capacity.
     pub max: i32,
-    /// Desired capacity, which the autoscaler changes.
+    /// Desired capacity, in units of capacity. The cluster autoscaler changes it.
     pub desired: i32,
-    /// Sorted subnet ids.
+    /// Sorted subnet IDs.
     pub subnets: Vec<String>,
-    /// The launch template that it uses, if it uses one directly.
+    /// Launch template of the group or of its mixed instances policy.
     pub template: Option<TemplatePin>,
-    /// The launch configuration that it uses, if any.
+    /// Name of its launch configuration, if it has no launch template.
     pub launch_configuration: Option<String>,
-    /// Its mixed instances policy, if it has one; the template is the policy's then.
+    /// Mixed instances policy, if any.
     pub mixed: Option<MixedPolicy>,
     /// All tags.
     pub tags: Vec<Tag>,
@@ -33,11 +33,11 @@ pub struct ScalingGroup {
     pub suspended_processes: Vec<String>,
     /// Sorted names of enabled group metrics.
     pub enabled_metrics: Vec<String>,
-    /// Its instances in any state, without those of the warm pool.
+    /// Instances in any state, without those in the warm pool.
     pub instances: Vec<Instance>,
-    /// Its warm pool, if it has one.
+    /// Warm pool, if any.
     pub warm_pool: Option<WarmPool>,
-    /// True while AWS is deleting it.
+    /// Whether AWS is deleting the group.
     pub deleting: bool,
 }
 
@@ -54,7 +54,7 @@ pub enum InstanceState {
     Standby,
     /// `Warmed:*`.
     Warmed,
-    /// `Detaching`, `Detached` or a state that AWS added since.
+    /// `Detaching`, `Detached` or a state that this release does not know.
     Other,
 }
 
@@ -63,39 +63,39 @@ pub enum InstanceState {
 pub struct Instance {
     /// `i-...`
     pub id: String,
-    /// Availability zone.
+    /// Availability zone, for example `us-west-2a`.
     pub zone: String,
-    /// Where it is in its life cycle.
+    /// Lifecycle state.
     pub state: InstanceState,
-    /// False if Auto Scaling reports it as `Unhealthy`.
+    /// Whether Auto Scaling does not report it as `Unhealthy`.
     pub healthy: bool,
-    /// The template version that it was launched with.
+    /// Launch template version that it was launched with.
     pub template: Option<TemplatePin>,
-    /// The launch configuration that it was launched with, while it exists.
+    /// Name of the launch configuration that it was launched with, while that exists.
     pub launch_configuration: Option<String>,
-    /// How many units of desired capacity it is: 1 in a group without weights.
+    /// Units of desired capacity that it counts as: 1 in a group without weights.
     pub weight: u32,
-    /// When this process first saw it `InService`; the clock of `joinTimeout`.
+    /// When this process first observed it as `InService`; `joinTimeout` counts from this time.
     pub in_service_since: Option<Timestamp>,
 }
 
-/// How large a warm pool is: what the group may still grow by up to `max`, and never less than `min`.
+/// Sizes of a warm pool. AWS keeps `max` minus the desired capacity of the group in the pool, but at least `min`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WarmSizes {
-    /// The fewest instances in the pool.
+    /// Minimum number of instances in the pool.
     pub min: i32,
-    /// The most instances in pool and group together; `None` is the group's largest size.
+    /// Maximum number of instances in the pool and the group together; `None` means the group's maximum size.
     pub max: Option<i32>,
 }
 
 /// A warm pool as returned by DescribeAutoScalingGroups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WarmPool {
-    /// Its sizes.
+    /// Sizes.
     pub sizes: WarmSizes,
-    /// How its instances wait: `Stopped`, `Running` or `Hibernated`.
+    /// State of its instances: `Stopped`, `Running` or `Hibernated`.
     pub state: String,
-    /// True while AWS is deleting it.
+    /// Whether AWS is deleting the pool.
     pub deleting: bool,
 }
 
@@ -104,50 +104,50 @@ pub struct WarmPool {
 pub struct WarmInstance {
     /// The instance.
     pub instance: Instance,
-    /// Its lifecycle phase in the pool.
+    /// Lifecycle phase in the pool.
     pub phase: WarmPhase,
 }
 
 /// The lifecycle phase of an instance in a warm pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum WarmPhase {
-    /// `Warmed:Pending` and its sub-states: it is being prepared.
-    Coming,
+    /// `Warmed:Pending` and its sub-states: AWS is preparing the instance.
+    Pending,
     /// `Warmed:Stopped`, `Warmed:Running` or `Warmed:Hibernated`.
     Ready,
-    /// `Warmed:Terminating` and its sub-states, `Warmed:Terminated`.
+    /// `Warmed:Terminating` and its sub-states, `Warmed:Terminated`, or a state outside of the pool.
     Leaving,
 }
 
 /// A lifecycle hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LifecycleHook {
-    /// Unique in its group.
+    /// Name, unique in its group.
     pub name: String,
-    /// `autoscaling:EC2_INSTANCE_LAUNCHING` or `autoscaling:EC2_INSTANCE_TERMINATING`.
+    /// Transition that it applies to: `autoscaling:EC2_INSTANCE_LAUNCHING` or `autoscaling:EC2_INSTANCE_TERMINATING`.
     pub transition: String,
-    /// `ABANDON` or `CONTINUE`.
+    /// Result after the timeout: `ABANDON` or `CONTINUE`.
     pub default_result: String,
-    /// Seconds.
+    /// Timeout in seconds.
     pub heartbeat_timeout: i32,
-    /// SNS topic or SQS queue.
+    /// ARN of the SNS topic or SQS queue that is notified.
     pub notification_arn: Option<String>,
-    /// Free text for the target.
+    /// Free text in the notification.
     pub metadata: Option<String>,
-    /// The role that may notify.
+    /// ARN of the role that may send the notification.
     pub role_arn: Option<String>,
 }
 
 /// One entry of DescribeScalingActivities.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ScalingActivity {
-    /// `Successful`, `Failed`, `Cancelled`, `InProgress`, ...
+    /// Status code: `Successful`, `Failed`, `Cancelled`, `InProgress`, ...
     pub status: String,
-    /// What AWS was doing.
+    /// Description from AWS.
     pub description: String,
-    /// Failure reason from AWS.
+    /// Status message from AWS, which gives the reason of a failure.
     pub message: String,
-    /// When it began.
+    /// Start time.
     pub started: Option<Timestamp>,
 }
 
@@ -156,36 +156,37 @@ pub struct ScalingActivity {
 pub struct NewScalingGroup {
     /// The derived name.
     pub name: String,
-    /// Smallest size; also the first desired size.
+    /// Minimum size, in units of capacity; also the initial desired capacity.
     pub min: i32,
-    /// Maximum size.
+    /// Maximum size, in units of capacity.
     pub max: i32,
-    /// Sorted subnet ids.
+    /// Sorted subnet IDs.
     pub subnets: Vec<String>,
-    /// The launch template, by id, and the version's number.
+    /// The launch template with a version number.
     pub template: TemplatePin,
-    /// Several types, on demand and spot.
+    /// Mixed instances policy, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed: Option<MixedPolicy>,
-    /// Ownership tags and the spec's.
+    /// Ownership tags and the tags of the spec.
     pub tags: Vec<Tag>,
-    /// Present from the first instance on.
+    /// Lifecycle hooks, which apply to the first instance already.
     pub hooks: Vec<LifecycleHook>,
 }
 
 /// Input of UpdateAutoScalingGroup. `None` fields are not changed; the desired capacity is never sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScalingGroupChange {
-    /// New smallest size.
+    /// New minimum size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<i32>,
-    /// New largest size.
+    /// New maximum size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
-    /// New subnets.
+    /// New subnet IDs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// The policy that the group has once its template is pinned: it goes with the pin, which without it removes one.
+    /// New mixed instances policy. It is sent together with a new pin; a pin without a policy removes the group's
+    /// policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed: Option<MixedPolicy>,
 }

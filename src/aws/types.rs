@@ -7,21 +7,21 @@ use serde::Serialize;
 
 use crate::util::redact::Redacted;
 
-/// A tag of an AWS resource. On a scaling group the controller's tags always propagate to instances.
+/// A tag of an AWS resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Tag {
-    /// At most 128 characters.
+    /// Tag key, at most 128 characters.
     pub key: String,
-    /// At most 256 characters.
+    /// Tag value, at most 256 characters.
     pub value: String,
 }
 
-/// A set of tags by key, for comparing.
+/// Tag values by key, for comparisons.
 pub fn tag_map(tags: &[Tag]) -> BTreeMap<&str, &str> {
     tags.iter().map(|t| (t.key.as_str(), t.value.as_str())).collect()
 }
 
-/// Which version of which launch template a scaling group or an instance refers to.
+/// The launch template version that a scaling group or an instance uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct TemplatePin {
     /// `lt-...`
@@ -31,7 +31,7 @@ pub struct TemplatePin {
 }
 
 impl TemplatePin {
-    /// The pinned number, or `None` for `$Latest` and `$Default`.
+    /// The version number, or `None` for `$Latest` and `$Default`.
     pub fn version_number(&self) -> Option<i64> {
         self.version.parse().ok()
     }
@@ -42,13 +42,13 @@ impl TemplatePin {
 pub struct LaunchTemplate {
     /// `lt-...`
     pub id: String,
-    /// The name.
+    /// Name, unique in an account and region.
     pub name: String,
-    /// The number of the default version.
+    /// Number of the default version.
     pub default_version: i64,
-    /// The highest number.
+    /// Number of the latest version.
     pub latest_version: i64,
-    /// Its tags.
+    /// All tags.
     pub tags: Vec<Tag>,
 }
 
@@ -57,20 +57,20 @@ pub struct LaunchTemplate {
 pub struct TemplateVersion {
     /// `lt-...`
     pub template_id: String,
-    /// 1, 2, ...
+    /// Version number, starting with 1.
     pub number: i64,
-    /// For the controller's versions: the hash of their inputs.
+    /// Description. In a version that the controller created it contains the hash of the inputs.
     pub description: Option<String>,
-    /// What it launches.
+    /// Settings of the instances that it launches.
     pub data: TemplateData,
 }
 
 /// A launch configuration. AWS no longer allows creating them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchConfiguration {
-    /// Unique in an account and region; its content never changes.
+    /// Name, unique in an account and region.
     pub name: String,
-    /// What it launches, in the terms of a template version.
+    /// Settings of the instances that it launches, as a template version would have them. They never change.
     pub data: TemplateData,
 }
 
@@ -86,11 +86,11 @@ pub struct TemplateData {
     pub key_name: Option<String>,
     /// ARN of the instance profile.
     pub profile_arn: String,
-    /// Sorted security group ids.
+    /// Sorted security group IDs.
     pub security_groups: Vec<String>,
-    /// Base64; never printed.
+    /// User data in Base64; never printed.
     pub user_data: Redacted<String>,
-    /// By device name.
+    /// Block devices, sorted by device name.
     pub devices: Vec<BlockDevice>,
     /// Instance metadata options, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,34 +104,34 @@ pub struct TemplateData {
     /// Maximum spot price in dollars per hour. Empty: the on-demand price. `None`: no spot instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
-    /// Tags for what the instance brings along, sorted by resource type.
+    /// Tags for the resources that a launch creates, sorted by resource type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tag_specifications: Vec<TagSpecification>,
 }
 
-/// A block device mapping with EBS.
+/// A block device mapping with an EBS volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockDevice {
-    /// `/dev/xvda`
+    /// Device name, for example `/dev/xvda`.
     pub name: String,
-    /// `gp3`, ...
+    /// Volume type, for example `gp3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_type: Option<String>,
-    /// GiB.
+    /// Volume size in GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<i32>,
-    /// Operations a second.
+    /// I/O operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<i32>,
-    /// MiB a second.
+    /// Throughput in MiB per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i32>,
     /// Whether the volume is deleted with the instance.
     pub delete_on_termination: bool,
-    /// Encrypted at rest.
+    /// Whether the volume is encrypted; `None` leaves it to the snapshot and the account's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// `snap-...`
+    /// ID of the snapshot that the volume is created from: `snap-...`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
 }
@@ -139,13 +139,13 @@ pub struct BlockDevice {
 /// Instance metadata service options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MetadataOptions {
-    /// `enabled` or `disabled`.
+    /// Whether the service is reachable: `enabled` or `disabled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_endpoint: Option<String>,
-    /// `optional` or `required`.
+    /// Whether requests need a session token (IMDSv2): `optional` or `required`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_tokens: Option<String>,
-    /// 1 to 64.
+    /// Maximum number of network hops of a response, 1 to 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop_limit: Option<i32>,
 }
@@ -159,17 +159,17 @@ pub struct Placement {
     /// `default`, `dedicated` or `host`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenancy: Option<String>,
-    /// ARN of the resource group whose dedicated hosts take the instances.
+    /// ARN of the resource group with the dedicated hosts for the instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_resource_group: Option<String>,
 }
 
-/// Tags for one type of resource that a launch makes.
+/// Tags for one type of resource that a launch creates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TagSpecification {
     /// `instance`, `volume`, ...
     pub resource_type: String,
-    /// Sorted by key.
+    /// Tags, sorted by key.
     pub tags: Vec<Tag>,
 }
 
@@ -180,27 +180,27 @@ pub struct NewTemplate {
     pub name: String,
     /// Ownership tags.
     pub tags: Vec<Tag>,
-    /// Its first version.
+    /// The first version.
     pub version: NewVersion,
 }
 
 /// Input of CreateLaunchTemplateVersion.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NewVersion {
-    /// Idempotency token, at most 64 characters.
+    /// Client token, at most 64 characters.
     pub token: String,
     /// Description with the hash of the inputs.
     pub description: String,
-    /// What it launches.
+    /// Settings of the instances that it launches.
     pub data: TemplateData,
 }
 
 /// Which subnets or security groups to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkQuery {
-    /// All objects of a VPC.
+    /// All objects of the VPC with this ID.
     Vpc(String),
-    /// Objects by id, at most 200, in any VPC.
+    /// Objects by ID, at most 200, in any VPC.
     Ids(Vec<String>),
 }
 
@@ -209,11 +209,11 @@ pub enum NetworkQuery {
 pub struct NetworkObject {
     /// `subnet-...` or `sg-...`
     pub id: String,
-    /// Its Name tag.
+    /// Value of the tag `Name`.
     pub name: Option<String>,
-    /// Its VPC.
+    /// ID of its VPC.
     pub vpc: String,
-    /// A subnet's availability zone.
+    /// Availability zone of a subnet; `None` for a security group.
     pub zone: Option<String>,
 }
 
@@ -226,9 +226,9 @@ pub struct Image {
     pub architecture: String,
     /// Whether it is a Windows image.
     pub is_windows: bool,
-    /// The device that it boots from, such as `/dev/xvda`.
+    /// Name of the root device, for example `/dev/xvda`.
     pub root_device: String,
-    /// The devices that it has of its own.
+    /// Device names in the block device mappings of the image.
     pub device_names: Vec<String>,
 }
 
@@ -237,20 +237,20 @@ pub struct Image {
 pub struct InstanceType {
     /// For example `m5.large`.
     pub name: String,
-    /// In AWS's order: `x86_64`, `arm64`, ...
+    /// Supported architectures in AWS's order: `x86_64`, `arm64`, ...
     pub architectures: Vec<String>,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: i32,
     /// Memory in MiB.
     pub memory_mib: i64,
-    /// Network interfaces, at most.
+    /// Maximum number of network interfaces.
     pub max_interfaces: i32,
-    /// IPv4 addresses for each of them, its own one included.
+    /// Maximum number of IPv4 addresses per network interface, its primary address included.
     pub ipv4_per_interface: i32,
 }
 
 impl InstanceType {
-    /// The first architecture that nodes can have: `x86_64` or `arm64`.
+    /// The first supported architecture that nodes can have: `x86_64` or `arm64`.
     pub fn architecture(&self) -> Option<&str> {
         self.architectures.iter().map(String::as_str).find(|a| ["x86_64", "arm64"].contains(a))
     }
@@ -259,13 +259,13 @@ impl InstanceType {
 /// An IAM role.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Role {
-    /// `AROA...`, which no later role of the same name gets.
+    /// Unique ID: `AROA...`. A later role with the same name gets another ID.
     pub id: String,
-    /// Its name, without path.
+    /// Name, without the path.
     pub name: String,
-    /// Its ARN, with path.
+    /// ARN, with the path.
     pub arn: String,
-    /// Its tags; empty if the call does not return them.
+    /// All tags; empty if the call does not return them.
     pub tags: Vec<Tag>,
 }
 
@@ -274,7 +274,7 @@ pub struct Role {
 pub struct NewRole {
     /// The derived name.
     pub name: String,
-    /// The trust policy document.
+    /// The trust policy as a JSON document.
     pub trust_policy: String,
     /// Ownership tags.
     pub tags: Vec<Tag>,
@@ -283,36 +283,36 @@ pub struct NewRole {
 /// An instance profile and its role.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InstanceProfile {
-    /// `AIPA...`, which no later profile of the same name gets.
+    /// Unique ID: `AIPA...`. A later profile with the same name gets another ID.
     pub id: String,
-    /// Its name, without path.
+    /// Name, without the path.
     pub name: String,
-    /// Its ARN, with path.
+    /// ARN, with the path.
     pub arn: String,
     /// Creation time; a new profile may not have propagated yet.
     pub created: Option<Timestamp>,
-    /// Its role, if it has one.
+    /// The role in it, if any.
     pub role: Option<Role>,
-    /// Its tags; empty if the call does not return them.
+    /// All tags; empty if the call does not return them.
     pub tags: Vec<Tag>,
 }
 
 /// An EKS cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cluster {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its ARN, which also provides the account and the partition.
+    /// ARN, which also contains the account and the partition.
     pub arn: String,
-    /// Kubernetes version, `1.33`.
+    /// Kubernetes version, for example `1.33`.
     pub version: String,
     /// URL of its API server.
     pub endpoint: String,
-    /// Base64 of its certificate authority.
+    /// Certificate authority of the API server in Base64.
     pub ca: String,
-    /// The services' IPv4 range.
+    /// IPv4 range of Kubernetes services, in CIDR notation.
     pub service_cidr: String,
-    /// The VPC of the cluster.
+    /// ID of the VPC.
     pub vpc: String,
     /// `CONFIG_MAP`, `API` or `API_AND_CONFIG_MAP`.
     pub authentication_mode: String,
@@ -321,21 +321,21 @@ pub struct Cluster {
 /// Input of an IAM policy simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicySimulation {
-    /// `iam:PassRole` and the like.
+    /// IAM actions, for example `iam:PassRole`.
     pub actions: Vec<String>,
-    /// An ARN; empty for any resource.
+    /// ARN of the resource; `None` for any resource.
     pub resource: Option<String>,
-    /// Condition keys with their values.
+    /// Pairs of condition key and value.
     pub context: Vec<(String, String)>,
 }
 
 /// The result of a simulation for one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyDecision {
-    /// It is allowed.
+    /// The action is allowed.
     Allowed,
-    /// It is denied.
+    /// The action is denied.
     Denied,
-    /// It depends on a condition key that is missing from the simulation.
+    /// The decision depends on a condition key that is missing from the simulation.
     Unclear,
 }

@@ -7,8 +7,9 @@ pub fn sha256_hex(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An idempotency token for an AWS call: equal inputs give the same token of 48 hexadecimal digits.
-pub fn idempotency_token(parts: &[&str]) -> String {
+/// The client token of an AWS call: 48 hexadecimal digits, equal for equal parts. AWS performs calls with the same
+/// client token once, so that a retry after a lost response creates nothing twice.
+pub fn client_token(parts: &[&str]) -> String {
     let digest = Sha256::digest(parts.join("\n").as_bytes());
     digest.iter().take(24).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,9 +1,9 @@
-//! Durations in the notation of Kubernetes users: `90s`, `15m`, `1h30m`.
+//! Durations in Go's notation, which Kubernetes uses: `90s`, `15m`, `1h30m`.
 
 use jiff::SignedDuration;
 
-/// Parses Go's notation with the units h, m, s and ms; decimals are allowed. `None` for anything else, including a
-/// negative or empty text.
+/// Parses a duration with the units h, m, s and ms; decimals are allowed. `None` for anything else, including an empty
+/// text and a negative duration.
 pub fn parse(text: &str) -> Option<SignedDuration> {
     let mut rest = text;
     let mut total = 0f64;
@@ -25,13 +25,13 @@ pub fn parse(text: &str) -> Option<SignedDuration> {
     (!text.is_empty()).then(|| SignedDuration::try_from_secs_f64(total).ok()).flatten()
 }
 
-/// Formats a duration as `90s`, `15m` or `1h30m`.
+/// Formats a duration as `45s`, `15m` or `1h30m`, in whole seconds.
 pub fn format(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let part = |n: i64, unit: &str| if n == 0 { String::new() } else { format!("{n}{unit}") };
     match part(h, "h") + &part(m, "m") + &part(s, "s") {
-        empty if empty.is_empty() => "0s".into(),
+        text if text.is_empty() => "0s".into(),
         text => text,
     }
 }
@@ -41,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_kubernetes_users_write_them() {
+    fn parse_accepts_go_notation_only() {
         for (text, seconds) in [("90s", 90), ("15m", 900), ("1h30m", 5400), ("1.5h", 5400), ("1500ms", 1)] {
             assert_eq!(parse(text).map(|d| d.as_secs()), Some(seconds), "{text}");
         }
-        for bad in ["", "15", "m", "-5m", "5 m", "5d", "1..5h"] {
-            assert_eq!(parse(bad), None, "{bad}");
+        for invalid in ["", "15", "m", "-5m", "5 m", "5d", "1..5h"] {
+            assert_eq!(parse(invalid), None, "{invalid}");
         }
     }
 

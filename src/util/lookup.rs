@@ -1,4 +1,4 @@
-//! The result of a lookup that tells "not queried yet" apart from "does not exist".
+//! The result of a lookup, which distinguishes "not queried yet" from "does not exist".
 
 /// What is known about an object. Unknown is not absent: a caller must not treat [`Lookup::NotQueried`] as "does not
 /// exist".

@@ -17,7 +17,7 @@ impl<T> Redacted<T> {
         Self(value)
     }
 
-    /// The value itself, for the code that sends it to AWS or hashes it.
+    /// The value itself. Only code that sends it to AWS or hashes it may call this.
     pub fn expose(&self) -> &T {
         &self.0
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redacted_value_never_shows_unless_exposed() {
+    fn redacted_value_prints_and_serializes_as_placeholder() {
         let secret = Redacted::new("canary".to_owned());
         assert_eq!(format!("{secret}"), REDACTED);
         assert_eq!(format!("{secret:?} {:#?}", Some(&secret)).matches("canary").count(), 0);

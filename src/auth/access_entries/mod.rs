@@ -1,5 +1,5 @@
 //! Authorization of nodes to join the cluster: which entry a role needs, in aws-auth or as an access entry, and the
-//! steps towards it.
+//! steps to create it.
 //!
 //! A role moves from one kind of entry to the other without a gap: the old entry is removed only after the new one is
 //! observed. Only entries that this controller created are removed.
@@ -31,7 +31,7 @@ pub enum JoinAuth {
 }
 
 impl JoinAuth {
-    /// The value of the flag.
+    /// The value of the flag `--join-auth`.
     pub fn as_str(self) -> &'static str {
         match self {
             JoinAuth::Auto => "auto",
@@ -124,7 +124,7 @@ pub enum AccessEntryState {
 }
 
 impl AccessEntryState {
-    /// The state of an entry that was read.
+    /// The state after a read; `None` means that the entry does not exist.
     pub fn from_entry(entry: Option<&AccessEntry>, cluster: &str) -> Self {
         match entry {
             None => AccessEntryState::Absent,
@@ -136,7 +136,7 @@ impl AccessEntryState {
         }
     }
 
-    /// The type of an existing entry.
+    /// The type of an existing entry; `None` if it does not exist or was not queried.
     pub fn kind(&self) -> Option<&str> {
         match self {
             AccessEntryState::Present { kind, .. } => Some(kind),
@@ -177,7 +177,7 @@ pub struct ObservedEntries {
     pub role_id: Option<String>,
 }
 
-/// A role with everything that its entries depend on.
+/// Plans the entries of a role from the inputs that they depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinPlanner<'a> {
     /// Which kinds of entry the role needs.
@@ -201,11 +201,11 @@ pub struct JoinPlanner<'a> {
 /// The steps for a role's entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JoinPlan {
-    /// Steps in order; additions come first.
+    /// Steps in order.
     pub steps: Vec<PlannedStep>,
     /// Why nodes with this role cannot join without manual intervention: where the conflict is, and the remedy.
     pub conflict: Option<String>,
-    /// When the old entry may be removed.
+    /// When the entry in aws-auth may be removed, if only `handover_delay` prevents the removal.
     pub recheck_at: Option<Timestamp>,
 }
 
@@ -233,7 +233,7 @@ impl JoinMethod {
 }
 
 impl JoinPlanner<'_> {
-    /// Which entries the role needs: (in aws-auth, as an access entry).
+    /// Whether the role needs an entry in aws-auth, and whether it needs an access entry.
     fn required_entries(&self) -> (bool, bool) {
         match self.method {
             JoinMethod::AwsAuth { .. } => (true, false),
@@ -248,7 +248,7 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// Plans the steps for the role's entries.
+    /// Plans the steps for the role's entries. A superseded entry is removed only by a plan without other steps.
     pub fn plan(&self) -> JoinPlan {
         let (aws_auth, access_entry) = self.required_entries();
         let mut plan = JoinPlan::default();
@@ -287,24 +287,26 @@ impl JoinPlanner<'_> {
     }
 
     fn add_access_entry(&self, plan: &mut JoinPlan) {
-        let (NewAccessEntry { cluster, principal, kind: needed, .. }, kind) = (self.access_entry, self.access_kind());
+        let NewAccessEntry { cluster, principal, kind: needed, .. } = self.access_entry;
+        let kind = self.access_kind();
         let to = format!("{} {principal}", kind.as_str());
         let put = |from: &str| {
             let mut entry = NewAccessEntry { kind, ..self.access_entry.clone() };
-            let id = self.observed.role_id.iter().map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() });
-            entry.tags.extend(id);
+            let role_id = self.observed.role_id.iter();
+            entry.tags.extend(role_id.map(|id| Tag { key: tag::ROLE_ID.into(), value: id.clone() }));
             PlannedStep::new(JoinStep::PutAccessEntry(entry), vec![Drift::new("access entry", from, &to)])
         };
         match &self.observed.access_entry {
             AccessEntryState::NotQueried => {}
             AccessEntryState::Absent => plan.steps.extend(self.role_propagated.then(|| put(""))),
-            // The entry authorizes a deleted role of the same name, and no other role.
+            // The entry belongs to a deleted role of the same name and does not authorize the current role.
             AccessEntryState::Present { is_owned: true, role_id: Some(id), .. }
-                if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|now| now != id) =>
+                if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|current| current != id) =>
             {
                 plan.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
             }
-            // The type cannot be changed, so the entry is replaced. With a shared role, only by a type that also allows the other nodes.
+            // The type cannot be changed, so the entry is replaced. The new type must also allow the nodes of other
+            // groups that share the role.
             AccessEntryState::Present { kind: found, is_owned: true, .. }
                 if self.role_propagated
                     && !kind.allows(found)
@@ -326,24 +328,24 @@ impl JoinPlanner<'_> {
     /// Removes the controller's entry of the kind that is no longer needed, once the other entry exists.
     fn remove_superseded(&self, plan: &mut JoinPlan) {
         let ObservedEntries { auth_entry, owns_auth_entry, access_entry, peers_have_access_entry, .. } = self.observed;
-        let moved = |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]);
+        let planned = |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]);
         match (self.method, auth_entry, access_entry) {
             (
                 JoinMethod::AwsAuth { remove_other: true },
                 AuthEntryState::Present,
                 AccessEntryState::Present { is_owned: true, .. },
             ) => {
-                plan.steps.push(moved("access entry", "aws-auth", self.remove_access_entry()));
+                plan.steps.push(planned("access entry", "aws-auth", self.remove_access_entry()));
             }
             (
                 JoinMethod::AccessEntries { remove_other: true },
                 AuthEntryState::Present,
                 AccessEntryState::Present { created_at, .. },
             ) if *peers_have_access_entry && (*owns_auth_entry || self.owns_role) => {
-                let due = created_at.map(|made| made + self.handover_delay).filter(|due| *due > self.now);
-                plan.recheck_at = due;
+                let handover = created_at.map(|created| created + self.handover_delay).filter(|at| *at > self.now);
+                plan.recheck_at = handover;
                 let step = JoinStep::RemoveAwsAuthEntry(self.auth_entry.clone());
-                plan.steps.extend(due.is_none().then(|| moved("aws-auth", "access entry", step)));
+                plan.steps.extend(handover.is_none().then(|| planned("aws-auth", "access entry", step)));
             }
             _ => {}
         }
@@ -354,7 +356,8 @@ impl JoinPlanner<'_> {
         JoinStep::RemoveAccessEntry { cluster: cluster.clone(), principal: principal.clone() }
     }
 
-    /// Roles whose entry in aws-auth is the controller's after the steps, for `status.managed.authEntries`.
+    /// ARNs of the roles with an entry in aws-auth that the controller owns after the steps, for
+    /// `status.managed.authEntries`. `old` is the recorded value.
     pub fn owned_auth_entries(&self, plan: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
         let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
         match (adds_entry, &self.observed.auth_entry) {
@@ -367,7 +370,8 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// Roles whose access entry is the controller's after the steps, for `status.managed.accessEntries`.
+    /// ARNs of the roles with an access entry that the controller owns after the steps, for
+    /// `status.managed.accessEntries`. `old` is the recorded value.
     pub fn owned_access_entries(&self, plan: &JoinPlan, old: &[String]) -> Vec<String> {
         let role = || vec![self.access_entry.principal.clone()];
         let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
@@ -378,21 +382,21 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// How the role joins now, for `status.join`; `None` while access entries were never queried.
+    /// The observed entries of the role, for `status.join`. `None` if its access entry was never queried.
     pub fn join_status(&self, recorded: Option<&JoinStatus>) -> Option<JoinStatus> {
         let access_entry = match (&self.observed.access_entry, recorded) {
             (AccessEntryState::NotQueried, None) => return None,
             (AccessEntryState::NotQueried, Some(old)) => old.access_entry.clone(),
             (AccessEntryState::Absent, _) => None,
-            // The nodes cannot join through an entry of another type.
+            // The nodes cannot join through an entry of a type that does not allow them.
             (AccessEntryState::Present { kind, .. }, _) => {
                 Some(kind.clone()).filter(|kind| self.access_entry.kind.allows(kind))
             }
         };
-        // A later read must not mistake the entry of a previous role for an entry of this role.
-        let replaced = matches!(&self.observed.access_entry, AccessEntryState::Present { role_id: Some(id), .. }
+        // The entry of a deleted role must not be recorded as an entry of the current role.
+        let of_deleted_role = matches!(&self.observed.access_entry, AccessEntryState::Present { role_id: Some(id), .. }
             if self.observed.role_id.as_ref() != Some(id));
-        let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !replaced);
+        let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !of_deleted_role);
         Some(JoinStatus { aws_auth: self.observed.auth_entry == AuthEntryState::Present, access_entry, role_id })
     }
 }

@@ -6,19 +6,23 @@ const ROLE: &str = "arn:aws:iam::1:role/team/nodes";
 #[test]
 fn join_method_follows_flag_and_authentication_mode() {
     use JoinAuth::{AccessEntries as Access, Auto, AwsAuth, Both};
-    let (config_map, either, api) = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API");
+    let (config_map, api_and_config_map, api) = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API");
     let access = |remove_other| Some(JoinMethod::AccessEntries { remove_other });
     let aws_auth = |remove_other| Some(JoinMethod::AwsAuth { remove_other });
     let cases = [
         (config_map, [aws_auth(false), aws_auth(false), None, None]),
-        (either, [Some(JoinMethod::Either), aws_auth(true), access(true), Some(JoinMethod::Both)]),
+        (api_and_config_map, [Some(JoinMethod::Either), aws_auth(true), access(true), Some(JoinMethod::Both)]),
         (api, [access(false), None, access(true), access(false)]),
     ];
-    for (mode, wanted) in cases {
-        assert_eq!([Auto, AwsAuth, Access, Both].map(|requested| join_method(requested, mode).ok()), wanted, "{mode}");
+    for (mode, expected) in cases {
+        assert_eq!(
+            [Auto, AwsAuth, Access, Both].map(|requested| join_method(requested, mode).ok()),
+            expected,
+            "{mode}"
+        );
     }
-    let unread = join_method(Both, config_map).unwrap_err();
-    assert!(unread.rule.contains("--join-auth is both") && unread.remedy.contains("API_AND_CONFIG_MAP"));
+    let error = join_method(Both, config_map).unwrap_err();
+    assert!(error.rule.contains("--join-auth is both") && error.remedy.contains("API_AND_CONFIG_MAP"));
 }
 
 fn present(kind: &str, is_owned: bool) -> AccessEntryState {
@@ -44,7 +48,7 @@ fn observed_entries(auth_entry: AuthEntryState, access_entry: AccessEntryState) 
     }
 }
 
-fn linux() -> NewAccessEntry {
+fn linux_entry() -> NewAccessEntry {
     NewAccessEntry {
         cluster: "demo".into(),
         principal: ROLE.into(),
@@ -60,11 +64,11 @@ fn planned_steps(
     change: impl FnOnce(&mut JoinPlanner),
 ) -> (Vec<&'static str>, Option<String>) {
     let entry = AuthEntry::for_nodes(ROLE, false);
-    let wanted = linux();
+    let access_entry = linux_entry();
     let mut planner = JoinPlanner {
         method,
         auth_entry: &entry,
-        access_entry: &wanted,
+        access_entry: &access_entry,
         observed,
         owns_role: false,
         role_propagated: true,
@@ -76,19 +80,19 @@ fn planned_steps(
     (plan.steps.iter().map(|p| p.step.name()).collect(), plan.conflict)
 }
 
-fn steps(way: JoinMethod, auth: AuthEntryState, access: AccessEntryState) -> Vec<&'static str> {
-    planned_steps(way, &observed_entries(auth, access), |_| ()).0
+fn steps(method: JoinMethod, auth: AuthEntryState, access: AccessEntryState) -> Vec<&'static str> {
+    planned_steps(method, &observed_entries(auth, access), |_| ()).0
 }
 
 #[test]
 fn new_entry_exists_before_old_entry_is_removed() {
     use AuthEntryState::{Absent, Present};
-    let moving = JoinMethod::AccessEntries { remove_other: true };
+    let migrating = JoinMethod::AccessEntries { remove_other: true };
     assert_eq!(steps(JoinMethod::Both, Present, AccessEntryState::Absent), ["PutAccessEntry"]);
     assert_eq!(steps(JoinMethod::Both, Present, present("EC2_LINUX", true)), Vec::<&str>::new());
-    assert_eq!(steps(moving, Present, AccessEntryState::Absent), ["PutAccessEntry"]);
-    assert_eq!(steps(moving, Present, present("EC2_LINUX", true)), ["RemoveAwsAuthEntry"]);
-    assert_eq!(steps(moving, Absent, present("EC2_LINUX", true)), Vec::<&str>::new());
+    assert_eq!(steps(migrating, Present, AccessEntryState::Absent), ["PutAccessEntry"]);
+    assert_eq!(steps(migrating, Present, present("EC2_LINUX", true)), ["RemoveAwsAuthEntry"]);
+    assert_eq!(steps(migrating, Absent, present("EC2_LINUX", true)), Vec::<&str>::new());
     // Migration back to aws-auth.
     let back = JoinMethod::AwsAuth { remove_other: true };
     assert_eq!(steps(JoinMethod::Both, Absent, present("EC2_LINUX", true)), ["PutAwsAuthEntry"]);
@@ -104,28 +108,28 @@ fn preexisting_entry_is_used_and_never_removed() {
         Vec::<&str>::new()
     );
     let foreign = ObservedEntries { owns_auth_entry: false, ..observed_entries(Present, present("EC2_LINUX", true)) };
-    let moving = JoinMethod::AccessEntries { remove_other: true };
-    assert_eq!(planned_steps(moving, &foreign, |_| ()).0, Vec::<&str>::new());
+    let migrating = JoinMethod::AccessEntries { remove_other: true };
+    assert_eq!(planned_steps(migrating, &foreign, |_| ()).0, Vec::<&str>::new());
     // The entry of a group's own role belongs to the group, even if another writer added it.
-    assert_eq!(planned_steps(moving, &foreign, |j| j.owns_role = true).0, ["RemoveAwsAuthEntry"]);
+    assert_eq!(planned_steps(migrating, &foreign, |j| j.owns_role = true).0, ["RemoveAwsAuthEntry"]);
 }
 
 #[test]
 fn old_entry_stays_until_peers_migrated_and_handover_delay_passed() {
-    let moving = JoinMethod::AccessEntries { remove_other: true };
+    let migrating = JoinMethod::AccessEntries { remove_other: true };
     let alone = observed_entries(AuthEntryState::Present, present("EC2_LINUX", true));
-    let others = ObservedEntries { peers_have_access_entry: false, ..alone.clone() };
-    assert_eq!(planned_steps(moving, &others, |_| ()).0, Vec::<&str>::new());
-    let made = AccessEntryState::Present {
+    let peers_missing = ObservedEntries { peers_have_access_entry: false, ..alone.clone() };
+    assert_eq!(planned_steps(migrating, &peers_missing, |_| ()).0, Vec::<&str>::new());
+    let new_entry = AccessEntryState::Present {
         kind: "EC2_LINUX".into(),
         is_owned: true,
         created_at: Some(Timestamp::UNIX_EPOCH),
         role_id: None,
     };
-    let young = ObservedEntries { access_entry: made, ..alone };
-    assert_eq!(planned_steps(moving, &young, |_| ()).0, Vec::<&str>::new());
+    let observed = ObservedEntries { access_entry: new_entry, ..alone };
+    assert_eq!(planned_steps(migrating, &observed, |_| ()).0, Vec::<&str>::new());
     let later = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
-    assert_eq!(planned_steps(moving, &young, |j| j.now = later).0, ["RemoveAwsAuthEntry"]);
+    assert_eq!(planned_steps(migrating, &observed, |j| j.now = later).0, ["RemoveAwsAuthEntry"]);
 }
 
 #[test]
@@ -148,30 +152,38 @@ fn auto_keeps_existing_entry_and_creates_access_entries_for_new_roles() {
 #[test]
 fn entry_of_wrong_type_is_a_conflict_unless_owned_and_not_shared() {
     let access = JoinMethod::AccessEntries { remove_other: false };
-    let of = |kind: &str, is_owned| observed_entries(AuthEntryState::Absent, present(kind, is_owned));
-    let (steps, conflict) = planned_steps(access, &of("STANDARD", false), |_| ());
+    let observed = |kind: &str, is_owned| observed_entries(AuthEntryState::Absent, present(kind, is_owned));
+    let (steps, conflict) = planned_steps(access, &observed("STANDARD", false), |_| ());
     assert!(steps.is_empty());
     let message = conflict.expect("a conflict");
     assert!(["STANDARD", "EC2_LINUX", ROLE, "demo", "delete it"].iter().all(|w| message.contains(w)), "{message}");
-    assert_eq!(planned_steps(access, &of("FARGATE_LINUX", true), |_| ()).0, ["RemoveAccessEntry", "PutAccessEntry"]);
-    let shared = ObservedEntries { is_shared: true, ..of("FARGATE_LINUX", true) };
+    assert_eq!(
+        planned_steps(access, &observed("FARGATE_LINUX", true), |_| ()).0,
+        ["RemoveAccessEntry", "PutAccessEntry"]
+    );
+    let shared = ObservedEntries { is_shared: true, ..observed("FARGATE_LINUX", true) };
     assert!(planned_steps(access, &shared, |_| ()).1.is_some());
-    assert_eq!(planned_steps(access, &of("EC2_WINDOWS", false), |_| ()), (vec![], None), "it admits Linux nodes too");
+    assert_eq!(
+        planned_steps(access, &observed("EC2_WINDOWS", false), |_| ()),
+        (vec![], None),
+        "it also allows Linux nodes"
+    );
     assert!(!AccessEntryType::Ec2Windows.allows("EC2_LINUX"));
 }
 
-/// The plan for a role of nodes of a kind, the type of the entry that it creates, and the entry in `status.join`.
+/// The plan for a role with nodes of a type, the type of the entry that the plan creates, and the type in
+/// `status.join`.
 fn plan_for_kind(
     kind: AccessEntryType,
     observed: &ObservedEntries,
 ) -> (JoinPlan, Option<AccessEntryType>, Option<String>) {
     let entry = AuthEntry::for_nodes(ROLE, kind == AccessEntryType::Ec2Windows);
     let (cluster, principal) = ("demo".into(), ROLE.into());
-    let wanted = NewAccessEntry { cluster, principal, kind, own_role: false, tags: vec![] };
+    let access_entry = NewAccessEntry { cluster, principal, kind, own_role: false, tags: vec![] };
     let planner = JoinPlanner {
         method: JoinMethod::Both,
         auth_entry: &entry,
-        access_entry: &wanted,
+        access_entry: &access_entry,
         observed,
         owns_role: false,
         role_propagated: true,
@@ -179,98 +191,99 @@ fn plan_for_kind(
         now: Timestamp::UNIX_EPOCH,
     };
     let plan = planner.plan();
-    let put = plan.steps.iter().find_map(|p| match &p.step {
+    let created_kind = plan.steps.iter().find_map(|p| match &p.step {
         Step::Join(JoinStep::PutAccessEntry(entry)) => Some(entry.kind),
         _ => None,
     });
     let recorded_kind = planner.join_status(None).and_then(|join| join.access_entry);
-    (plan, put, recorded_kind)
+    (plan, created_kind, recorded_kind)
 }
 
 /// An access entry overrides the entry in aws-auth at once, so one for Linux would lock out Windows nodes.
 #[test]
 fn windows_nodes_sharing_a_role_with_linux_nodes_can_still_join() {
     use AccessEntryType::{Ec2Linux, Ec2Windows};
-    let role = |allows_windows, access| ObservedEntries {
+    let shared_role = |allows_windows, access| ObservedEntries {
         allows_windows,
         is_shared: true,
         peers_have_access_entry: false,
         ..observed_entries(AuthEntryState::Present, access)
     };
-    let put = |kind, allows_windows, access| plan_for_kind(kind, &role(allows_windows, access)).1;
+    let created_kind = |kind, allows_windows, access| plan_for_kind(kind, &shared_role(allows_windows, access)).1;
     assert_eq!(
-        put(Ec2Linux, true, AccessEntryState::Absent),
+        created_kind(Ec2Linux, true, AccessEntryState::Absent),
         Some(Ec2Windows),
-        "aws-auth says that Windows nodes join by it"
+        "the entry in aws-auth allows Windows nodes"
     );
-    assert_eq!(put(Ec2Linux, false, AccessEntryState::Absent), Some(Ec2Linux));
-    let linux = |is_owned| present("EC2_LINUX", is_owned);
-    assert_eq!(put(Ec2Windows, false, linux(true)), Some(Ec2Windows), "it authorizes Linux nodes too");
-    assert_eq!(put(Ec2Linux, true, linux(true)), Some(Ec2Windows));
-    assert_eq!(put(Ec2Linux, false, present("EC2_WINDOWS", true)), None);
-    let foreign = role(true, linux(false));
-    let (plan, put, recorded_kind) = plan_for_kind(Ec2Linux, &foreign);
-    assert_eq!((plan.steps.len(), plan.conflict, put, recorded_kind), (0, None, None, Some("EC2_LINUX".into())));
-    let (plan, put, recorded_kind) = plan_for_kind(Ec2Windows, &foreign);
-    assert!(plan.steps.is_empty() && plan.conflict.is_some(), "an access entry of others is never replaced");
-    assert_eq!((put, recorded_kind), (None, None));
+    assert_eq!(created_kind(Ec2Linux, false, AccessEntryState::Absent), Some(Ec2Linux));
+    let linux_entry = |is_owned| present("EC2_LINUX", is_owned);
+    assert_eq!(created_kind(Ec2Windows, false, linux_entry(true)), Some(Ec2Windows), "it also allows Linux nodes");
+    assert_eq!(created_kind(Ec2Linux, true, linux_entry(true)), Some(Ec2Windows));
+    assert_eq!(created_kind(Ec2Linux, false, present("EC2_WINDOWS", true)), None);
+    let foreign = shared_role(true, linux_entry(false));
+    let (plan, created_kind, recorded_kind) = plan_for_kind(Ec2Linux, &foreign);
+    assert_eq!(
+        (plan.steps.len(), plan.conflict, created_kind, recorded_kind),
+        (0, None, None, Some("EC2_LINUX".into()))
+    );
+    let (plan, created_kind, recorded_kind) = plan_for_kind(Ec2Windows, &foreign);
+    assert!(plan.steps.is_empty() && plan.conflict.is_some(), "a foreign access entry is never replaced");
+    assert_eq!((created_kind, recorded_kind), (None, None));
 }
 
-/// Otherwise the controller would remove the entry in aws-auth, through which alone these nodes join.
+/// Such an entry must not count as migrated: the controller would remove the entry in aws-auth that these nodes need.
 #[test]
 fn entry_that_allows_no_node_of_the_group_is_ignored() {
-    let status_of = |kind, found: &str| {
-        plan_for_kind(
-            kind,
-            &crate::auth::access_entries::tests::observed_entries(AuthEntryState::Present, present(found, false)),
-        )
-        .2
-    };
-    assert_eq!(status_of(AccessEntryType::Ec2Linux, "STANDARD"), None);
-    assert_eq!(status_of(AccessEntryType::Ec2Windows, "EC2_LINUX"), None);
-    assert_eq!(status_of(AccessEntryType::Ec2Linux, "EC2_WINDOWS"), Some("EC2_WINDOWS".into()));
+    let recorded_kind =
+        |kind, found: &str| plan_for_kind(kind, &observed_entries(AuthEntryState::Present, present(found, false))).2;
+    assert_eq!(recorded_kind(AccessEntryType::Ec2Linux, "STANDARD"), None);
+    assert_eq!(recorded_kind(AccessEntryType::Ec2Windows, "EC2_LINUX"), None);
+    assert_eq!(recorded_kind(AccessEntryType::Ec2Linux, "EC2_WINDOWS"), Some("EC2_WINDOWS".into()));
 }
 
 #[test]
 fn entry_of_a_recreated_role_is_recreated() {
-    let of = |id: &str, is_owned| AccessEntryState::Present {
+    let entry_of_role = |id: &str, is_owned| AccessEntryState::Present {
         kind: "EC2_LINUX".into(),
         is_owned,
         created_at: None,
         role_id: Some(id.into()),
     };
-    let way = JoinMethod::AccessEntries { remove_other: false };
-    assert_eq!(steps(way, AuthEntryState::Absent, of("AROA2", true)), Vec::<&str>::new());
-    assert_eq!(steps(way, AuthEntryState::Absent, of("AROA1", true)), ["RemoveAccessEntry", "PutAccessEntry"]);
-    assert_eq!(steps(way, AuthEntryState::Absent, of("AROA1", false)), Vec::<&str>::new());
-    let unknown = ObservedEntries { role_id: None, ..observed_entries(AuthEntryState::Absent, of("AROA1", true)) };
-    assert_eq!(planned_steps(way, &unknown, |_| ()).0, Vec::<&str>::new());
+    let method = JoinMethod::AccessEntries { remove_other: false };
+    assert_eq!(steps(method, AuthEntryState::Absent, entry_of_role("AROA2", true)), Vec::<&str>::new());
+    assert_eq!(
+        steps(method, AuthEntryState::Absent, entry_of_role("AROA1", true)),
+        ["RemoveAccessEntry", "PutAccessEntry"]
+    );
+    assert_eq!(steps(method, AuthEntryState::Absent, entry_of_role("AROA1", false)), Vec::<&str>::new());
+    let unknown =
+        ObservedEntries { role_id: None, ..observed_entries(AuthEntryState::Absent, entry_of_role("AROA1", true)) };
+    assert_eq!(planned_steps(method, &unknown, |_| ()).0, Vec::<&str>::new());
 }
 
 #[test]
 fn role_not_yet_propagated_waits() {
     let nothing = observed_entries(AuthEntryState::Absent, AccessEntryState::Absent);
-    let waits =
-        planned_steps(JoinMethod::AccessEntries { remove_other: false }, &nothing, |j| j.role_propagated = false);
-    assert_eq!(waits, (vec![], None));
+    let method = JoinMethod::AccessEntries { remove_other: false };
+    assert_eq!(planned_steps(method, &nothing, |j| j.role_propagated = false), (vec![], None));
 }
 
-/// Otherwise a removal that fails halfway would leave the role without an entry permanently.
+/// If the ID was recorded earlier, a replacement that fails after the removal would leave the role without an entry.
 #[test]
 fn role_id_is_recorded_once_its_entry_was_observed() {
     let entry = AuthEntry::for_nodes(ROLE, false);
-    let wanted = linux();
-    let status_of = |of: Option<&str>| {
+    let access_entry = linux_entry();
+    let recorded_role_id = |entry_role_id: Option<&str>| {
         let access = AccessEntryState::Present {
             kind: "EC2_LINUX".into(),
             is_owned: true,
             created_at: None,
-            role_id: of.map(str::to_owned),
+            role_id: entry_role_id.map(str::to_owned),
         };
         let planner = JoinPlanner {
             method: JoinMethod::AccessEntries { remove_other: false },
             auth_entry: &entry,
-            access_entry: &wanted,
+            access_entry: &access_entry,
             observed: &observed_entries(AuthEntryState::Absent, access),
             owns_role: true,
             role_propagated: true,
@@ -279,8 +292,8 @@ fn role_id_is_recorded_once_its_entry_was_observed() {
         };
         planner.join_status(None).and_then(|join| join.role_id)
     };
-    assert_eq!(status_of(Some("AROA1")), None);
-    assert_eq!((status_of(Some("AROA2")), status_of(None)), (Some("AROA2".into()), Some("AROA2".into())));
+    assert_eq!(recorded_role_id(Some("AROA1")), None);
+    assert_eq!((recorded_role_id(Some("AROA2")), recorded_role_id(None)), (Some("AROA2".into()), Some("AROA2".into())));
 }
 
 #[test]

@@ -5,27 +5,29 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, Span, StructureStyle};
 use serde_yaml::Value;
 
-/// How the list is written.
+/// The YAML style of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ListStyle {
-    /// There is no list: the text is empty or has only comments, or it has `null` at this position.
-    Nothing(Option<Range<usize>>),
+    /// There is no list: the text is empty or has only comments, or it has `null` at this range.
+    Empty(Option<Range<usize>>),
     /// Block style, with `- ` at this column.
     Block { indent: usize },
     /// Flow style, `[...]`; the range includes both brackets.
     Flow(Range<usize>),
 }
 
-/// A `mapRoles` that was parsed.
+/// A parsed `mapRoles`. All positions and ranges are in bytes.
 #[derive(Clone, Debug)]
 pub(super) struct AwsAuthDocument<'a> {
+    /// The whole text.
     pub text: &'a str,
+    /// Style of the list.
     pub style: ListStyle,
     /// Range of each entry's content, without the dash and surrounding white space and comments.
     pub items: Vec<Range<usize>>,
-    /// The same entries as values.
+    /// The same entries as values, in the same order.
     pub values: Vec<Value>,
-    /// Where entries can be appended: the end of the text, or the `...` that ends the document.
+    /// Where entries can be appended: the end of the text, or the `...` at the end of the document.
     pub end: usize,
 }
 
@@ -84,6 +86,7 @@ pub(super) fn line_end(text: &str, at: usize) -> usize {
     text[at..].find('\n').map_or(text.len(), |found| at + found + 1)
 }
 
+/// The style, the range of each entry, and the position where entries can be appended.
 type Positions = (ListStyle, Vec<Range<usize>>, usize);
 
 fn positions(text: &str) -> Result<Positions, String> {
@@ -92,11 +95,13 @@ fn positions(text: &str) -> Result<Positions, String> {
         let (event, span) = event.map_err(|error| error.to_string())?;
         reader.handle_event(&event, span)?;
     }
-    Ok((reader.style.unwrap_or(ListStyle::Nothing(None)), reader.items, reader.end))
+    Ok((reader.style.unwrap_or(ListStyle::Empty(None)), reader.items, reader.end))
 }
 
+/// Collects positions from parser events.
 struct Reader<'a> {
     text: &'a str,
+    /// Number of open collections.
     depth: usize,
     documents: usize,
     style: Option<ListStyle>,
@@ -154,7 +159,7 @@ impl Reader<'_> {
             if !matches!(value, "" | "~" | "null" | "Null" | "NULL") {
                 return Err("it is not a list".to_owned());
             }
-            self.style = Some(ListStyle::Nothing((!at.is_empty()).then_some(at)));
+            self.style = Some(ListStyle::Empty((!at.is_empty()).then_some(at)));
             return Ok(());
         }
         self.open(at.clone());
@@ -162,24 +167,26 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A node begins; at the first level it is an entry.
+    /// Handles the start of a node. A node in the list itself is an entry.
     fn open(&mut self, at: Range<usize>) {
         if self.depth == 1 {
             self.items.push(at);
         }
     }
 
-    /// A collection ends. Block-style collections end where the next token begins, which is not part of their content.
+    /// Handles the end of a collection. The parser reports the end of a block-style collection at the next token, which
+    /// is not part of its content.
     fn close(&mut self, at: Range<usize>) {
-        let bracket = !at.is_empty() && self.text[at.clone()].ends_with([']', '}']);
+        let is_flow = !at.is_empty() && self.text[at.clone()].ends_with([']', '}']);
         match (&mut self.style, self.depth) {
             (Some(ListStyle::Flow(range)), 0) => range.end = at.end,
             (_, 0) => {}
-            _ if bracket => self.extend(at.end),
+            _ if is_flow => self.extend(at.end),
             _ => {}
         }
     }
 
+    /// Extends the range of the current entry.
     fn extend(&mut self, end: usize) {
         if let Some(item) = self.items.last_mut() {
             item.end = item.end.max(end);

@@ -1,4 +1,4 @@
-//! Edits of a parsed `mapRoles`: insertion and removal of entries.
+//! Insertion and removal of entries in a parsed `mapRoles`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,12 +16,12 @@ pub(super) fn insert_entries(before: &AwsAuthDocument<'_>, entries: &[&AuthEntry
         (ListStyle::Flow(list), None) if !text[list.start + 1..list.end - 1].trim().is_empty() => {
             splice(text, list.start + 1..list.start + 1, &format_flow_entries(entries))
         }
-        (ListStyle::Flow(list), None) | (ListStyle::Nothing(Some(list)), _) => {
+        (ListStyle::Flow(list), None) | (ListStyle::Empty(Some(list)), _) => {
             let list = whole_line(text, list);
-            let shrunk = splice(text, list.clone(), "");
-            append_lines(&shrunk, before.end - list.len(), &format_block_entries(entries, 0, before.line_break()))
+            let without_list = splice(text, list.clone(), "");
+            append_lines(&without_list, before.end - list.len(), &format_block_entries(entries, 0, before.line_break()))
         }
-        (ListStyle::Nothing(None), _) => {
+        (ListStyle::Empty(None), _) => {
             append_lines(text, before.end, &format_block_entries(entries, 0, before.line_break()))
         }
         (ListStyle::Block { indent }, _) => {
@@ -36,6 +36,7 @@ fn whole_line(text: &str, range: &Range<usize>) -> Range<usize> {
     if text[line.clone()].trim() == &text[range.clone()] { line } else { range.clone() }
 }
 
+/// Replaces a range of the text.
 fn splice(text: &str, range: Range<usize>, new: &str) -> String {
     format!("{}{new}{}", &text[..range.start], &text[range.end..])
 }
@@ -44,8 +45,8 @@ fn splice(text: &str, range: Range<usize>, new: &str) -> String {
 fn append_lines(text: &str, at: usize, lines: &str) -> String {
     let (head, tail) = text.split_at(at);
     let line_break = if lines.contains("\r\n") { "\r\n" } else { "\n" };
-    let glue = if head.is_empty() || head.ends_with('\n') { "" } else { line_break };
-    format!("{head}{glue}{lines}{tail}")
+    let separator = if head.is_empty() || head.ends_with('\n') { "" } else { line_break };
+    format!("{head}{separator}{lines}{tail}")
 }
 
 fn format_block_entries(entries: &[&AuthEntry], indent: usize, line_break: &str) -> String {
@@ -73,7 +74,7 @@ fn scalar(text: &str) -> String {
 }
 
 fn format_flow_entries(entries: &[&AuthEntry]) -> String {
-    let one = |entry: &&AuthEntry| {
+    let format_entry = |entry: &&AuthEntry| {
         let groups: Vec<_> = entry.groups.iter().map(|group| quote(group)).collect();
         format!(
             "{{\"rolearn\": {}, \"username\": {}, \"groups\": [{}]}}",
@@ -82,7 +83,7 @@ fn format_flow_entries(entries: &[&AuthEntry]) -> String {
             groups.join(", ")
         )
     };
-    entries.iter().map(one).collect::<Vec<_>>().join(", ")
+    entries.iter().map(format_entry).collect::<Vec<_>>().join(", ")
 }
 
 /// The text as a JSON string, which is also a YAML string.
@@ -91,9 +92,9 @@ fn quote(text: &str) -> String {
 }
 
 /// The text without the entries at these indexes; `None` when one of them cannot be located.
-pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, gone: &[usize]) -> Option<String> {
+pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, removed: &[usize]) -> Option<String> {
     let mut cuts: BTreeMap<usize, Range<usize>> = BTreeMap::new();
-    for &index in gone {
+    for &index in removed {
         match before.style {
             ListStyle::Block { indent } => {
                 for line in entry_lines(before.text, before.lines_of(index, indent)?) {
@@ -102,19 +103,19 @@ pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, gone: &[usize]) -> Op
             }
             ListStyle::Flow(_) => {
                 let item = before.items.get(index)?.clone();
-                if let Some(comma) = adjacent_comma(before, index, gone) {
+                if let Some(comma) = adjacent_comma(before, index, removed) {
                     cuts.insert(comma.start, comma);
                 }
                 cuts.insert(item.start, item);
             }
-            ListStyle::Nothing(_) => return None,
+            ListStyle::Empty(_) => return None,
         }
     }
     let mut out = before.text.to_owned();
     for cut in cuts.into_values().rev() {
         out.replace_range(cut, "");
     }
-    if gone.len() == before.items.len() && matches!(before.style, ListStyle::Block { .. }) {
+    if removed.len() == before.items.len() && matches!(before.style, ListStyle::Block { .. }) {
         let at = before.end - (before.text.len() - out.len());
         out.insert_str(at, &format!("[]{}", before.line_break()));
     }
@@ -138,9 +139,9 @@ fn entry_lines(text: &str, lines: Range<usize>) -> Vec<Range<usize>> {
 
 /// The comma to remove with an entry of a flow list: the one after it, or, when only removed entries follow, the one
 /// before it.
-fn adjacent_comma(before: &AwsAuthDocument<'_>, index: usize, gone: &[usize]) -> Option<Range<usize>> {
+fn adjacent_comma(before: &AwsAuthDocument<'_>, index: usize, removed: &[usize]) -> Option<Range<usize>> {
     let items = &before.items;
-    let stays_after = (index + 1..items.len()).any(|later| !gone.contains(&later));
+    let stays_after = (index + 1..items.len()).any(|later| !removed.contains(&later));
     let gap = if stays_after {
         items[index].end..items[index + 1].start
     } else {

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-/// Kubernetes user name of nodes; aws-iam-authenticator fills in the DNS name.
+/// Kubernetes user name of nodes. aws-iam-authenticator replaces the placeholder with the DNS name.
 pub const NODE_USERNAME: &str = "system:node:{{EC2PrivateDNSName}}";
 /// Kubernetes groups of every node.
 pub const NODE_GROUPS: [&str; 2] = ["system:bootstrappers", "system:nodes"];
 /// Additional group of Windows nodes.
 pub const WINDOWS_GROUP: &str = "eks:kube-proxy-windows";
-/// Kubernetes user name of Fargate nodes.
+/// Kubernetes user name of Fargate nodes. aws-iam-authenticator replaces the placeholder with the session name.
 pub const POD_USERNAME: &str = "system:node:{{SessionName}}";
 /// Additional group of Fargate nodes, which run no kube-proxy pod.
 pub const PROXIER_GROUP: &str = "system:node-proxier";
@@ -16,7 +16,7 @@ pub const PROXIER_GROUP: &str = "system:node-proxier";
 /// An entry of `mapRoles`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct AuthEntry {
-    /// ARN of the role. A path in it is dropped when it is compared or written.
+    /// ARN of the role. Comparison and output ignore its path.
     pub role_arn: String,
     /// Kubernetes user name of the role.
     pub username: String,
@@ -35,7 +35,7 @@ impl AuthEntry {
         }
     }
 
-    /// The entry that authorizes nodes with this role.
+    /// The entry that authorizes nodes with this role; with `windows` also Windows nodes.
     pub fn for_nodes(role_arn: &str, windows: bool) -> Self {
         let groups = NODE_GROUPS.into_iter().chain(windows.then_some(WINDOWS_GROUP));
         Self {

@@ -1,8 +1,8 @@
 //! Edits of `mapRoles` in the ConfigMap `kube-system/aws-auth`, from text to text.
 //!
-//! Entries, comments, keys, order and indentation of others stay byte for byte the same. An edit inserts or removes
-//! whole entries at positions from a YAML parser; the result is parsed again and compared before it is returned. A text
-//! that cannot be parsed is never overwritten.
+//! Everything else stays byte for byte the same: other entries, comments, order and indentation. An edit inserts or
+//! removes whole entries at positions from a YAML parser. The result is parsed again and compared before it is
+//! returned. A text that cannot be parsed is never overwritten.
 
 pub mod document;
 pub mod edit;
@@ -54,20 +54,20 @@ pub enum AwsAuthError {
     Unsafe,
 }
 
-/// Whether the sizes of a ConfigMap's values, in bytes, reach 80 % of its limit.
+/// Whether the values of a ConfigMap, given by their sizes in bytes, reach 80 % of [`CONFIG_MAP_LIMIT`].
 pub fn is_near_size_limit(sizes: impl IntoIterator<Item = usize>) -> bool {
     sizes.into_iter().sum::<usize>() >= CONFIG_MAP_LIMIT / 100 * 80
 }
 
 /// Looks up a desired entry. `None` means a ConfigMap without the key `mapRoles`.
-pub fn entry_state(map_roles: Option<&str>, want: &AuthEntry) -> AuthEntryState {
+pub fn entry_state(map_roles: Option<&str>, desired: &AuthEntry) -> AuthEntryState {
     match AwsAuthDocument::parse(map_roles.unwrap_or_default()) {
-        Ok(document) => entry_state_in(&document, want),
+        Ok(document) => entry_state_in(&document, desired),
         Err(detail) => AuthEntryState::Unparsable { detail: unparsable_message(&detail) },
     }
 }
 
-/// Whether a role's entry authorizes Windows nodes.
+/// Whether a role's entry authorizes Windows nodes; false when the text cannot be parsed.
 pub fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
     let (document, key) = (parse(map_roles.unwrap_or_default()), arn_key(role_arn));
     let of_role = |value: &&Value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
@@ -75,7 +75,7 @@ pub fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
     values.any(|value| groups_of(value).is_some_and(|groups| groups.contains(WINDOWS_GROUP)))
 }
 
-/// The roles of all entries, in order; empty when the text cannot be parsed.
+/// The role ARNs of all entries, in order; empty when the text cannot be parsed.
 pub fn role_arns(map_roles: Option<&str>) -> Vec<String> {
     let document = parse(map_roles.unwrap_or_default());
     let values = document.iter().flat_map(|document| &document.values);
@@ -87,8 +87,8 @@ pub fn role_arns(map_roles: Option<&str>) -> Vec<String> {
 pub fn changed_roles(old: Option<&str>, new: Option<&str>) -> Option<BTreeSet<String>> {
     let (old, new) = (parse(old.unwrap_or_default()).ok()?, parse(new.unwrap_or_default()).ok()?);
     let differ = |one: &AwsAuthDocument<'_>, other: &AwsAuthDocument<'_>| -> Vec<String> {
-        let gone = one.values.iter().filter(|value| !other.values.contains(value));
-        gone.filter_map(|value| str_field(value, "rolearn").map(arn_key)).collect()
+        let only_in_one = one.values.iter().filter(|value| !other.values.contains(value));
+        only_in_one.filter_map(|value| str_field(value, "rolearn").map(arn_key)).collect()
     };
     Some(differ(&old, &new).into_iter().chain(differ(&new, &old)).collect())
 }
@@ -103,10 +103,10 @@ pub fn contains_role(changed: &BTreeSet<String>, role_arn: &str) -> bool {
 ///
 /// # Errors
 /// The text cannot be parsed, or cannot be edited safely.
-pub fn add_entries(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option<String>, AwsAuthError> {
+pub fn add_entries(map_roles: Option<&str>, desired: &[AuthEntry]) -> Result<Option<String>, AwsAuthError> {
     let before = parse(map_roles.unwrap_or_default())?;
     let mut seen = BTreeSet::new();
-    let missing: Vec<&AuthEntry> = want
+    let missing: Vec<&AuthEntry> = desired
         .iter()
         .filter(|entry| entry_state_in(&before, entry) == AuthEntryState::Absent)
         .filter(|entry| seen.insert(arn_key(&entry.role_arn)))
@@ -129,14 +129,14 @@ pub fn add_entries(map_roles: Option<&str>, want: &[AuthEntry]) -> Result<Option
 pub fn remove_entries<S: AsRef<str>>(map_roles: Option<&str>, role_arns: &[S]) -> Result<Option<String>, AwsAuthError> {
     let before = parse(map_roles.unwrap_or_default())?;
     let roles: BTreeSet<String> = role_arns.iter().map(|arn| arn_key(arn.as_ref())).collect();
-    let (gone, kept): (Vec<_>, Vec<_>) =
+    let (removed, kept): (Vec<_>, Vec<_>) =
         before.values.iter().enumerate().partition(|(_, value)| is_unmodified_entry(value, &roles));
-    if gone.is_empty() {
+    if removed.is_empty() {
         return Ok(None);
     }
-    let gone: Vec<usize> = gone.into_iter().map(|(index, _)| index).collect();
+    let removed: Vec<usize> = removed.into_iter().map(|(index, _)| index).collect();
     let kept: Vec<Value> = kept.into_iter().map(|(_, value)| value.clone()).collect();
-    let after = edit::remove_entries(&before, &gone).ok_or(AwsAuthError::Unsafe)?;
+    let after = edit::remove_entries(&before, &removed).ok_or(AwsAuthError::Unsafe)?;
     verify(after, &kept).map(Some)
 }
 
@@ -151,6 +151,7 @@ fn parse(text: &str) -> Result<AwsAuthDocument<'_>, AwsAuthError> {
     AwsAuthDocument::parse(text).map_err(|detail| AwsAuthError::Unparsable { detail: unparsable_message(&detail) })
 }
 
+/// Checks that an edited text parses to the expected entries.
 fn verify(after: String, values: &[Value]) -> Result<String, AwsAuthError> {
     match AwsAuthDocument::parse(&after) {
         Ok(document) if document.values == values => Ok(after),
@@ -163,19 +164,20 @@ fn arn_key(role_arn: &str) -> String {
     without_path(role_arn).to_lowercase()
 }
 
-fn entry_state_in(document: &AwsAuthDocument<'_>, want: &AuthEntry) -> AuthEntryState {
-    let key = arn_key(&want.role_arn);
+fn entry_state_in(document: &AwsAuthDocument<'_>, desired: &AuthEntry) -> AuthEntryState {
+    let key = arn_key(&desired.role_arn);
     let found: Vec<&Value> = document
         .values
         .iter()
         .filter(|value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key))
         .collect();
-    let groups: BTreeSet<_> = want.groups.iter().map(String::as_str).collect();
-    // A role that Linux and Windows groups share has the entry of the Windows ones, and all of them join by it.
-    let windows: BTreeSet<_> = groups.iter().copied().chain([WINDOWS_GROUP]).collect();
-    let fits = |value: &Value| groups_of(value).is_some_and(|found| found == groups || found == windows);
-    let other = found.iter().find(|value| str_field(value, "username") != Some(&want.username) || !fits(value));
-    match (found.is_empty(), other) {
+    let groups: BTreeSet<_> = desired.groups.iter().map(String::as_str).collect();
+    // A role that Linux and Windows groups share has an entry for Windows, through which the nodes of both join.
+    let windows_groups: BTreeSet<_> = groups.iter().copied().chain([WINDOWS_GROUP]).collect();
+    let has_groups = |value: &Value| groups_of(value).is_some_and(|found| found == groups || found == windows_groups);
+    let conflict =
+        found.iter().find(|value| str_field(value, "username") != Some(&desired.username) || !has_groups(value));
+    match (found.is_empty(), conflict) {
         (true, _) => AuthEntryState::Absent,
         (false, None) => AuthEntryState::Present,
         (false, Some(value)) => AuthEntryState::Conflict {
@@ -183,10 +185,10 @@ fn entry_state_in(document: &AwsAuthDocument<'_>, want: &AuthEntry) -> AuthEntry
                 "mapRoles in the ConfigMap kube-system/aws-auth has an entry for {} with username \
                  {} and groups {}, but nodes need username {} and groups {}: correct the entry or \
                  remove it",
-                without_path(&want.role_arn),
+                without_path(&desired.role_arn),
                 str_field(value, "username").unwrap_or("(none)"),
                 groups_of(value).map_or("(none)".to_owned(), |groups| comma_separated(&groups)),
-                want.username,
+                desired.username,
                 comma_separated(&groups),
             ),
         },
@@ -197,7 +199,7 @@ fn comma_separated(groups: &BTreeSet<&str>) -> String {
     groups.iter().copied().collect::<Vec<_>>().join(", ")
 }
 
-/// A field of an entry. The readers in the cluster are written in Go, which ignores the case of keys.
+/// A field of an entry. aws-iam-authenticator is written in Go and ignores the case of keys.
 fn field<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
     let is_key = |found: &Value| found.as_str().is_some_and(|text| text.eq_ignore_ascii_case(key));
     value.as_mapping()?.iter().find_map(|(found, value)| is_key(found).then_some(value))
@@ -207,20 +209,21 @@ fn str_field<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     field(value, key)?.as_str()
 }
 
-/// The groups of an entry; their order has no meaning.
+/// The groups of an entry, without their order, which has no meaning. `None` if they are not a list of texts.
 fn groups_of(value: &Value) -> Option<BTreeSet<&str>> {
     field(value, "groups")?.as_sequence()?.iter().map(Value::as_str).collect()
 }
 
+/// Whether an entry is for one of `roles` and exactly as the controller creates it.
 fn is_unmodified_entry(value: &Value, roles: &BTreeSet<String>) -> bool {
     let own_entries = [AuthEntry::for_nodes("", false), AuthEntry::for_nodes("", true), AuthEntry::for_pods("")];
-    let written = |entry: &AuthEntry| {
+    let equals = |entry: &AuthEntry| {
         str_field(value, "username") == Some(&entry.username)
             && groups_of(value) == Some(entry.groups.iter().map(String::as_str).collect())
     };
     value.as_mapping().is_some_and(|mapping| mapping.len() == 3)
         && str_field(value, "rolearn").is_some_and(|arn| roles.contains(&arn.to_lowercase()))
-        && own_entries.iter().any(written)
+        && own_entries.iter().any(equals)
 }
 
 fn entry_value(entry: &AuthEntry) -> Value {

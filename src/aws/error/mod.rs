@@ -17,7 +17,7 @@ pub struct AwsError {
     pub kind: AwsErrorKind,
     /// The error code of AWS, or `Timeout` or `NoResponse` if there was no response.
     pub code: String,
-    /// The message of AWS, without noise and secrets.
+    /// The message of AWS on one line, without the encoded authorization message, at most 1,024 characters.
     pub message: String,
 }
 
@@ -28,7 +28,7 @@ pub enum AwsErrorKind {
     NotFound,
     /// A resource with that name already exists.
     AlreadyExists,
-    /// Too many calls.
+    /// AWS throttled the call because of too many calls.
     Throttled,
     /// A permission is missing.
     Denied,
@@ -36,21 +36,30 @@ pub enum AwsErrorKind {
     InUse,
     /// An instance profile or role that is invalid or has not propagated yet.
     InvalidProfile,
-    /// A limit of the account.
+    /// A service quota of the account is exhausted.
     Quota,
     /// AWS rejects a value; the same call always fails.
     Invalid,
     /// A 5xx response, a timeout, or no connection. Whether a write took place is unknown.
     Unavailable,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
 /// Result of one AWS call.
 pub type AwsResult<T> = Result<T, AwsError>;
 
+/// Turns a not-found error into `None`. Other errors are passed on: an unknown result is not absence.
+pub fn none_if_not_found<T>(result: AwsResult<T>) -> AwsResult<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl AwsErrorKind {
-    /// The static name, for metrics.
+    /// The static name, which is a metric label.
     pub fn name(self) -> &'static str {
         match self {
             AwsErrorKind::NotFound => "NotFound",
@@ -66,7 +75,7 @@ impl AwsErrorKind {
         }
     }
 
-    /// The outcome label of `instance_manager_aws_calls_total` and its like.
+    /// The value of the label `outcome` of metrics for AWS calls, such as `instance_manager_aws_calls_total`.
     pub fn outcome(self) -> &'static str {
         match self {
             AwsErrorKind::Throttled => "throttled",
@@ -117,8 +126,8 @@ impl AwsError {
         self.kind == AwsErrorKind::NotFound
     }
 
-    /// The missing IAM action: the one that AWS names (a write may need the permission of another service, such as
-    /// `iam:PassRole`), else the action of the call.
+    /// The missing IAM action, for example `iam:PassRole`; `None` for an error other than a denied permission. AWS's
+    /// message names the action, which may be of another service than the call. Without a name it is the call's action.
     pub fn missing_permission(&self) -> Option<String> {
         if self.kind != AwsErrorKind::Denied {
             return None;
@@ -133,7 +142,7 @@ impl AwsError {
     }
 }
 
-/// The prefix of a service's IAM actions, which is also its label in metrics.
+/// The prefix of a service's IAM actions, which is also its metric label: `autoscaling` for `AutoScaling`.
 pub fn iam_prefix(service: &str) -> &'static str {
     match service {
         "AutoScaling" | "Auto Scaling" => "autoscaling",
@@ -145,7 +154,7 @@ pub fn iam_prefix(service: &str) -> &'static str {
     }
 }
 
-/// AWS's words without the encoded authorization message, on one line, at most 1,024 characters.
+/// AWS's message without the encoded authorization message, on one line, at most 1,024 characters.
 fn clean_message(message: &str) -> String {
     let text = message.split("Encoded authorization failure message").next().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -155,6 +164,7 @@ fn clean_message(message: &str) -> String {
     }
 }
 
+/// A pattern for error codes.
 enum CodePattern {
     Is(&'static str),
     Starts(&'static str),
@@ -172,10 +182,11 @@ impl CodePattern {
     }
 }
 
-/// One row: codes of a service ("" is any), what the message must hold in lower case ("" is anything), and the meaning.
+/// A row of the table: the service ("" is any), its error codes, a lower-case text that the message must contain ("" is
+/// any message), and the class of the error.
 struct ErrorRule(&'static str, &'static [CodePattern], &'static str, AwsErrorKind);
 
-/// Read from above, the first that fits decides; codes come before the HTTP status.
+/// The first matching rule decides. The HTTP status counts only if no rule matches.
 const ERROR_RULES: &[ErrorRule] = &[
     ErrorRule(
         "",
@@ -192,7 +203,7 @@ const ERROR_RULES: &[ErrorRule] = &[
         "",
         AwsErrorKind::Throttled,
     ),
-    // Bad credentials are not a missing right: a new token or a clock helps.
+    // Invalid credentials are not a missing permission: new credentials or a correct clock solve the problem.
     ErrorRule(
         "",
         &[
@@ -337,10 +348,12 @@ const ERROR_RULES: &[ErrorRule] = &[
 /// Classifies the error response of a service by code, message and HTTP status.
 pub fn classify(service: &str, code: &str, message: &str, status: u16) -> AwsErrorKind {
     let message = message.to_lowercase();
-    let hit = ERROR_RULES.iter().find(|ErrorRule(of, codes, text, _)| {
-        (of.is_empty() || *of == service) && message.contains(text) && codes.iter().any(|c| c.matches(code))
+    let rule = ERROR_RULES.iter().find(|ErrorRule(rule_service, codes, text, _)| {
+        (rule_service.is_empty() || *rule_service == service)
+            && message.contains(text)
+            && codes.iter().any(|c| c.matches(code))
     });
-    match (hit, status) {
+    match (rule, status) {
         (Some(ErrorRule(_, _, _, kind)), _) => *kind,
         (None, 429) => AwsErrorKind::Throttled,
         (None, 500..) => AwsErrorKind::Unavailable,

@@ -158,7 +158,7 @@ fn error_codes_are_classified() {
         ("SSM", "GetParameters", "ValidationException", "", 400, Invalid),
         ("SSM", "GetParameters", "InternalServerError", "", 500, Unavailable),
         ("SSM", "GetParameters", "SomethingNew", "", 400, Other),
-        // A code that means absence in one service means nothing in another.
+        // A code that means "not found" in one service has no meaning in another.
         ("AutoScaling", "DescribeAutoScalingGroups", "NoSuchEntity", "", 404, Other),
         ("IAM", "GetRole", "", "<html>not found</html>", 404, Other),
     ];
@@ -187,11 +187,11 @@ fn encoded_authorization_message_is_removed() {
 fn missing_permission_is_the_denied_action() {
     let denied =
         |message| AwsError::from_response("AutoScaling", "CreateAutoScalingGroup", "AccessDenied", message, 403);
-    let passed = denied(
+    let pass_role_denied = denied(
         "User: arn:aws:sts::1:assumed-role/x/y is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/z",
     );
-    assert_eq!(passed.missing_permission().as_deref(), Some("iam:PassRole"));
+    assert_eq!(pass_role_denied.missing_permission().as_deref(), Some("iam:PassRole"));
     assert_eq!(denied("no").missing_permission().as_deref(), Some("autoscaling:CreateAutoScalingGroup"));
-    let lost = AwsError::no_response("IAM", "CreateRole", "Timeout", "no answer in 90 s");
-    assert_eq!(lost.missing_permission(), None);
+    let timeout = AwsError::no_response("IAM", "CreateRole", "Timeout", "no response within 90 s");
+    assert_eq!(timeout.missing_permission(), None);
 }

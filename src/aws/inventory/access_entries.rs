@@ -1,4 +1,4 @@
-//! Access entries: one listing of each cluster says which there are; what an entry is, is read once for all groups.
+//! Access entries. All groups share one listing of each cluster; each listed entry is read once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use super::readers::read_each;
 use super::{Inventory, MaxAge, NEVER_EXPIRES};
 use crate::aws::{AccessEntry, Aws, AwsResult};
 
-/// The key of an entry in its cache; no name of a cluster holds a slash.
+/// The key of an entry in the cache. The name of a cluster cannot contain a slash.
 fn key(cluster: &str, principal: &str) -> String {
     format!("{cluster}/{principal}")
 }
 
+/// Reads the listing of a cluster.
 pub(super) fn lists(aws: &Aws) -> ReadFn<Rows<()>> {
     read_each(aws, |aws, cluster| {
         async move {
@@ -28,6 +29,7 @@ pub(super) fn lists(aws: &Aws) -> ReadFn<Rows<()>> {
     })
 }
 
+/// Reads one entry.
 pub(super) fn entries(aws: &Aws) -> ReadFn<AccessEntry> {
     read_each(aws, |aws, key| {
         async move {
@@ -39,17 +41,17 @@ pub(super) fn entries(aws: &Aws) -> ReadFn<AccessEntry> {
 }
 
 impl Inventory {
-    /// Whether a cluster has an access entry for a role. `false` only when AWS listed the cluster's entries without it.
+    /// Whether a cluster has an access entry for a role. `false` only after AWS listed the entries without it.
     pub async fn has_access_entry(&self, cluster: &str, principal: &str, max_age: Duration) -> AwsResult<bool> {
         let listed = self.access_lists.get(cluster, principal, max_age).await?.is_some();
         if !listed {
-            self.access_entries.remove_where(|known| known == key(cluster, principal));
+            self.access_entries.remove_where(|cached| cached == key(cluster, principal));
         }
         Ok(listed)
     }
 
-    /// A role's access entry. What it is never changes, so that one that stays listed is read once; one that was deleted
-    /// and made again between two listings is seen when `fresh` is asked for.
+    /// A role's access entry. Its content never changes, so it is read once while it stays listed. With `fresh` it is
+    /// read again, which also finds an entry that was deleted and created again between two listings.
     pub async fn access_entry(
         &self,
         cluster: &str,
@@ -65,14 +67,14 @@ impl Inventory {
         self.access_entries.get(&key(cluster, principal), age).await
     }
 
-    /// CreateAccessEntry answered, or an entry was read after it.
+    /// CreateAccessEntry succeeded, or a read returned the entry.
     pub fn upsert_access_entry(&self, cluster: &str, entry: AccessEntry) {
         self.access_lists.insert(cluster, &entry.principal, Some(()));
         let key = key(cluster, &entry.principal);
         self.access_entries.insert(&key, Some(entry));
     }
 
-    /// DeleteAccessEntry answered.
+    /// DeleteAccessEntry succeeded.
     pub fn remove_access_entry(&self, cluster: &str, principal: &str) {
         self.access_lists.insert(cluster, principal, None);
         self.access_entries.insert(&key(cluster, principal), None);
@@ -98,43 +100,43 @@ mod tests {
         AccessEntry { principal: principal.into(), kind: "EC2_LINUX".into(), created: None, tags: vec![] }
     }
 
-    fn start(principals: &[&str]) -> (Arc<FakeAws>, Arc<Inventory>) {
-        let stub = Arc::new(FakeAws::default());
-        stub.update(|d| d.access_entries = principals.iter().map(|p| entry(p)).collect());
-        let inventory = Inventory::new(stub.aws());
-        (stub, inventory)
+    fn inventory_with_entries(principals: &[&str]) -> (Arc<FakeAws>, Arc<Inventory>) {
+        let fake = Arc::new(FakeAws::default());
+        fake.update(|d| d.access_entries = principals.iter().map(|p| entry(p)).collect());
+        let inventory = Inventory::new(fake.aws());
+        (fake, inventory)
     }
 
     #[tokio::test]
     async fn idle_groups_share_one_listing() {
-        let (stub, inventory) = start(&["shared", "own"]);
+        let (fake, inventory) = inventory_with_entries(&["shared", "own"]);
         for age in [ANY_AGE, ANY_AGE, Duration::ZERO] {
-            let asked = ["shared", "shared", "own"].map(|p| inventory.access_entry("demo", p, age, false));
-            assert!(join_all(asked).await.into_iter().all(|found| found.unwrap().is_some()));
+            let reads = ["shared", "shared", "own"].map(|p| inventory.access_entry("demo", p, age, false));
+            assert!(join_all(reads).await.into_iter().all(|found| found.unwrap().is_some()));
         }
-        assert!(stub.calls("access entries") <= 1 + 3, "the listing is shared");
-        assert_eq!(stub.calls("access entry"), 2);
+        assert!(fake.calls("access entries") <= 1 + 3, "the listing is shared");
+        assert_eq!(fake.calls("access entry"), 2);
     }
 
     #[tokio::test]
     async fn unlisted_entry_is_read_again_when_listed() {
-        let (stub, inventory) = start(&["a"]);
+        let (fake, inventory) = inventory_with_entries(&["a"]);
         assert!(inventory.access_entry("demo", "a", ANY_AGE, false).await.unwrap().is_some());
-        stub.update(|d| d.access_entries.clear());
+        fake.update(|d| d.access_entries.clear());
         assert_eq!(inventory.access_entry("demo", "a", Duration::ZERO, false).await, Ok(None));
-        stub.update(|d| d.access_entries = vec![AccessEntry { kind: "STANDARD".into(), ..entry("a") }]);
+        fake.update(|d| d.access_entries = vec![AccessEntry { kind: "STANDARD".into(), ..entry("a") }]);
         let found = inventory.access_entry("demo", "a", Duration::ZERO, false).await.unwrap();
         assert_eq!(found.map(|e| e.kind).as_deref(), Some("STANDARD"));
     }
 
     #[tokio::test]
     async fn own_writes_need_no_read() {
-        let (stub, inventory) = start(&["a"]);
+        let (fake, inventory) = inventory_with_entries(&["a"]);
         assert!(!inventory.has_access_entry("demo", "b", ANY_AGE).await.unwrap());
         inventory.upsert_access_entry("demo", entry("b"));
         inventory.remove_access_entry("demo", "a");
         assert!(inventory.access_entry("demo", "b", ANY_AGE, false).await.unwrap().is_some());
         assert!(!inventory.has_access_entry("demo", "a", ANY_AGE).await.unwrap());
-        assert_eq!((stub.calls("access entries"), stub.calls("access entry")), (1, 0));
+        assert_eq!((fake.calls("access entries"), fake.calls("access entry")), (1, 0));
     }
 }

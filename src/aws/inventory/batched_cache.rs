@@ -23,10 +23,11 @@ pub(super) type ReadFn<V> = Box<dyn Fn(Vec<String>) -> BoxFuture<'static, AwsRes
 pub(super) struct CacheEntry<V> {
     pub value: Option<V>,
     pub read_at: Instant,
+    /// The epoch in which the read or write started.
     pub epoch: u64,
 }
 
-/// The maximum age of a cached value, for present and for absent keys.
+/// The maximum age of a cache entry, for present and for absent keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MaxAge {
     pub present: Duration,
@@ -39,9 +40,12 @@ impl From<Duration> for MaxAge {
     }
 }
 
+/// The result for each key of a batch.
 type BatchResults<V> = HashMap<String, AwsResult<CacheEntry<V>>>;
+/// Receives the results of a batch when its read completes.
 type BatchReceiver<V> = watch::Receiver<Option<Arc<BatchResults<V>>>>;
 
+/// A cache of values by key. Misses wait in an open batch, which one call reads from AWS.
 pub(super) struct BatchedCache<V> {
     read: ReadFn<V>,
     batch_size: usize,
@@ -51,6 +55,7 @@ pub(super) struct BatchedCache<V> {
 
 struct CacheState<V> {
     epoch: u64,
+    /// Number of batches so far; the number of the latest batch is its ID.
     batches: u64,
     slots: HashMap<String, Slot<V>>,
     open_batch: Option<OpenBatch<V>>,
@@ -58,6 +63,7 @@ struct CacheState<V> {
     full_batches: HashMap<u64, (Vec<String>, BatchReceiver<V>)>,
 }
 
+/// What the cache knows about a key.
 struct Slot<V> {
     entry: Option<CacheEntry<V>>,
     /// Reads of earlier epochs are discarded.
@@ -66,11 +72,12 @@ struct Slot<V> {
     upserted_at: Option<Instant>,
     /// Whether the key is expected to be read soon.
     needs_prefetch: bool,
-    /// The maximum age that the last caller accepted.
+    /// The maximum age that the last caller accepted for a present key.
     requested_max_age: Duration,
     in_flight: Option<InFlightRead<V>>,
 }
 
+/// A read of a key that has started.
 struct InFlightRead<V> {
     batch: u64,
     epoch: u64,
@@ -78,16 +85,18 @@ struct InFlightRead<V> {
     done: BatchReceiver<V>,
 }
 
+/// A batch that accepts further keys.
 struct OpenBatch<V> {
     batch: u64,
     keys: Vec<String>,
     last_added: Instant,
+    /// Notified when the batch has no place left.
     full: Arc<Notify>,
     done: BatchReceiver<V>,
 }
 
 enum CacheLookup<V> {
-    Known(CacheEntry<V>),
+    Cached(CacheEntry<V>),
     Wait(BatchReceiver<V>),
 }
 
@@ -112,21 +121,25 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         Arc::new(BatchedCache { read, batch_size, config, state: Mutex::new(state) })
     }
 
-    /// The value of a key, read from AWS unless the cached value is young enough.
+    /// The value of a key, read from AWS unless a cached value of at most `max_age` exists. `None` if the key does not
+    /// exist.
+    ///
+    /// # Errors
+    /// The read failed or was canceled. A cached value that is too old is not returned instead.
     pub async fn get(self: &Arc<Self>, key: &str, max_age: impl Into<MaxAge>) -> AwsResult<Option<V>> {
         Ok(self.read(key, max_age.into(), 0).await?.value)
     }
 
-    /// Like `get`, but rejects values from epochs before `not_before`.
-    pub async fn read(self: &Arc<Self>, key: &str, max_age: MaxAge, not_before: u64) -> AwsResult<CacheEntry<V>> {
-        let mut done = match self.lookup(key, max_age, not_before) {
-            CacheLookup::Known(reading) => return Ok(reading),
+    /// Like `get`, but rejects entries from epochs before `min_epoch`.
+    pub async fn read(self: &Arc<Self>, key: &str, max_age: MaxAge, min_epoch: u64) -> AwsResult<CacheEntry<V>> {
+        let mut done = match self.lookup(key, max_age, min_epoch) {
+            CacheLookup::Cached(entry) => return Ok(entry),
             CacheLookup::Wait(done) => done,
         };
-        let answers = done.wait_for(Option::is_some).await.map(|answers| answers.clone());
-        match answers.ok().flatten().and_then(|answers| answers.get(key).cloned()) {
-            Some(answer) => answer,
-            None => Err(AwsError::no_response("AWS", "Describe", "Abandoned", "the read was cancelled")),
+        let results = done.wait_for(Option::is_some).await.map(|results| results.clone());
+        match results.ok().flatten().and_then(|results| results.get(key).cloned()) {
+            Some(result) => result,
+            None => Err(AwsError::no_response("AWS", "Describe", "Abandoned", "the read was canceled")),
         }
     }
 
@@ -138,13 +151,13 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     /// Discards the value after a write whose response does not contain the new value.
     pub fn invalidate(&self, key: &str) {
         let mut state = self.lock();
-        let turn = state.next_epoch();
+        let epoch = state.next_epoch();
         let slot = state.slots.entry(key.to_owned()).or_default();
-        slot.min_epoch = turn;
+        slot.min_epoch = epoch;
         slot.upserted_at = None;
     }
 
-    /// Stores the value from the response of a write.
+    /// Stores the value from the response of a write; `None` after a deletion.
     pub fn insert(&self, key: &str, value: Option<V>) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -156,30 +169,30 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     }
 
     /// Applies a write whose response contains a part of the value. The rest keeps its age.
-    pub fn update_where(&self, which: impl Fn(&V) -> bool, change: impl Fn(&mut V)) {
+    pub fn update_where(&self, matches: impl Fn(&V) -> bool, change: impl Fn(&mut V)) {
         let mut state = self.lock();
-        let turn = state.next_epoch();
+        let epoch = state.next_epoch();
         for slot in state.slots.values_mut() {
-            let Some(reading) = &mut slot.entry else { continue };
-            let Some(value) = reading.value.as_mut().filter(|v| which(v)) else { continue };
+            let Some(entry) = &mut slot.entry else { continue };
+            let Some(value) = entry.value.as_mut().filter(|v| matches(v)) else { continue };
             change(value);
-            if reading.epoch >= slot.min_epoch {
-                reading.epoch = turn;
+            if entry.epoch >= slot.min_epoch {
+                entry.epoch = epoch;
             }
-            slot.min_epoch = turn;
+            slot.min_epoch = epoch;
         }
     }
 
-    /// Removes keys that are no longer needed.
-    pub fn remove_where(&self, which: impl Fn(&str) -> bool) {
-        self.lock().slots.retain(|key, _| !which(key));
+    /// Removes keys that are no longer needed, so that no batch reads them again.
+    pub fn remove_where(&self, matches: impl Fn(&str) -> bool) {
+        self.lock().slots.retain(|key, _| !matches(key));
     }
 
-    /// The key of a value, whatever its age.
-    pub fn key_where(&self, which: impl Fn(&V) -> bool) -> Option<String> {
+    /// The key of the first cached value that matches, regardless of its age.
+    pub fn key_where(&self, matches: impl Fn(&V) -> bool) -> Option<String> {
         let state = self.lock();
-        let holds = |slot: &Slot<V>| slot.entry.as_ref().and_then(|r| r.value.as_ref()).is_some_and(&which);
-        state.slots.iter().find(|(_, slot)| holds(slot)).map(|(key, _)| key.clone())
+        let slot_matches = |slot: &Slot<V>| slot.entry.as_ref().and_then(|e| e.value.as_ref()).is_some_and(&matches);
+        state.slots.iter().find(|(_, slot)| slot_matches(slot)).map(|(key, _)| key.clone())
     }
 
     /// Starts a new epoch for a write to a part of a value.
@@ -196,49 +209,50 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lookup(self: &Arc<Self>, key: &str, max_age: MaxAge, not_before: u64) -> CacheLookup<V> {
+    /// Finds a cached entry or a read in flight that is acceptable, else adds the key to a batch.
+    fn lookup(self: &Arc<Self>, key: &str, max_age: MaxAge, min_epoch: u64) -> CacheLookup<V> {
         let mut state = self.lock();
         if let Some(slot) = state.slots.get_mut(key) {
             slot.requested_max_age = max_age.present;
-            let from = slot.min_epoch.max(not_before);
-            if let Some(reading) = slot.entry.as_ref().filter(|r| r.epoch >= from) {
-                let age = if reading.value.is_some() { max_age.present } else { max_age.absent };
-                if reading.read_at.elapsed() <= age {
-                    return CacheLookup::Known(reading.clone());
+            let min_epoch = slot.min_epoch.max(min_epoch);
+            if let Some(entry) = slot.entry.as_ref().filter(|e| e.epoch >= min_epoch) {
+                let max_age = if entry.value.is_some() { max_age.present } else { max_age.absent };
+                if entry.read_at.elapsed() <= max_age {
+                    return CacheLookup::Cached(entry.clone());
                 }
             }
-            let joined = slot.in_flight.as_ref().filter(|flight| {
-                let age = max_age.present.max(self.config.share_in_flight);
-                flight.epoch >= from && flight.started_at.elapsed() <= age && flight.done.has_changed().is_ok()
+            let shared = slot.in_flight.as_ref().filter(|read| {
+                let max_age = max_age.present.max(self.config.share_in_flight);
+                read.epoch >= min_epoch && read.started_at.elapsed() <= max_age && read.done.has_changed().is_ok()
             });
-            if let Some(flight) = joined {
-                return CacheLookup::Wait(flight.done.clone());
+            if let Some(read) = shared {
+                return CacheLookup::Wait(read.done.clone());
             }
         }
         CacheLookup::Wait(self.join_batch(&mut state, key))
     }
 
-    /// Adds a key to the open batch, which is sent later.
+    /// Adds a key to the open batch, or finds it in a full batch that was not sent yet.
     fn join_batch(self: &Arc<Self>, state: &mut CacheState<V>, key: &str) -> BatchReceiver<V> {
         if let Some((_, done)) = state.full_batches.values().find(|(keys, _)| keys.iter().any(|k| k == key)) {
             return done.clone();
         }
-        let mut gathering = state.open_batch.take().unwrap_or_else(|| self.open_batch(&mut state.batches));
-        if !gathering.keys.iter().any(|k| k == key) {
-            gathering.keys.push(key.to_owned());
-            gathering.last_added = Instant::now();
+        let mut open = state.open_batch.take().unwrap_or_else(|| self.open_batch(&mut state.batches));
+        if !open.keys.iter().any(|k| k == key) {
+            open.keys.push(key.to_owned());
+            open.last_added = Instant::now();
         }
-        let done = gathering.done.clone();
-        if gathering.keys.len() < self.batch_size {
-            state.open_batch = Some(gathering);
+        let done = open.done.clone();
+        if open.keys.len() < self.batch_size {
+            state.open_batch = Some(open);
         } else {
-            gathering.full.notify_one();
-            state.full_batches.insert(gathering.batch, (gathering.keys, gathering.done));
+            open.full.notify_one();
+            state.full_batches.insert(open.batch, (open.keys, open.done));
         }
         done
     }
 
-    /// Runs the batch in its own task, because the first caller may be cancelled before it completes.
+    /// Opens a batch. It runs in its own task, because its first caller may be canceled before it completes.
     fn open_batch(self: &Arc<Self>, batches: &mut u64) -> OpenBatch<V> {
         *batches += 1;
         let (sender, done) = watch::channel(None);
@@ -249,17 +263,18 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
 
     async fn run(self: Arc<Self>, batch: u64, full: Arc<Notify>, sender: watch::Sender<Option<Arc<BatchResults<V>>>>) {
         self.wait_for_batch(batch, &full).await;
-        let (keys, turn, at) = self.start_read(batch, &sender);
-        let answers = self.fetch(keys).await;
-        let answers = self.store_results(batch, turn, at, answers);
-        sender.send_replace(Some(Arc::new(answers)));
+        let (keys, epoch, started_at) = self.start_read(batch, &sender);
+        let values = self.fetch(keys).await;
+        let results = self.store_results(batch, epoch, started_at, values);
+        sender.send_replace(Some(Arc::new(results)));
     }
 
+    /// Waits until the batch is full, until no key was added for `batch_idle`, or for `batch_max_wait`.
     async fn wait_for_batch(&self, batch: u64, full: &Notify) {
         let latest = Instant::now() + self.config.batch_max_wait;
         loop {
-            let until = match self.lock().open_batch.as_ref().filter(|g| g.batch == batch) {
-                Some(gathering) => latest.min(gathering.last_added + self.config.batch_idle),
+            let until = match self.lock().open_batch.as_ref().filter(|open| open.batch == batch) {
+                Some(open) => latest.min(open.last_added + self.config.batch_idle),
                 None => return,
             };
             if Instant::now() >= until {
@@ -272,6 +287,8 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         }
     }
 
+    /// Takes the keys of the batch, adds keys to prefetch, and marks all of them as in flight. Returns the keys, the
+    /// epoch and the start time.
     fn start_read(
         &self,
         batch: u64,
@@ -280,49 +297,50 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         let started_at = Instant::now();
         let mut state = self.lock();
         let mut keys = match state.open_batch.take() {
-            Some(gathering) if gathering.batch == batch => gathering.keys,
+            Some(open) if open.batch == batch => open.keys,
             other => {
                 state.open_batch = other;
                 state.full_batches.remove(&batch).map(|(keys, _)| keys).unwrap_or_default()
             }
         };
-        let oldest = self.prefetch_keys(&state, &keys);
-        keys.extend(oldest);
+        let prefetched = self.prefetch_keys(&state, &keys);
+        keys.extend(prefetched);
         let epoch = state.epoch;
         for key in &keys {
-            let flight = InFlightRead { batch, epoch, started_at, done: sender.subscribe() };
+            let read = InFlightRead { batch, epoch, started_at, done: sender.subscribe() };
             let slot = state.slots.entry(key.clone()).or_default();
-            (slot.in_flight, slot.needs_prefetch) = (Some(flight), false);
+            (slot.in_flight, slot.needs_prefetch) = (Some(read), false);
         }
         (keys, epoch, started_at)
     }
 
-    /// Names to fill a batch's spare room with, so that a resync's questions find their answers there, those after a
-    /// write of ours, those about groups that are new together, and those of groups in flux, which look at the same
-    /// moment and yet not all at once.
+    /// Keys for the free places of a batch, the oldest entries first: keys that reconciles will read soon. These are
+    /// new keys, keys after a write of the controller, and keys with an entry that is older than its last reader
+    /// accepted.
     fn prefetch_keys(&self, state: &CacheState<V>, keys: &[String]) -> Vec<String> {
-        let spare = self.batch_size.saturating_sub(keys.len());
-        if spare == 0 {
+        let free = self.batch_size.saturating_sub(keys.len());
+        if free == 0 {
             return Vec::new();
         }
-        let old = |slot: &Slot<V>| match &slot.entry {
+        let is_stale = |slot: &Slot<V>| match &slot.entry {
             None => slot.needs_prefetch,
-            Some(reading) => {
-                reading.epoch < slot.min_epoch
-                    || reading.read_at.elapsed() >= self.config.prefetch_age.min(slot.requested_max_age)
+            Some(entry) => {
+                entry.epoch < slot.min_epoch
+                    || entry.read_at.elapsed() >= self.config.prefetch_age.min(slot.requested_max_age)
             }
         };
-        let mut old: Vec<(Option<Instant>, &String)> = state
+        let mut stale: Vec<(Option<Instant>, &String)> = state
             .slots
             .iter()
-            .filter(|(key, slot)| slot.in_flight.is_none() && old(slot) && !keys.contains(key))
-            .map(|(key, slot)| (slot.entry.as_ref().map(|reading| reading.read_at), key))
+            .filter(|(key, slot)| slot.in_flight.is_none() && is_stale(slot) && !keys.contains(key))
+            .map(|(key, slot)| (slot.entry.as_ref().map(|entry| entry.read_at), key))
             .collect();
-        old.sort();
-        old.into_iter().take(spare).map(|(_, key)| key.clone()).collect()
+        stale.sort();
+        stale.into_iter().take(free).map(|(_, key)| key.clone()).collect()
     }
 
-    /// Reads all keys in one call. An invalid key must fail alone, so a rejected batch is split in halves and retried.
+    /// Reads all keys in one call. An invalid key must not fail the others, so a rejected batch is split in halves and
+    /// retried.
     fn fetch(&self, mut keys: Vec<String>) -> BoxFuture<'_, HashMap<String, AwsResult<Option<V>>>> {
         async move {
             match (self.read)(keys.clone()).await {
@@ -335,9 +353,9 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
                     .collect(),
                 Err(error) if keys.len() > 1 && should_split_batch(error.kind) => {
                     let rest = keys.split_off(keys.len() / 2);
-                    let mut answers = self.fetch(keys).await;
-                    answers.extend(self.fetch(rest).await);
-                    answers
+                    let mut results = self.fetch(keys).await;
+                    results.extend(self.fetch(rest).await);
+                    results
                 }
                 Err(error) => keys.into_iter().map(|key| (key, Err(error.clone()))).collect(),
             }
@@ -345,25 +363,26 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         .boxed()
     }
 
+    /// Stores the values of a batch and returns the results for its waiting callers.
     fn store_results(
         &self,
         batch: u64,
         epoch: u64,
         read_at: Instant,
-        answers: HashMap<String, AwsResult<Option<V>>>,
+        values: HashMap<String, AwsResult<Option<V>>>,
     ) -> BatchResults<V> {
         let mut state = self.lock();
-        let mut told = HashMap::with_capacity(answers.len());
-        for (key, answer) in answers {
+        let mut results = HashMap::with_capacity(values.len());
+        for (key, value) in values {
             let slot = state.slots.get_mut(&key);
-            let answer = answer.map(|value| CacheEntry { value, read_at, epoch });
-            let answer = match slot {
-                Some(slot) => slot.store_result(batch, answer, self.config.consistency_window),
-                None => answer,
+            let entry = value.map(|value| CacheEntry { value, read_at, epoch });
+            let result = match slot {
+                Some(slot) => slot.store_result(batch, entry, self.config.consistency_window),
+                None => entry,
             };
-            told.insert(key, answer);
+            results.insert(key, result);
         }
-        told
+        results
     }
 }
 
@@ -375,27 +394,30 @@ impl<V> CacheState<V> {
 }
 
 impl<V: Clone> Slot<V> {
-    /// Stores the result of a batch and returns the results for its waiting callers.
+    /// Stores what a batch read for this key and returns the result for the waiting callers. Within
+    /// `consistency_window` after the controller created the value, AWS may not return it yet; then the created value
+    /// is kept and returned.
     fn store_result(
         &mut self,
         batch: u64,
-        answer: AwsResult<CacheEntry<V>>,
-        settle: Duration,
+        result: AwsResult<CacheEntry<V>>,
+        consistency_window: Duration,
     ) -> AwsResult<CacheEntry<V>> {
-        self.in_flight.take_if(|flight| flight.batch == batch);
-        let reading = answer?;
-        if reading.epoch < self.min_epoch {
-            return Ok(reading);
+        self.in_flight.take_if(|read| read.batch == batch);
+        let found = result?;
+        if found.epoch < self.min_epoch {
+            return Ok(found);
         }
-        let believed = self.upserted_at.is_some_and(|made| made.elapsed() < settle) && reading.value.is_none();
-        if let Some(own) = self.entry.as_ref().filter(|own| believed && own.value.is_some()) {
-            return Ok(own.clone());
+        let is_recent = self.upserted_at.is_some_and(|at| at.elapsed() < consistency_window);
+        let not_visible_yet = is_recent && found.value.is_none();
+        if let Some(cached) = self.entry.as_ref().filter(|cached| not_visible_yet && cached.value.is_some()) {
+            return Ok(cached.clone());
         }
-        if self.entry.as_ref().is_none_or(|own| own.read_at <= reading.read_at) {
-            self.entry = Some(reading.clone());
-            self.upserted_at = self.upserted_at.filter(|_| believed);
+        if self.entry.as_ref().is_none_or(|cached| cached.read_at <= found.read_at) {
+            self.entry = Some(found.clone());
+            self.upserted_at = self.upserted_at.filter(|_| not_visible_yet);
         }
-        Ok(reading)
+        Ok(found)
     }
 }
 

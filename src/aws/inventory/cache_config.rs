@@ -1,11 +1,11 @@
 //! All cache ages and batch limits for reads from AWS, with the reasons for each value.
 //!
-//! What a reconcile decides on (groups, templates, profiles, policies, hooks,
-//! images) has no age here: the caller says how fresh it must be.
+//! Resources that a reconcile bases its plan on (scaling groups, templates, profiles, policies, hooks, images) have no
+//! age here: the caller passes the maximum age.
 
 use std::time::Duration;
 
-/// Windows, limits and ages.
+/// Cache ages and batch delays. The defaults are those of the controller; tests use others.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheConfig {
     /// A batch is sent when no key was added for this long. Reconciles that start together read within milliseconds.
@@ -14,11 +14,11 @@ pub struct CacheConfig {
     pub batch_max_wait: Duration,
     /// Free places in a batch are filled with keys that were not read for this long.
     pub prefetch_age: Duration,
-    /// A read in flight is shared if it started this recently, even by callers that want an uncached value.
+    /// A read in flight is shared if it started this recently, even with callers that need an uncached value.
     pub share_in_flight: Duration,
-    /// How long EC2 and IAM may not show a recent write. During that time the response of the write is used.
+    /// How long EC2 and IAM may not return a recent write. During that time the response of the write is used.
     pub consistency_window: Duration,
-    /// Subnets, security groups, the cluster and which AMIs there are change by hand, and rarely.
+    /// How long subnets, security groups, the cluster and AMIs are cached. They change rarely.
     pub network_ttl: Duration,
     /// How long a name that does not resolve is cached. A typo must not cost a call in every reconcile.
     pub negative_ttl: Duration,
@@ -26,9 +26,9 @@ pub struct CacheConfig {
     pub unknown_ttl: Duration,
     /// How long the state of an instance refresh is cached. Rotations read it in every reconcile.
     pub instance_refresh_ttl: Duration,
-    /// Failures to launch repeat every few minutes.
+    /// How long scaling activities are cached. A failing launch repeats every few minutes.
     pub activities_ttl: Duration,
-    /// AWS launches a handful of instance types in a month.
+    /// How long the instance types of a family are cached. AWS adds only a few types per month.
     pub catalog_ttl: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Default for CacheConfig {
     }
 }
 
-/// The page sizes of AWS's by-name describes.
+/// The maximum number of keys in one call, and other limits of calls.
 pub(super) mod limits {
     pub const GROUPS: usize = 100;
     pub const CONFIGURATIONS: usize = 50;
@@ -59,11 +59,11 @@ pub(super) mod limits {
     pub const PARAMETERS: usize = 10;
     pub const INSTANCES: usize = 100;
     pub const INSTANCE_TYPES: usize = 100;
-    /// A line has up to 160 types.
+    /// A family has up to 160 instance types, so one read returns up to 3,200 types.
     pub const FAMILIES: usize = 20;
     pub const IDS: usize = 100;
-    /// From this many templates on, one listing of every default version is cheaper than a call for each.
+    /// From this number of templates on, one listing of all default versions is cheaper than one call per template.
     pub const LIST_DEFAULTS_THRESHOLD: usize = 4;
-    /// Enough to reach past the repetitions of one failure.
+    /// Number of scaling activities to read: enough to find other activities behind repetitions of one failure.
     pub const ACTIVITIES: i32 = 20;
 }

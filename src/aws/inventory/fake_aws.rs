@@ -1,4 +1,4 @@
-//! AWS as tests of looking need it: it counts reads, holds them back and fails them.
+//! A fake AWS for tests of the inventory. It counts reads, and can delay them or let them fail.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -10,11 +10,13 @@ use tokio::sync::Semaphore;
 use crate::aws::nodegroup::*;
 use crate::aws::*;
 
+/// The fake of all services.
 #[derive(Default)]
 pub(crate) struct FakeAws {
     pub data: Mutex<FakeState>,
 }
 
+/// The resources that exist in the fake, and how it behaves.
 #[derive(Default)]
 pub(crate) struct FakeState {
     pub groups: BTreeMap<String, ScalingGroup>,
@@ -27,30 +29,33 @@ pub(crate) struct FakeState {
     pub nodegroups: HashMap<String, Nodegroup>,
     pub access_entries: Vec<AccessEntry>,
     pub fargate: BTreeMap<String, fargate::FargateProfile>,
-    /// A name that AWS refuses to look at.
+    /// A read that contains this name fails with a validation error.
     pub rejected_name: Option<String>,
+    /// The error of every read.
     pub failure: Option<AwsError>,
-    /// Reads take their answer, then wait for a permit before they give it.
+    /// Reads determine their result, then wait for a permit before they return it.
     pub read_permits: Option<Arc<Semaphore>>,
+    /// Number of calls by label.
     pub calls: BTreeMap<&'static str, usize>,
 }
 
 impl FakeAws {
     pub fn aws(self: &Arc<Self>) -> Aws {
-        let stub = self.clone();
+        let fake = self.clone();
         Aws {
-            autoscaling: stub.clone(),
-            ec2: stub.clone(),
-            iam: stub.clone(),
-            eks: stub.clone(),
-            fargate: stub.clone(),
-            nodegroups: stub.clone(),
-            ssm: stub,
+            autoscaling: fake.clone(),
+            ec2: fake.clone(),
+            iam: fake.clone(),
+            eks: fake.clone(),
+            fargate: fake.clone(),
+            nodegroups: fake.clone(),
+            ssm: fake,
         }
     }
 
-    pub fn calls(&self, operation: &str) -> usize {
-        self.data.lock().unwrap().calls.get(operation).copied().unwrap_or_default()
+    /// The number of calls with a label, failed ones included.
+    pub fn calls(&self, label: &str) -> usize {
+        self.data.lock().unwrap().calls.get(label).copied().unwrap_or_default()
     }
 
     pub fn update(&self, edit: impl FnOnce(&mut FakeState)) {
@@ -59,25 +64,25 @@ impl FakeAws {
 
     async fn read<T>(
         &self,
-        call: &'static str,
-        asked: &[String],
-        answer: impl FnOnce(&FakeState) -> T,
+        label: &'static str,
+        names: &[String],
+        result: impl FnOnce(&FakeState) -> T,
     ) -> AwsResult<T> {
-        let (answer, hold) = {
+        let (result, permits) = {
             let mut data = self.data.lock().unwrap();
-            *data.calls.entry(call).or_default() += 1;
+            *data.calls.entry(label).or_default() += 1;
             if let Some(error) = &data.failure {
                 return Err(error.clone());
             }
-            if data.rejected_name.as_ref().is_some_and(|poison| asked.contains(poison)) {
+            if data.rejected_name.as_ref().is_some_and(|rejected| names.contains(rejected)) {
                 return Err(AwsError::from_response("SSM", "GetParameters", "ValidationException", "bad name", 400));
             }
-            (answer(&data), data.read_permits.clone())
+            (result(&data), data.read_permits.clone())
         };
-        if let Some(hold) = hold {
-            hold.acquire().await.unwrap().forget();
+        if let Some(permits) = permits {
+            permits.acquire().await.unwrap().forget();
         }
-        Ok(answer)
+        Ok(result)
     }
 }
 
@@ -109,8 +114,8 @@ impl AutoScaling for FakeAws {
         unimplemented!()
     }
     async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
-        let of = |name: &String| LaunchConfiguration { name: name.clone(), data: TemplateData::default() };
-        self.read("configurations", names, |_| names.iter().map(of).collect()).await
+        let configuration = |name: &String| LaunchConfiguration { name: name.clone(), data: TemplateData::default() };
+        self.read("launch configurations", names, |_| names.iter().map(configuration).collect()).await
     }
     async fn delete_launch_configuration(&self, _: &str) -> AwsResult<()> {
         unimplemented!()
@@ -166,8 +171,9 @@ impl Ec2 for FakeAws {
         unimplemented!()
     }
     async fn describe_versions(&self, id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
-        let of = |d: &FakeState| d.versions.iter().filter(|v| v.template_id == id).cloned().collect::<Vec<_>>();
-        let all = self.read("versions", &[], of).await?;
+        let of_template =
+            |d: &FakeState| d.versions.iter().filter(|v| v.template_id == id).cloned().collect::<Vec<_>>();
+        let all = self.read("versions", &[], of_template).await?;
         if numbers.iter().any(|n| all.iter().all(|v| v.number != *n)) {
             let code = "InvalidLaunchTemplateId.VersionNotFound";
             return Err(AwsError::from_response("EC2", "DescribeLaunchTemplateVersions", code, "", 400));
@@ -175,8 +181,7 @@ impl Ec2 for FakeAws {
         Ok(all.into_iter().filter(|v| numbers.is_empty() || numbers.contains(&v.number)).collect())
     }
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
-        let of = |d: &FakeState| d.versions.iter().filter(|v| v.number == 1).cloned().collect();
-        self.read("default versions", &[], of).await
+        self.read("default versions", &[], |d| d.versions.iter().filter(|v| v.number == 1).cloned().collect()).await
     }
     async fn create_template(&self, _: &NewTemplate) -> AwsResult<TemplateVersion> {
         unimplemented!()
@@ -207,28 +212,28 @@ impl Ec2 for FakeAws {
     }
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
         assert!(names.len() <= 100);
-        let known = names.iter().filter(|n| n.starts_with("m5."));
-        let known = known.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() }).collect();
-        self.read("instance types", names, |_| known).await
+        let existing = names.iter().filter(|n| n.starts_with("m5."));
+        let types = existing.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() }).collect();
+        self.read("instance types", names, |_| types).await
     }
-    async fn instance_types_in_families(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
-        let of = |name: &str| InstanceType {
+    async fn instance_types_in_families(&self, prefixes: &[String]) -> AwsResult<Vec<InstanceType>> {
+        let instance_type = |name: &str| InstanceType {
             name: name.into(),
             architectures: vec!["x86_64".into()],
             ..InstanceType::default()
         };
-        let known = ["c6.large", "c6a.large", "m5.large", "m5a.large"].into_iter();
-        let known = known.filter(|name| beginnings.iter().any(|b| name.starts_with(b))).map(of).collect();
-        self.read("catalogue", beginnings, |_| known).await
+        let existing = ["c6.large", "c6a.large", "m5.large", "m5a.large"].into_iter();
+        let matching = existing.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        let types = matching.map(instance_type).collect();
+        self.read("families", prefixes, |_| types).await
     }
-    async fn instance_type_offerings(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
-        self.read("offers", beginnings, |_| vec![("m5a.large".into(), "a".into())]).await
+    async fn instance_type_offerings(&self, prefixes: &[String]) -> AwsResult<Vec<(String, String)>> {
+        self.read("offerings", prefixes, |_| vec![("m5a.large".into(), "a".into())]).await
     }
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>> {
         assert!(ids.len() <= 100);
-        let known = ids.iter().filter(|id| !id.ends_with("gone"));
-        let known = known.map(|id| Image { id: id.clone(), ..Image::default() }).collect();
-        self.read("images", ids, |_| known).await
+        let images = ids.iter().map(|id| Image { id: id.clone(), ..Image::default() }).collect();
+        self.read("images", ids, |_| images).await
     }
     async fn dry_run(&self, _: DryRun, _: Option<&LaunchTemplate>, _: &[Tag]) -> AwsResult<()> {
         unimplemented!()
@@ -305,8 +310,7 @@ impl Eks for FakeAws {
         self.read("access entries", &[], |d| d.access_entries.iter().map(|e| e.principal.clone()).collect()).await
     }
     async fn describe_access_entry(&self, _: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
-        let of = |d: &FakeState| d.access_entries.iter().find(|e| e.principal == principal).cloned();
-        self.read("access entry", &[], of).await
+        self.read("access entry", &[], |d| d.access_entries.iter().find(|e| e.principal == principal).cloned()).await
     }
     async fn create_access_entry(&self, _: &NewAccessEntry, _: &str) -> AwsResult<()> {
         unimplemented!()
@@ -318,11 +322,11 @@ impl Eks for FakeAws {
 
 #[async_trait]
 impl NodegroupApi for FakeAws {
-    async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
-        self.read("node groups", &[], |d| d.nodegroups.get(&at.to_string()).cloned()).await
+    async fn describe_nodegroup(&self, name: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
+        self.read("node group", &[], |d| d.nodegroups.get(&name.to_string()).cloned()).await
     }
     async fn list_nodegroups(&self, _: &str) -> AwsResult<Vec<String>> {
-        self.read("names of node groups", &[], |_| Vec::new()).await
+        self.read("node group names", &[], |_| Vec::new()).await
     }
     async fn create_nodegroup(&self, _: &NewNodegroup, _: &str) -> AwsResult<()> {
         unimplemented!()
@@ -350,10 +354,10 @@ impl NodegroupApi for FakeAws {
 #[async_trait]
 impl fargate::FargateApi for FakeAws {
     async fn list_fargate_profiles(&self, _: &str) -> AwsResult<Vec<String>> {
-        self.read("fargate names", &[], |d| d.fargate.keys().cloned().collect()).await
+        self.read("Fargate profile names", &[], |d| d.fargate.keys().cloned().collect()).await
     }
     async fn describe_fargate_profile(&self, _: &str, name: &str) -> AwsResult<Option<fargate::FargateProfile>> {
-        self.read("fargate profiles", &[], |d| d.fargate.get(name).cloned()).await
+        self.read("Fargate profile", &[], |d| d.fargate.get(name).cloned()).await
     }
     async fn create_fargate_profile(&self, _: &fargate::NewFargateProfile) -> AwsResult<fargate::FargateProfile> {
         unimplemented!()
@@ -373,7 +377,7 @@ impl fargate::FargateApi for FakeAws {
 impl Ssm for FakeAws {
     async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>> {
         assert!(names.len() <= 10);
-        let of = |d: &FakeState| names.iter().filter_map(|n| Some((n.clone(), d.parameters.get(n)?.clone()))).collect();
-        self.read("parameters", names, of).await
+        let value = |d: &FakeState, name: &String| Some((name.clone(), d.parameters.get(name)?.clone()));
+        self.read("parameters", names, |d| names.iter().filter_map(|n| value(d, n)).collect()).await
     }
 }

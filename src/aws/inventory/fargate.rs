@@ -1,4 +1,5 @@
-//! Fargate profiles: one list of names for each cluster, and each profile by its name.
+//! Fargate profiles: one listing of names for each cluster, and one call for each profile. Also the route tables that
+//! identify private subnets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,11 @@ use super::Inventory;
 use super::batched_cache::{BatchedCache, ReadFn};
 use super::cache_config::CacheConfig;
 use super::readers::read_each;
+use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{Aws, AwsErrorKind, AwsResult};
 
+/// The caches for Fargate.
 pub(super) struct FargateCaches {
     names: Arc<BatchedCache<Arc<Vec<String>>>>,
     profiles: Arc<BatchedCache<FargateProfile>>,
@@ -19,11 +22,11 @@ pub(super) struct FargateCaches {
 }
 
 impl FargateCaches {
-    pub fn new(aws: &Aws, ages: CacheConfig) -> Self {
+    pub fn new(aws: &Aws, config: CacheConfig) -> Self {
         FargateCaches {
-            names: BatchedCache::new(1, ages, names(aws)),
-            profiles: BatchedCache::new(1, ages, profiles(aws)),
-            route_tables: BatchedCache::new(1, ages, route_tables(aws)),
+            names: BatchedCache::new(1, config, names(aws)),
+            profiles: BatchedCache::new(1, config, profiles(aws)),
+            route_tables: BatchedCache::new(1, config, route_tables(aws)),
         }
     }
 }
@@ -31,12 +34,9 @@ impl FargateCaches {
 fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
     read_each(aws, |aws, cluster| {
         async move {
-            match aws.fargate.list_fargate_profiles(&cluster).await {
-                Ok(names) => Ok(Some(Arc::new(names))),
-                // A deleted cluster has no profiles.
-                Err(error) if error.is_not_found() => Ok(None),
-                Err(error) => Err(error),
-            }
+            // A deleted cluster has no profiles.
+            let names = none_if_not_found(aws.fargate.list_fargate_profiles(&cluster).await)?;
+            Ok(names.map(Arc::new))
         }
         .boxed()
     })
@@ -56,18 +56,19 @@ fn route_tables(aws: &Aws) -> ReadFn<Arc<Vec<RouteTable>>> {
     read_each(aws, |aws, vpc| async move { Ok(Some(Arc::new(aws.ec2.describe_route_tables(&vpc).await?))) }.boxed())
 }
 
-/// A cluster's name holds no slash.
+/// The key of a profile in the cache. The name of a cluster cannot contain a slash.
 fn key(cluster: &str, name: &str) -> String {
     format!("{cluster}/{name}")
 }
 
 impl Inventory {
-    /// The names of all Fargate profiles of a cluster, one call for all groups in it.
+    /// The names of all Fargate profiles of a cluster; all groups share one listing. Empty if the cluster does not
+    /// exist.
     pub async fn fargate_profile_names(&self, cluster: &str, max_age: Duration) -> AwsResult<Arc<Vec<String>>> {
         Ok(self.fargate.names.get(cluster, max_age).await?.unwrap_or_default())
     }
 
-    /// A Fargate profile by name. `None` only when EKS answered without it.
+    /// A Fargate profile by name. `None` only after EKS reported that it does not exist.
     pub async fn fargate_profile(
         &self,
         cluster: &str,
@@ -77,7 +78,7 @@ impl Inventory {
         let key = key(cluster, name);
         let found = self.fargate.profiles.get(&key, max_age).await?;
         if found.is_none() {
-            self.fargate.profiles.remove_where(|known| known == key);
+            self.fargate.profiles.remove_where(|cached| cached == key);
         }
         Ok(found)
     }
@@ -86,11 +87,11 @@ impl Inventory {
     pub async fn route_tables(&self, vpc: &str) -> AwsResult<Option<Arc<Vec<RouteTable>>>> {
         match self.fargate.route_tables.get(vpc, self.config.negative_ttl).await {
             Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
-            answer => answer,
+            result => result,
         }
     }
 
-    /// CreateFargateProfile answered.
+    /// CreateFargateProfile succeeded.
     pub fn upsert_fargate_profile(&self, cluster: &str, profile: FargateProfile) {
         let key = key(cluster, &profile.name);
         self.fargate.profiles.insert(&key, Some(profile));

@@ -1,5 +1,5 @@
-//! A cache for lists that AWS returns as a whole and that are read row by row. The controller's own writes correct the
-//! cached list.
+//! A cache for lists that AWS returns as a whole and that callers read row by row. The controller's own writes correct
+//! the cached list, so that a write does not require another read.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,11 @@ use crate::aws::AwsResult;
 /// The rows of a list by name.
 pub(super) type Rows<V> = Arc<HashMap<String, V>>;
 
+/// A cache of lists by name.
 pub(super) struct ListCache<V> {
     lists: Arc<BatchedCache<Rows<V>>>,
     consistency_window: Duration,
+    /// Writes since the last read, by list and row.
     pending_writes: Mutex<HashMap<(String, String), PendingWrite<V>>>,
 }
 
@@ -28,7 +30,7 @@ struct PendingWrite<V> {
     row: WrittenRow<V>,
 }
 
-/// What a write tells about its row.
+/// What is known about a row after a write.
 #[derive(Clone)]
 enum WrittenRow<V> {
     /// The response contains the row.
@@ -57,15 +59,18 @@ impl<V> WrittenRow<V> {
 }
 
 impl<V: Clone + Send + Sync + 'static> ListCache<V> {
-    pub fn new(ages: CacheConfig, read: ReadFn<Rows<V>>) -> Self {
+    pub fn new(config: CacheConfig, read: ReadFn<Rows<V>>) -> Self {
         ListCache {
-            lists: BatchedCache::new(1, ages, read),
-            consistency_window: ages.consistency_window,
+            lists: BatchedCache::new(1, config, read),
+            consistency_window: config.consistency_window,
             pending_writes: Mutex::default(),
         }
     }
 
     /// Reads one row of a list. `None` if the list does not contain it.
+    ///
+    /// # Errors
+    /// The read of the list failed.
     pub async fn get(&self, list: &str, row: &str, max_age: Duration) -> AwsResult<Option<V>> {
         let key = (list.to_owned(), row.to_owned());
         let pending = self.lock().get(&key).cloned();
@@ -88,12 +93,12 @@ impl<V: Clone + Send + Sync + 'static> ListCache<V> {
         Ok(found)
     }
 
-    /// Records a write whose response shows the row (`None`: deleted).
+    /// Records a write after which the row is known: `value`, or `None` after a deletion.
     pub fn insert(&self, list: &str, row: &str, value: Option<V>) {
         self.record_write(list, row, value.map_or(WrittenRow::Deleted, WrittenRow::Present));
     }
 
-    /// Records a write whose response does not show the row.
+    /// Records a write after which the row is unknown, so that it must be read again.
     pub fn invalidate(&self, list: &str, row: &str) {
         self.record_write(list, row, WrittenRow::Unknown);
     }

@@ -1,8 +1,11 @@
 //! Shared, batched and cached reads of AWS for all groups.
 //!
-//! Two guarantees: a resync of N unchanged groups costs about N/100 + N/200 calls, and a read after a write by the
-//! controller never returns the state before the write. Call `invalidate_*`, `upsert_*` or `remove_*` after every write.
-//! After a failed write, whose outcome is unknown, call `invalidate_*`.
+//! It gives two guarantees. A resync of N unchanged groups costs about N/100 + N/200 calls. A read after a write by the
+//! controller never returns the state before the write, provided that the writer calls `invalidate_*`, `upsert_*` or
+//! `remove_*` after the write.
+//!
+//! Reads fail with the error of the AWS call. `None` and empty results mean that AWS reported the resource as absent.
+//! `max_age` is the maximum age of a cached result; zero forces a read.
 
 mod access_entries;
 mod batched_cache;
@@ -65,9 +68,9 @@ pub struct Inventory {
     fargate: fargate::FargateCaches,
 }
 
-/// There is one list of instance profiles.
+/// The name of the only list of instance profiles.
 const PROFILES: &str = "profiles";
-/// What never changes is kept for the life of the process.
+/// The maximum age of data that never changes.
 const NEVER_EXPIRES: Duration = Duration::MAX;
 
 impl Inventory {
@@ -76,7 +79,7 @@ impl Inventory {
         Self::with_config(aws, CacheConfig::default())
     }
 
-    /// The same with other windows and ages.
+    /// An empty inventory with other cache ages.
     pub fn with_config(aws: Aws, config: CacheConfig) -> Arc<Self> {
         use cache_config::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, VERSIONS};
         let instances = Arc::new(Mutex::default());
@@ -110,12 +113,12 @@ impl Inventory {
         })
     }
 
-    /// The services, for writes and for the rare reads that nothing else shares.
+    /// The AWS clients, for writes and for rare reads that are not shared.
     pub fn aws(&self) -> &Aws {
         &self.aws
     }
 
-    /// A scaling group by name. `None` only when AWS answered without it.
+    /// A scaling group by name. `None` only after AWS reported that it does not exist.
     pub async fn group(&self, name: &str, max_age: Duration) -> AwsResult<Option<ScalingGroup>> {
         self.groups.get(name, max_age).await
     }
@@ -126,7 +129,7 @@ impl Inventory {
         self.templates.prefetch(template);
     }
 
-    /// The group that an instance was last seen in.
+    /// The name of the scaling group that an instance belonged to at the last read.
     pub fn group_of_instance(&self, instance: &str) -> Option<String> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).group_of(instance)
     }
@@ -141,7 +144,7 @@ impl Inventory {
         Ok(self.refreshes.get(group, self.config.instance_refresh_ttl).await?.unwrap_or_default())
     }
 
-    /// The newest scaling activities of a group, newest first.
+    /// The latest scaling activities of a group, newest first.
     pub async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
         Ok(self.activities.get(group, self.config.activities_ttl).await?.unwrap_or_default())
     }
@@ -151,23 +154,23 @@ impl Inventory {
         Ok(self.warm_pools.get(group, max_age).await?.unwrap_or_default())
     }
 
-    /// A launch configuration by name, which never changes.
+    /// A launch configuration by name. Its content never changes, so it is read once.
     pub async fn launch_configuration(&self, name: &str) -> AwsResult<Option<Arc<LaunchConfiguration>>> {
         self.launch_configurations.get(name, MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO }).await
     }
 
-    /// A launch template by name. `None` only when AWS answered without it.
+    /// A launch template by name. `None` only after AWS reported that it does not exist.
     pub async fn template(&self, name: &str, max_age: Duration) -> AwsResult<Option<LaunchTemplate>> {
         self.templates.get(name, max_age).await
     }
 
-    /// One version of a launch template, which never changes.
+    /// One version of a launch template. Versions never change, so each is read once.
     pub async fn version(&self, template_id: &str, number: i64) -> AwsResult<Option<Arc<TemplateVersion>>> {
-        let age = MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO };
-        self.versions.get(&readers::version_key(template_id, number), age).await
+        let max_age = MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO };
+        self.versions.get(&readers::version_key(template_id, number), max_age).await
     }
 
-    /// Some versions of a launch template, sorted; those that are not there are left out.
+    /// The given versions of a launch template, sorted by number. Versions that do not exist are omitted.
     pub async fn versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<Arc<TemplateVersion>>> {
         let found = try_join_all(numbers.iter().map(|n| self.version(template_id, *n))).await?;
         let mut found: Vec<_> = found.into_iter().flatten().collect();
@@ -176,7 +179,7 @@ impl Inventory {
         Ok(found)
     }
 
-    /// Every version of a launch template, sorted, always read.
+    /// All versions of a launch template, sorted by number. They are always read, because other writers add versions.
     pub async fn all_versions(&self, template_id: &str) -> AwsResult<Vec<Arc<TemplateVersion>>> {
         let found = self.aws.ec2.describe_versions(template_id, &[]).await?;
         let mut found: Vec<_> = found.into_iter().map(Arc::new).collect();
@@ -190,26 +193,26 @@ impl Inventory {
         Ok(found)
     }
 
-    /// When instances were launched, by id; one that AWS does not show is left out.
+    /// Launch times of instances by ID. Instances that do not exist are omitted.
     pub async fn launch_times(&self, ids: &[String]) -> AwsResult<HashMap<String, Timestamp>> {
-        let age = MaxAge { present: NEVER_EXPIRES, absent: self.config.negative_ttl };
-        let one = |id: &String| {
+        let max_age = MaxAge { present: NEVER_EXPIRES, absent: self.config.negative_ttl };
+        let launch_time = |id: &String| {
             let id = id.clone();
-            async move { Ok((id.clone(), self.launch_times.get(&id, age).await?)) }
+            async move { Ok((id.clone(), self.launch_times.get(&id, max_age).await?)) }
         };
-        let found = try_join_all(ids.iter().map(one)).await?;
+        let found = try_join_all(ids.iter().map(launch_time)).await?;
         Ok(found.into_iter().filter_map(|(id, time)| Some((id, time?))).collect())
     }
 
-    /// An instance profile by name, without its tags and its role's.
+    /// An instance profile by name, without its tags and the tags of its role.
     pub async fn profile(&self, name: &str, max_age: Duration) -> AwsResult<Option<InstanceProfile>> {
         self.profiles.get(PROFILES, name, max_age).await
     }
 
-    /// Which of the wanted managed policies are attached to a role, in the order they were asked.
-    pub async fn attached_policies(&self, role: &str, wanted: &[String], max_age: Duration) -> AwsResult<Vec<String>> {
-        let found = try_join_all(wanted.iter().map(|arn| self.policies.get(arn, role, max_age))).await?;
-        Ok(wanted.iter().zip(found).filter_map(|(arn, row)| row.map(|()| arn.clone())).collect())
+    /// Which of the given managed policies are attached to a role, in the given order.
+    pub async fn attached_policies(&self, role: &str, arns: &[String], max_age: Duration) -> AwsResult<Vec<String>> {
+        let found = try_join_all(arns.iter().map(|arn| self.policies.get(arn, role, max_age))).await?;
+        Ok(arns.iter().zip(found).filter_map(|(arn, row)| row.map(|()| arn.clone())).collect())
     }
 
     /// An EKS cluster by name.
@@ -227,26 +230,27 @@ impl Inventory {
         Ok(self.security_groups.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
     }
 
-    /// Both again, because a name did not resolve: at most once a minute.
+    /// The subnets and security groups of a VPC, not older than `negative_ttl`, for names that did not resolve.
     pub async fn refresh_network(&self, vpc: &str) -> AwsResult<(Arc<Vec<NetworkObject>>, Arc<Vec<NetworkObject>>)> {
-        let again = self.config.negative_ttl;
-        let (subnets, groups) = try_join(self.subnets.get(vpc, again), self.security_groups.get(vpc, again)).await?;
+        let max_age = self.config.negative_ttl;
+        let (subnets, groups) =
+            try_join(self.subnets.get(vpc, max_age), self.security_groups.get(vpc, max_age)).await?;
         Ok((subnets.unwrap_or_default(), groups.unwrap_or_default()))
     }
 
-    /// A subnet or a security group by its id, which may be of any VPC.
+    /// A subnet or a security group by ID, in any VPC.
     pub async fn network_object(&self, id: &str) -> AwsResult<Option<NetworkObject>> {
         self.network_objects
             .get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl })
             .await
     }
 
-    /// An AMI by its id: what it is never changes, whether it is still there may.
+    /// An AMI by ID. It is read again from time to time, because it may be deregistered.
     pub async fn image_by_id(&self, id: &str) -> AwsResult<Option<Image>> {
         self.amis.get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
     }
 
-    /// The AMI that a public parameter names, read once for all groups that share it.
+    /// The ID of the AMI in an SSM parameter; all groups that use the parameter share one read.
     pub async fn ssm_image(&self, parameter: &str, max_age: Duration) -> AwsResult<Option<String>> {
         self.ssm_images.get(parameter, max_age).await
     }

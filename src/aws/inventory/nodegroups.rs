@@ -1,4 +1,4 @@
-//! Managed node groups. EKS describes one per call, so an idle resync costs one call for each.
+//! Managed node groups. EKS describes one per call, so a resync costs one call per node group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use super::readers;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::aws::{Aws, AwsResult};
 
+/// The caches for managed node groups.
 pub(super) struct NodegroupCaches {
     nodegroups: Arc<BatchedCache<Arc<Nodegroup>>>,
     names: Arc<BatchedCache<Arc<Vec<String>>>>,
 }
 
 impl NodegroupCaches {
-    pub fn new(aws: &Aws, ages: CacheConfig) -> Self {
+    pub fn new(aws: &Aws, config: CacheConfig) -> Self {
         NodegroupCaches {
-            nodegroups: BatchedCache::new(1, ages, nodegroups(aws)),
-            names: BatchedCache::new(1, ages, names(aws)),
+            nodegroups: BatchedCache::new(1, config, nodegroups(aws)),
+            names: BatchedCache::new(1, config, names(aws)),
         }
     }
 }
@@ -43,12 +44,12 @@ fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
 }
 
 impl Inventory {
-    /// A node group by name. `None` only when EKS said that there is none.
+    /// A node group by name. `None` only after EKS reported that it does not exist.
     pub async fn nodegroup(&self, name: &NodegroupName, max_age: Duration) -> AwsResult<Option<Arc<Nodegroup>>> {
         self.nodegroups.nodegroups.get(&name.to_string(), max_age).await
     }
 
-    /// The names of a cluster's node groups.
+    /// The names of a cluster's node groups. Empty if the cluster does not exist.
     pub async fn nodegroup_names(&self, cluster: &str, max_age: Duration) -> AwsResult<Arc<Vec<String>>> {
         Ok(self.nodegroups.names.get(cluster, max_age).await?.unwrap_or_default())
     }
@@ -62,7 +63,7 @@ impl Inventory {
     /// Drops all cached data of a deleted node group.
     pub fn forget_nodegroup(&self, name: &NodegroupName) {
         let key = name.to_string();
-        self.nodegroups.nodegroups.remove_where(|known| known == key);
+        self.nodegroups.nodegroups.remove_where(|cached| cached == key);
     }
 }
 
@@ -75,24 +76,24 @@ mod tests {
 
     #[tokio::test]
     async fn nodegroup_is_read_again_only_after_a_write() {
-        let stub = Arc::new(FakeAws::default());
-        let inventory = Inventory::with_config(stub.aws(), CacheConfig::default());
+        let fake = Arc::new(FakeAws::default());
+        let inventory = Inventory::with_config(fake.aws(), CacheConfig::default());
         let name = NodegroupName::new("demo", "web");
         for _ in 0..3 {
             assert!(inventory.nodegroup(&name, ANY_AGE).await.unwrap().is_none());
         }
-        assert_eq!(stub.calls("node groups"), 1);
+        assert_eq!(fake.calls("node group"), 1);
         inventory.invalidate_nodegroup(&name);
         inventory.nodegroup(&name, ANY_AGE).await.unwrap();
-        assert_eq!(stub.calls("node groups"), 2);
+        assert_eq!(fake.calls("node group"), 2);
     }
 
     #[tokio::test]
     async fn failed_read_is_not_absence() {
-        let stub = Arc::new(FakeAws::default());
-        let broken = crate::aws::AwsError::no_response("EKS", "DescribeNodegroup", "Timeout", "no answer");
-        stub.update(|data| data.failure = Some(broken));
-        let inventory = Inventory::with_config(stub.aws(), CacheConfig::default());
+        let fake = Arc::new(FakeAws::default());
+        let timeout = crate::aws::AwsError::no_response("EKS", "DescribeNodegroup", "Timeout", "no response");
+        fake.update(|data| data.failure = Some(timeout));
+        let inventory = Inventory::with_config(fake.aws(), CacheConfig::default());
         let name = NodegroupName::new("demo", "web");
         assert!(inventory.nodegroup(&name, ANY_AGE).await.is_err());
         assert!(inventory.nodegroup_names("demo", ANY_AGE).await.is_err());

@@ -1,4 +1,4 @@
-//! How each cache asks AWS: one function for each.
+//! The reads from AWS: one function for each cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,23 +12,24 @@ use super::batched_cache::{BatchedCache, ReadFn};
 use super::cache_config::limits::{ACTIVITIES, LIST_DEFAULTS_THRESHOLD};
 use super::instances::Instances;
 use super::list_cache::Rows;
+use crate::aws::error::none_if_not_found;
 use crate::aws::{
     Aws, AwsResult, Cluster, Ec2, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
     NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 
-/// A read of one key at a time.
-pub(super) fn read_each<V, F>(aws: &Aws, ask: F) -> ReadFn<V>
+/// A read that calls AWS once per key.
+pub(super) fn read_each<V, F>(aws: &Aws, read: F) -> ReadFn<V>
 where
     V: Send + 'static,
     F: Fn(Aws, String) -> BoxFuture<'static, AwsResult<Option<V>>> + Send + Sync + 'static,
 {
     read_many(aws, move |aws, keys| {
-        let asked: Vec<_> = keys.into_iter().map(|key| (ask(aws.clone(), key.clone()), key)).collect();
+        let reads: Vec<_> = keys.into_iter().map(|key| (read(aws.clone(), key.clone()), key)).collect();
         async move {
             let mut found = HashMap::new();
-            for (answer, key) in asked {
-                if let Some(value) = answer.await? {
+            for (result, key) in reads {
+                if let Some(value) = result.await? {
                     found.insert(key, value);
                 }
             }
@@ -38,39 +39,40 @@ where
     })
 }
 
-/// A read of many keys at once.
-pub(super) fn read_many<V, F>(aws: &Aws, ask: F) -> ReadFn<V>
+/// A read that calls AWS once for many keys.
+pub(super) fn read_many<V, F>(aws: &Aws, read: F) -> ReadFn<V>
 where
     F: Fn(Aws, Vec<String>) -> BoxFuture<'static, AwsResult<HashMap<String, V>>> + Send + Sync + 'static,
 {
     let aws = aws.clone();
-    Box::new(move |keys| ask(aws.clone(), keys))
+    Box::new(move |keys| read(aws.clone(), keys))
 }
 
+/// Reads scaling groups, and updates what is kept of their instances.
 pub(super) fn groups(
     aws: &Aws,
     instances: &Arc<Mutex<Instances>>,
-    launches: &Arc<BatchedCache<Timestamp>>,
+    launch_times: &Arc<BatchedCache<Timestamp>>,
 ) -> ReadFn<ScalingGroup> {
-    let (instances, launches) = (instances.clone(), launches.clone());
+    let (instances, launch_times) = (instances.clone(), launch_times.clone());
     read_many(aws, move |aws, names| {
-        let (instances, launches) = (instances.clone(), launches.clone());
+        let (instances, launch_times) = (instances.clone(), launch_times.clone());
         async move {
             let found = aws.autoscaling.describe_groups(&names).await?;
             let mut found: HashMap<_, _> = found.into_iter().map(|group| (group.name.clone(), group)).collect();
-            let mut gone = Vec::new();
+            let mut removed = Vec::new();
             {
                 let now = Timestamp::now();
                 let mut instances = instances.lock().unwrap_or_else(PoisonError::into_inner);
                 for name in &names {
-                    gone.extend(match found.get_mut(name) {
+                    removed.extend(match found.get_mut(name) {
                         Some(group) => instances.update_group(group, now),
                         None => instances.remove_group(name),
                     });
                 }
             }
-            if !gone.is_empty() {
-                launches.remove_where(|id| gone.iter().any(|g| g == id));
+            if !removed.is_empty() {
+                launch_times.remove_where(|id| removed.iter().any(|r| r == id));
             }
             Ok(found)
         }
@@ -120,13 +122,13 @@ pub(super) fn templates(aws: &Aws) -> ReadFn<LaunchTemplate> {
     })
 }
 
-/// The key of a version in its cache.
+/// The key of a launch template version in the cache.
 pub(super) fn version_key(template_id: &str, number: i64) -> String {
     format!("{template_id}/{number}")
 }
 
-/// A new process asks for one version of each template, nearly always the
-/// default one: many are found with one listing, the rest one template at a time.
+/// Reads launch template versions. A new process reads one version of each template, usually the default one. For many
+/// templates, one call lists the default versions. The other versions cost one call per template.
 pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
     read_many(aws, |aws, keys| {
         async move {
@@ -143,9 +145,9 @@ pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
                 }
             }
             missing.retain(|_, numbers| !numbers.is_empty());
-            let asked: Vec<_> =
+            let reads: Vec<_> =
                 missing.into_iter().map(|(id, numbers)| versions_of_template(aws.ec2.clone(), id, numbers)).collect();
-            let rest: Vec<_> = stream::iter(asked).buffer_unordered(8).try_collect().await?;
+            let rest: Vec<_> = stream::iter(reads).buffer_unordered(8).try_collect().await?;
             for version in rest.into_iter().flatten() {
                 found.insert(version_key(&version.template_id, version.number), Arc::new(version));
             }
@@ -155,17 +157,13 @@ pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
     })
 }
 
-/// AWS refuses the whole question when one of the numbers is not there.
+/// AWS rejects the whole call if one of several versions does not exist. Then all versions of the template are read.
 async fn versions_of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) -> AwsResult<Vec<TemplateVersion>> {
-    match ec2.describe_versions(&id, &numbers).await {
-        Err(error) if error.is_not_found() && numbers.len() > 1 => {}
-        Err(error) if error.is_not_found() => return Ok(Vec::new()),
-        answer => return answer,
+    let mut found = none_if_not_found(ec2.describe_versions(&id, &numbers).await)?;
+    if found.is_none() && numbers.len() > 1 {
+        found = none_if_not_found(ec2.describe_versions(&id, &[]).await)?;
     }
-    match ec2.describe_versions(&id, &[]).await {
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        answer => answer,
-    }
+    Ok(found.unwrap_or_default())
 }
 
 pub(super) fn launch_times(aws: &Aws) -> ReadFn<Timestamp> {
@@ -183,15 +181,13 @@ pub(super) fn profiles(aws: &Aws) -> ReadFn<Rows<InstanceProfile>> {
     })
 }
 
-/// A policy that does not exist is attached to nothing; attaching it will say so.
+/// Reads the roles that a policy is attached to. A policy that does not exist is attached to no role; attaching it
+/// fails with a clear error.
 pub(super) fn policies(aws: &Aws) -> ReadFn<Rows<()>> {
     read_each(aws, |aws, arn| {
         async move {
-            match aws.iam.roles_with_policy(&arn).await {
-                Ok(roles) => Ok(Some(Arc::new(roles.into_iter().map(|role| (role, ())).collect()))),
-                Err(error) if error.is_not_found() => Ok(None),
-                Err(error) => Err(error),
-            }
+            let roles = none_if_not_found(aws.iam.roles_with_policy(&arn).await)?;
+            Ok(roles.map(|roles| Arc::new(roles.into_iter().map(|role| (role, ())).collect())))
         }
         .boxed()
     })
@@ -213,7 +209,7 @@ pub(super) fn security_groups(aws: &Aws) -> ReadFn<Arc<Vec<NetworkObject>>> {
     })
 }
 
-/// Subnets and security groups by their ids, whichever VPC they are in.
+/// Reads subnets and security groups by ID, in any VPC.
 pub(super) fn network_objects(aws: &Aws) -> ReadFn<NetworkObject> {
     read_many(aws, |aws, ids| {
         async move {

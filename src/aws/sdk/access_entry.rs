@@ -1,9 +1,10 @@
-//! Access entries of EKS.
+//! Calls for the access entries of EKS clusters.
 
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
 use super::convert::{owned_text, timestamp, to_aws_error};
+use crate::aws::error::none_if_not_found;
 use crate::aws::{AccessEntry, AwsResult, NewAccessEntry, Tag};
 
 pub(super) async fn list(client: &Client, cluster: &str) -> AwsResult<Vec<String>> {
@@ -17,14 +18,11 @@ pub(super) async fn list(client: &Client, cluster: &str) -> AwsResult<Vec<String
 
 pub(super) async fn describe(client: &Client, cluster: &str, principal: &str) -> AwsResult<Option<AccessEntry>> {
     let call = client.describe_access_entry().cluster_name(cluster).principal_arn(principal);
-    match call.send().await.map_err(to_aws_error("EKS", "DescribeAccessEntry")) {
-        Ok(answer) => Ok(answer.access_entry().map(entry)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let response = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeAccessEntry")))?;
+    Ok(response.and_then(|r| r.access_entry().map(entry)))
 }
 
-pub(super) async fn create(client: &Client, input: &NewAccessEntry, token: &str) -> AwsResult<()> {
+pub(super) async fn create(client: &Client, input: &NewAccessEntry, client_token: &str) -> AwsResult<()> {
     let tags = input.tags.iter().map(|tag| (tag.key.clone(), tag.value.clone())).collect();
     let call = client
         .create_access_entry()
@@ -32,7 +30,7 @@ pub(super) async fn create(client: &Client, input: &NewAccessEntry, token: &str)
         .principal_arn(&input.principal)
         .r#type(input.kind.as_str())
         .set_tags(Some(tags))
-        .client_request_token(token);
+        .client_request_token(client_token);
     call.send().await.map_err(to_aws_error("EKS", "CreateAccessEntry")).map(drop)
 }
 
@@ -44,7 +42,7 @@ pub(super) async fn delete(client: &Client, cluster: &str, principal: &str) -> A
 fn entry(entry: &sdk::AccessEntry) -> AccessEntry {
     let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
     let mut tags: Vec<_> = entry.tags().into_iter().flatten().map(tag).collect();
-    tags.sort_by(|one, other| one.key.cmp(&other.key));
+    tags.sort_by(|a, b| a.key.cmp(&b.key));
     let created = timestamp(entry.created_at());
     AccessEntry { principal: owned_text(entry.principal_arn()), kind: owned_text(entry.r#type()), created, tags }
 }

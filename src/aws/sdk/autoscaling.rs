@@ -12,8 +12,8 @@ use crate::aws::{
 };
 
 const SERVICE: &str = "AutoScaling";
-/// AWS's largest page, and the most names that one DescribeAutoScalingGroups takes.
-const PAGE: i32 = 100;
+/// Maximum page size, and the maximum number of names in one DescribeAutoScalingGroups.
+const MAX_PAGE: i32 = 100;
 
 pub(super) struct Sdk(pub Client);
 
@@ -24,34 +24,34 @@ impl AutoScaling for Sdk {
             return Ok(Vec::new());
         }
         let request = self.0.describe_auto_scaling_groups().set_auto_scaling_group_names(Some(names.to_vec()));
-        let groups = request.into_paginator().page_size(PAGE).items().send().try_collect().await;
+        let groups = request.into_paginator().page_size(MAX_PAGE).items().send().try_collect().await;
         let groups: Vec<_> = groups.map_err(to_aws_error(SERVICE, "DescribeAutoScalingGroups"))?;
         Ok(groups.iter().map(group).collect())
     }
 
     async fn describe_hooks(&self, group: &str) -> AwsResult<Vec<LifecycleHook>> {
-        let answer = self.0.describe_lifecycle_hooks().auto_scaling_group_name(group).send().await;
-        let answer = answer.map_err(to_aws_error(SERVICE, "DescribeLifecycleHooks"))?;
-        let mut hooks: Vec<_> = answer.lifecycle_hooks().iter().map(hook).collect();
+        let response = self.0.describe_lifecycle_hooks().auto_scaling_group_name(group).send().await;
+        let response = response.map_err(to_aws_error(SERVICE, "DescribeLifecycleHooks"))?;
+        let mut hooks: Vec<_> = response.lifecycle_hooks().iter().map(hook).collect();
         hooks.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(hooks)
     }
 
     async fn scaling_activities(&self, group: &str, limit: i32) -> AwsResult<Vec<ScalingActivity>> {
         let request = self.0.describe_scaling_activities().auto_scaling_group_name(group);
-        let answer = request.max_records(limit.clamp(1, PAGE)).send().await;
-        let answer = answer.map_err(to_aws_error(SERVICE, "DescribeScalingActivities"))?;
-        Ok(answer.activities().iter().map(activity).collect())
+        let response = request.max_records(limit.clamp(1, MAX_PAGE)).send().await;
+        let response = response.map_err(to_aws_error(SERVICE, "DescribeScalingActivities"))?;
+        Ok(response.activities().iter().map(activity).collect())
     }
 
     async fn has_active_refresh(&self, group: &str) -> AwsResult<bool> {
         use sdk::InstanceRefreshStatus::{Cancelled, Failed, RollbackFailed, RollbackSuccessful, Successful};
         let request = self.0.describe_instance_refreshes().auto_scaling_group_name(group);
-        let mut pages = request.into_paginator().page_size(PAGE).send();
+        let mut pages = request.into_paginator().page_size(MAX_PAGE).send();
         while let Some(page) = pages.next().await {
             let page = page.map_err(to_aws_error(SERVICE, "DescribeInstanceRefreshes"))?;
-            let over = [Successful, Failed, Cancelled, RollbackSuccessful, RollbackFailed];
-            if page.instance_refreshes().iter().filter_map(|r| r.status()).any(|s| !over.contains(s)) {
+            let completed = [Successful, Failed, Cancelled, RollbackSuccessful, RollbackFailed];
+            if page.instance_refreshes().iter().filter_map(|r| r.status()).any(|s| !completed.contains(s)) {
                 return Ok(true);
             }
         }
@@ -60,17 +60,17 @@ impl AutoScaling for Sdk {
 
     async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>> {
         let request = self.0.describe_warm_pool().auto_scaling_group_name(group);
-        let found = request.into_paginator().page_size(warm_pool::PAGE).items().send().try_collect().await;
+        let found = request.into_paginator().page_size(warm_pool::MAX_PAGE).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeWarmPool"))?;
         Ok(found.iter().map(|i| warm_pool::instance(instance(i), i)).collect())
     }
 
     async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()> {
         let request = self.0.put_warm_pool().auto_scaling_group_name(group).min_size(sizes.min);
-        // -1 takes a value away that was set before.
+        // -1 removes an earlier value.
         let request = request.max_group_prepared_capacity(sizes.max.unwrap_or(-1));
-        let answer = request.set_pool_state(state.map(sdk::WarmPoolState::from)).send().await;
-        answer.map_err(to_aws_error(SERVICE, "PutWarmPool"))?;
+        let response = request.set_pool_state(state.map(sdk::WarmPoolState::from)).send().await;
+        response.map_err(to_aws_error(SERVICE, "PutWarmPool"))?;
         Ok(())
     }
 
@@ -82,8 +82,8 @@ impl AutoScaling for Sdk {
 
     async fn set_unhealthy(&self, instance: &str) -> AwsResult<()> {
         let request = self.0.set_instance_health().instance_id(instance).health_status("Unhealthy");
-        let answer = request.should_respect_grace_period(false).send().await;
-        answer.map_err(to_aws_error(SERVICE, "SetInstanceHealth"))?;
+        let response = request.should_respect_grace_period(false).send().await;
+        response.map_err(to_aws_error(SERVICE, "SetInstanceHealth"))?;
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl AutoScaling for Sdk {
             return Ok(Vec::new());
         }
         let request = self.0.describe_launch_configurations().set_launch_configuration_names(Some(names.to_vec()));
-        let found = request.into_paginator().page_size(PAGE).items().send().try_collect().await;
+        let found = request.into_paginator().page_size(MAX_PAGE).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchConfigurations"))?;
         Ok(found.iter().map(launch_configuration::from_sdk).collect())
     }
@@ -116,7 +116,7 @@ impl AutoScaling for Sdk {
             .set_mixed_instances_policy(
                 input.mixed.as_ref().map(|m| mixed_instances::to_sdk(m, template(&input.template))),
             )
-            .set_tags(Some(tags(&input.name, &input.tags)))
+            .set_tags(Some(sdk_tags(&input.name, &input.tags)))
             .set_lifecycle_hook_specification_list(
                 (!input.hooks.is_empty()).then(|| input.hooks.iter().map(hook_specification).collect()),
             );
@@ -145,44 +145,44 @@ impl AutoScaling for Sdk {
         Ok(())
     }
 
-    async fn put_tags(&self, group: &str, wanted: &[Tag]) -> AwsResult<()> {
-        let request = self.0.create_or_update_tags().set_tags(Some(tags(group, wanted)));
+    async fn put_tags(&self, group: &str, tags: &[Tag]) -> AwsResult<()> {
+        let request = self.0.create_or_update_tags().set_tags(Some(sdk_tags(group, tags)));
         request.send().await.map_err(to_aws_error(SERVICE, "CreateOrUpdateTags"))?;
         Ok(())
     }
 
     async fn delete_tags(&self, group: &str, keys: &[String]) -> AwsResult<()> {
-        let of = |key: &String| sdk::Tag::builder().resource_id(group).resource_type(RESOURCE).key(key).build();
-        let request = self.0.delete_tags().set_tags(Some(keys.iter().map(of).collect()));
+        let tag = |key: &String| sdk::Tag::builder().resource_id(group).resource_type(RESOURCE_TYPE).key(key).build();
+        let request = self.0.delete_tags().set_tags(Some(keys.iter().map(tag).collect()));
         request.send().await.map_err(to_aws_error(SERVICE, "DeleteTags"))?;
         Ok(())
     }
 
     async fn suspend_processes(&self, group: &str, processes: &[String]) -> AwsResult<()> {
         let request = self.0.suspend_processes().auto_scaling_group_name(group);
-        let answer = request.set_scaling_processes(Some(processes.to_vec())).send().await;
-        answer.map_err(to_aws_error(SERVICE, "SuspendProcesses"))?;
+        let response = request.set_scaling_processes(Some(processes.to_vec())).send().await;
+        response.map_err(to_aws_error(SERVICE, "SuspendProcesses"))?;
         Ok(())
     }
 
     async fn resume_processes(&self, group: &str, processes: &[String]) -> AwsResult<()> {
         let request = self.0.resume_processes().auto_scaling_group_name(group);
-        let answer = request.set_scaling_processes(Some(processes.to_vec())).send().await;
-        answer.map_err(to_aws_error(SERVICE, "ResumeProcesses"))?;
+        let response = request.set_scaling_processes(Some(processes.to_vec())).send().await;
+        response.map_err(to_aws_error(SERVICE, "ResumeProcesses"))?;
         Ok(())
     }
 
     async fn enable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()> {
         let request = self.0.enable_metrics_collection().auto_scaling_group_name(group);
-        let answer = request.set_metrics(Some(metrics.to_vec())).granularity("1Minute").send().await;
-        answer.map_err(to_aws_error(SERVICE, "EnableMetricsCollection"))?;
+        let response = request.set_metrics(Some(metrics.to_vec())).granularity("1Minute").send().await;
+        response.map_err(to_aws_error(SERVICE, "EnableMetricsCollection"))?;
         Ok(())
     }
 
     async fn disable_metrics(&self, group: &str, metrics: &[String]) -> AwsResult<()> {
         let request = self.0.disable_metrics_collection().auto_scaling_group_name(group);
-        let answer = request.set_metrics(Some(metrics.to_vec())).send().await;
-        answer.map_err(to_aws_error(SERVICE, "DisableMetricsCollection"))?;
+        let response = request.set_metrics(Some(metrics.to_vec())).send().await;
+        response.map_err(to_aws_error(SERVICE, "DisableMetricsCollection"))?;
         Ok(())
     }
 
@@ -210,32 +210,33 @@ impl AutoScaling for Sdk {
 
     async fn enter_standby(&self, group: &str, instance: &str) -> AwsResult<()> {
         let request = self.0.enter_standby().auto_scaling_group_name(group).instance_ids(instance);
-        let answer = request.should_decrement_desired_capacity(false).send().await;
-        answer.map_err(to_aws_error(SERVICE, "EnterStandby"))?;
+        let response = request.should_decrement_desired_capacity(false).send().await;
+        response.map_err(to_aws_error(SERVICE, "EnterStandby"))?;
         Ok(())
     }
 
     async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()> {
         let request = self.0.terminate_instance_in_auto_scaling_group().instance_id(instance);
-        let answer = request.should_decrement_desired_capacity(decrement).send().await;
-        answer.map_err(to_aws_error(SERVICE, "TerminateInstanceInAutoScalingGroup"))?;
+        let response = request.should_decrement_desired_capacity(decrement).send().await;
+        response.map_err(to_aws_error(SERVICE, "TerminateInstanceInAutoScalingGroup"))?;
         Ok(())
     }
 }
 
-const RESOURCE: &str = "auto-scaling-group";
+/// The resource type of scaling groups in tag calls.
+const RESOURCE_TYPE: &str = "auto-scaling-group";
 
-fn tags(group: &str, tags: &[Tag]) -> Vec<sdk::Tag> {
-    let of = |tag: &Tag| {
+fn sdk_tags(group: &str, tags: &[Tag]) -> Vec<sdk::Tag> {
+    let sdk_tag = |tag: &Tag| {
         sdk::Tag::builder()
             .resource_id(group)
-            .resource_type(RESOURCE)
+            .resource_type(RESOURCE_TYPE)
             .key(&tag.key)
             .value(&tag.value)
             .propagate_at_launch(true)
             .build()
     };
-    tags.iter().map(of).collect()
+    tags.iter().map(sdk_tag).collect()
 }
 
 fn template(pin: &TemplatePin) -> sdk::LaunchTemplateSpecification {
@@ -262,15 +263,15 @@ fn hook_specification(hook: &LifecycleHook) -> sdk::LifecycleHookSpecification {
 }
 
 fn hook(hook: &sdk::LifecycleHook) -> LifecycleHook {
-    let some = |value: Option<&str>| value.filter(|v| !v.is_empty()).map(str::to_owned);
+    let non_empty = |value: Option<&str>| value.filter(|v| !v.is_empty()).map(str::to_owned);
     LifecycleHook {
         name: owned_text(hook.lifecycle_hook_name()),
         transition: owned_text(hook.lifecycle_transition()),
         default_result: owned_text(hook.default_result()),
         heartbeat_timeout: hook.heartbeat_timeout().unwrap_or(3600),
-        notification_arn: some(hook.notification_target_arn()),
-        metadata: some(hook.notification_metadata()),
-        role_arn: some(hook.role_arn()),
+        notification_arn: non_empty(hook.notification_target_arn()),
+        metadata: non_empty(hook.notification_metadata()),
+        role_arn: non_empty(hook.role_arn()),
     }
 }
 
@@ -285,7 +286,7 @@ fn activity(activity: &sdk::Activity) -> ScalingActivity {
 
 fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
     let policy = group.mixed_instances_policy();
-    let mixed_template = policy.and_then(|p| p.launch_template()).and_then(|t| t.launch_template_specification());
+    let policy_template = policy.and_then(|p| p.launch_template()).and_then(|t| t.launch_template_specification());
     let subnets = group.vpc_zone_identifier().unwrap_or_default();
     ScalingGroup {
         name: owned_text(group.auto_scaling_group_name()),
@@ -293,7 +294,7 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
         max: group.max_size().unwrap_or_default(),
         desired: group.desired_capacity().unwrap_or_default(),
         subnets: sorted(subnets.split(',').map(str::trim).filter(|s| !s.is_empty())),
-        template: group.launch_template().or(mixed_template).map(pin),
+        template: group.launch_template().or(policy_template).map(pin),
         launch_configuration: group.launch_configuration_name().map(str::to_owned),
         mixed: policy.map(mixed_instances::from_sdk),
         tags: group.tags().iter().map(|t| Tag { key: owned_text(t.key()), value: owned_text(t.value()) }).collect(),
@@ -354,14 +355,14 @@ mod tests {
     #[test]
     fn mixed_group_uses_the_policy_template() {
         let specification = template(&TemplatePin { id: "lt-1".into(), version: "3".into() });
-        let of_policy = sdk::LaunchTemplate::builder().launch_template_specification(specification).build();
-        let mixed = sdk::AutoScalingGroup::builder()
+        let policy_template = sdk::LaunchTemplate::builder().launch_template_specification(specification).build();
+        let found = sdk::AutoScalingGroup::builder()
             .vpc_zone_identifier("subnet-b, subnet-a")
-            .mixed_instances_policy(sdk::MixedInstancesPolicy::builder().launch_template(of_policy).build())
+            .mixed_instances_policy(sdk::MixedInstancesPolicy::builder().launch_template(policy_template).build())
             .build();
-        let mixed = group(&mixed);
-        assert!(mixed.mixed.is_some());
-        assert_eq!(mixed.template, Some(TemplatePin { id: "lt-1".into(), version: "3".into() }));
-        assert_eq!(mixed.subnets, ["subnet-a", "subnet-b"]);
+        let group = group(&found);
+        assert!(group.mixed.is_some());
+        assert_eq!(group.template, Some(TemplatePin { id: "lt-1".into(), version: "3".into() }));
+        assert_eq!(group.subnets, ["subnet-a", "subnet-b"]);
     }
 }

@@ -11,16 +11,16 @@ use aws_smithy_types::config_bag::ConfigBag;
 
 use crate::aws::error::{classify, iam_prefix};
 
-/// Receives every HTTP attempt at AWS. Retries count as calls of their own.
+/// Observes every HTTP attempt of a call to AWS. Each retry is an attempt of its own.
 pub trait CallObserver: Send + Sync + 'static {
-    /// Records one attempt. `service` is the prefix of its IAM actions (`autoscaling`),
-    /// `operation` is one of [`OPERATIONS`] or `Other`, `outcome` is `ok`,
-    /// `throttled`, `denied`, `not_found`, `unavailable` or `error`.
+    /// Records one attempt. `service` is the prefix of the service's IAM actions, for example `autoscaling`.
+    /// `operation` is one of [`OPERATIONS`] or `Other`. `outcome` is `ok`, `throttled`, `denied`, `not_found`,
+    /// `unavailable` or `error`.
     fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str);
 }
 
-/// Every operation that the controller calls, by the prefix of its IAM action.
-/// `AssumeRoleWithWebIdentity` and its like belong to the SDK's credentials and need no right.
+/// Every operation that the controller calls, with the prefix of its IAM action, sorted. Operations of the SDK's
+/// credential providers, such as `AssumeRoleWithWebIdentity`, are not included: they need no permission.
 pub const OPERATIONS: &[(&str, &str)] = &[
     ("autoscaling", "CreateAutoScalingGroup"),
     ("autoscaling", "CreateOrUpdateTags"),
@@ -97,19 +97,19 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("ssm", "GetParameters"),
 ];
 
-/// The static pair of a call, so that labels are bounded whatever the SDK says.
+/// The metric labels of a call. They are static, so that the number of time series is bounded.
 fn metric_labels(service: &str, operation: &str) -> (&'static str, &'static str) {
     let service = iam_prefix(service);
     OPERATIONS.iter().find(|(s, o)| *s == service && *o == operation).copied().unwrap_or((service, "Other"))
 }
 
-/// The interceptor that is put into each client.
+/// An interceptor that reports each attempt of a client.
 #[derive(Clone)]
 pub(super) struct CallCounter(pub Arc<dyn CallObserver>);
 
 impl std::fmt::Debug for CallCounter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Counting")
+        f.write_str("CallCounter")
     }
 }
 
@@ -152,7 +152,7 @@ fn outcome(service: &str, response: &HttpResponse) -> &'static str {
     classify(service, code, message, response.status().as_u16()).outcome()
 }
 
-/// The error code in an answer of the Query (XML) or the JSON protocol.
+/// The error code in the body of an XML (Query) or JSON response.
 fn error_code_in(body: &str) -> Option<&str> {
     if let Some((_, rest)) = body.split_once("<Code>") {
         return rest.split('<').next();
@@ -167,24 +167,24 @@ mod tests {
     use super::*;
     use aws_smithy_types::body::SdkBody;
 
-    fn answer(status: u16, body: &'static str) -> HttpResponse {
-        HttpResponse::new(status.try_into().expect("a status"), SdkBody::from(body))
+    fn response(status: u16, body: &'static str) -> HttpResponse {
+        HttpResponse::new(status.try_into().expect("a valid status"), SdkBody::from(body))
     }
 
     #[test]
     fn attempts_are_counted_by_outcome() {
         let throttled =
             "<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded</Message></Error></ErrorResponse>";
-        assert_eq!(outcome("autoscaling", &answer(400, throttled)), "throttled");
+        assert_eq!(outcome("autoscaling", &response(400, throttled)), "throttled");
         let ec2 = "<Response><Errors><Error><Code>RequestLimitExceeded</Code></Error></Errors></Response>";
-        assert_eq!(outcome("ec2", &answer(503, ec2)), "throttled");
-        assert_eq!(outcome("iam", &answer(404, "<Error><Code>NoSuchEntity</Code></Error>")), "not_found");
+        assert_eq!(outcome("ec2", &response(503, ec2)), "throttled");
+        assert_eq!(outcome("iam", &response(404, "<Error><Code>NoSuchEntity</Code></Error>")), "not_found");
         let json = r#"{"__type":"com.amazonaws.ssm#AccessDeniedException","message":"no"}"#;
-        assert_eq!(outcome("ssm", &answer(400, json)), "denied");
-        let mut eks = answer(404, "{}");
+        assert_eq!(outcome("ssm", &response(400, json)), "denied");
+        let mut eks = response(404, "{}");
         eks.headers_mut().insert("x-amzn-errortype", "ResourceNotFoundException:http://x");
         assert_eq!(outcome("eks", &eks), "not_found");
-        assert_eq!(outcome("eks", &answer(502, "<html>")), "unavailable");
+        assert_eq!(outcome("eks", &response(502, "<html>")), "unavailable");
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Amazon EC2: launch templates and what they name.
+//! Amazon EC2: launch templates and the resources that they refer to.
 
 use async_trait::async_trait;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
-use super::convert::{ec2_tag, tags_from_ec2};
-use super::convert::{owned_text, timestamp, to_aws_error};
+use super::convert::{ec2_tag, owned_text, tags_from_ec2, timestamp, to_aws_error};
 use super::launch_template::{request_data, version};
+use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::RouteTable;
 use crate::aws::{
     AwsError, AwsResult, DryRun, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,
@@ -23,7 +23,7 @@ impl Ec2 for Sdk {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        // A filter, because one absent name fails the whole call when names are given as such.
+        // With a list of names, one name that does not exist would fail the whole call. A filter ignores it.
         let request = self.0.describe_launch_templates().filters(filter("launch-template-name", names));
         let found = request.into_paginator().page_size(200).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplates"))?;
@@ -31,17 +31,14 @@ impl Ec2 for Sdk {
     }
 
     async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
-        let answer = self.0.describe_launch_templates().launch_template_ids(id).send().await;
-        match answer.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplates")) {
-            Ok(found) => Ok(found.launch_templates().first().map(template)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let response = self.0.describe_launch_templates().launch_template_ids(id).send().await;
+        let found = none_if_not_found(response.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplates")))?;
+        Ok(found.and_then(|f| f.launch_templates().first().map(template)))
     }
 
     async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
         let request = self.0.describe_launch_template_versions().launch_template_id(template_id);
-        // AWS takes no page size together with version numbers.
+        // AWS does not accept a page size together with version numbers.
         let found = if numbers.is_empty() {
             request.into_paginator().page_size(200).items().send().try_collect().await
         } else {
@@ -71,10 +68,10 @@ impl Ec2 for Sdk {
                 let tags = sdk::TagSpecification::builder().resource_type(sdk::ResourceType::LaunchTemplate);
                 vec![tags.set_tags(Some(input.tags.iter().map(ec2_tag).collect())).build()]
             }));
-        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplate"))?;
-        let made = answer.launch_template();
+        let response = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplate"))?;
+        let created = response.launch_template();
         Ok(TemplateVersion {
-            template_id: owned_text(made.and_then(|t| t.launch_template_id())),
+            template_id: owned_text(created.and_then(|t| t.launch_template_id())),
             number: 1,
             description: Some(input.version.description.clone()),
             data: input.version.data.clone(),
@@ -89,14 +86,14 @@ impl Ec2 for Sdk {
             .launch_template_id(template_id)
             .version_description(&input.description)
             .launch_template_data(request_data(&input.data));
-        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplateVersion"))?;
-        let made = answer.launch_template_version().and_then(|v| v.version_number());
-        let number = made.ok_or_else(|| {
+        let response = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplateVersion"))?;
+        let created = response.launch_template_version().and_then(|v| v.version_number());
+        let number = created.ok_or_else(|| {
             AwsError::no_response(
                 SERVICE,
                 "CreateLaunchTemplateVersion",
                 "InvalidResponse",
-                "no version number in the answer",
+                "the response has no version number",
             )
         })?;
         Ok(TemplateVersion {
@@ -109,21 +106,21 @@ impl Ec2 for Sdk {
 
     async fn set_default_version(&self, template_id: &str, number: i64) -> AwsResult<()> {
         let request = self.0.modify_launch_template().launch_template_id(template_id);
-        let answer = request.default_version(number.to_string()).send().await;
-        answer.map_err(to_aws_error(SERVICE, "ModifyLaunchTemplate"))?;
+        let response = request.default_version(number.to_string()).send().await;
+        response.map_err(to_aws_error(SERVICE, "ModifyLaunchTemplate"))?;
         Ok(())
     }
 
     async fn delete_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<()> {
         let request = self.0.delete_launch_template_versions().launch_template_id(template_id);
-        let answer = request.set_versions(Some(numbers.iter().map(i64::to_string).collect())).send().await;
-        let answer = answer.map_err(to_aws_error(SERVICE, "DeleteLaunchTemplateVersions"))?;
-        // AWS answers 200 and names in the body what it did not delete.
-        let kept = answer.unsuccessfully_deleted_launch_template_versions().iter().find(|kept| {
-            kept.response_error().and_then(|e| e.code())
+        let response = request.set_versions(Some(numbers.iter().map(i64::to_string).collect())).send().await;
+        let response = response.map_err(to_aws_error(SERVICE, "DeleteLaunchTemplateVersions"))?;
+        // The response has status 200 even if some versions were not deleted. It lists them.
+        let failed = response.unsuccessfully_deleted_launch_template_versions().iter().find(|failed| {
+            failed.response_error().and_then(|e| e.code())
                 != Some(&sdk::LaunchTemplateErrorCode::LaunchTemplateVersionDoesNotExist)
         });
-        let Some(error) = kept.and_then(|k| k.response_error()) else { return Ok(()) };
+        let Some(error) = failed.and_then(|f| f.response_error()) else { return Ok(()) };
         let code = error.code().map(|c| c.as_str()).unwrap_or_default();
         let message = error.message().unwrap_or_default();
         Err(AwsError::from_response(SERVICE, "DeleteLaunchTemplateVersions", code, message, 200))
@@ -175,33 +172,33 @@ impl Ec2 for Sdk {
     }
 
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
-        // A filter, because one unknown name fails the whole call when names are given as such.
+        // With a list of names, one unknown name would fail the whole call. A filter ignores it.
         let request = self.0.describe_instance_types().filters(filter("instance-type", names));
         let found = request.into_paginator().page_size(100).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstanceTypes"))?;
-        // The filter takes wildcards; a type's name has none.
+        // The filter expands wildcards, which a type name does not have.
         Ok(found.iter().map(instance_type).filter(|t| names.contains(&t.name)).collect())
     }
 
-    async fn instance_types_in_families(&self, beginnings: &[String]) -> AwsResult<Vec<InstanceType>> {
-        let request = self.0.describe_instance_types().filters(filter("instance-type", &prefix_wildcards(beginnings)));
+    async fn instance_types_in_families(&self, prefixes: &[String]) -> AwsResult<Vec<InstanceType>> {
+        let request = self.0.describe_instance_types().filters(filter("instance-type", &prefix_wildcards(prefixes)));
         let found = request.into_paginator().page_size(100).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstanceTypes"))?;
         Ok(found.iter().map(instance_type).collect())
     }
 
-    async fn instance_type_offerings(&self, beginnings: &[String]) -> AwsResult<Vec<(String, String)>> {
+    async fn instance_type_offerings(&self, prefixes: &[String]) -> AwsResult<Vec<(String, String)>> {
         let request = self.0.describe_instance_type_offerings().location_type(sdk::LocationType::AvailabilityZone);
-        let request = request.filters(filter("instance-type", &prefix_wildcards(beginnings)));
+        let request = request.filters(filter("instance-type", &prefix_wildcards(prefixes)));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstanceTypeOfferings"))?;
-        let offer =
+        let offering =
             |o: &sdk::InstanceTypeOffering| Some((o.instance_type()?.as_str().to_owned(), o.location()?.to_owned()));
-        Ok(found.iter().filter_map(offer).collect())
+        Ok(found.iter().filter_map(offering).collect())
     }
 
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>> {
-        // A filter, because one unknown id fails the whole call when ids are given as such.
+        // With a list of IDs, one unknown ID would fail the whole call. A filter ignores it.
         let request = self.0.describe_images().filters(filter("image-id", ids)).include_deprecated(true);
         let found = request.into_paginator().items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeImages"))?;
@@ -224,10 +221,10 @@ impl Ec2 for Sdk {
     }
 }
 
-fn network_filter(query: &NetworkQuery, id: &str) -> sdk::Filter {
+fn network_filter(query: &NetworkQuery, id_filter: &str) -> sdk::Filter {
     match query {
         NetworkQuery::Vpc(vpc) => filter("vpc-id", std::slice::from_ref(vpc)),
-        NetworkQuery::Ids(ids) => filter(id, ids),
+        NetworkQuery::Ids(ids) => filter(id_filter, ids),
     }
 }
 
@@ -235,9 +232,9 @@ fn filter(name: &str, values: &[String]) -> sdk::Filter {
     sdk::Filter::builder().name(name).set_values(Some(values.to_vec())).build()
 }
 
-/// Filter values with wildcards (Amazon EC2 User Guide, "List and filter using the CLI and API").
-fn prefix_wildcards(beginnings: &[String]) -> Vec<String> {
-    beginnings.iter().map(|beginning| format!("{beginning}*")).collect()
+/// Filter values that match the prefixes (Amazon EC2 User Guide, "List and filter using the CLI and API").
+fn prefix_wildcards(prefixes: &[String]) -> Vec<String> {
+    prefixes.iter().map(|prefix| format!("{prefix}*")).collect()
 }
 
 fn name_tag(tags: &[sdk::Tag]) -> Option<String> {
@@ -270,12 +267,12 @@ fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
 }
 
 fn route_table(found: &sdk::RouteTable) -> RouteTable {
-    let leads_out = |route: &sdk::Route| route.gateway_id().is_some_and(|id| id.starts_with("igw-"));
-    let followers = found.associations().iter().filter_map(|a| a.subnet_id());
+    let is_internet_route = |route: &sdk::Route| route.gateway_id().is_some_and(|id| id.starts_with("igw-"));
+    let subnets = found.associations().iter().filter_map(|a| a.subnet_id());
     RouteTable {
         is_main: found.associations().iter().any(|a| a.main() == Some(true)),
-        subnets: followers.map(str::to_owned).collect(),
-        has_internet_gateway: found.routes().iter().any(leads_out),
+        subnets: subnets.map(str::to_owned).collect(),
+        has_internet_gateway: found.routes().iter().any(is_internet_route),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Amazon EKS.
+//! Amazon EKS: clusters and access entries.
 
 use async_trait::async_trait;
 use aws_sdk_eks::Client;
@@ -6,6 +6,7 @@ use aws_sdk_eks::types as sdk;
 
 use super::access_entry;
 use super::convert::{owned_text, to_aws_error};
+use crate::aws::error::none_if_not_found;
 use crate::aws::{AccessEntry, AwsResult, Cluster, Eks, NewAccessEntry};
 
 pub(super) struct Sdk(pub Client);
@@ -13,11 +14,9 @@ pub(super) struct Sdk(pub Client);
 #[async_trait]
 impl Eks for Sdk {
     async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
-        match self.0.describe_cluster().name(name).send().await.map_err(to_aws_error("EKS", "DescribeCluster")) {
-            Ok(answer) => Ok(answer.cluster().map(cluster)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let response = self.0.describe_cluster().name(name).send().await;
+        let found = none_if_not_found(response.map_err(to_aws_error("EKS", "DescribeCluster")))?;
+        Ok(found.and_then(|f| f.cluster().map(cluster)))
     }
 
     async fn list_access_entries(&self, cluster: &str) -> AwsResult<Vec<String>> {
@@ -28,8 +27,8 @@ impl Eks for Sdk {
         access_entry::describe(&self.0, cluster, principal).await
     }
 
-    async fn create_access_entry(&self, input: &NewAccessEntry, token: &str) -> AwsResult<()> {
-        access_entry::create(&self.0, input, token).await
+    async fn create_access_entry(&self, input: &NewAccessEntry, client_token: &str) -> AwsResult<()> {
+        access_entry::create(&self.0, input, client_token).await
     }
 
     async fn delete_access_entry(&self, cluster: &str, principal: &str) -> AwsResult<()> {
@@ -48,7 +47,7 @@ fn cluster(cluster: &sdk::Cluster) -> Cluster {
         ca: owned_text(cluster.certificate_authority().and_then(|c| c.data())),
         service_cidr: owned_text(network.and_then(|n| n.service_ipv4_cidr())),
         vpc: owned_text(cluster.resources_vpc_config().and_then(|v| v.vpc_id())),
-        // Clusters from before access entries have no access configuration.
+        // Clusters that are older than access entries have no access configuration.
         authentication_mode: mode.map(|m| m.as_str()).unwrap_or("CONFIG_MAP").to_owned(),
     }
 }

@@ -7,29 +7,27 @@ use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
 use super::convert::{owned_text, to_aws_error};
+use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::{FargateApi, FargateProfile, FargateSelector, NewFargateProfile, ProfileStatus};
 use crate::aws::{AwsError, AwsResult, Tag};
 
 const SERVICE: &str = "EKS";
-/// AWS's largest page.
-const PAGE: i32 = 100;
+/// Maximum page size.
+const MAX_PAGE: i32 = 100;
 
 pub(super) struct Sdk(pub Client);
 
 #[async_trait]
 impl FargateApi for Sdk {
     async fn list_fargate_profiles(&self, cluster: &str) -> AwsResult<Vec<String>> {
-        let request = self.0.list_fargate_profiles().cluster_name(cluster).into_paginator().page_size(PAGE);
+        let request = self.0.list_fargate_profiles().cluster_name(cluster).into_paginator().page_size(MAX_PAGE);
         request.items().send().try_collect().await.map_err(to_aws_error(SERVICE, "ListFargateProfiles"))
     }
 
     async fn describe_fargate_profile(&self, cluster: &str, name: &str) -> AwsResult<Option<FargateProfile>> {
         let request = self.0.describe_fargate_profile().cluster_name(cluster).fargate_profile_name(name);
-        match request.send().await.map_err(to_aws_error(SERVICE, "DescribeFargateProfile")) {
-            Ok(answer) => Ok(answer.fargate_profile().map(profile)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let response = request.send().await.map_err(to_aws_error(SERVICE, "DescribeFargateProfile"));
+        Ok(none_if_not_found(response)?.and_then(|r| r.fargate_profile().map(profile)))
     }
 
     async fn create_fargate_profile(&self, input: &NewFargateProfile) -> AwsResult<FargateProfile> {
@@ -42,10 +40,10 @@ impl FargateApi for Sdk {
             .pod_execution_role_arn(&input.role_arn)
             .set_subnets((!input.subnets.is_empty()).then(|| input.subnets.clone()))
             .set_selectors(Some(input.selectors.iter().map(selector).collect()))
-            .set_tags(Some(tags(&input.tags)));
-        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateFargateProfile"))?;
-        answer.fargate_profile().map(profile).ok_or_else(|| {
-            AwsError::no_response(SERVICE, "CreateFargateProfile", "InvalidResponse", "no profile in the answer")
+            .set_tags(Some(tag_values(&input.tags)));
+        let response = request.send().await.map_err(to_aws_error(SERVICE, "CreateFargateProfile"))?;
+        response.fargate_profile().map(profile).ok_or_else(|| {
+            AwsError::no_response(SERVICE, "CreateFargateProfile", "InvalidResponse", "the response has no profile")
         })
     }
 
@@ -55,8 +53,8 @@ impl FargateApi for Sdk {
         Ok(())
     }
 
-    async fn tag_fargate_profile(&self, arn: &str, wanted: &[Tag]) -> AwsResult<()> {
-        let request = self.0.tag_resource().resource_arn(arn).set_tags(Some(tags(wanted)));
+    async fn tag_fargate_profile(&self, arn: &str, tags: &[Tag]) -> AwsResult<()> {
+        let request = self.0.tag_resource().resource_arn(arn).set_tags(Some(tag_values(tags)));
         request.send().await.map_err(to_aws_error(SERVICE, "TagResource"))?;
         Ok(())
     }
@@ -76,7 +74,7 @@ fn selector(selector: &FargateSelector) -> sdk::FargateProfileSelector {
         .build()
 }
 
-fn tags(tags: &[Tag]) -> HashMap<String, String> {
+fn tag_values(tags: &[Tag]) -> HashMap<String, String> {
     tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect()
 }
 

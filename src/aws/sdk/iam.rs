@@ -1,24 +1,24 @@
-//! AWS Identity and Access Management.
+//! AWS Identity and Access Management (IAM).
 
 use async_trait::async_trait;
 use aws_sdk_iam::Client;
 use aws_sdk_iam::types as sdk;
 
-use super::convert::none_if_not_found;
 use super::convert::{timestamp, to_aws_error};
+use crate::aws::error::none_if_not_found;
 use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, PolicyDecision, PolicySimulation, Role, Tag};
 
 const SERVICE: &str = "IAM";
-/// AWS's largest page.
-const PAGE: i32 = 1000;
+/// Maximum page size.
+const MAX_PAGE: i32 = 1000;
 
-/// The second client asks AWS STS who asks.
+/// The IAM client, and the AWS STS client for GetCallerIdentity.
 pub(super) struct Sdk(pub Client, pub aws_sdk_sts::Client);
 
 #[async_trait]
 impl Iam for Sdk {
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
-        let request = self.0.list_instance_profiles().into_paginator().page_size(PAGE);
+        let request = self.0.list_instance_profiles().into_paginator().page_size(MAX_PAGE);
         let found = request.items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "ListInstanceProfiles"))?;
         Ok(found.iter().map(profile).collect())
@@ -26,7 +26,7 @@ impl Iam for Sdk {
 
     async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>> {
         let request = self.0.list_entities_for_policy().policy_arn(policy_arn);
-        let mut pages = request.entity_filter(sdk::EntityType::Role).into_paginator().page_size(PAGE).send();
+        let mut pages = request.entity_filter(sdk::EntityType::Role).into_paginator().page_size(MAX_PAGE).send();
         let mut roles = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.map_err(to_aws_error(SERVICE, "ListEntitiesForPolicy"))?;
@@ -36,25 +36,25 @@ impl Iam for Sdk {
     }
 
     async fn get_role(&self, name: &str) -> AwsResult<Option<Role>> {
-        let answer = self.0.get_role().role_name(name).send().await.map_err(to_aws_error(SERVICE, "GetRole"));
-        Ok(none_if_not_found(answer)?.and_then(|a| a.role().map(role)))
+        let response = self.0.get_role().role_name(name).send().await.map_err(to_aws_error(SERVICE, "GetRole"));
+        Ok(none_if_not_found(response)?.and_then(|a| a.role().map(role)))
     }
 
     async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>> {
-        let answer = self.0.get_instance_profile().instance_profile_name(name).send().await;
-        let answer = none_if_not_found(answer.map_err(to_aws_error(SERVICE, "GetInstanceProfile")))?;
-        Ok(answer.and_then(|a| a.instance_profile().map(profile)))
+        let response = self.0.get_instance_profile().instance_profile_name(name).send().await;
+        let response = none_if_not_found(response.map_err(to_aws_error(SERVICE, "GetInstanceProfile")))?;
+        Ok(response.and_then(|a| a.instance_profile().map(profile)))
     }
 
     async fn attached_policies(&self, role: &str) -> AwsResult<Vec<String>> {
-        let request = self.0.list_attached_role_policies().role_name(role).into_paginator().page_size(PAGE);
+        let request = self.0.list_attached_role_policies().role_name(role).into_paginator().page_size(MAX_PAGE);
         let found = request.items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "ListAttachedRolePolicies"))?;
         Ok(found.iter().filter_map(|p| p.policy_arn()).map(str::to_owned).collect())
     }
 
     async fn inline_policies(&self, role: &str) -> AwsResult<Vec<String>> {
-        let request = self.0.list_role_policies().role_name(role).into_paginator().page_size(PAGE);
+        let request = self.0.list_role_policies().role_name(role).into_paginator().page_size(MAX_PAGE);
         let found = request.items().send().try_collect().await;
         found.map_err(to_aws_error(SERVICE, "ListRolePolicies"))
     }
@@ -65,10 +65,10 @@ impl Iam for Sdk {
             .create_role()
             .role_name(&input.name)
             .assume_role_policy_document(&input.trust_policy)
-            .set_tags(tags(&input.tags));
-        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateRole"))?;
-        let made = answer.role().map(role).ok_or_else(|| empty_response("CreateRole"))?;
-        Ok(Role { tags: input.tags.clone(), ..made })
+            .set_tags(sdk_tags(&input.tags));
+        let response = request.send().await.map_err(to_aws_error(SERVICE, "CreateRole"))?;
+        let created = response.role().map(role).ok_or_else(|| empty_response("CreateRole"))?;
+        Ok(Role { tags: input.tags.clone(), ..created })
     }
 
     async fn attach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()> {
@@ -83,11 +83,12 @@ impl Iam for Sdk {
         Ok(())
     }
 
-    async fn create_profile(&self, name: &str, wanted: &[Tag]) -> AwsResult<InstanceProfile> {
-        let request = self.0.create_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
-        let answer = request.send().await.map_err(to_aws_error(SERVICE, "CreateInstanceProfile"))?;
-        let made = answer.instance_profile().map(profile).ok_or_else(|| empty_response("CreateInstanceProfile"))?;
-        Ok(InstanceProfile { tags: wanted.to_vec(), ..made })
+    async fn create_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<InstanceProfile> {
+        let request = self.0.create_instance_profile().instance_profile_name(name).set_tags(sdk_tags(tags));
+        let response = request.send().await.map_err(to_aws_error(SERVICE, "CreateInstanceProfile"))?;
+        let created =
+            response.instance_profile().map(profile).ok_or_else(|| empty_response("CreateInstanceProfile"))?;
+        Ok(InstanceProfile { tags: tags.to_vec(), ..created })
     }
 
     async fn add_role_to_profile(&self, profile: &str, role: &str) -> AwsResult<()> {
@@ -113,27 +114,27 @@ impl Iam for Sdk {
         Ok(())
     }
 
-    async fn tag_role(&self, name: &str, wanted: &[Tag]) -> AwsResult<()> {
-        let request = self.0.tag_role().role_name(name).set_tags(tags(wanted));
+    async fn tag_role(&self, name: &str, tags: &[Tag]) -> AwsResult<()> {
+        let request = self.0.tag_role().role_name(name).set_tags(sdk_tags(tags));
         request.send().await.map_err(to_aws_error(SERVICE, "TagRole"))?;
         Ok(())
     }
 
-    async fn tag_profile(&self, name: &str, wanted: &[Tag]) -> AwsResult<()> {
-        let request = self.0.tag_instance_profile().instance_profile_name(name).set_tags(tags(wanted));
+    async fn tag_profile(&self, name: &str, tags: &[Tag]) -> AwsResult<()> {
+        let request = self.0.tag_instance_profile().instance_profile_name(name).set_tags(sdk_tags(tags));
         request.send().await.map_err(to_aws_error(SERVICE, "TagInstanceProfile"))?;
         Ok(())
     }
 
     async fn caller_arn(&self) -> AwsResult<String> {
-        let answer = self.1.get_caller_identity().send().await.map_err(to_aws_error("STS", "GetCallerIdentity"))?;
-        answer.arn().map(str::to_owned).ok_or_else(|| empty_response("GetCallerIdentity"))
+        let response = self.1.get_caller_identity().send().await.map_err(to_aws_error("STS", "GetCallerIdentity"))?;
+        response.arn().map(str::to_owned).ok_or_else(|| empty_response("GetCallerIdentity"))
     }
 
     async fn simulate_policy(
         &self,
         principal: &str,
-        asked: &PolicySimulation,
+        simulation: &PolicySimulation,
     ) -> AwsResult<Vec<(String, PolicyDecision)>> {
         let entry = |(key, value): &(String, String)| {
             let kind = sdk::ContextKeyTypeEnum::String;
@@ -142,32 +143,32 @@ impl Iam for Sdk {
         };
         let request = self.0.simulate_principal_policy().policy_source_arn(principal);
         let request = request
-            .set_action_names(Some(asked.actions.clone()))
-            .set_resource_arns(asked.resource.clone().map(|resource| vec![resource]))
-            .set_context_entries(Some(asked.context.iter().map(entry).collect()));
+            .set_action_names(Some(simulation.actions.clone()))
+            .set_resource_arns(simulation.resource.clone().map(|resource| vec![resource]))
+            .set_context_entries(Some(simulation.context.iter().map(entry).collect()));
         let found = request.into_paginator().items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "SimulatePrincipalPolicy"))?;
-        // With a resource given, what is missing is told beside that.
-        let unclear = |result: &sdk::EvaluationResult| {
-            let specific = result.resource_specific_results().iter().flat_map(|on| on.missing_context_values());
+        // If the request names a resource, the missing condition keys are in the result for that resource.
+        let has_missing_keys = |result: &sdk::EvaluationResult| {
+            let specific = result.resource_specific_results().iter().flat_map(|r| r.missing_context_values());
             result.missing_context_values().iter().chain(specific).next().is_some()
         };
-        let answer = |result: &sdk::EvaluationResult| match result.eval_decision() {
+        let decision = |result: &sdk::EvaluationResult| match result.eval_decision() {
             sdk::PolicyEvaluationDecisionType::Allowed => PolicyDecision::Allowed,
-            _ if unclear(result) => PolicyDecision::Unclear,
+            _ if has_missing_keys(result) => PolicyDecision::Unclear,
             _ => PolicyDecision::Denied,
         };
-        Ok(found.iter().map(|result| (result.eval_action_name().to_owned(), answer(result))).collect())
+        Ok(found.iter().map(|result| (result.eval_action_name().to_owned(), decision(result))).collect())
     }
 }
 
 fn empty_response(operation: &'static str) -> AwsError {
-    AwsError::no_response(SERVICE, operation, "InvalidResponse", "nothing in the answer")
+    AwsError::no_response(SERVICE, operation, "InvalidResponse", "the response is empty")
 }
 
-fn tags(tags: &[Tag]) -> Option<Vec<sdk::Tag>> {
-    let of = |t: &Tag| sdk::Tag::builder().key(&t.key).value(&t.value).build().expect("a key and a value are set");
-    (!tags.is_empty()).then(|| tags.iter().map(of).collect())
+fn sdk_tags(tags: &[Tag]) -> Option<Vec<sdk::Tag>> {
+    let sdk_tag = |t: &Tag| sdk::Tag::builder().key(&t.key).value(&t.value).build().expect("a key and a value are set");
+    (!tags.is_empty()).then(|| tags.iter().map(sdk_tag).collect())
 }
 
 fn tags_from_sdk(tags: &[sdk::Tag]) -> Vec<Tag> {

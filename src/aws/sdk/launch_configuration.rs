@@ -1,4 +1,4 @@
-//! Launch configurations, in the terms of launch templates.
+//! Conversion of launch configurations to the data of launch templates.
 
 use aws_sdk_autoscaling::types as sdk;
 
@@ -6,9 +6,9 @@ use super::convert::owned_text;
 use crate::aws::{BlockDevice, LaunchConfiguration, MetadataOptions, Placement, TemplateData};
 use crate::util::redact::Redacted;
 
-/// A launch configuration as AWS tells it, as far as a template version would hold the same.
+/// A launch configuration from AWS. Fields that launch templates do not have are dropped.
 pub(super) fn from_sdk(found: &sdk::LaunchConfiguration) -> LaunchConfiguration {
-    let some = |value: Option<&str>| value.filter(|v| !v.is_empty()).map(str::to_owned);
+    let non_empty = |value: Option<&str>| value.filter(|v| !v.is_empty()).map(str::to_owned);
     let mut security_groups = found.security_groups().to_vec();
     security_groups.sort();
     let mut devices: Vec<_> = found.block_device_mappings().iter().map(device).collect();
@@ -16,7 +16,7 @@ pub(super) fn from_sdk(found: &sdk::LaunchConfiguration) -> LaunchConfiguration 
     let data = TemplateData {
         image_id: owned_text(found.image_id()),
         instance_type: owned_text(found.instance_type()),
-        key_name: some(found.key_name()),
+        key_name: non_empty(found.key_name()),
         profile_arn: owned_text(found.iam_instance_profile()),
         security_groups,
         user_data: Redacted::new(owned_text(found.user_data())),
@@ -26,9 +26,9 @@ pub(super) fn from_sdk(found: &sdk::LaunchConfiguration) -> LaunchConfiguration 
             http_tokens: m.http_tokens().map(|v| v.as_str().to_owned()),
             hop_limit: m.http_put_response_hop_limit(),
         }),
-        placement: some(found.placement_tenancy())
+        placement: non_empty(found.placement_tenancy())
             .map(|tenancy| Placement { tenancy: Some(tenancy), ..Placement::default() }),
-        spot_price: some(found.spot_price()),
+        spot_price: non_empty(found.spot_price()),
         ..TemplateData::default()
     };
     LaunchConfiguration { name: owned_text(found.launch_configuration_name()), data }

@@ -1,23 +1,22 @@
-//! Launch template data, to AWS and back.
+//! Conversion of launch template data to and from the AWS SDK.
 
 use aws_sdk_ec2::types as sdk;
 
-use super::convert::owned_text;
-use super::convert::{ec2_tag, tags_from_ec2};
+use super::convert::{ec2_tag, owned_text, tags_from_ec2};
 use crate::aws::{BlockDevice, MetadataOptions, Placement, TagSpecification, TemplateData, TemplateVersion};
 use crate::util::redact::Redacted;
 
-/// What CreateLaunchTemplate and CreateLaunchTemplateVersion take.
+/// Template data for CreateLaunchTemplate and CreateLaunchTemplateVersion.
 pub(super) fn request_data(data: &TemplateData) -> sdk::RequestLaunchTemplateData {
     let profile = sdk::LaunchTemplateIamInstanceProfileSpecificationRequest::builder().arn(&data.profile_arn).build();
     let user_data = data.user_data.expose();
-    let some = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+    let security_groups = (!data.security_groups.is_empty()).then(|| data.security_groups.clone());
     sdk::RequestLaunchTemplateData::builder()
         .image_id(&data.image_id)
         .instance_type(sdk::InstanceType::from(data.instance_type.as_str()))
         .set_key_name(data.key_name.clone())
         .iam_instance_profile(profile)
-        .set_security_group_ids(some(&data.security_groups))
+        .set_security_group_ids(security_groups)
         .set_user_data((!user_data.is_empty()).then(|| user_data.to_string()))
         .set_block_device_mappings((!data.devices.is_empty()).then(|| data.devices.iter().map(device).collect()))
         .set_metadata_options(data.metadata.as_ref().map(metadata))
@@ -44,8 +43,8 @@ fn device(device: &BlockDevice) -> sdk::LaunchTemplateBlockDeviceMappingRequest 
     sdk::LaunchTemplateBlockDeviceMappingRequest::builder().device_name(&device.name).ebs(ebs).build()
 }
 
-/// Whoever says something of the service gets no tags in it, whatever the account's default is: EC2 would refuse to
-/// launch with ours, whose keys hold a slash.
+/// Metadata options always disable tags in instance metadata, whatever the account's default is. With such tags EC2
+/// would reject a launch, because the controller's tag keys contain a slash.
 fn metadata(options: &MetadataOptions) -> sdk::LaunchTemplateInstanceMetadataOptionsRequest {
     sdk::LaunchTemplateInstanceMetadataOptionsRequest::builder()
         .set_http_endpoint(options.http_endpoint.as_deref().map(Into::into))
@@ -80,14 +79,14 @@ fn spot_price_from_sdk(options: &sdk::LaunchTemplateInstanceMarketOptions) -> Op
     spot.then(|| owned_text(options.spot_options().and_then(|s| s.max_price())))
 }
 
-fn tag_specification(of: &TagSpecification) -> sdk::LaunchTemplateTagSpecificationRequest {
+fn tag_specification(specification: &TagSpecification) -> sdk::LaunchTemplateTagSpecificationRequest {
     sdk::LaunchTemplateTagSpecificationRequest::builder()
-        .resource_type(sdk::ResourceType::from(of.resource_type.as_str()))
-        .set_tags(Some(of.tags.iter().map(ec2_tag).collect()))
+        .resource_type(sdk::ResourceType::from(specification.resource_type.as_str()))
+        .set_tags(Some(specification.tags.iter().map(ec2_tag).collect()))
         .build()
 }
 
-/// A version as AWS tells it, as far as we set such data.
+/// A version from AWS, with the fields that the controller sets.
 pub(super) fn version(version: &sdk::LaunchTemplateVersion) -> TemplateVersion {
     TemplateVersion {
         template_id: owned_text(version.launch_template_id()),
@@ -112,7 +111,7 @@ fn data_from_sdk(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {
         image_id: owned_text(data.image_id()),
         instance_type: owned_text(data.instance_type().map(|t| t.as_str())),
         key_name: data.key_name().map(str::to_owned),
-        // One that someone else made may name the profile instead.
+        // A version that another writer created may contain the name instead of the ARN.
         profile_arn: owned_text(profile.and_then(|p| p.arn().or(p.name()))),
         security_groups,
         user_data: Redacted::new(owned_text(data.user_data())),
@@ -129,7 +128,7 @@ fn data_from_sdk(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {
     }
 }
 
-/// Tags in the metadata are no option of ours: a template that says nothing else says what we say.
+/// Tags in instance metadata are not compared, because the spec has no field for them.
 fn metadata_from_sdk(options: &sdk::LaunchTemplateInstanceMetadataOptions) -> MetadataOptions {
     MetadataOptions {
         http_endpoint: options.http_endpoint().map(|v| v.as_str().to_owned()),
@@ -152,10 +151,10 @@ fn device_from_sdk(mapping: &sdk::LaunchTemplateBlockDeviceMapping) -> BlockDevi
     }
 }
 
-fn tag_specification_from_sdk(of: &sdk::LaunchTemplateTagSpecification) -> TagSpecification {
-    let mut tags = tags_from_ec2(of.tags());
+fn tag_specification_from_sdk(found: &sdk::LaunchTemplateTagSpecification) -> TagSpecification {
+    let mut tags = tags_from_ec2(found.tags());
     tags.sort();
-    TagSpecification { resource_type: owned_text(of.resource_type().map(|t| t.as_str())), tags }
+    TagSpecification { resource_type: owned_text(found.resource_type().map(|t| t.as_str())), tags }
 }
 
 #[cfg(test)]

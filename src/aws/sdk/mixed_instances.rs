@@ -1,19 +1,19 @@
-//! Mixed instances policies, to AWS and back.
+//! Conversion of mixed instances policies to and from the AWS SDK.
 
 use aws_sdk_autoscaling::types as sdk;
 
 use super::convert::owned_text;
 use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
 
-/// What CreateAutoScalingGroup and UpdateAutoScalingGroup take: always the whole policy.
+/// The policy for CreateAutoScalingGroup and UpdateAutoScalingGroup, which replace the whole policy.
 pub(super) fn to_sdk(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecification) -> sdk::MixedInstancesPolicy {
-    let of = |o: &InstanceTypeOverride| {
+    let sdk_override = |o: &InstanceTypeOverride| {
         let weight = o.weight.to_string();
         sdk::LaunchTemplateOverrides::builder().instance_type(&o.instance_type).weighted_capacity(weight).build()
     };
-    let templates = sdk::LaunchTemplate::builder()
+    let launch_template = sdk::LaunchTemplate::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(policy.overrides.iter().map(of).collect()));
+        .set_overrides(Some(policy.overrides.iter().map(sdk_override).collect()));
     let d = &policy.distribution;
     let distribution = sdk::InstancesDistribution::builder()
         .on_demand_allocation_strategy(&d.on_demand_strategy)
@@ -23,22 +23,22 @@ pub(super) fn to_sdk(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecific
         .set_spot_instance_pools(d.spot_pools)
         .set_spot_max_price(d.spot_max_price.clone());
     sdk::MixedInstancesPolicy::builder()
-        .launch_template(templates.build())
+        .launch_template(launch_template.build())
         .instances_distribution(distribution.build())
         .build()
 }
 
-/// A policy as AWS tells it, with AWS's defaults where it says nothing.
+/// A policy from AWS, with AWS's defaults for missing values.
 pub(super) fn from_sdk(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
     let d = policy.instances_distribution();
-    let word = |value: Option<&str>, default: &str| value.filter(|v| !v.is_empty()).unwrap_or(default).to_owned();
-    let spot_strategy = word(d.and_then(|d| d.spot_allocation_strategy()), LOWEST_PRICE);
-    // A number of pools that is not used says nothing.
-    let pools = d.and_then(|d| d.spot_instance_pools()).unwrap_or(InstancesDistribution::POOLS);
+    let or_default = |value: Option<&str>, default: &str| value.filter(|v| !v.is_empty()).unwrap_or(default).to_owned();
+    let spot_strategy = or_default(d.and_then(|d| d.spot_allocation_strategy()), LOWEST_PRICE);
+    // Other strategies ignore the number of pools.
+    let pools = d.and_then(|d| d.spot_instance_pools()).unwrap_or(InstancesDistribution::DEFAULT_SPOT_POOLS);
     let overrides = policy.launch_template().map(|t| t.overrides()).unwrap_or_default();
     MixedPolicy {
         distribution: InstancesDistribution {
-            on_demand_strategy: word(d.and_then(|d| d.on_demand_allocation_strategy()), "prioritized"),
+            on_demand_strategy: or_default(d.and_then(|d| d.on_demand_allocation_strategy()), "prioritized"),
             on_demand_base: d.and_then(|d| d.on_demand_base_capacity()).unwrap_or_default(),
             on_demand_percent: d.and_then(|d| d.on_demand_percentage_above_base_capacity()).unwrap_or(100),
             spot_pools: (spot_strategy == LOWEST_PRICE).then_some(pools),
@@ -57,7 +57,7 @@ pub(super) fn from_sdk(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
 
 const LOWEST_PRICE: &str = "lowest-price";
 
-/// Units of capacity; one where nobody gave weights.
+/// Units of capacity; 1 without a weight.
 pub(super) fn parse_weight(text: Option<&str>) -> u32 {
     text.and_then(|w| w.parse().ok()).unwrap_or(1)
 }

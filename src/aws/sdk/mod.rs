@@ -1,4 +1,4 @@
-//! The AWS SDK, and nothing of it outside: clients, errors, counting of calls.
+//! The only module that uses the AWS SDK: clients, conversions, errors and metrics of calls.
 
 mod access_entry;
 mod autoscaling;
@@ -31,19 +31,19 @@ use super::Aws;
 
 pub use call_metrics::{CallObserver, OPERATIONS};
 
-/// The five services and where they are.
+/// The clients of the AWS services, and their region.
 #[derive(Clone)]
 pub struct AwsConnection {
-    /// The services.
+    /// The clients.
     pub aws: Aws,
-    /// For example `us-west-2`; it decides ARNs' partition.
+    /// For example `us-west-2`. It determines the partition of ARNs.
     pub region: String,
 }
 
-/// Why there are no AWS clients.
+/// Why the AWS clients cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nothing says which region.
+    /// No region is configured.
     #[error(
         "no AWS region: set AWS_REGION, or a region in the profile that AWS_PROFILE names, \
          or run where the instance metadata service answers"
@@ -51,10 +51,11 @@ pub enum ConnectError {
     NoRegion,
 }
 
-/// Clients from the SDK's own chain: AWS_REGION, AWS_ENDPOINT_URL, profiles,
-/// web identity, container and pod identity, the instance's role.
+/// Creates the clients with the SDK's default credential chain: environment, profiles, web identity, container and pod
+/// identity, instance role. No service is called. `max_attempts` limits the attempts of each call, the first included.
 ///
-/// No call is made to the services; `max_attempts` is of each call, the first included.
+/// # Errors
+/// No region is configured.
 pub async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Result<AwsConnection, ConnectError> {
     let region = region_chain().region().await.ok_or(ConnectError::NoRegion)?;
     let config = aws_config::defaults(BehaviorVersion::latest())
@@ -67,8 +68,8 @@ pub async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Resu
     Ok(AwsConnection { aws: clients(&config, observer), region: region.to_string() })
 }
 
-/// The SDK's own order; only the metadata service is asked with less patience,
-/// because it does not answer outside of AWS.
+/// The SDK's default region chain, with shorter timeouts for the instance metadata service, which does not respond
+/// outside of AWS.
 fn region_chain() -> impl ProvideRegion {
     let metadata = aws_config::imds::Client::builder()
         .max_attempts(2)
@@ -80,8 +81,8 @@ fn region_chain() -> impl ProvideRegion {
         .or_else(ImdsRegionProvider::builder().imds_client(metadata).build())
 }
 
-/// An attempt is as long as AWS's slowest describe; an operation ends before
-/// anything else in the controller gives up on it.
+/// One attempt may take as long as the slowest describe call. An operation, retries included, ends before any other
+/// timeout in the controller.
 fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(3))
@@ -90,15 +91,15 @@ fn timeouts() -> TimeoutConfig {
         .build()
 }
 
-/// A retry partition for each service: adaptive retry slows down a throttled service and no other.
+/// Each service has its own retry partition, so that adaptive retries slow down only the throttled service.
 fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
-    let counting = call_metrics::CallCounter(observer);
+    let call_counter = call_metrics::CallCounter(observer);
     macro_rules! client {
         ($sdk:ident, $name:literal) => {
             $sdk::Client::from_conf(
                 $sdk::config::Builder::from(config)
                     .retry_partition($sdk::config::retry::RetryPartition::new($name))
-                    .interceptor(counting.clone())
+                    .interceptor(call_counter.clone())
                     .build(),
             )
         };

@@ -6,19 +6,19 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::convert::none_if_not_found;
 use super::convert::{owned_text, timestamp, to_aws_error};
 use crate::aws::AwsResult;
+use crate::aws::error::none_if_not_found;
 use crate::aws::nodegroup::*;
 
 pub(super) struct Sdk(pub Client);
 
 #[async_trait]
 impl NodegroupApi for Sdk {
-    async fn describe_nodegroup(&self, at: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
-        let call = self.0.describe_nodegroup().cluster_name(&at.cluster).nodegroup_name(&at.nodegroup);
-        let answer = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeNodegroup")))?;
-        Ok(answer.and_then(|a| a.nodegroup).map(|found| nodegroup(&found)))
+    async fn describe_nodegroup(&self, name: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
+        let call = self.0.describe_nodegroup().cluster_name(&name.cluster).nodegroup_name(&name.nodegroup);
+        let response = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeNodegroup")))?;
+        Ok(response.and_then(|a| a.nodegroup).map(|found| nodegroup(&found)))
     }
 
     async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>> {
@@ -27,10 +27,10 @@ impl NodegroupApi for Sdk {
         Ok(none_if_not_found(found.map_err(to_aws_error("EKS", "ListNodegroups")))?.unwrap_or_default())
     }
 
-    async fn create_nodegroup(&self, input: &NewNodegroup, token: &str) -> AwsResult<()> {
-        let shape = &input.immutable;
-        let remote = shape.key_pair.as_ref().map(|key| {
-            let groups = Some(shape.security_groups.clone()).filter(|groups| !groups.is_empty());
+    async fn create_nodegroup(&self, input: &NewNodegroup, client_token: &str) -> AwsResult<()> {
+        let immutable = &input.immutable;
+        let remote = immutable.key_pair.as_ref().map(|key| {
+            let groups = Some(immutable.security_groups.clone()).filter(|groups| !groups.is_empty());
             sdk::RemoteAccessConfig::builder().ec2_ssh_key(key).set_source_security_groups(groups).build()
         });
         self.0
@@ -38,19 +38,19 @@ impl NodegroupApi for Sdk {
             .cluster_name(&input.name.cluster)
             .nodegroup_name(&input.name.nodegroup)
             .scaling_config(sizes(&input.sizes))
-            .set_disk_size(shape.disk_size)
-            .set_subnets(Some(shape.subnets.clone()))
-            .set_instance_types(Some(shape.instance_types.clone()).filter(|types| !types.is_empty()))
-            .set_ami_type(shape.ami_type.as_deref().map(Into::into))
+            .set_disk_size(immutable.disk_size)
+            .set_subnets(Some(immutable.subnets.clone()))
+            .set_instance_types(Some(immutable.instance_types.clone()).filter(|types| !types.is_empty()))
+            .set_ami_type(immutable.ami_type.as_deref().map(Into::into))
             .set_remote_access(remote)
-            .node_role(&shape.node_role)
+            .node_role(&immutable.node_role)
             .set_labels(Some(to_hash_map(&input.labels)).filter(|labels| !labels.is_empty()))
             .set_taints(Some(taints(&input.taints)).filter(|taints| !taints.is_empty()))
             .set_tags(Some(to_hash_map(&input.tags)))
-            .client_request_token(token)
+            .client_request_token(client_token)
             .set_update_config(input.max_unavailable.map(update_config))
             .set_node_repair_config(input.repair.map(repair))
-            .set_capacity_type(shape.capacity_type.as_deref().map(Into::into))
+            .set_capacity_type(immutable.capacity_type.as_deref().map(Into::into))
             .set_version(input.version.clone())
             .set_release_version(input.release_version.clone())
             .send()
@@ -61,9 +61,9 @@ impl NodegroupApi for Sdk {
 
     async fn update_nodegroup_config(
         &self,
-        at: &NodegroupName,
+        name: &NodegroupName,
         change: &NodegroupChange,
-        token: &str,
+        client_token: &str,
     ) -> AwsResult<String> {
         let labels = (!change.set_labels.is_empty() || !change.remove_labels.is_empty()).then(|| {
             sdk::UpdateLabelsPayload::builder()
@@ -71,57 +71,57 @@ impl NodegroupApi for Sdk {
                 .set_remove_labels(Some(change.remove_labels.clone()).filter(|keys| !keys.is_empty()))
                 .build()
         });
-        let tainted = (!change.set_taints.is_empty() || !change.remove_taints.is_empty()).then(|| {
+        let taint_changes = (!change.set_taints.is_empty() || !change.remove_taints.is_empty()).then(|| {
             sdk::UpdateTaintsPayload::builder()
                 .set_add_or_update_taints(Some(taints(&change.set_taints)).filter(|taints| !taints.is_empty()))
                 .set_remove_taints(Some(taints(&change.remove_taints)).filter(|taints| !taints.is_empty()))
                 .build()
         });
-        let answer = self
+        let response = self
             .0
             .update_nodegroup_config()
-            .cluster_name(&at.cluster)
-            .nodegroup_name(&at.nodegroup)
+            .cluster_name(&name.cluster)
+            .nodegroup_name(&name.nodegroup)
             .set_labels(labels)
-            .set_taints(tainted)
+            .set_taints(taint_changes)
             .set_scaling_config(change.sizes.as_ref().map(sizes))
             .set_update_config(change.max_unavailable.map(update_config))
             .set_node_repair_config(change.repair.map(repair))
-            .client_request_token(token)
+            .client_request_token(client_token)
             .send()
             .await
             .map_err(to_aws_error("EKS", "UpdateNodegroupConfig"))?;
-        Ok(owned_text(answer.update().and_then(|update| update.id())))
+        Ok(owned_text(response.update().and_then(|update| update.id())))
     }
 
     async fn update_nodegroup_version(
         &self,
-        at: &NodegroupName,
+        name: &NodegroupName,
         to: &NodegroupVersion,
-        token: &str,
+        client_token: &str,
     ) -> AwsResult<String> {
-        let answer = self
+        let response = self
             .0
             .update_nodegroup_version()
-            .cluster_name(&at.cluster)
-            .nodegroup_name(&at.nodegroup)
+            .cluster_name(&name.cluster)
+            .nodegroup_name(&name.nodegroup)
             .set_version(to.version.clone())
             .set_release_version(to.release_version.clone())
-            .client_request_token(token)
+            .client_request_token(client_token)
             .send()
             .await
             .map_err(to_aws_error("EKS", "UpdateNodegroupVersion"))?;
-        Ok(owned_text(answer.update().and_then(|update| update.id())))
+        Ok(owned_text(response.update().and_then(|update| update.id())))
     }
 
-    async fn describe_update(&self, at: &NodegroupName, id: &str) -> AwsResult<Option<NodegroupUpdate>> {
-        let call = self.0.describe_update().name(&at.cluster).nodegroup_name(&at.nodegroup).update_id(id);
-        let answer = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeUpdate")))?;
-        Ok(answer.and_then(|a| a.update).map(|found| update(&found)))
+    async fn describe_update(&self, name: &NodegroupName, id: &str) -> AwsResult<Option<NodegroupUpdate>> {
+        let call = self.0.describe_update().name(&name.cluster).nodegroup_name(&name.nodegroup).update_id(id);
+        let response = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeUpdate")))?;
+        Ok(response.and_then(|a| a.update).map(|found| update(&found)))
     }
 
-    async fn delete_nodegroup(&self, at: &NodegroupName) -> AwsResult<()> {
-        let call = self.0.delete_nodegroup().cluster_name(&at.cluster).nodegroup_name(&at.nodegroup);
+    async fn delete_nodegroup(&self, name: &NodegroupName) -> AwsResult<()> {
+        let call = self.0.delete_nodegroup().cluster_name(&name.cluster).nodegroup_name(&name.nodegroup);
         call.send().await.map(|_| ()).map_err(to_aws_error("EKS", "DeleteNodegroup"))
     }
 
@@ -160,9 +160,9 @@ fn taints(taints: &[NodegroupTaint]) -> Vec<sdk::Taint> {
     taints.iter().map(taint).collect()
 }
 
-fn update_config(at_once: MaxUnavailable) -> sdk::NodegroupUpdateConfig {
+fn update_config(max_unavailable: MaxUnavailable) -> sdk::NodegroupUpdateConfig {
     let config = sdk::NodegroupUpdateConfig::builder();
-    match at_once {
+    match max_unavailable {
         MaxUnavailable::Count(n) => config.max_unavailable(n).build(),
         MaxUnavailable::Percent(n) => config.max_unavailable_percentage(n).build(),
     }
@@ -194,7 +194,7 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
     let scaling = found.scaling_config();
     let remote = found.remote_access();
     let update = found.update_config();
-    let at_once = update.and_then(|u| match (u.max_unavailable(), u.max_unavailable_percentage()) {
+    let max_unavailable = update.and_then(|u| match (u.max_unavailable(), u.max_unavailable_percentage()) {
         (Some(n), _) => Some(MaxUnavailable::Count(n)),
         (None, percent) => percent.map(MaxUnavailable::Percent),
     });
@@ -246,7 +246,7 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
                 resources: issue.resource_ids().to_vec(),
             })
             .collect(),
-        max_unavailable: at_once,
+        max_unavailable,
         repair: found.node_repair_config().and_then(|r| r.enabled()).unwrap_or_default(),
         tags: to_btree_map(found.tags()),
     }

@@ -1,4 +1,4 @@
-//! AWS Systems Manager's Parameter Store.
+//! AWS Systems Manager Parameter Store.
 
 use async_trait::async_trait;
 use aws_sdk_ssm::Client;
@@ -14,9 +14,9 @@ impl Ssm for Sdk {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let answer = self.0.get_parameters().set_names(Some(names.to_vec())).send().await;
-        let answer = answer.map_err(to_aws_error("SSM", "GetParameters"))?;
+        let response = self.0.get_parameters().set_names(Some(names.to_vec())).send().await;
+        let response = response.map_err(to_aws_error("SSM", "GetParameters"))?;
         let pair = |p: &aws_sdk_ssm::types::Parameter| Some((p.name()?.to_owned(), p.value()?.to_owned()));
-        Ok(answer.parameters().iter().filter_map(pair).collect())
+        Ok(response.parameters().iter().filter_map(pair).collect())
     }
 }

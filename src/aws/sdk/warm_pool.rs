@@ -1,13 +1,13 @@
-//! Warm pools.
+//! Conversion of warm pools and their instances from the AWS SDK.
 
 use aws_sdk_autoscaling::types as sdk;
 
 use crate::aws::{Instance, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 
-/// The largest page of DescribeWarmPool.
-pub(super) const PAGE: i32 = 50;
+/// Maximum page size of DescribeWarmPool.
+pub(super) const MAX_PAGE: i32 = 50;
 
-/// The pool of a group.
+/// The warm pool of a scaling group.
 pub(super) fn pool(found: &sdk::WarmPoolConfiguration) -> WarmPool {
     WarmPool {
         sizes: WarmSizes {
@@ -19,16 +19,16 @@ pub(super) fn pool(found: &sdk::WarmPoolConfiguration) -> WarmPool {
     }
 }
 
-/// An instance in it.
+/// An instance in a warm pool.
 pub(super) fn instance(instance: Instance, found: &sdk::Instance) -> WarmInstance {
     let state = found.lifecycle_state().map(|s| s.as_str()).unwrap_or_default();
     WarmInstance { instance, phase: phase(state) }
 }
 
-/// One that has left the pool for the group, or for good, is not of use here any more.
+/// An instance with another state is leaving the pool: AWS terminates it or moves it to the group.
 fn phase(state: &str) -> WarmPhase {
     match state.strip_prefix("Warmed:").and_then(|rest| rest.split(':').next()) {
-        Some("Pending") => WarmPhase::Coming,
+        Some("Pending") => WarmPhase::Pending,
         Some("Stopped" | "Running" | "Hibernated") => WarmPhase::Ready,
         _ => WarmPhase::Leaving,
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn lifecycle_states_map_to_phases() {
-        assert_eq!(phase("Warmed:Pending:Wait"), WarmPhase::Coming);
+        assert_eq!(phase("Warmed:Pending:Wait"), WarmPhase::Pending);
         assert_eq!(phase("Warmed:Hibernated"), WarmPhase::Ready);
         assert_eq!(phase("Warmed:Terminating:Proceed"), WarmPhase::Leaving);
         assert_eq!(phase("Pending"), WarmPhase::Leaving);
@@ -50,7 +50,7 @@ mod tests {
     fn removed_max_size_is_none() {
         let found = sdk::WarmPoolConfiguration::builder().min_size(1).max_group_prepared_capacity(-1).build();
         assert_eq!(pool(&found).sizes, WarmSizes { min: 1, max: None });
-        let going = sdk::WarmPoolConfiguration::builder().status(sdk::WarmPoolStatus::PendingDelete).build();
-        assert!(pool(&going).deleting);
+        let deleting = sdk::WarmPoolConfiguration::builder().status(sdk::WarmPoolStatus::PendingDelete).build();
+        assert!(pool(&deleting).deleting);
     }
 }

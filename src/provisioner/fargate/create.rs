@@ -8,7 +8,7 @@ use super::role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
-use crate::util::digest::idempotency_token;
+use crate::util::digest::client_token;
 
 /// Plans a new profile. It waits until its role has propagated in IAM and the group holds the cluster's profile slot.
 pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&str>, making: &mut FargatePlanBuilder) {
@@ -38,7 +38,7 @@ pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&st
     let outdated = found.own.iter().find(|p| p.status == ProfileStatus::Active);
     let input = NewFargateProfile {
         cluster: r.desired.cluster.clone(),
-        token: idempotency_token(&[&name, &r.desired.id.uid, &r.hash, making.slot.waiting_since()]),
+        token: client_token(&[&name, &r.desired.id.uid, &r.hash, making.slot.waiting_since()]),
         role_arn: r.role_arn.clone(),
         own_role: r.is_own_role,
         subnets: r.subnets.clone(),

@@ -61,7 +61,7 @@ impl ProfileSlot {
         Err(waiting(phase, format!("{queued}; EKS creates or deletes one Fargate profile per cluster at a time")))
     }
 
-    /// When the wait for this operation began. It distinguishes repeated operations of the same kind in idempotency tokens.
+    /// When the wait for this operation began. It distinguishes repeated operations of the same kind in client tokens.
     pub fn waiting_since(&self) -> &str {
         self.waiting_since.as_deref().unwrap_or_default()
     }

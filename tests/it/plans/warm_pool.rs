@@ -101,13 +101,13 @@ fn half_of_the_pool_stays_ready_during_replacement() {
         ["i-6", "i-7"]
     );
     // Two are on their way already; what is only being prepared is of no use and goes at once.
-    let coming = warm_instance("i-5", "2", WarmPhase::Coming);
+    let coming = warm_instance("i-5", "2", WarmPhase::Pending);
     let leaving = warm_instance("i-6", "1", WarmPhase::Leaving);
     assert!(
         replaced_instances(&with_outdated_pool(vec![coming.clone(), leaving.clone(), ready("i-8"), ready("i-9")]))
             .is_empty()
     );
-    let early = warm_instance("i-4", "1", WarmPhase::Coming);
+    let early = warm_instance("i-4", "1", WarmPhase::Pending);
     assert_eq!(replaced_instances(&with_outdated_pool(vec![early, leaving, ready("i-8"), ready("i-9")])), ["i-4"]);
 }
 
@@ -125,7 +125,7 @@ fn unprepared_pool_halts_rotation() {
     let held = |minutes| {
         with_outdated_pool(vec![
             warm_instance("i-8", "1", WarmPhase::Ready),
-            warm_instance("i-9", "2", WarmPhase::Coming),
+            warm_instance("i-9", "2", WarmPhase::Pending),
         ])
         .with(|w| w.state.warm_pool_wait = SignedDuration::from_mins(minutes))
     };
@@ -157,7 +157,7 @@ fn unprepared_pool_halts_rotation() {
 fn pool_rotates_before_nodes() {
     let world = with_outdated_pool(vec![
         warm_instance("i-8", "2", WarmPhase::Ready),
-        warm_instance("i-9", "2", WarmPhase::Coming),
+        warm_instance("i-9", "2", WarmPhase::Pending),
     ]);
     let plan = world.plan();
     assert!(matches!(plan.steps[0].step, Step::Node(NodeStep::CordonNode { .. })), "{:?}", plan.steps);

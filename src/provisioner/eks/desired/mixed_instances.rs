@@ -170,7 +170,8 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
             SpotStrategy::CapacityOptimizedPrioritized => "capacity-optimized-prioritized",
         }
         .into(),
-        spot_pools: (spot == SpotStrategy::LowestPrice).then(|| pools.unwrap_or(InstancesDistribution::POOLS)),
+        spot_pools: (spot == SpotStrategy::LowestPrice)
+            .then(|| pools.unwrap_or(InstancesDistribution::DEFAULT_SPOT_POOLS)),
         spot_max_price: None,
     }
 }

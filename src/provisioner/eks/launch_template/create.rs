@@ -6,7 +6,7 @@ use crate::ownership::has_foreign_tags;
 use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
-use crate::util::digest::idempotency_token;
+use crate::util::digest::client_token;
 
 /// What the launch template adds to the plan of an existing scaling group.
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub fn ensure_version(input: &PlanInput, draft: &mut PlanBuilder) -> Option<Ensu
     let r = input.resolved;
     let hash = r.fingerprint.hash.clone();
     let version = |stem: &str| NewVersion {
-        token: idempotency_token(&[stem, &r.desired.id.uid, &hash]),
+        token: client_token(&[stem, &r.desired.id.uid, &hash]),
         description: r.fingerprint.to_description(),
         data: r.template_data.clone(),
     };

@@ -12,7 +12,7 @@ use crate::provisioner::eks::observed;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
-use crate::util::digest::idempotency_token;
+use crate::util::digest::client_token;
 
 /// Compares the pinned version with the spec and returns what has to change, if anything.
 pub fn plan_template(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> TemplateContribution {
@@ -47,7 +47,7 @@ pub fn plan_template(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBu
 fn new_version(input: &PlanInput, id: &str, pin: &TemplatePin, reasons: Vec<Drift>) -> TemplateContribution {
     let r = input.resolved;
     let version = NewVersion {
-        token: idempotency_token(&[id, &r.fingerprint.hash, &pin.version]),
+        token: client_token(&[id, &r.fingerprint.hash, &pin.version]),
         description: r.fingerprint.to_description(),
         data: r.template_data.clone(),
     };

@@ -1,0 +1,88 @@
+//! What is cached, and for how long.
+
+use futures::future::join_all;
+use jiff::Timestamp;
+
+use super::*;
+
+#[tokio::test]
+async fn versions_are_listed_in_bulk_at_startup() {
+    let (fake, inventory) = inventory_with_fake_aws();
+    fake.update(|d| d.versions = names(30).iter().map(|n| version(n, 1)).collect());
+    let names = names(30);
+    let found = join_all(names.iter().map(|n| inventory.version(n, 1))).await;
+    assert!(found.into_iter().all(|v| v.unwrap().is_some()));
+    assert_eq!((fake.calls("default versions"), fake.calls("versions")), (1, 0));
+    fake.update(|d| d.versions.push(version("g0000", 3)));
+    let found = inventory.versions("g0000", &[3, 2, 1]).await.unwrap();
+    assert_eq!(found.iter().map(|v| v.number).collect::<Vec<_>>(), [1, 3]);
+    inventory.version("g0000", 3).await.unwrap();
+    assert_eq!(fake.calls("versions"), 2);
+}
+
+#[tokio::test]
+async fn in_service_time_is_kept_until_instance_is_removed() {
+    let (fake, inventory) = inventory_with_fake_aws();
+    let set_instances = |instances: Vec<Instance>| {
+        fake.update(|d| {
+            d.groups.insert("g".into(), ScalingGroup { instances, ..group("g") });
+        });
+    };
+    let read_in_service_times = || async {
+        let found = inventory.group("g", NO_CACHE).await.unwrap().unwrap();
+        found.instances.iter().map(|i| i.in_service_since).collect::<Vec<Option<Timestamp>>>()
+    };
+    set_instances(vec![instance("i-1", InstanceState::InService), instance("i-2", InstanceState::Pending)]);
+    let first = read_in_service_times().await;
+    assert!(first[0].is_some() && first[1].is_none());
+    assert_eq!(inventory.group_of_instance("i-2").as_deref(), Some("g"));
+    set_instances(vec![instance("i-1", InstanceState::Standby)]);
+    assert_eq!(read_in_service_times().await, first[..1]);
+    assert_eq!(inventory.group_of_instance("i-2"), None);
+    fake.update(|d| {
+        d.groups.clear();
+    });
+    assert_eq!(inventory.group("g", NO_CACHE).await.unwrap(), None);
+    assert_eq!(inventory.group_of_instance("i-1"), None);
+}
+
+#[tokio::test]
+async fn immutable_entries_are_cached_and_absent_ones_retried() {
+    let fake = Arc::new(FakeAws::default());
+    let inventory = Inventory::with_config(fake.aws(), CacheConfig { unknown_ttl: Duration::ZERO, ..fast_config() });
+    for _ in 0..3 {
+        assert!(inventory.instance_type("m5.large").await.unwrap().is_some());
+    }
+    assert_eq!(fake.calls("instance types"), 1);
+    for _ in 0..2 {
+        assert!(inventory.instance_type("m9.none").await.unwrap().is_none());
+    }
+    assert_eq!(fake.calls("instance types"), 3);
+    let (one, two) = tokio::join!(inventory.instance_type("m5.xlarge"), inventory.instance_type("m5.2xlarge"));
+    assert_eq!([one.unwrap().unwrap().name, two.unwrap().unwrap().name], ["m5.xlarge", "m5.2xlarge"]);
+    assert_eq!(fake.calls("instance types"), 4, "concurrent reads share a call");
+    for _ in 0..2 {
+        let (one, two) = tokio::join!(inventory.image_by_id("ami-1"), inventory.image_by_id("ami-2"));
+        assert!(one.unwrap().is_some() && two.unwrap().is_some());
+    }
+    assert_eq!(fake.calls("images"), 1);
+    let ids = ["i-1".to_owned(), "i-2".to_owned()];
+    for _ in 0..2 {
+        assert_eq!(inventory.launch_times(&ids).await.unwrap().len(), 2);
+    }
+    assert_eq!(fake.calls("launch times"), 1);
+}
+
+#[tokio::test]
+async fn unresolved_network_name_costs_one_extra_read() {
+    let (fake, inventory) = inventory_with_fake_aws();
+    for _ in 0..5 {
+        inventory.subnets("vpc").await.unwrap();
+        inventory.refresh_network("vpc").await.unwrap();
+    }
+    assert_eq!((fake.calls("subnets"), fake.calls("security groups")), (1, 1));
+    let uncached = Inventory::with_config(fake.aws(), CacheConfig { negative_ttl: Duration::ZERO, ..fast_config() });
+    uncached.subnets("vpc").await.unwrap();
+    uncached.refresh_network("vpc").await.unwrap();
+    assert_eq!(fake.calls("subnets"), 3);
+}
