@@ -107,7 +107,7 @@ fn statement_ids_are_unique_and_valid() {
 #[test]
 fn cloudformation_template_holds_the_iam_policies() {
     let generated = cloudformation_template();
-    let file = "deploy/iam/cloudformation.yaml";
+    let file = "deploy/cloudformation.json";
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path(file), &generated).expect("the template is written");
     }
@@ -153,13 +153,12 @@ fn cloudformation_template() -> String {
     resources.insert("ControllerRole".into(), json!({"Type": "AWS::IAM::Role", "Properties": role}));
     let template = json!({
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": "The IAM role of instance-manager in one EKS cluster",
+        "Description": "The IAM role of instance-manager in one EKS cluster; generated from deploy/iam by make golden",
         "Parameters": {"ClusterName": {"Type": "String", "Description": "Name of the EKS cluster", "MaxLength": 100}},
         "Resources": resources,
         "Outputs": {"RoleArn": {"Description": "Role of the controller", "Value": {"Fn::GetAtt": ["ControllerRole", "Arn"]}}},
     });
-    let text = serde_yaml::to_string(&template).expect("the template is YAML");
-    format!("# Generated from the policies in this folder by `make golden`.\n{text}")
+    serde_json::to_string_pretty(&template).expect("the template is JSON") + "\n"
 }
 
 #[test]
