@@ -72,12 +72,12 @@ pub async fn check(policy: &IamPolicy, aws: &Aws, role: Option<&str>, templates:
             Err(error) => format!("the actions of {role} cannot be simulated ({error})"),
         },
     };
-    let (mut checks, dry) = match dry_runs::check(aws, cluster, role, templates).await {
+    let (mut checks, dry_run_error) = match dry_runs::check(aws, cluster, role, templates).await {
         Ok(checks) => (checks, String::new()),
-        Err(dry) => (Vec::new(), format!("; {dry}")),
+        Err(error) => (Vec::new(), format!("; {error}")),
     };
     checks.push(unknown(format!(
-        "actions without a dry run were not checked: {why}; the caller needs iam:SimulatePrincipalPolicy on the role{dry}"
+        "actions without a dry run were not checked: {why}; the caller needs iam:SimulatePrincipalPolicy on the role{dry_run_error}"
     )));
     checks
 }
@@ -85,9 +85,9 @@ pub async fn check(policy: &IamPolicy, aws: &Aws, role: Option<&str>, templates:
 async fn simulate(policy: &IamPolicy, aws: &Aws, role: &str) -> AwsResult<Vec<Check>> {
     let mut checks = Vec::new();
     let mut allowed = 0;
-    for asked in policy.simulations() {
-        for (action, answer) in aws.iam.simulate_policy(role, &asked).await? {
-            match answer {
+    for simulation in policy.simulations() {
+        for (action, decision) in aws.iam.simulate_policy(role, &simulation).await? {
+            match decision {
                 PolicyDecision::Allowed => allowed += 1,
                 PolicyDecision::Unclear => checks.push(Check::new(
                     "iam",
@@ -95,7 +95,8 @@ async fn simulate(policy: &IamPolicy, aws: &Aws, role: &str) -> AwsResult<Vec<Ch
                     format!("{action}: depends on conditions that the simulation does not know"),
                 )),
                 PolicyDecision::Denied => {
-                    let on = asked.resource.as_deref().map(|on| format!(" on {on}")).unwrap_or_default();
+                    let on =
+                        simulation.resource.as_deref().map(|resource| format!(" on {resource}")).unwrap_or_default();
                     let message = format!(
                         "{action}{on}; add it to the role; instance-manager preflight --policy prints the whole policy"
                     );
@@ -140,13 +141,15 @@ mod tests {
 
     #[test]
     fn simulation_carries_the_statement_conditions() {
-        let asked = policy().simulations();
+        let simulations = policy().simulations();
         let nodes = |a: &&PolicySimulation| a.resource.as_deref() == Some("arn:aws-cn:iam::42:role/blue-preflight");
         let attaches = |a: &&PolicySimulation| a.actions.contains(&"iam:AttachRolePolicy".to_owned());
-        let attach = asked.iter().filter(nodes).find(attaches).unwrap();
+        let attach = simulations.iter().filter(nodes).find(attaches).unwrap();
         let context = |key: &str| attach.context.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         assert_eq!(context("aws:ResourceTag/instancegroups.keikoproj.io/ClusterName"), Some("blue"));
         assert_eq!(context("iam:PolicyARN"), Some("arn:aws-cn:iam::aws:policy/AmazonEKSWorkerNodePolicy"));
-        assert!(asked.iter().any(|a| a.resource.is_none() && a.actions.contains(&"ec2:DescribeSubnets".to_owned())));
+        assert!(
+            simulations.iter().any(|a| a.resource.is_none() && a.actions.contains(&"ec2:DescribeSubnets".to_owned()))
+        );
     }
 }

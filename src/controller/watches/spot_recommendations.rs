@@ -29,8 +29,8 @@ pub async fn watch(client: Client, trigger: Trigger, limit: Duration) {
     let mut stream = std::pin::pin!(watcher(api, watch_config().fields(&field_selector())).default_backoff());
     let mut listed = HashSet::new();
     let all = trigger.context().stores.recommendations.clone();
-    while let Some(seen) = next_event(&mut stream, "events").await {
-        match seen {
+    while let Some(change) = next_event(&mut stream, "events").await {
+        match change {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(event) => {
                 listed.insert(event.uid().unwrap_or_default());
@@ -103,13 +103,13 @@ mod tests {
 
     use super::*;
 
-    fn event(more: &Value) -> Event {
+    fn event(patch: &Value) -> Event {
         let mut object = json!({
             "metadata": { "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
             "involvedObject": { "name": "asg" },
             "message": r#"{"apiVersion":"v1alpha1","spotPrice":"0.1","useSpot":true}"#,
         });
-        crate::api::apply_merge_patch(&mut object, more);
+        crate::api::apply_merge_patch(&mut object, patch);
         serde_json::from_value(object).expect("an event")
     }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn event_age_is_its_last_occurrence_in_both_event_apis() {
-        for (more, time) in [
+        for (patch, time) in [
             (json!({}), "2026-01-01T00:00:00Z"),
             (json!({ "lastTimestamp": "2026-01-01T02:00:00Z" }), "2026-01-01T02:00:00Z"),
             (json!({ "eventTime": "2026-01-01T03:00:00.000000Z", "lastTimestamp": null }), "2026-01-01T03:00:00Z"),
@@ -140,9 +140,9 @@ mod tests {
             ),
         ] {
             let all = Recommendations::default();
-            assert_eq!(ingest(&event(&more), &all, now()), Ok(true), "{more}");
+            assert_eq!(ingest(&event(&patch), &all, now()), Ok(true), "{patch}");
             let given = all.get("asg").expect("a recommendation").given_at;
-            assert_eq!(given, time.parse().expect("a time"), "{more}");
+            assert_eq!(given, time.parse().expect("a time"), "{patch}");
         }
     }
 

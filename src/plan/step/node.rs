@@ -70,7 +70,7 @@ impl Serialize for UncordonReason {
     }
 }
 
-/// A pod, by what identifies it.
+/// The identity of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PodRef {
     /// Namespace of the pod.

@@ -94,10 +94,10 @@ pub fn validate_resource(
 /// Parses the rendered template, which must be one YAML document with an object.
 fn parse_document(rendered: &str) -> Result<Map<String, Value>, SpecError> {
     let documents = yaml::read_all(rendered).map_err(|error| {
-        let place = error.line.map(|line| format!(" (line {line} of the rendered template)")).unwrap_or_default();
+        let position = error.line.map(|line| format!(" (line {line} of the rendered template)")).unwrap_or_default();
         invalid_template(
             "",
-            format!("does not render to valid YAML{place}"),
+            format!("does not render to valid YAML{position}"),
             "fix the template; strings may need quotes",
         )
     })?;
@@ -144,8 +144,8 @@ fn validate_metadata(object: &Map<String, Value>) -> Result<&Map<String, Value>,
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else {
         return Err(invalid_template("metadata", "is missing, or is not a map", "give the resource a metadata.name"));
     };
-    if let Some(other) = metadata.keys().find(|key| !ALLOWED_METADATA.contains(&key.as_str())) {
-        let value = format!("metadata.{}", truncate(other));
+    if let Some(forbidden) = metadata.keys().find(|key| !ALLOWED_METADATA.contains(&key.as_str())) {
+        let value = format!("metadata.{}", truncate(forbidden));
         return Err(policy_violation(
             value,
             "may not be set by a template",

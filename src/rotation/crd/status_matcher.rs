@@ -51,9 +51,9 @@ impl StatusMatcher {
     pub fn phase(&self, object: &Value) -> ResourcePhase {
         match self.path.read(object) {
             Err(what) => ResourcePhase::Unreadable(what),
-            Ok(word) if word.eq_ignore_ascii_case(&self.success) => ResourcePhase::Succeeded,
-            Ok(word) if word.eq_ignore_ascii_case(&self.failure) => ResourcePhase::Failed,
-            Ok(word) => ResourcePhase::Active(word),
+            Ok(status) if status.eq_ignore_ascii_case(&self.success) => ResourcePhase::Succeeded,
+            Ok(status) if status.eq_ignore_ascii_case(&self.failure) => ResourcePhase::Failed,
+            Ok(status) => ResourcePhase::Active(status),
         }
     }
 }
