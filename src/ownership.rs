@@ -75,6 +75,21 @@ pub enum Ownership {
 
 /// Classifies a scaling group by its name and tags. If the name cannot derive from the group in its tags, the tags were
 /// modified.
+///
+/// ```
+/// use instance_manager::api::{InstanceGroup, InstanceGroupSpec, group_id};
+/// use instance_manager::ownership::{Ownership, classify_ownership, ownership_tags};
+///
+/// let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+/// group.metadata.namespace = Some("team".into());
+/// let mut tags = ownership_tags("demo", &group_id(&group));
+/// let expected = tags.clone();
+///
+/// assert_eq!(classify_ownership("demo-team-web", &tags, &expected), Ownership::Ours);
+/// assert_eq!(classify_ownership("demo-team-web", &[], &expected), Ownership::Untagged);
+/// tags.pop();
+/// assert!(matches!(classify_ownership("demo-team-web", &tags, &expected), Ownership::TagsModified(_)));
+/// ```
 pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Ownership {
     let present = tag_map(tags);
     if has_ownership_tags(tags, ownership) {
@@ -83,22 +98,22 @@ pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Owners
     if !OWNERSHIP_TAG_KEYS.iter().any(|key| present.contains_key(key)) {
         return Ownership::Untagged;
     }
-    let wanted = tag_map(ownership);
+    let expected = tag_map(ownership);
     let [group, namespace] = [tag::INSTANCE_GROUP, tag::NAMESPACE];
-    if let (Some(other), Some(space)) = (present.get(group), present.get(namespace))
-        && (wanted[group], wanted[namespace]) != (*other, *space)
-        && name.ends_with(&format!("-{space}-{other}"))
+    if let (Some(other_group), Some(other_namespace)) = (present.get(group), present.get(namespace))
+        && (expected[group], expected[namespace]) != (*other_group, *other_namespace)
+        && name.ends_with(&format!("-{other_namespace}-{other_group}"))
     {
         return Ownership::OtherGroup;
     }
-    let wrong = |t: &Tag| match present.get(t.key.as_str()) {
+    let difference = |t: &Tag| match present.get(t.key.as_str()) {
         None => Some(format!("the tag {}={} is missing", t.key, t.value)),
         Some(value) if *value != t.value => {
             Some(format!("the tag {} has the value {value} instead of {}", t.key, t.value))
         }
         Some(_) => None,
     };
-    Ownership::TagsModified(ownership.iter().filter_map(wrong).collect::<Vec<_>>().join(" and "))
+    Ownership::TagsModified(ownership.iter().filter_map(difference).collect::<Vec<_>>().join(" and "))
 }
 
 /// Why a scaling group with a group's name is not provably its own, without the remedy; `None` for its own.

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn four_lists_have_an_index_key() {
+    fn four_lists_have_a_merge_key() {
         for (text, key) in [("tags", Some("key")), ("volumes", Some("name")), ("subnets", None)] {
             assert_eq!(Path::parse(&format!("spec.eks.configuration.{text}")).unwrap().merge_key(), key);
         }

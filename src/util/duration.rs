@@ -4,6 +4,14 @@ use jiff::SignedDuration;
 
 /// Parses Go's notation with the units h, m, s and ms; decimals are allowed. `None` for anything else, including a
 /// negative or empty text.
+///
+/// ```
+/// use instance_manager::util::duration;
+///
+/// assert_eq!(duration::parse("1h30m"), Some(jiff::SignedDuration::from_mins(90)));
+/// assert_eq!(duration::parse("90"), None, "the unit is missing");
+/// assert_eq!(duration::format(jiff::SignedDuration::from_secs(90)), "1m30s");
+/// ```
 pub fn parse(text: &str) -> Option<SignedDuration> {
     let mut rest = text;
     let mut total = 0f64;

@@ -1,4 +1,4 @@
-//! Small helpers without dependencies on the rest of the crate: digests, durations and redaction.
+//! Small helpers without dependencies on the rest of the crate: digests, durations, lookups and redaction.
 
 pub mod digest;
 pub mod duration;

@@ -15,7 +15,7 @@ fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn parse(pairs: &[(&str, &str)]) -> Boundaries {
-    Boundaries::parse(&data(pairs)).expect("the ConfigMap is good").0
+    Boundaries::parse(&data(pairs)).expect("the ConfigMap is valid").0
 }
 
 /// One boundary around one path, with the defaults of the spec and one conditional for groups annotated `os: windows`.
@@ -33,12 +33,12 @@ fn boundaries_for_path(boundary: &str, path: &str, default: Value, conditional: 
 }
 
 fn merge_spec(boundaries: &Boundaries, spec: Value) -> MergedSpec {
-    merge(boundaries, &json!({"spec": spec}), false).expect("the two fit")
+    merge(boundaries, &json!({"spec": spec}), false).expect("the kinds match")
 }
 
 fn merge_windows_group(boundaries: &Boundaries, spec: Value) -> MergedSpec {
     let group = json!({"metadata": {"annotations": {"os": "windows"}}, "spec": spec});
-    merge(boundaries, &group, false).expect("the two fit")
+    merge(boundaries, &group, false).expect("the kinds match")
 }
 
 fn size(number: u64) -> Value {
@@ -182,8 +182,8 @@ fn maps_merge_one_level_deep() {
         merge_spec(&boundaries_for_path("merge", "spec.strategy", default.clone(), json!({})), tenant.clone());
     assert_eq!(by_default.spec, default);
     let by_tenant = merge_spec(&boundaries_for_path("mergeOverride", "spec.strategy", default, json!({})), tenant);
-    let wanted = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
-    assert_eq!(by_tenant.spec, wanted);
+    let expected = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
+    assert_eq!(by_tenant.spec, expected);
 }
 
 #[test]
