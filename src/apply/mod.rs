@@ -1,6 +1,6 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. Leadership is checked before every step, and `lock-upgrades` before every disruptive
+//! A failing step ends the pass. The right to write is checked before every step, and `lock-upgrades` before every disruptive
 //! step. A create that finds its name taken adopts the resource only if it carries the group's tags.
 
 mod aws_auth;
@@ -111,7 +111,7 @@ impl ApplyRun<'_> {
             self.check_locks().await?;
         }
         // The last check, so that nothing is awaited between it and the write.
-        if !(self.ctx.is_leader)() {
+        if !(self.ctx.can_write)() {
             return Err(StepError::NotLeading);
         }
         match step {

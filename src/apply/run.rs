@@ -24,8 +24,8 @@ pub struct Applier<'a> {
     pub process_state: &'a ProcessState,
     /// The only writer of kube-system/aws-auth.
     pub aws_auth: &'a AwsAuthWriter,
-    /// Whether this replica is the leader; checked before every step.
-    pub is_leader: &'a (dyn Fn() -> bool + Sync),
+    /// Whether this process may write: it is the leader, and no other controller is active. Checked before every step.
+    pub can_write: &'a (dyn Fn() -> bool + Sync),
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.

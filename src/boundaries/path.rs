@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_covers_itself_and_what_lies_below() {
+    fn path_covers_itself_and_its_children() {
         let path = |text| Path::parse(text).unwrap();
         assert!(path("spec.eks").covers(&path(" spec.eks.minSize ")));
         assert!(!path("spec.eks").covers(&path("spec.eks-managed")));

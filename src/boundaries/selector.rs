@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_grammar_selects_as_kubernetes_does() {
+    fn every_operator_matches_as_in_kubernetes() {
         let annotations = set(&[("os", "windows"), ("in", "notin"), ("n", "5"), ("e", ""), ("x.io/a", "b")]);
         for (text, matches) in [
             ("", true),

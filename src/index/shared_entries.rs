@@ -62,7 +62,8 @@ impl GroupIndex {
     }
 }
 
-/// Of the roles of a deleted group: the roles whose entries it removes, and a group that must be deleted first.
+/// Decides for each role of a deleted group. Returns the roles whose entries it removes, and a group that must be deleted
+/// first.
 pub fn entries_to_remove<'r>(
     roles: impl IntoIterator<Item = &'r String>,
     deletion_order: impl Fn(&str) -> DeletionOrder,
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(entry_disposition(false, &users(&["team/a", "team/c"]), "team/b"), EntryDisposition::RemovedByPeer);
     }
 
-    /// Deleting a namespace deletes all its groups at once. The entry must not remain, and must not be removed while nodes drain.
+    /// Deleting a namespace deletes all its groups at the same time. The entry must be removed, but not while nodes drain.
     #[test]
     fn last_of_several_deleted_groups_removes_the_entry() {
         let (index, no_patch) = (GroupIndex::default(), json!({}));

@@ -136,11 +136,11 @@ impl ConflictDetector {
         }
     }
 
-    fn extend_hold(&self, now: Instant, time: Duration, by: Option<ForeignWrite>) {
+    fn extend_hold(&self, now: Instant, duration: Duration, conflict: Option<ForeignWrite>) {
         let before = self.hold_at(now);
-        let until = now + time;
-        let until = before.as_ref().map_or(until, |before| before.until.max(until));
-        self.hold.send_replace(Some(WriteHold { until, conflict: by.or(before.and_then(|before| before.conflict)) }));
+        let until = before.as_ref().map_or(now + duration, |before| before.until.max(now + duration));
+        self.hold
+            .send_replace(Some(WriteHold { until, conflict: conflict.or(before.and_then(|before| before.conflict)) }));
     }
 }
 

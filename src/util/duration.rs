@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_kubernetes_users_write_them() {
+    fn durations_have_the_go_notation() {
         for (text, seconds) in [("90s", 90), ("15m", 900), ("1h30m", 5400), ("1.5h", 5400), ("1500ms", 1)] {
             assert_eq!(parse(text).map(|d| d.as_secs()), Some(seconds), "{text}");
         }

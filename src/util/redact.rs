@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redacted_value_never_shows_unless_exposed() {
+    fn redacted_value_is_never_printed_unless_exposed() {
         let secret = Redacted::new("canary".to_owned());
         assert_eq!(format!("{secret}"), REDACTED);
         assert_eq!(format!("{secret:?} {:#?}", Some(&secret)).matches("canary").count(), 0);

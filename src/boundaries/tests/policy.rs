@@ -110,7 +110,7 @@ fn fargate_selectors_are_limited_to_own_and_listed_namespaces() {
 }
 
 #[test]
-fn the_policy_limits_exclusion_and_strategies() {
+fn policy_limits_exclusion_and_strategies() {
     let requested = data(&[("instancemgr.keikoproj.io/config-excluded", "TRUE")]);
     let open = Policy::default();
     assert!(open.is_excluded("any", &requested) && !open.is_excluded("any", &data(&[])));

@@ -149,9 +149,9 @@ impl GroupPlan {
                 | Outcome::Progressing { phase: Phase::Deleting, .. }
                 | Outcome::Blocked { is_deleting: true, .. }
         );
-        let first_blocked = matches!(plan.outcome, Outcome::Blocked { .. });
+        let is_blocked_now = matches!(plan.outcome, Outcome::Blocked { .. });
         self.change = match () {
-            () if first_blocked => ChangeKind::Blocked,
+            () if is_blocked_now => ChangeKind::Blocked,
             () if deleting => ChangeKind::Delete,
             () if !self.nodes_to_rotate.is_empty() => ChangeKind::Rotate,
             () if all.clone().any(creates) => ChangeKind::Create,

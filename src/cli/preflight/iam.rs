@@ -131,10 +131,10 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_complete_for_a_cluster() {
+    fn policy_has_no_placeholder_for_a_known_cluster() {
         let policy = policy();
-        for word in ["REGION", "ACCOUNT", "CLUSTER", "arn:aws:"] {
-            assert!(!policy.text().contains(word), "{word}");
+        for placeholder in ["REGION", "ACCOUNT", "CLUSTER", "arn:aws:"] {
+            assert!(!policy.text().contains(placeholder), "{placeholder}");
         }
         assert!(policy.cluster.is_some() && IamPolicy::new("eu-west-1", None).cluster.is_none());
     }

@@ -211,12 +211,12 @@ fn enqueue_role_users(changed: Option<&std::collections::BTreeSet<String>>, trig
 /// The next event. Errors are logged; the watch retries with its own backoff.
 pub(super) async fn next_event<T>(
     stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin),
-    what: &str,
+    watch_name: &str,
 ) -> Option<T> {
     loop {
         match stream.try_next().await {
             Ok(event) => return event,
-            Err(error) => tracing::warn!(watch = what, %error, "watch interrupted"),
+            Err(error) => tracing::warn!(watch = watch_name, %error, "watch interrupted"),
         }
     }
 }
@@ -225,13 +225,13 @@ pub(super) async fn next_event<T>(
 /// retried.
 pub(super) async fn next_object(
     stream: &mut (impl Stream<Item = watcher::Result<Option<ConfigMap>>> + Unpin),
-    what: &str,
+    watch_name: &str,
 ) -> Option<Lookup<ConfigMap>> {
     loop {
         match stream.next().await? {
             Ok(found) => return Some(found.into()),
             Err(error) => {
-                tracing::warn!(watch = what, %error, "watch interrupted");
+                tracing::warn!(watch = watch_name, %error, "watch interrupted");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -27,7 +27,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_status_is_patched_at_the_version_that_was_read() {
+async fn status_is_patched_at_the_version_read() {
     let (client, calls) = cluster();
     let status = json!({"currentState": "Ready", "lifecycle": null});
     let version = patch_status(&client, "team", "web", "7", status).await;
@@ -122,7 +122,7 @@ fn event(note: &str) -> KubeEvent {
 }
 
 #[tokio::test]
-async fn an_event_names_its_object_and_its_reporter() {
+async fn event_names_its_object_and_its_reporter() {
     let (client, calls) = cluster();
     publish(&client, "pod-1", &event_target(), &event("A budget blocks it.")).await.unwrap();
     let calls = calls.lock().unwrap();
@@ -148,7 +148,7 @@ async fn terminating_namespace_may_reject_events() {
 }
 
 #[test]
-fn a_long_note_is_cut_between_characters() {
+fn long_note_is_truncated_between_characters() {
     let note = truncate_note(&"ä".repeat(600));
     assert!(note.len() <= MAX_NOTE_BYTES && note.len() > MAX_NOTE_BYTES - 4);
     assert!(note.ends_with("ä..."));

@@ -75,7 +75,7 @@ async fn pods_of_a_node_are_selected_by_the_api_server_page_by_page() {
 }
 
 #[test]
-fn pod_info_holds_what_a_drain_needs() {
+fn pod_info_has_owner_grace_period_and_deletion_time() {
     let all = pods_of_each_kind();
     let web = pod_info(&serde_json::from_value(all[3].clone()).unwrap());
     assert_eq!(web.grace_seconds, 5);
@@ -86,7 +86,7 @@ fn pod_info_holds_what_a_drain_needs() {
 }
 
 #[tokio::test]
-async fn an_eviction_is_bound_to_the_uid_of_the_pod() {
+async fn eviction_has_the_pod_uid_as_precondition() {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let seen = calls.clone();
     let client = fake::client(move |call| {
@@ -189,7 +189,7 @@ async fn missing_evict_permission_is_named() {
 }
 
 #[tokio::test]
-async fn a_deletion_carries_uid_and_grace() {
+async fn deletion_has_uid_and_grace_period() {
     let client = fake::client(|call| {
         assert_eq!(call.route(), ("DELETE", POD));
         let expected = json!({"gracePeriodSeconds": 3, "preconditions": {"uid": "u1"}});

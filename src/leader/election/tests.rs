@@ -110,16 +110,16 @@ fn next_lease_action_depends_on_holder_and_age() {
         ("no lease", None, 0, LeaseAction::Create),
         ("never held", Some(observed(None, None, start)), 0, LeaseAction::Acquire),
         ("released", Some(observed(Some(""), Some(1), start)), 0, LeaseAction::Acquire),
-        ("ours", Some(observed(Some("me"), Some(15), start)), 99, LeaseAction::Renew),
+        ("own", Some(observed(Some("me"), Some(15), start)), 99, LeaseAction::Renew),
         ("first seen", other(Some(15)), 0, LeaseAction::Wait),
         ("still fresh", other(Some(15)), 14, LeaseAction::Wait),
         ("expired", other(Some(15)), 15, LeaseAction::Acquire),
         ("the holder's own duration counts", other(Some(60)), 59, LeaseAction::Wait),
         ("no duration stated", other(None), 14, LeaseAction::Wait),
         ("no duration stated, expired", other(None), 15, LeaseAction::Acquire),
-        ("deleted under its holder", deleted(), 14, LeaseAction::Wait),
+        ("deleted while held", deleted(), 14, LeaseAction::Wait),
         ("deleted long ago", deleted(), 15, LeaseAction::Create),
-        ("a nonsensical duration", other(Some(-5)), 14, LeaseAction::Wait),
+        ("a negative duration", other(Some(-5)), 14, LeaseAction::Wait),
     ] {
         let action = next_lease_action(record.as_ref(), &config, start + seconds(elapsed));
         assert_eq!(action, expected, "{name}");
@@ -127,7 +127,7 @@ fn next_lease_action_depends_on_holder_and_age() {
 }
 
 #[tokio::test]
-async fn the_first_candidate_leads_and_the_second_waits() {
+async fn first_candidate_leads_and_second_waits() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
@@ -138,7 +138,7 @@ async fn the_first_candidate_leads_and_the_second_waits() {
 }
 
 #[tokio::test]
-async fn a_renewal_is_one_write_and_no_read() {
+async fn renewal_is_one_write_without_a_read() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
@@ -181,7 +181,7 @@ async fn paused_leader_steps_down_before_it_sees_its_successor() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_paused_during_its_own_renewal_does_not_lead() {
+async fn process_paused_during_its_renewal_loses_leadership() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
@@ -196,7 +196,7 @@ async fn a_process_that_is_paused_during_its_own_renewal_does_not_lead() {
 }
 
 #[tokio::test]
-async fn a_conflict_ends_the_leadership_at_once() {
+async fn conflict_ends_leadership_immediately() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
@@ -223,7 +223,7 @@ async fn lost_response_is_reread_and_leadership_continues() {
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_renew_gives_up_at_its_deadline() {
+async fn leader_that_cannot_renew_steps_down_at_its_deadline() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
@@ -251,7 +251,7 @@ async fn deleted_lease_ends_leadership_and_is_recreated_after_the_lease_duration
 }
 
 #[tokio::test]
-async fn a_released_lease_is_taken_without_waiting() {
+async fn released_lease_is_acquired_without_waiting() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
@@ -275,7 +275,7 @@ async fn deposed_leader_does_not_release_the_lease() {
 }
 
 #[tokio::test]
-async fn a_shutdown_releases_the_lease_and_ends_the_task() {
+async fn shutdown_releases_the_lease_and_ends_the_task() {
     let server = Server::default();
     let handler = server.clone();
     let client = fake::client(move |call| handler.respond(call));
@@ -289,6 +289,6 @@ async fn a_shutdown_releases_the_lease_and_ends_the_task() {
 }
 
 #[test]
-fn without_an_election_a_single_replica_always_leads() {
+fn single_replica_without_election_always_leads() {
     assert!(always().borrow().is_leader());
 }

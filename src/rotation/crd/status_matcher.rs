@@ -8,13 +8,13 @@ use crate::api::StrategyProgress;
 /// Phase of a resource, from its own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourcePhase {
-    /// Neither success nor failure; holds the status value, empty while there is none.
+    /// Neither success nor failure; holds the status value, which is empty until the resource has one.
     Active(String),
     /// The status is the success value.
     Succeeded,
     /// The status is the failure value.
     Failed,
-    /// The value at the status path is not a scalar; holds what it is.
+    /// The value at the status path is not a scalar; holds its type.
     Unreadable(&'static str),
 }
 

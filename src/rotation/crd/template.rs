@@ -81,7 +81,7 @@ fn template_error(rule: impl Into<String>, remedy: &str) -> SpecError {
 /// Nested templates could recurse without end, and deep parentheses or long else chains would exhaust the parser's
 /// stack. Both are rejected here, because the parser itself has no such limits.
 fn scan(text: &str) -> Result<usize, SpecError> {
-    let (mut at, mut mentions, mut actions, mut alternatives) = (0, 0, 0, 0);
+    let (mut at, mut mentions, mut actions, mut else_count) = (0, 0, 0, 0);
     while let Some(found) = text[at..].find("{{") {
         let line = text[..at + found].lines().count().max(1);
         at += found + 2;
@@ -98,7 +98,7 @@ fn scan(text: &str) -> Result<usize, SpecError> {
         mentions += action.mentions;
         actions += 1;
         let keyword = inner.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        alternatives += usize::from(keyword == "else");
+        else_count += usize::from(keyword == "else");
         let violation = match keyword {
             "define" | "template" | "block" => Some(format!("uses {{{{ {keyword} }}}}")),
             _ if action.depth > MAX_NESTING => Some(format!("nests parentheses more than {MAX_NESTING} levels deep")),
@@ -106,7 +106,7 @@ fn scan(text: &str) -> Result<usize, SpecError> {
                 Some(format!("has an action of more than {MAX_ACTION_BYTES} bytes"))
             }
             _ if action.has_char_constant => Some("has a character constant".to_owned()),
-            _ if alternatives > MAX_NESTING => Some(format!("has more than {MAX_NESTING} {{{{ else }}}}")),
+            _ if else_count > MAX_NESTING => Some(format!("has more than {MAX_NESTING} {{{{ else }}}}")),
             _ if actions > MAX_ACTIONS => Some(format!("has more than {MAX_ACTIONS} actions")),
             _ => None,
         };

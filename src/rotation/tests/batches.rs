@@ -109,7 +109,7 @@ fn candidates_are_ordered_by_health_then_zone_and_age() {
 }
 
 #[test]
-fn a_weighted_group_counts_units_of_capacity() {
+fn weighted_group_counts_units_of_capacity() {
     let heavy = |name: &str, weight| node_instance(name).with(|m| m.instance.weight = weight);
     let steps_for = |members: &[NodeInstance], desired, max_unavailable, max_unavailable_in_weight| {
         step_summaries(&decide(&RollingUpdateInput {

@@ -92,7 +92,7 @@ impl NodeInstanceExt for NodeInstance {
             });
         })
     }
-    /// Was Ready before, and has not been ready for so many seconds.
+    /// Was Ready before, and has not been Ready for `seconds`.
     fn unready_since(self, seconds: i64) -> Self {
         self.node(|n| (n.ready, n.ready_changed_at) = (false, Some(ago(seconds))))
     }
@@ -102,7 +102,7 @@ impl NodeInstanceExt for NodeInstance {
     fn never_joined(self) -> Self {
         self.with(|m| m.node = None)
     }
-    /// Entered service so many seconds ago, and joined two seconds later.
+    /// Entered service `seconds` ago, and joined two seconds later.
     fn in_service_since(self, seconds: i64) -> Self {
         self.with(|m| {
             m.instance.in_service_since = Some(ago(seconds));
@@ -154,7 +154,7 @@ fn rotate(members: &[NodeInstance], max_unavailable: usize) -> RollingUpdateDeci
     decide(&input(members, &Drains::new(), max_unavailable))
 }
 
-/// The steps in short, in order.
+/// A short text for each step, in order.
 pub(super) fn step_summaries(decision: &RollingUpdateDecision) -> Vec<String> {
     let name = |step: &NodeStep| match step {
         NodeStep::CordonNode { instance, .. } => Some(format!("cordon {instance}")),

@@ -105,7 +105,7 @@ fn resource(name: &str, uid: &str, phase: ResourcePhase) -> StrategyResource {
     }
 }
 
-/// The actions in short.
+/// A short text for each action, in order.
 fn action_summaries(decision: &CrdStrategyDecision) -> Vec<String> {
     let summary = |action: &CrdStrategyAction| match action {
         CrdStrategyAction::UpdateStatus(patch) => format!(
