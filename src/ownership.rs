@@ -75,8 +75,23 @@ pub enum Ownership {
     Untagged,
 }
 
-/// Classifies a scaling group by its name and tags. If the controller cannot have derived the name for the group in the
-/// tags, the tags were modified.
+/// Classifies a scaling group by its name and tags. If the name cannot derive from the group in its tags, the tags were
+/// modified.
+///
+/// ```
+/// use instance_manager::api::{InstanceGroup, InstanceGroupSpec, group_id};
+/// use instance_manager::ownership::{Ownership, classify_ownership, ownership_tags};
+///
+/// let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+/// group.metadata.namespace = Some("team".into());
+/// let mut tags = ownership_tags("demo", &group_id(&group));
+/// let expected = tags.clone();
+///
+/// assert_eq!(classify_ownership("demo-team-web", &tags, &expected), Ownership::Ours);
+/// assert_eq!(classify_ownership("demo-team-web", &[], &expected), Ownership::Untagged);
+/// tags.pop();
+/// assert!(matches!(classify_ownership("demo-team-web", &tags, &expected), Ownership::TagsModified(_)));
+/// ```
 pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Ownership {
     let present = tag_map(tags);
     if has_ownership_tags(tags, ownership) {

@@ -52,8 +52,8 @@ pub struct Timing {
     /// How long a replacement must be Ready before the next batch starts, so that a replacement that fails immediately does
     /// not cost another node.
     pub ready_hold: SignedDuration,
-    /// How long writes are paused after a start that takes over groups. A Deployment stops the old pod after the new one
-    /// runs, and gives it this time to end.
+    /// How long writes are paused after a start that takes over groups. A Deployment stops the old pod only after the new
+    /// pod runs, and the old pod has this time to shut down.
     pub startup_grace: SignedDuration,
 }
 

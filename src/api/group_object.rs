@@ -62,10 +62,10 @@ impl Resource for GroupObject {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        self.0.as_ref().map_or_else(|broken| &broken.metadata, Resource::meta)
+        self.0.as_ref().map_or_else(|invalid| &invalid.metadata, Resource::meta)
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.0.as_mut().map_or_else(|broken| &mut broken.metadata, Resource::meta_mut)
+        self.0.as_mut().map_or_else(|invalid| &mut invalid.metadata, Resource::meta_mut)
     }
 }

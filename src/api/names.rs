@@ -106,7 +106,8 @@ pub mod condition {
     pub const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub const ADOPTED: &str = "Adopted";
-    /// The present name of a reason that was read from a status. Earlier releases wrote some reasons under another
+
+    /// The current name of a reason that was read from a status. Earlier releases wrote some reasons under another
     /// name, so every decision that compares a reason from a status must call this first.
     pub fn current_reason(reason: &str) -> &str {
         match reason {

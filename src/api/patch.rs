@@ -3,19 +3,19 @@
 use serde_json::{Map, Value};
 
 /// Applies a merge patch to a value: null removes a field, an object is merged, anything else replaces.
-pub fn apply_merge_patch(into: &mut Value, patch: &Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
+pub fn apply_merge_patch(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
             for (key, value) in patch {
                 match value {
                     Value::Null => {
-                        into.remove(key);
+                        target.remove(key);
                     }
-                    value => apply_merge_patch(into.entry(key.clone()).or_insert(Value::Null), value),
+                    value => apply_merge_patch(target.entry(key.clone()).or_insert(Value::Null), value),
                 }
             }
         }
-        (into, patch) => *into = patch.clone(),
+        (target, patch) => *target = patch.clone(),
     }
 }
 

@@ -2,16 +2,18 @@
 
 use serde_json::Value;
 
+use crate::util::redact::REDACTED;
+
 /// Formats a value for people: long texts are shortened, containers are shown by size, and user data, bootstrap
 /// arguments and a strategy's template are redacted.
 pub fn display_value(path: &str, value: &Value) -> String {
-    let secret = ["userData", "bootstrapArguments"].iter().any(|word| path.split(['.', '[']).any(|part| part == *word))
+    let secret = ["userData", "bootstrapArguments"].iter().any(|name| path.split(['.', '[']).any(|part| part == *name))
         || path == "spec.strategy.crd.spec";
     match value {
         Value::Null => "nothing".to_owned(),
         Value::Array(items) => format!("[{} items]", items.len()),
         Value::Object(map) => format!("{{{} keys}}", map.len()),
-        _ if secret => "[redacted]".to_owned(),
+        _ if secret => REDACTED.to_owned(),
         Value::String(text) if text.chars().count() > 80 => {
             format!("{:?}…", text.chars().take(80).collect::<String>())
         }
@@ -32,8 +34,8 @@ pub fn redacted(value: &Value) -> Value {
 }
 
 fn redact_field(key: &str, value: &Value) -> Value {
-    let inner = match key {
-        "bootstrapArguments" => return Value::String("[redacted]".to_owned()),
+    let secret_field = match key {
+        "bootstrapArguments" => return Value::String(REDACTED.to_owned()),
         "userData" => "data",
         "crd" => "spec",
         _ => return redacted(value),
@@ -41,8 +43,8 @@ fn redact_field(key: &str, value: &Value) -> Value {
     let mut copy = redacted(value);
     let objects: Vec<&mut Value> =
         if let Value::Array(items) = &mut copy { items.iter_mut().collect() } else { vec![&mut copy] };
-    for secret in objects.into_iter().filter_map(|object| object.get_mut(inner)) {
-        *secret = Value::String("[redacted]".to_owned());
+    for secret in objects.into_iter().filter_map(|object| object.get_mut(secret_field)) {
+        *secret = Value::String(REDACTED.to_owned());
     }
     copy
 }

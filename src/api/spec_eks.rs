@@ -13,6 +13,7 @@ use super::{
     fields::{IntOrString, LABEL_KEY, LABEL_VALUE, int_or_percent, labels},
     redact::redacted,
 };
+use crate::util::redact::REDACTED;
 
 /// Settings of the provisioner eks, which runs nodes in an EC2 Auto Scaling group.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -430,6 +431,6 @@ impl std::fmt::Debug for EksConfiguration {
 impl std::fmt::Debug for UserData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { name, stage, data: _ } = self;
-        f.debug_struct("UserData").field("name", name).field("stage", stage).field("data", &"[redacted]").finish()
+        f.debug_struct("UserData").field("name", name).field("stage", stage).field("data", &REDACTED).finish()
     }
 }

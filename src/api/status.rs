@@ -270,9 +270,9 @@ pub struct ManagedAttributes {
 impl ManagedAttributes {
     /// These attributes as a JSON merge patch over `stored`, complete, with null for each list that became empty.
     pub fn patch_from(&self, stored: &Self) -> Value {
-        let plain = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
-        let mut patch = plain(self);
-        for (key, _) in plain(stored).as_object().into_iter().flatten() {
+        let to_json = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
+        let mut patch = to_json(self);
+        for (key, _) in to_json(stored).as_object().into_iter().flatten() {
             if patch.get(key).is_none() {
                 patch[key] = Value::Null;
             }
@@ -319,8 +319,8 @@ impl InstanceGroupStatus {
     /// The JSON merge patch that turns the status `old` into this one, with null for each removed field; `None` when
     /// they are equal.
     pub fn patch_from(&self, old: &Self) -> Option<Value> {
-        let plain = |status: &Self| serde_json::to_value(status).unwrap_or_default();
-        diff_merge_patch(&plain(old), &plain(self))
+        let to_json = |status: &Self| serde_json::to_value(status).unwrap_or_default();
+        diff_merge_patch(&to_json(old), &to_json(self))
     }
 }
 
@@ -341,8 +341,8 @@ mod tests {
         assert_eq!(new.patch_from(&old), None);
         new.nodes = Some(NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() });
         new.strategy_resource_name = None;
-        let wanted = serde_json::json!({"nodes": {"ready": 2}, "strategyResourceName": null});
-        assert_eq!(new.patch_from(&old), Some(wanted));
+        let expected = serde_json::json!({"nodes": {"ready": 2}, "strategyResourceName": null});
+        assert_eq!(new.patch_from(&old), Some(expected));
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn validate_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<Fie
             check_count(schema, "maxProperties", map.len(), value, path, found);
             validate_map(schema, map, path, found);
         }
-        (wanted, _) => found.push(wrong_type(path, value, describe_type(wanted))),
+        (name, _) => found.push(wrong_type(path, value, describe_type(name))),
     }
 }
 
@@ -136,7 +136,7 @@ fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mu
                 let known =
                     schema["properties"].as_object().into_iter().flat_map(|known| known.keys()).map(String::as_str);
                 let remedy = match schema::closest_match(key, known) {
-                    Some(near) => format!("did you mean {near:?}?"),
+                    Some(closest) => format!("did you mean {closest:?}?"),
                     None => "remove it, or compare it with docs/reference.md".to_owned(),
                 };
                 found.push(field_error(
@@ -153,8 +153,8 @@ fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mu
     }
 }
 
-fn wrong_type(path: &str, value: &Value, wanted: &str) -> FieldError {
-    field_error(FieldErrorKind::WrongType, path, value, format!("is not {wanted}"), format!("write {wanted}"))
+fn wrong_type(path: &str, value: &Value, expected: &str) -> FieldError {
+    field_error(FieldErrorKind::WrongType, path, value, format!("is not {expected}"), format!("write {expected}"))
 }
 
 fn describe_type(name: &str) -> &str {
@@ -169,35 +169,35 @@ fn describe_type(name: &str) -> &str {
 }
 
 fn check_count(schema: &Value, limit: &str, count: usize, value: &Value, path: &str, found: &mut Vec<FieldError>) {
-    if let Some(most) = schema[limit].as_u64().filter(|most| count as u64 > *most) {
+    if let Some(max) = schema[limit].as_u64().filter(|max| count as u64 > *max) {
         found.push(field_error(
             FieldErrorKind::Rule,
             path,
             value,
-            format!("has more than {most} entries"),
-            format!("write at most {most} entries"),
+            format!("has more than {max} entries"),
+            format!("write at most {max} entries"),
         ));
     }
 }
 
 fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut Vec<FieldError>) {
-    if let Some(most) = schema["maxLength"].as_u64().filter(|most| text.chars().count() as u64 > *most) {
+    if let Some(max) = schema["maxLength"].as_u64().filter(|max| text.chars().count() as u64 > *max) {
         found.push(field_error(
             FieldErrorKind::Rule,
             path,
             value,
-            format!("is longer than {most} characters"),
-            format!("write at most {most} characters"),
+            format!("is longer than {max} characters"),
+            format!("write at most {max} characters"),
         ));
     }
     if let Some(pattern) = schema["pattern"].as_str().filter(|pattern| !matches_pattern(pattern, text)) {
-        let wanted = describe_pattern(pattern);
+        let expected = describe_pattern(pattern);
         found.push(field_error(
             FieldErrorKind::Rule,
             path,
             value,
-            format!("is not {wanted}"),
-            format!("write {wanted}"),
+            format!("is not {expected}"),
+            format!("write {expected}"),
         ));
     }
 }
@@ -253,20 +253,20 @@ fn is_prefix(text: &str) -> bool {
 
 /// Checks the rules that the CRD states in CEL.
 fn check_timeouts(spec: &Value, found: &mut Vec<FieldError>) {
-    for (field, most_hours) in [("drainTimeout", 168), ("joinTimeout", 24)] {
+    for (field, max_hours) in [("drainTimeout", 168), ("joinTimeout", 24)] {
         let value = &spec["strategy"]["rollingUpdate"][field];
         let too_long = value
             .as_str()
             .and_then(duration::parse)
-            .is_some_and(|time| time.as_secs_f64() > f64::from(most_hours) * 3600.0);
+            .is_some_and(|time| time.as_secs_f64() > f64::from(max_hours) * 3600.0);
         if too_long {
             let path = format!("spec.strategy.rollingUpdate.{field}");
             found.push(field_error(
                 FieldErrorKind::Rule,
                 &path,
                 value,
-                format!("is more than {most_hours}h"),
-                format!("write at most {most_hours}h"),
+                format!("is more than {max_hours}h"),
+                format!("write at most {max_hours}h"),
             ));
         }
     }
@@ -277,6 +277,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use crate::util::redact::REDACTED;
 
     /// Values that mostly fit the schema: every field may hold something of its type, or of another one.
     fn value_of(schema: &'static Value) -> BoxedStrategy<Value> {
@@ -352,7 +354,7 @@ mod tests {
         );
         assert_eq!(found.len(), 3);
         assert!(
-            found.iter().all(|error| !error.to_string().contains("canary") && error.value == "[redacted]"),
+            found.iter().all(|error| !error.to_string().contains("canary") && error.value == REDACTED),
             "{found:?}"
         );
     }

@@ -34,46 +34,46 @@ pub struct AwsAuthWriter {
 }
 
 impl AwsAuthWriter {
-    /// Returns when the edit is written to the ConfigMap.
+    /// Writes one edit to the ConfigMap. Returns when it is written.
     ///
     /// # Errors
     /// The API server's error for the write of this edit, or the reason why the map cannot be edited.
     pub async fn submit(&self, kube: &dyn KubeApi, edit: AwsAuthEdit) -> Result<(), StepError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
-        self.pending.lock().expect("no panic while the lock is held").push(PendingEdit { id, edit, reply: sender });
-        let _turn = self.write_lock.lock().await;
-        if let Ok(answer) = receiver.try_recv() {
+        self.pending.lock().expect("lock is not poisoned").push(PendingEdit { id, edit, reply: sender });
+        let _write_guard = self.write_lock.lock().await;
+        if let Ok(result) = receiver.try_recv() {
             // Another task has written this edit with its own batch.
-            return answer.map_err(StepError::Auth);
+            return result.map_err(StepError::AwsAuth);
         }
-        let jobs = std::mem::take(&mut *self.pending.lock().expect("no panic while the lock is held"));
-        match write_batch(kube, &jobs).await {
+        let batch = std::mem::take(&mut *self.pending.lock().expect("lock is not poisoned"));
+        match write_batch(kube, &batch).await {
             Ok(outcomes) => {
-                for (job, outcome) in jobs.into_iter().zip(outcomes) {
+                for (pending, outcome) in batch.into_iter().zip(outcomes) {
                     // The receiver is gone if its task was cancelled.
-                    let _ = job.reply.send(outcome);
+                    let _ = pending.reply.send(outcome);
                 }
-                receiver.try_recv().unwrap_or(Ok(())).map_err(StepError::Auth)
+                receiver.try_recv().unwrap_or(Ok(())).map_err(StepError::AwsAuth)
             }
             Err(error) => {
                 // The other edits stay pending: their own tasks write them and get their own result.
-                let others = jobs.into_iter().filter(|job| job.id != id && !job.reply.is_closed());
-                self.pending.lock().expect("no panic while the lock is held").extend(others);
-                Err(StepError::Cluster(error))
+                let others = batch.into_iter().filter(|pending| pending.id != id && !pending.reply.is_closed());
+                self.pending.lock().expect("lock is not poisoned").extend(others);
+                Err(StepError::Kube(error))
             }
         }
     }
 }
 
 /// Reads the map without a cache, applies every edit that is valid, and replaces exactly the version that was read.
-async fn write_batch(kube: &dyn KubeApi, jobs: &[PendingEdit]) -> Result<Vec<Result<(), AwsAuthError>>, KubeError> {
+async fn write_batch(kube: &dyn KubeApi, batch: &[PendingEdit]) -> Result<Vec<Result<(), AwsAuthError>>, KubeError> {
     let map = kube.aws_auth().await?;
     let before = map.as_ref().and_then(|m| m.map_roles.clone());
     let mut text = before.clone();
     let mut outcomes = Vec::new();
-    for job in jobs {
-        let edited = match &job.edit {
+    for pending in batch {
+        let edited = match &pending.edit {
             AwsAuthEdit::Put(entry) => aws_auth::add_entries(text.as_deref(), std::slice::from_ref(entry)),
             AwsAuthEdit::Remove(entry) => {
                 aws_auth::remove_entries(text.as_deref(), std::slice::from_ref(&entry.role_arn))
@@ -112,7 +112,7 @@ mod tests {
         let state = Arc::new(Mutex::new((json!({"mapRoles": "# ours\n"}), 0, failing)));
         let shared = state.clone();
         let client = fake::client(move |call| {
-            let mut state = shared.lock().expect("no panic while the lock is held");
+            let mut state = shared.lock().expect("lock is not poisoned");
             if call.method != "GET" {
                 state.1 += 1;
                 if state.2 > 0 {
@@ -132,12 +132,12 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_edits_are_batched_into_one_write() {
-        let (cluster, state) = fake_api_server(0);
+        let (kube, state) = fake_api_server(0);
         let writer = AwsAuthWriter::default();
         let names = ["a", "b", "c", "d"];
-        let edits = names.map(|n| writer.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
+        let edits = names.map(|n| writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry(n))));
         assert!(futures::future::join_all(edits).await.into_iter().all(|r| r.is_ok()));
-        let (data, writes, _) = state.lock().expect("no panic while the lock is held").clone();
+        let (data, writes, _) = state.lock().expect("lock is not poisoned").clone();
         let text = data["mapRoles"].as_str().unwrap_or_default();
         assert!(names.iter().all(|n| text.contains(&format!("role/{n}"))) && text.starts_with("# ours"), "{text}");
         assert!(writes < names.len(), "{writes} writes for {} edits", names.len());
@@ -145,22 +145,22 @@ mod tests {
 
     #[tokio::test]
     async fn conflict_fails_one_edit_and_the_others_are_written() {
-        let (cluster, state) = fake_api_server(1);
+        let (kube, state) = fake_api_server(1);
         let writer = AwsAuthWriter::default();
-        let edits = ["a", "b", "c"].map(|n| writer.submit(cluster.as_ref(), AwsAuthEdit::Put(entry(n))));
+        let edits = ["a", "b", "c"].map(|n| writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry(n))));
         let failed = futures::future::join_all(edits).await.into_iter().filter(|r| r.is_err()).count();
         assert_eq!(failed, 1);
-        let text = state.lock().expect("no panic while the lock is held").0["mapRoles"].to_string();
+        let text = state.lock().expect("lock is not poisoned").0["mapRoles"].to_string();
         assert_eq!(text.matches("rolearn").count(), 2, "{text}");
     }
 
     #[tokio::test]
     async fn existing_entry_is_not_written_again() {
-        let (cluster, state) = fake_api_server(0);
+        let (kube, state) = fake_api_server(0);
         let writer = AwsAuthWriter::default();
         for _ in 0..2 {
-            writer.submit(cluster.as_ref(), AwsAuthEdit::Put(entry("a"))).await.expect("the entry is written");
+            writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a"))).await.expect("the entry is written");
         }
-        assert_eq!(state.lock().expect("no panic while the lock is held").1, 1);
+        assert_eq!(state.lock().expect("lock is not poisoned").1, 1);
     }
 }

@@ -13,10 +13,10 @@ pub enum StepError {
     Aws(#[source] AwsError),
     /// A Kubernetes call failed.
     #[error("{0}")]
-    Cluster(#[source] KubeError),
+    Kube(#[source] KubeError),
     /// kube-system/aws-auth cannot be edited.
     #[error("{0}")]
-    Auth(#[source] AwsAuthError),
+    AwsAuth(#[source] AwsAuthError),
     /// The name of a resource to be created belongs to another owner.
     #[error("{0} already exists and is tagged for another owner")]
     OwnershipConflict(String),
@@ -44,9 +44,9 @@ impl StepError {
                 | AwsErrorKind::Unavailable
                 | AwsErrorKind::Other => None,
             },
-            StepError::Cluster(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
-            StepError::Cluster(_) | StepError::NotLeading | StepError::Locked(_) => None,
-            StepError::Auth(_) => Some(Reason::AuthConflict),
+            StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
+            StepError::Kube(_) | StepError::NotLeading | StepError::Locked(_) => None,
+            StepError::AwsAuth(_) => Some(Reason::AuthConflict),
             StepError::OwnershipConflict(_) => Some(Reason::OwnershipConflict),
         }
     }

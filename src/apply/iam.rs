@@ -24,7 +24,7 @@ impl Apply for IamStep {
                     Some(role) => inventory.upsert_profile_role(profile, role),
                     None => inventory.invalidate_profile(profile),
                 }
-                Ok(StepOutcome::Yes)
+                Ok(StepOutcome::Applied)
             }
             IamStep::RemoveRoleFromProfile { profile, role } => ignore_not_found(
                 iam.remove_role_from_profile(profile, role).await.inspect(|()| inventory.remove_profile_role(profile)),
@@ -53,7 +53,7 @@ impl ApplyRun<'_> {
             Err(error) => return Err(StepError::Aws(error)),
         };
         self.roles.insert(role.name.clone(), role);
-        Ok(StepOutcome::Yes)
+        Ok(StepOutcome::Applied)
     }
 
     async fn create_profile(&self, name: &str, tags: &[Tag]) -> StepResult {
@@ -68,6 +68,6 @@ impl ApplyRun<'_> {
             }
             Err(error) => return Err(StepError::Aws(error)),
         }
-        Ok(StepOutcome::Yes)
+        Ok(StepOutcome::Applied)
     }
 }

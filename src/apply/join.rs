@@ -20,7 +20,7 @@ impl Apply for JoinStep {
 
 impl ApplyRun<'_> {
     async fn edit_aws_auth(&self, edit: AwsAuthEdit) -> StepResult {
-        self.ctx.aws_auth.submit(self.ctx.kube, edit).await.map(|()| StepOutcome::Yes)
+        self.ctx.aws_auth.submit(self.ctx.kube, edit).await.map(|()| StepOutcome::Applied)
     }
 
     /// Creates an access entry. An existing entry is kept if it lets these nodes join; otherwise the next pass reports
@@ -43,7 +43,7 @@ impl ApplyRun<'_> {
                         tags: tags.clone(),
                     },
                 );
-                Ok(StepOutcome::Yes)
+                Ok(StepOutcome::Applied)
             }
             Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
                 inventory.invalidate_access_entry(cluster, principal);
@@ -52,7 +52,7 @@ impl ApplyRun<'_> {
                 match found.filter(|entry| kind.allows(&entry.kind)) {
                     Some(entry) => {
                         inventory.upsert_access_entry(cluster, entry);
-                        Ok(StepOutcome::Yes)
+                        Ok(StepOutcome::Applied)
                     }
                     None => Err(StepError::Aws(error)),
                 }
@@ -77,7 +77,7 @@ impl ApplyRun<'_> {
             }
             Ok(()) | Err(_) => {
                 inventory.remove_access_entry(cluster, principal);
-                Ok(StepOutcome::Yes)
+                Ok(StepOutcome::Applied)
             }
         }
     }

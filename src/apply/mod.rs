@@ -1,6 +1,6 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. Leadership is checked before every step, and `lock-upgrades` before every disruptive
+//! A failing step ends the pass. The right to write is checked before every step, and `lock-upgrades` before every disruptive
 //! step. A create that finds its name taken adopts the resource only if it carries the group's tags.
 
 mod aws_auth;
@@ -35,7 +35,7 @@ pub struct Applied {
     pub blocked_evictions: Vec<BlockedEviction>,
     /// Tagging steps that AWS denied; they do not end the pass.
     pub tag_denials: Vec<TagDenied>,
-    /// The resourceVersion after our last write to the InstanceGroup.
+    /// The resourceVersion after the last write of this pass to the InstanceGroup.
     pub resource_version: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub async fn apply(
         let PlannedStep { step, reasons } = &applied.plan.steps[index];
         let mut eviction_blocked = false;
         match run.apply_step(step).await {
-            Ok(StepOutcome::Yes) => {}
+            Ok(StepOutcome::Applied) => {}
             Ok(StepOutcome::EvictionBlocked(blocked)) => {
                 tracing::info!(group = %id.key(), step = step.name(), budgets = ?blocked.budgets, "eviction blocked");
                 eviction_blocked = true;
@@ -86,7 +86,7 @@ pub async fn apply(
                 ctx.process_state.record_tag_denied(&id.key(), ctx.now);
                 applied.tag_denials.push(TagDenied { step_index: index, permission });
             }
-            Ok(StepOutcome::Version(version)) => {
+            Ok(StepOutcome::ObjectUpdated(version)) => {
                 run.resource_version.clone_from(&version);
                 applied.resource_version = Some(version);
             }
@@ -111,7 +111,7 @@ impl ApplyRun<'_> {
             self.check_locks().await?;
         }
         // The last check, so that nothing is awaited between it and the write.
-        if !(self.ctx.is_leader)() {
+        if !(self.ctx.can_write)() {
             return Err(StepError::NotLeading);
         }
         match step {
@@ -133,7 +133,7 @@ impl ApplyRun<'_> {
             .kube
             .locks(&self.id.namespace, &self.id.name, self.ctx.config_namespace)
             .await
-            .map_err(StepError::Cluster)?;
+            .map_err(StepError::Kube)?;
         match (locks.group, locks.namespace, locks.config_map) {
             (true, _, _) => Err(StepError::Locked("the InstanceGroup")),
             (_, true, _) => Err(StepError::Locked("its Namespace")),

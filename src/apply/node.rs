@@ -19,10 +19,10 @@ impl Apply for NodeStep {
                     since: run.ctx.now,
                     cordoned_before: *was_cordoned,
                 };
-                kube.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Cluster)?;
+                kube.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Kube)?;
             }
             NodeStep::UncordonNode { node, reason } => {
-                kube.uncordon_node(node).await.map_err(StepError::Cluster)?;
+                kube.uncordon_node(node).await.map_err(StepError::Kube)?;
                 process_state.forget_node(node);
                 if *reason == UncordonReason::DrainTimeout {
                     process_state.delay_drain(node, run.ctx.now + run.ctx.drain_retry_delay);
@@ -31,36 +31,34 @@ impl Apply for NodeStep {
             NodeStep::RecordSurge { node, resource_version, template_version, .. } => {
                 let (group, template_version) = (run.id.uid.clone(), template_version.clone());
                 let record = json!(SurgeRecord { group, template_version, since: run.ctx.now });
-                kube.set_surge_record(node, Some(resource_version), Some(&record)).await.map_err(StepError::Cluster)?;
+                kube.set_surge_record(node, Some(resource_version), Some(&record)).await.map_err(StepError::Kube)?;
             }
-            NodeStep::ClearSurge { node } => {
-                kube.set_surge_record(node, None, None).await.map_err(StepError::Cluster)?
-            }
+            NodeStep::ClearSurge { node } => kube.set_surge_record(node, None, None).await.map_err(StepError::Kube)?,
             NodeStep::Evict { node, pod, .. } => return run.evict(node, pod).await,
             NodeStep::ForceDelete { pod, .. } => {
-                kube.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(StepError::Cluster)?
+                kube.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(StepError::Kube)?
             }
             NodeStep::EnterStandby { scaling_group, instance, .. } => {
-                let answer = inventory.aws().autoscaling.enter_standby(scaling_group, instance).await;
+                let result = inventory.aws().autoscaling.enter_standby(scaling_group, instance).await;
                 inventory.invalidate_group(scaling_group);
-                return done(answer);
+                return done(result);
             }
             NodeStep::Terminate { scaling_group, instance, decrement_desired, .. } => {
-                let answer = inventory.aws().autoscaling.terminate_instance(instance, *decrement_desired).await;
+                let result = inventory.aws().autoscaling.terminate_instance(instance, *decrement_desired).await;
                 inventory.invalidate_group(scaling_group);
-                return ignore_not_found(answer);
+                return ignore_not_found(result);
             }
         }
-        Ok(StepOutcome::Yes)
+        Ok(StepOutcome::Applied)
     }
 }
 
 impl ApplyRun<'_> {
     async fn evict(&self, node: &str, pod: &PodRef) -> StepResult {
-        match self.ctx.kube.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(StepError::Cluster)? {
+        match self.ctx.kube.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(StepError::Kube)? {
             EvictOutcome::Evicted | EvictOutcome::Gone => {
                 self.ctx.process_state.reset_blocked_evictions(node);
-                Ok(StepOutcome::Yes)
+                Ok(StepOutcome::Applied)
             }
             EvictOutcome::Blocked { message, budgets } => {
                 self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
@@ -75,7 +73,7 @@ impl ApplyRun<'_> {
     async fn unschedulable_siblings(&self, node: &str, pod: &PodRef) -> Vec<String> {
         let Ok(pods) = self.ctx.kube.pods_on_node(node).await else { return Vec::new() };
         let owners = pods.into_iter().filter(|p| p.uid == pod.uid).filter_map(|p| p.owner_uid).collect();
-        let waiting = self.ctx.kube.unschedulable_pods(&pod.namespace, &owners).await.unwrap_or_default();
-        waiting.into_iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect()
+        let unschedulable = self.ctx.kube.unschedulable_pods(&pod.namespace, &owners).await.unwrap_or_default();
+        unschedulable.into_iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect()
     }
 }

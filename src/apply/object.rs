@@ -13,15 +13,15 @@ impl Apply for ObjectStep {
             ObjectStep::AddFinalizer => kube
                 .add_finalizer(namespace, name, &run.resource_version, run.finalizers)
                 .await
-                .map(StepOutcome::Version),
-            ObjectStep::Record { status } => kube
+                .map(StepOutcome::ObjectUpdated),
+            ObjectStep::UpdateStatus { status } => kube
                 .patch_status(namespace, name, &run.resource_version, status.clone())
                 .await
-                .map(StepOutcome::Version),
+                .map(StepOutcome::ObjectUpdated),
             ObjectStep::RemoveFinalizer => {
-                kube.remove_finalizer(namespace, name, run.finalizers).await.map(|()| StepOutcome::Yes)
+                kube.remove_finalizer(namespace, name, run.finalizers).await.map(|()| StepOutcome::Applied)
             }
         };
-        result.map_err(StepError::Cluster)
+        result.map_err(StepError::Kube)
     }
 }

@@ -16,7 +16,7 @@ use crate::plan::PodRef;
 
 /// Clients and settings to apply plans with.
 pub struct Applier<'a> {
-    /// AWS clients and the caches that our writes must update.
+    /// AWS clients, and the caches that the writes of steps must update.
     pub inventory: &'a Inventory,
     /// Kubernetes client.
     pub kube: &'a dyn KubeApi,
@@ -24,8 +24,8 @@ pub struct Applier<'a> {
     pub process_state: &'a ProcessState,
     /// The only writer of kube-system/aws-auth.
     pub aws_auth: &'a AwsAuthWriter,
-    /// Whether this replica is the leader; checked before every step.
-    pub is_leader: &'a (dyn Fn() -> bool + Sync),
+    /// Whether this process may write: it is the leader, and no other controller is active. Checked before every step.
+    pub can_write: &'a (dyn Fn() -> bool + Sync),
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.
@@ -47,19 +47,19 @@ pub struct BlockedEviction {
     pub unschedulable: Vec<String>,
 }
 
-/// How a step ended that did not fail.
+/// How a step that did not fail ended.
 pub enum StepOutcome {
     /// The step was applied as planned.
-    Yes,
+    Applied,
     /// A PodDisruptionBudget blocked the eviction.
     EvictionBlocked(BlockedEviction),
     /// AWS denied the tagging of an adopted resource; the value is the missing permission.
     TagDenied(String),
     /// The InstanceGroup was written; the value is its new resourceVersion.
-    Version(String),
+    ObjectUpdated(String),
 }
 
-/// Outcome of a step.
+/// Outcome of a step, or its error.
 pub type StepResult = Result<StepOutcome, StepError>;
 
 /// Applies the steps of one topic.
@@ -89,7 +89,7 @@ pub struct ApplyRun<'a> {
 
 /// The result of an AWS call as the result of a step.
 pub fn done<T>(result: Result<T, AwsError>) -> StepResult {
-    result.map(|_| StepOutcome::Yes).map_err(StepError::Aws)
+    result.map(|_| StepOutcome::Applied).map_err(StepError::Aws)
 }
 
 /// Like [`done`], but a missing permission to tag does not end the pass.
@@ -105,7 +105,7 @@ pub fn allow_tag_denied(result: Result<(), AwsError>) -> StepResult {
 /// Like [`done`], but deleting a resource that does not exist succeeds.
 pub fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
     match result {
-        Err(error) if error.kind == AwsErrorKind::NotFound => Ok(StepOutcome::Yes),
+        Err(error) if error.kind == AwsErrorKind::NotFound => Ok(StepOutcome::Applied),
         other => done(other),
     }
 }
@@ -140,11 +140,17 @@ impl ApplyRun<'_> {
     /// retried.
     ///
     /// # Errors
-    /// `refusal` when the resource was not found, and `OwnershipConflict` when it has other tags.
-    pub fn adopt_if_owned(&self, name: &str, refusal: AwsError, found: Option<Vec<Tag>>, tags: &[Tag]) -> StepResult {
+    /// `create_error` when the resource was not found, and `OwnershipConflict` when it has other tags.
+    pub fn adopt_if_owned(
+        &self,
+        name: &str,
+        create_error: AwsError,
+        found: Option<Vec<Tag>>,
+        tags: &[Tag],
+    ) -> StepResult {
         match found {
-            None => Err(StepError::Aws(refusal)),
-            Some(held) if has_ownership_tags(&held, tags) => Ok(StepOutcome::Yes),
+            None => Err(StepError::Aws(create_error)),
+            Some(existing) if has_ownership_tags(&existing, tags) => Ok(StepOutcome::Applied),
             Some(_) => {
                 self.ctx.process_state.set_name_conflict(&self.id.key());
                 Err(StepError::OwnershipConflict(name.to_owned()))

@@ -21,6 +21,6 @@ impl Apply for StrategyStep {
                 kube.delete_strategy_resource(kind, namespace, name, uid).await
             }
         };
-        result.map(|()| StepOutcome::Yes).map_err(StepError::Cluster)
+        result.map(|()| StepOutcome::Applied).map_err(StepError::Kube)
     }
 }

@@ -32,16 +32,16 @@ pub enum BoundariesSource {
     /// The cluster never had the ConfigMap.
     NotConfigured,
     /// The last known good revision, because the live ConfigMap is missing or invalid; the text says why.
-    LastGood(String),
+    LastKnownGood(String),
     /// The live ConfigMap is missing or invalid, no revision is stored, and existing groups were created with
     /// boundaries; the text says why.
     Unavailable(String),
 }
 
-/// Selects the active boundaries, without side effects. The error is that of the live ConfigMap.
+/// Selects the active boundaries, and returns the error of the live ConfigMap if it is invalid. Pure.
 pub fn select_active(
     live: Option<&ConfigMapData>,
-    last_good: Option<&ConfigMapData>,
+    last_known_good: Option<&ConfigMapData>,
     groups_had_boundaries: bool,
 ) -> (ActiveBoundaries, Option<ConfigError>) {
     let (cause, error) = match live.map(Boundaries::parse) {
@@ -49,10 +49,10 @@ pub fn select_active(
         Some(Err(error)) => (format!("the ConfigMap instance-manager is invalid: {error}"), Some(error)),
         None => ("the ConfigMap instance-manager is missing".to_owned(), None),
     };
-    if let Some(Ok((boundaries, _))) = last_good.map(Boundaries::parse) {
-        return (active(boundaries, BoundariesSource::LastGood(cause), Vec::new()), error);
+    if let Some(Ok((boundaries, _))) = last_known_good.map(Boundaries::parse) {
+        return (active(boundaries, BoundariesSource::LastKnownGood(cause), Vec::new()), error);
     }
-    let not_configured = live.is_none() && last_good.is_none() && !groups_had_boundaries;
+    let not_configured = live.is_none() && last_known_good.is_none() && !groups_had_boundaries;
     let source = if not_configured { BoundariesSource::NotConfigured } else { BoundariesSource::Unavailable(cause) };
     (ActiveBoundaries { source, ..ActiveBoundaries::default() }, error)
 }
@@ -68,12 +68,12 @@ pub struct BoundariesCell(RwLock<Arc<ActiveBoundaries>>);
 impl BoundariesCell {
     /// The active boundaries.
     pub fn get(&self) -> Arc<ActiveBoundaries> {
-        self.0.read().expect("no thread panics while holding the lock").clone()
+        self.0.read().expect("lock is not poisoned").clone()
     }
 
     /// Replaces the active boundaries.
     pub fn set(&self, new: ActiveBoundaries) {
-        *self.0.write().expect("no thread panics while holding the lock") = Arc::new(new);
+        *self.0.write().expect("lock is not poisoned") = Arc::new(new);
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let (live, _) = select_active(Some(&good), None, false);
         let (stored, error) = select_active(Some(&broken), Some(&good), true);
         assert_eq!(live.revision, stored.revision);
-        assert!(matches!(stored.source, BoundariesSource::LastGood(_)));
+        assert!(matches!(stored.source, BoundariesSource::LastKnownGood(_)));
         assert!(error.is_some());
     }
 

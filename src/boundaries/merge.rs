@@ -27,6 +27,24 @@ pub struct MergeError {
 /// Merges a group, given as `{metadata: {annotations}, spec}`, with the boundaries. An excluded group is returned
 /// unchanged.
 ///
+/// ```
+/// use instance_manager::boundaries::{Boundaries, merge};
+/// use serde_json::json;
+///
+/// let config_map = [
+///     ("boundaries".to_owned(), "restricted: [spec.eks.configuration.image]".to_owned()),
+///     ("defaults".to_owned(), "spec: {eks: {configuration: {image: ami-admin}}}".to_owned()),
+/// ];
+/// let (boundaries, _warnings) = Boundaries::parse(&config_map.into()).unwrap();
+/// let group = json!({ "spec": { "eks": { "maxSize": 3, "configuration": { "image": "ami-tenant" } } } });
+/// let merged = merge(&boundaries, &group, false).unwrap();
+///
+/// assert_eq!(merged.spec, json!({ "eks": { "maxSize": 3, "configuration": { "image": "ami-admin" } } }));
+/// assert_eq!(merged.provenance["spec.eks.maxSize"].to_string(), "tenant");
+/// assert_eq!(merged.provenance["spec.eks.configuration.image"].to_string(), "default (restricted)");
+/// assert_eq!(merged.overridden[0].tenant_value, "\"ami-tenant\"");
+/// ```
+///
 /// # Errors
 /// Values of different kinds that a boundary would merge.
 pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<MergedSpec, MergeError> {
@@ -40,9 +58,9 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     let conditionals = boundaries.matching_conditionals(&string_map(&tenant["metadata"]["annotations"]));
     for path in &boundaries.replace {
         // shared.replace never applies to the strategy, even when it is unset: existing groups would change how they rotate.
-        let set = path.to_string() == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset());
-        if let Some(wanted) = admin_value(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !set) {
-            tree.set(path, wanted);
+        let is_set = path.to_string() == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset());
+        if let Some(value) = admin_value(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !is_set) {
+            tree.set(path, value);
         }
     }
     for (paths, kind) in [(&boundaries.merge, Boundary::Merge), (&boundaries.merge_override, Boundary::MergeOverride)] {
@@ -54,7 +72,7 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     }
     for path in &boundaries.restricted {
         match admin_value(boundaries, &conditionals, path, Boundary::Restricted) {
-            Some(wanted) => tree.set(path, wanted),
+            Some(value) => tree.set(path, value),
             None => tree.remove(path),
         }
     }
@@ -126,18 +144,18 @@ fn shared_value(
     kind: Boundary,
     own: Option<&SourcedValue>,
 ) -> Result<Option<SourcedValue>, MergeError> {
-    let index_key = path.merge_key();
-    let over = conditional_value(boundaries, matching, path, kind);
-    let base = match (default_value(boundaries, path, kind), over) {
+    let merge_key = path.merge_key();
+    let conditional = conditional_value(boundaries, matching, path, kind);
+    let base = match (default_value(boundaries, path, kind), conditional) {
         (None, None) => return Ok(None),
-        (Some(one), None) | (None, Some(one)) => one,
-        // The conditional precedes the default and wins, except for scalars without a tenant value (see below), where the default wins.
-        (Some(default), Some(over)) => merge_values(path, over, default, Winner::First, index_key)?,
+        (Some(value), None) | (None, Some(value)) => value,
+        // The conditional wins, except for a scalar without a tenant value: there the default wins (see below).
+        (Some(default), Some(conditional)) => merge_values(path, conditional, default, Winner::First, merge_key)?,
     };
     // Duplicates are removed even if the tenant adds nothing, so that a second merge changes nothing.
     let base = match base.content {
         SourcedContent::List(items) => {
-            let content = SourcedContent::List(merge_lists(items, vec![], Winner::First, index_key));
+            let content = SourcedContent::List(merge_lists(items, vec![], Winner::First, merge_key));
             SourcedValue { content, ..base }
         }
         SourcedContent::Scalar(_) | SourcedContent::Map(_) => base,
@@ -149,7 +167,7 @@ fn shared_value(
         Some(own) if base_is_scalar && matches!(own.content, SourcedContent::Scalar(_)) => Ok(None),
         Some(own) => {
             let winner = if kind == Boundary::MergeOverride { Winner::Second } else { Winner::First };
-            merge_values(path, base, own.clone(), winner, index_key).map(Some)
+            merge_values(path, base, own.clone(), winner, merge_key).map(Some)
         }
     }
 }
@@ -167,26 +185,26 @@ fn merge_values(
     first: SourcedValue,
     second: SourcedValue,
     winner: Winner,
-    index_key: Option<&str>,
+    merge_key: Option<&str>,
 ) -> Result<SourcedValue, MergeError> {
     let source = first.source;
     match (first.content, second.content) {
-        (SourcedContent::Map(mut all), SourcedContent::Map(more)) => {
+        (SourcedContent::Map(mut merged), SourcedContent::Map(added)) => {
             // In maps with free keys, such as labels, an empty text is a value; elsewhere an empty field is unset.
             let free = schema::is_free_map(&path.to_string());
             let is_set = |tree: &SourcedValue| {
                 if free { tree.content != SourcedContent::Scalar(Value::Null) } else { !tree.is_unset() }
             };
-            for (key, tree) in more.into_iter().filter(|(_, tree)| is_set(tree)) {
-                let keep = winner == Winner::First && all.get(&key).is_some_and(is_set);
+            for (key, tree) in added.into_iter().filter(|(_, tree)| is_set(tree)) {
+                let keep = winner == Winner::First && merged.get(&key).is_some_and(is_set);
                 if !keep {
-                    all.insert(key, tree);
+                    merged.insert(key, tree);
                 }
             }
-            Ok(SourcedValue { source, content: SourcedContent::Map(all) })
+            Ok(SourcedValue { source, content: SourcedContent::Map(merged) })
         }
-        (SourcedContent::List(all), SourcedContent::List(more)) => {
-            Ok(SourcedValue { source, content: SourcedContent::List(merge_lists(all, more, winner, index_key)) })
+        (SourcedContent::List(first), SourcedContent::List(second)) => {
+            Ok(SourcedValue { source, content: SourcedContent::List(merge_lists(first, second, winner, merge_key)) })
         }
         (SourcedContent::Scalar(value), SourcedContent::Scalar(_)) => {
             Ok(SourcedValue { source, content: SourcedContent::Scalar(value) })
@@ -211,18 +229,17 @@ fn merge_lists(
     first: Vec<SourcedValue>,
     second: Vec<SourcedValue>,
     winner: Winner,
-    index_key: Option<&str>,
+    merge_key: Option<&str>,
 ) -> Vec<SourcedValue> {
-    let mut all: Vec<(Option<String>, Value, SourcedValue)> = vec![];
-    for (tree, replaces) in first
-        .into_iter()
-        .map(|tree| (tree, false))
-        .chain(second.into_iter().map(|tree| (tree, winner == Winner::Second)))
-    {
+    // Merge key, plain value and sourced value of each item.
+    let mut merged: Vec<(Option<String>, Value, SourcedValue)> = vec![];
+    let second_replaces = winner == Winner::Second;
+    let all = first.into_iter().map(|tree| (tree, false)).chain(second.into_iter().map(|tree| (tree, second_replaces)));
+    for (tree, replaces) in all {
         let value = tree.value();
-        let name = index_key.and_then(|key| merge_key_value(&value, key));
+        let name = merge_key.and_then(|key| merge_key_value(&value, key));
         // Items without a merge key are the same only if they are equal.
-        let known = all.iter_mut().find(|(other, content, _)| match (&name, other) {
+        let known = merged.iter_mut().find(|(other, content, _)| match (&name, other) {
             (Some(name), Some(other)) => name == other,
             (None, None) => *content == value,
             (Some(_), None) | (None, Some(_)) => false,
@@ -230,8 +247,8 @@ fn merge_lists(
         match known {
             Some(known) if replaces && known.1 != value => *known = (name, value, tree),
             Some(_) => {}
-            None => all.push((name, value, tree)),
+            None => merged.push((name, value, tree)),
         }
     }
-    all.into_iter().map(|(_, _, tree)| tree).collect()
+    merged.into_iter().map(|(_, _, tree)| tree).collect()
 }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_covers_itself_and_what_lies_below() {
+    fn path_covers_itself_and_its_children() {
         let path = |text| Path::parse(text).unwrap();
         assert!(path("spec.eks").covers(&path(" spec.eks.minSize ")));
         assert!(!path("spec.eks").covers(&path("spec.eks-managed")));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn four_lists_have_an_index_key() {
+    fn four_lists_have_a_merge_key() {
         for (text, key) in [("tags", Some("key")), ("volumes", Some("name")), ("subnets", None)] {
             assert_eq!(Path::parse(&format!("spec.eks.configuration.{text}")).unwrap().merge_key(), key);
         }

@@ -126,12 +126,12 @@ impl Policy {
         }
         self.check_selectors(effective, namespace, &mut found);
         for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {
-            let mut limit = |path: &str, what: &str, count: u64, most: Option<u64>| {
-                if let Some(most) = most.filter(|most| count > *most) {
+            let mut limit = |path: &str, unit: &str, count: u64, max: Option<u64>| {
+                if let Some(max) = max.filter(|max| count > *max) {
                     found.push(PolicyViolation {
                         path: path.to_owned(),
-                        value: format!("{count} {what}"),
-                        rule: format!("exceeds the limit of {most} that policy.quotas[{glob}] sets for the namespace"),
+                        value: format!("{count} {unit}"),
+                        rule: format!("exceeds the limit of {max} that policy.quotas[{glob}] sets for the namespace"),
                         remedy: "reduce it, or ask your cluster admin for a higher quota".to_owned(),
                     });
                 }
@@ -239,10 +239,10 @@ fn check_allowed(
     let (Some(text), Some(globs)) = (value.as_str().filter(|text| !text.is_empty()), globs) else {
         return;
     };
-    let by_tenant = effective.provenance.get(path).is_none_or(|source| source.origin == Origin::Tenant);
+    let is_from_tenant = effective.provenance.get(path).is_none_or(|source| source.origin == Origin::Tenant);
     let name = aws_managed_policy_name(text).or_else(|| role_name_from_arn(text));
     let allowed = matches_any_glob(globs, text) || name.is_some_and(|name| matches_any_glob(globs, name));
-    if by_tenant && !allowed {
+    if is_from_tenant && !allowed {
         found.push(PolicyViolation {
             path: path.to_owned(),
             value: display_value(path, value),

@@ -132,36 +132,36 @@ impl SourcedValue {
     /// Sets the value at a path and creates the maps above it. If a value that is not a map is in the way, nothing
     /// happens unless that value is unset.
     pub fn set(&mut self, path: &Path, tree: Self) {
-        let mut place = self;
+        let mut node = self;
         for segment in path.segments() {
-            if !matches!(place.content, SourcedContent::Map(_)) && place.is_unset() {
-                place.content = SourcedContent::Map(BTreeMap::new());
+            if !matches!(node.content, SourcedContent::Map(_)) && node.is_unset() {
+                node.content = SourcedContent::Map(BTreeMap::new());
             }
-            let SourcedContent::Map(map) = &mut place.content else {
+            let SourcedContent::Map(map) = &mut node.content else {
                 return;
             };
-            place = map
+            node = map
                 .entry(segment.clone())
                 .or_insert_with(|| Self { source: tree.source, content: SourcedContent::Map(BTreeMap::new()) });
         }
-        *place = tree;
+        *node = tree;
     }
 
     pub fn remove(&mut self, path: &Path) {
         let Some((last, above)) = path.segments().split_last() else {
             return;
         };
-        let mut place = self;
+        let mut node = self;
         for segment in above {
-            let SourcedContent::Map(map) = &mut place.content else {
+            let SourcedContent::Map(map) = &mut node.content else {
                 return;
             };
             let Some(next) = map.get_mut(segment) else {
                 return;
             };
-            place = next;
+            node = next;
         }
-        if let SourcedContent::Map(map) = &mut place.content {
+        if let SourcedContent::Map(map) = &mut node.content {
             map.remove(last);
         }
     }

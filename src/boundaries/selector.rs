@@ -234,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_grammar_selects_as_kubernetes_does() {
-        let it = set(&[("os", "windows"), ("in", "notin"), ("n", "5"), ("e", ""), ("x.io/a", "b")]);
-        for (text, wanted) in [
+    fn every_operator_matches_as_in_kubernetes() {
+        let annotations = set(&[("os", "windows"), ("in", "notin"), ("n", "5"), ("e", ""), ("x.io/a", "b")]);
+        for (text, matches) in [
             ("", true),
             ("  ", true),
             ("os", true),
@@ -266,7 +266,7 @@ mod tests {
             ("os=windows,n=4", false),
             ("os=windows , n=5,!z", true),
         ] {
-            assert_eq!(AnnotationSelector::parse(text).map(|s| s.matches(&it)), Ok(wanted), "{text}");
+            assert_eq!(AnnotationSelector::parse(text).map(|s| s.matches(&annotations)), Ok(matches), "{text}");
         }
     }
 

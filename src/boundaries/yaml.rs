@@ -238,9 +238,9 @@ impl<'de> Visitor<'de> for LineProbe<'_> {
         let Some((first, rest)) = self.path.split_first() else {
             return Err(A::Error::custom(FOUND_MARKER));
         };
-        let wanted = first.parse().unwrap_or(usize::MAX);
+        let target = first.parse().unwrap_or(usize::MAX);
         let mut index = 0;
-        while index != wanted {
+        while index != target {
             if access.next_element::<IgnoredAny>()?.is_none() {
                 return Ok(());
             }
@@ -256,8 +256,8 @@ impl<'de> Visitor<'de> for LineProbe<'_> {
         }
         while let Some(key) = access.next_key::<String>()? {
             // A key may itself contain dots, so it may match several segments of the path.
-            let taken = (1..=self.path.len()).find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
-            match taken {
+            let matched = (1..=self.path.len()).find(|count| self.path[..*count].join(".").eq_ignore_ascii_case(&key));
+            match matched {
                 Some(count) => {
                     access.next_value_seed(LineProbe { path: &self.path[count..] })?;
                     return Err(A::Error::custom(FOUND_MARKER));

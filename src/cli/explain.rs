@@ -89,8 +89,7 @@ fn collect_rows(value: &Value, path: &str, group: &MergedGroup, found: &mut Vec<
 
 fn text(group: &MergedGroup) -> String {
     let rows = rows(group);
-    let widest =
-        |column: fn(&ProvenanceRow) -> usize, least: usize| rows.iter().map(column).max().unwrap_or(0).max(least);
+    let widest = |column: fn(&ProvenanceRow) -> usize, min: usize| rows.iter().map(column).max().unwrap_or(0).max(min);
     let (field, source) = (widest(|row| row.field.len(), 5), widest(|row| row.source.to_string().len(), 6));
     let mut lines = vec![group.id.clone(), format!("  {:field$}  {:source$}  VALUE", "FIELD", "SOURCE")];
     lines.extend(

@@ -132,12 +132,12 @@ pub fn load_and_write(
     err: &mut dyn Write,
     write: fn(&[MergedGroup], Option<ManifestFormat>, &mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
-    let outcome = load(args, stdin)?;
-    for problem in &outcome.diagnostics {
+    let result = load(args, stdin)?;
+    for problem in &result.diagnostics {
         writeln!(err, "{problem}")?;
     }
-    write(&outcome.groups, args.output, out)?;
-    Ok(!outcome.has_errors())
+    write(&result.groups, args.output, out)?;
+    Ok(!result.has_errors())
 }
 
 /// The exit code of a command that merges: 0, or 1 if there are errors.
@@ -155,15 +155,15 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
     for path in args.config.iter().chain(&args.files) {
         sources.push(read_input(path, stdin)?);
     }
-    let mut outcome = LoadResult::default();
+    let mut result = LoadResult::default();
     let objects: Vec<ManifestObject> =
-        sources.iter().flat_map(|source| parse_objects(source, &mut outcome.diagnostics)).collect();
+        sources.iter().flat_map(|source| parse_objects(source, &mut result.diagnostics)).collect();
     let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.str_at("/kind") == kind);
-    if outcome.has_errors() {
-        return Ok(outcome);
+    if result.has_errors() {
+        return Ok(result);
     }
-    let Some(boundaries) = parse_boundaries(of_kind("ConfigMap").collect(), &mut outcome.diagnostics) else {
-        return Ok(outcome);
+    let Some(boundaries) = parse_boundaries(of_kind("ConfigMap").collect(), &mut result.diagnostics) else {
+        return Ok(result);
     };
     let namespaces: BTreeMap<&str, BTreeMap<String, String>> =
         of_kind("Namespace").map(|object| (object.str_at("/metadata/name"), annotations(&object.value))).collect();
@@ -174,16 +174,16 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
             .is_some_and(|known| boundaries.policy.is_excluded(object.namespace(), known));
         let count = counts.entry(object.namespace().to_owned()).or_default();
         if let Some(merged) =
-            merge_group(object, &boundaries, is_excluded || args.namespace_excluded, count, &mut outcome.diagnostics)
+            merge_group(object, &boundaries, is_excluded || args.namespace_excluded, count, &mut result.diagnostics)
         {
-            outcome.groups.push(merged);
+            result.groups.push(merged);
         }
     }
-    if outcome.groups.is_empty() && !outcome.has_errors() {
+    if result.groups.is_empty() && !result.has_errors() {
         let message = "the input contains no InstanceGroup; add a file with one".to_owned();
-        outcome.diagnostics.push(Diagnostic { location: "input".to_owned(), message, warning: false });
+        result.diagnostics.push(Diagnostic { location: "input".to_owned(), message, warning: false });
     }
-    Ok(outcome)
+    Ok(result)
 }
 
 /// A ConfigMap from a file, which replaces the live one.
@@ -356,11 +356,11 @@ fn merge_group(
     let findings = find_errors(spec);
     let id = format!("{}/{}", object.namespace(), object.str_at("/metadata/name"));
     problems.extend(
-        findings
-            .iter()
-            .map(|found| object.diagnostic(&found.path, found.to_string(), found.kind == FieldErrorKind::Unknown)),
+        findings.iter().map(|finding| {
+            object.diagnostic(&finding.path, finding.to_string(), finding.kind == FieldErrorKind::Unknown)
+        }),
     );
-    if findings.iter().any(|found| found.kind == FieldErrorKind::WrongType) {
+    if findings.iter().any(|finding| finding.kind == FieldErrorKind::WrongType) {
         return None;
     }
     let group = json!({"metadata": {"annotations": object.value["metadata"]["annotations"]}, "spec": spec});
@@ -371,10 +371,10 @@ fn merge_group(
             return None;
         }
     };
-    let is_reported = |path: &str| findings.iter().any(|found| found.path == path);
-    for found in find_errors(&merged.spec) {
-        if found.kind != FieldErrorKind::Unknown && !is_reported(&found.path) {
-            problems.push(object.diagnostic(&found.path, format!("{id}: {found}"), false));
+    let is_reported = |path: &str| findings.iter().any(|finding| finding.path == path);
+    for finding in find_errors(&merged.spec) {
+        if finding.kind != FieldErrorKind::Unknown && !is_reported(&finding.path) {
+            problems.push(object.diagnostic(&finding.path, format!("{id}: {finding}"), false));
         }
     }
     counts.groups += 1;

@@ -27,20 +27,20 @@ pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("{holder} holds the Lease and would pin the groups again; scale its Deployment to 0 first");
     }
     let snapshot = ClusterSnapshot::read(&args.cluster, None).await?;
-    let mut found = Vec::new();
+    let mut releases = Vec::new();
     for stored in snapshot.select(None)? {
-        found.push(check_group(&snapshot, &stored).await.with_context(|| group_key(&stored))?);
+        releases.push(check_group(&snapshot, &stored).await.with_context(|| group_key(&stored))?);
     }
-    let refused = found.iter().filter(|(.., release)| blocks_release(release)).count();
-    for (group, _, release) in &found {
-        println!("{group}  {}", describe(release, args.dry_run || refused > 0));
+    let blocking = releases.iter().filter(|(.., release)| blocks_release(release)).count();
+    for (group, _, release) in &releases {
+        println!("{group}  {}", describe(release, args.dry_run || blocking > 0));
     }
-    if refused > 0 {
-        anyhow::bail!("nothing has been changed, because of {refused} of {} groups", found.len());
+    if blocking > 0 {
+        anyhow::bail!("nothing has been changed, because of {blocking} of {} groups", releases.len());
     }
     let mut changed = 0;
-    for (group, name, release) in &found {
-        let Release::Follow { template, mixed, .. } = release else { continue };
+    for (group, name, release) in &releases {
+        let Release::FollowLatest { template, mixed, .. } = release else { continue };
         changed += 1;
         if !args.dry_run {
             let pin = TemplatePin { id: template.clone(), version: "$Latest".into() };
@@ -49,16 +49,16 @@ pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
             asg.update_group(name, &change, Some(&pin)).await.with_context(|| group.clone())?;
         }
     }
-    let done = if args.dry_run { "would follow $Latest. Nothing has been changed" } else { "follow $Latest now" };
-    println!("{changed} of {} groups {done}.", found.len());
-    let skipped = found.iter().filter(|(.., release)| matches!(release, Release::Skipped(_))).count();
+    let summary = if args.dry_run { "would follow $Latest. Nothing has been changed" } else { "follow $Latest now" };
+    println!("{changed} of {} groups {summary}.", releases.len());
+    let skipped = releases.iter().filter(|(.., release)| matches!(release, Release::Skipped(_))).count();
     if skipped > 0 {
         eprintln!("{skipped} groups cannot be read and may still be pinned; fix them, and run this again");
     }
     Ok(ExitCode::from(if skipped > 0 || (args.dry_run && changed > 0) { 2 } else { 0 }))
 }
 
-/// The key of a group, the name of its scaling group, and how that is released.
+/// The key of a group, the name of its scaling group, and what the release does with it.
 async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow::Result<(String, String, Release)> {
     let id = group_key(stored);
     let Ok(group) = &stored.0 else {
@@ -68,8 +68,8 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow
     let (planning, _) = snapshot.plan(group, Timestamp::now()).await?;
     let status = group.status.clone().unwrap_or_default();
     let release = match (planning.snapshot, planning.plan.outcome) {
-        (Some(found), _) => found.release(&status),
-        (None, _) if group.metadata.deletion_timestamp.is_some() => Release::Nothing("is being deleted"),
+        (Some(snapshot), _) => snapshot.release(&status),
+        (None, _) if group.metadata.deletion_timestamp.is_some() => Release::NotNeeded("is being deleted"),
         (None, Outcome::Blocked { reason, message, .. }) => Release::Skipped(format!("{reason}: {message}")),
         (None, _) => Release::Skipped("run `instance-manager plan` for details".to_owned()),
     };
@@ -77,19 +77,21 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow
 }
 
 fn blocks_release(release: &Release) -> bool {
-    matches!(release, Release::Rotating(_) | Release::Older { .. })
+    matches!(release, Release::RotationInProgress(_) | Release::PinnedToOlderVersion { .. })
 }
 
-fn describe(release: &Release, dry: bool) -> String {
+fn describe(release: &Release, only_planned: bool) -> String {
     match release {
-        Release::Follow { number, .. } if dry => format!("version {number} -> $Latest, which is the same now"),
-        Release::Follow { number, .. } => format!("version {number} -> $Latest"),
-        Release::Nothing(why) => (*why).to_owned(),
+        Release::FollowLatest { number, .. } if only_planned => {
+            format!("version {number} -> $Latest, which is the same now")
+        }
+        Release::FollowLatest { number, .. } => format!("version {number} -> $Latest"),
+        Release::NotNeeded(why) => (*why).to_owned(),
         Release::Skipped(why) => format!("skipped, because it cannot be read: {why}"),
-        Release::Rotating(instance) => format!(
+        Release::RotationInProgress(instance) => format!(
             "refused: {instance} is being replaced or is outdated; let the rotation finish, or restore the old value"
         ),
-        Release::Older { number, latest } => format!(
+        Release::PinnedToOlderVersion { number, latest } => format!(
             "refused: it is pinned to version {number}, and $Latest is version {latest}; delete the newer versions, which no node runs"
         ),
     }
@@ -100,16 +102,17 @@ fn describe(release: &Release, dry: bool) -> String {
 pub async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let name = LeaderConfig::new(namespace, "").name;
-    let read = async || leases.get_opt(&name).await.with_context(|| format!("reading the Lease {namespace}/{name}"));
-    let Some(first) = read().await? else { return Ok(None) };
+    let read_lease =
+        async || leases.get_opt(&name).await.with_context(|| format!("reading the Lease {namespace}/{name}"));
+    let Some(first) = read_lease().await? else { return Ok(None) };
     let spec = first.spec.clone().unwrap_or_default();
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else { return Ok(None) };
-    let patience = u64::try_from(spec.lease_duration_seconds.unwrap_or(15)).unwrap_or(15) + 1;
-    for _ in 0..patience {
+    let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(15)).unwrap_or(15) + 1;
+    for _ in 0..seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let now = read().await?;
-        if now.as_ref().and_then(ResourceExt::resource_version) != first.resource_version() {
-            return Ok(now.and_then(|lease| lease.spec?.holder_identity).filter(|holder| !holder.is_empty()));
+        let current = read_lease().await?;
+        if current.as_ref().and_then(ResourceExt::resource_version) != first.resource_version() {
+            return Ok(current.and_then(|lease| lease.spec?.holder_identity).filter(|holder| !holder.is_empty()));
         }
     }
     tracing::debug!(holder, "Lease holder has not renewed in time");

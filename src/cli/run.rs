@@ -49,8 +49,8 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tracing::info!(region = connected.region, version = env!("CARGO_PKG_VERSION"), "starting");
 
     let identity = election::identity();
-    let (stop_electing, electing) = watch::channel(false);
-    let (leadership, election) = start_election(&args, &client, &identity, electing);
+    let (stop_election, election_shutdown) = watch::channel(false);
+    let (leadership, election) = start_election(&args, &client, &identity, election_shutdown);
     let timing = Timing::default().scaled(args.time_scale);
     let (groups, groups_writer) = reflector::store::<GroupObject>();
     let (namespaces, namespaces_writer) = reflector::store();
@@ -92,7 +92,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     if tokio::time::timeout(Duration::from_secs(20), workers).await.is_err() {
         tracing::warn!("shutdown timed out, reconciles abandoned");
     }
-    let _ = stop_electing.send(true);
+    let _ = stop_election.send(true);
     shutdown.wait_for_lease_release().await;
     if let Some(server) = server {
         let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
@@ -107,13 +107,13 @@ fn start_election(
     args: &RunArgs,
     client: &kube::Client,
     identity: &str,
-    electing: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 ) -> (watch::Receiver<Leadership>, ElectionTask) {
     if !args.enable_leader_election {
         return (election::always(), None);
     }
     let config = LeaderConfig::new(&args.cluster.config_namespace, identity);
-    let (leadership, task) = election::spawn(client.clone(), config, electing);
+    let (leadership, task) = election::spawn(client.clone(), config, shutdown);
     (leadership, Some(task))
 }
 

@@ -17,28 +17,28 @@ pub async fn run(ctx: Arc<Context>) {
             (last, published) = (None, None);
             continue;
         }
-        let (roles, without) = ctx.stores.group_index.roles_without_access_entry();
-        ctx.metrics.set_roles(roles, without.len());
+        let (roles, missing) = ctx.stores.group_index.roles_without_access_entry();
+        ctx.metrics.set_roles(roles, missing.len());
         let join_auth = ctx.planner.settings.join_auth;
         let is_migrating = matches!(join_auth, JoinAuth::Both | JoinAuth::AccessEntries);
-        let now = is_migrating
-            .then(|| migration_progress(&ctx, roles, without))
+        let current = is_migrating
+            .then(|| migration_progress(&ctx, roles, missing))
             .and_then(|progress| migration_event(join_auth, &progress));
-        if now == last && now != published {
-            if let Some(event) = &now {
+        if current == last && current != published {
+            if let Some(event) = &current {
                 publish_event(&ctx.boundaries_target().await, event, &ctx).await;
             }
-            published.clone_from(&now);
+            published.clone_from(&current);
         }
-        last = now;
+        last = current;
     }
 }
 
 fn migration_progress(ctx: &Context, roles: usize, missing: Vec<String>) -> MigrationProgress {
     let map_roles = ctx.stores.map_roles.read().expect("lock is not poisoned").as_present().cloned();
-    let ours = ctx.stores.group_index.aws_auth_roles();
-    let is_ours = |role: &String| ours.contains(&aws_auth::without_path(role).to_lowercase());
+    let recorded = ctx.stores.group_index.aws_auth_roles();
+    let is_recorded = |role: &String| recorded.contains(&aws_auth::without_path(role).to_lowercase());
     let (remaining, foreign): (Vec<_>, Vec<_>) =
-        aws_auth::role_arns(map_roles.as_deref()).into_iter().partition(is_ours);
+        aws_auth::role_arns(map_roles.as_deref()).into_iter().partition(is_recorded);
     MigrationProgress { roles, missing, remaining_auth_entries: remaining.len(), foreign }
 }

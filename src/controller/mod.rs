@@ -31,10 +31,10 @@ use crate::telemetry::metrics::ReconcileResult;
 use context::CACHE_LAG_DELAY;
 pub use context::{Context, Error, event_target, group_key, publish_event};
 
-/// Reconciles one group. Each reconcile is a task of its own, so that groups share the cores.
+/// Reconciles one group. Each reconcile is its own task, so that groups are reconciled on all cores.
 pub async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
-    let task = ctx.clone();
-    tokio::spawn(async move { reconcile_group(&stored, &task).await }).await.unwrap_or_else(|panic| {
+    let task_ctx = ctx.clone();
+    tokio::spawn(async move { reconcile_group(&stored, &task_ctx).await }).await.unwrap_or_else(|panic| {
         tracing::error!(%panic, "reconcile panicked");
         Ok(Action::requeue(Duration::from_secs(60)))
     })
@@ -116,7 +116,7 @@ async fn plan_with_fresh_reads(
         Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
             Ok(missing_permission(group, error.missing_permission(), &error.to_string()))
         }
-        Err(ObserveError::Cluster(error @ KubeError::Forbidden { .. })) => {
+        Err(ObserveError::Kube(error @ KubeError::Forbidden { .. })) => {
             Ok(missing_permission(group, None, &error.to_string()))
         }
         other => other.map_err(Error::Observe),
@@ -140,7 +140,7 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
         kube: ctx.planner.kube.as_ref(),
         process_state: &ctx.planner.process_state,
         aws_auth: &ctx.aws_auth_writer,
-        is_leader: &can_write,
+        can_write: &can_write,
         config_namespace: &ctx.config_namespace,
         drain_retry_delay: ctx.planner.settings.timing.drain_retry_delay,
         now,

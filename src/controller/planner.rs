@@ -54,7 +54,7 @@ pub struct GroupContext {
     /// Resources that groups share, by resource.
     pub group_index: Arc<GroupIndex>,
     /// Quota usage of the namespace, up to and including this group.
-    pub counts: NamespaceUsage,
+    pub namespace_usage: NamespaceUsage,
     /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
     pub lock: Option<String>,
     /// Recommendations about spot instances.
@@ -158,7 +158,7 @@ impl Planner {
             PlanResult::Planned(plan, snapshot) => {
                 Planning { plan: *plan, boundaries: None, merged: None, failure_reason: None, snapshot: Some(snapshot) }
             }
-            PlanResult::Refused(problems) => Planning::rejected(id, problems, &merged.overridden),
+            PlanResult::Rejected(problems) => Planning::rejected(id, problems, &merged.overridden),
         })
     }
 
@@ -212,7 +212,7 @@ fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
     let why = match &context.active_boundaries.source {
         BoundariesSource::Unavailable(why) => why.as_str(),
         BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read yet",
-        BoundariesSource::Live | BoundariesSource::LastGood(_) | BoundariesSource::NotConfigured => return None,
+        BoundariesSource::Live | BoundariesSource::LastKnownGood(_) | BoundariesSource::NotConfigured => return None,
     };
     Some(format!(
         "{why}, and no last known good revision is stored; no AWS changes will be made until the ConfigMap is fixed"
@@ -244,12 +244,15 @@ fn decode_and_check(
 
 /// Violations of the admin's policy in a merged spec.
 fn policy_violations(id: &GroupId, merged: &MergedSpec, context: &GroupContext) -> Vec<SpecError> {
-    let policy =
-        context.active_boundaries.boundaries.as_ref().map(|b| b.policy.check(merged, &id.namespace, context.counts));
+    let violations = context
+        .active_boundaries
+        .boundaries
+        .as_ref()
+        .map(|b| b.policy.check(merged, &id.namespace, context.namespace_usage));
     let problem = |v: &crate::boundaries::PolicyViolation| {
         SpecError::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).with_reason(Reason::PolicyViolation)
     };
-    policy.unwrap_or_default().iter().map(problem).collect()
+    violations.unwrap_or_default().iter().map(problem).collect()
 }
 
 /// The provisioner that a merged spec names.
@@ -286,11 +289,11 @@ fn cluster_changed(
     provisioner: &dyn Provisioner,
 ) -> Option<SpecError> {
     let path = provisioner.cluster_field();
-    let wanted = path.split('.').skip(1).fold(&merged.spec, |value, key| &value[key]).as_str()?;
-    let recorded = provisioner.recorded_cluster(id, status).filter(|recorded| recorded != wanted)?;
+    let desired = path.split('.').skip(1).fold(&merged.spec, |value, key| &value[key]).as_str()?;
+    let recorded = provisioner.recorded_cluster(id, status).filter(|recorded| recorded != desired)?;
     let rule = format!("differs from {recorded}, the cluster of the resources in the group's status");
     let remedy = format!("restore {recorded}, or delete the group and create a new one");
-    (!wanted.is_empty()).then(|| SpecError::invalid(path, wanted, rule, remedy))
+    (!desired.is_empty()).then(|| SpecError::invalid(path, desired, rule, remedy))
 }
 
 /// A blocked plan for a group that could not be read.
@@ -309,15 +312,15 @@ pub fn merge_spec(
     context: &GroupContext,
 ) -> Result<(MergedSpec, BoundariesSummary), String> {
     let raw = json!({ "metadata": { "annotations": id.annotations }, "spec": group.spec });
-    let none = Boundaries::default();
-    let boundaries = context.active_boundaries.boundaries.as_deref().unwrap_or(&none);
+    let no_boundaries = Boundaries::default();
+    let boundaries = context.active_boundaries.boundaries.as_deref().unwrap_or(&no_boundaries);
     let namespace =
         context.namespace_annotations.as_ref().ok_or("the namespace cache does not have the group's namespace yet")?;
     let excluded =
         context.active_boundaries.boundaries.is_none() || boundaries.policy.is_excluded(&id.namespace, namespace);
     let merged = merge(boundaries, &raw, excluded).map_err(|error| error.to_string())?;
-    let last_good = match &context.active_boundaries.source {
-        BoundariesSource::LastGood(why) => Some(why.clone()),
+    let last_known_good = match &context.active_boundaries.source {
+        BoundariesSource::LastKnownGood(why) => Some(why.clone()),
         BoundariesSource::Unknown
         | BoundariesSource::Live
         | BoundariesSource::NotConfigured
@@ -328,7 +331,7 @@ pub fn merge_spec(
         hash: merged.hash.clone(),
         revision,
         overridden: merged.overridden.clone(),
-        last_known_good: last_good.filter(|_| !excluded),
+        last_known_good: last_known_good.filter(|_| !excluded),
     };
     Ok((merged, summary))
 }
@@ -364,19 +367,19 @@ mod tests {
     #[test]
     fn provisioner_change_is_rejected_once_resources_are_recorded() {
         use ProvisionerKind::{Eks, EksFargate, EksManaged};
-        let begun = |kind: ProvisionerKind, made: serde_json::Value| {
+        let recorded = |kind: ProvisionerKind, resources: serde_json::Value| {
             let mut status = json!({ "provisioner": kind.as_str() });
-            api::apply_merge_patch(&mut status, &made);
+            api::apply_merge_patch(&mut status, &resources);
             with_status(status)
         };
-        let creating = begun(EksManaged, json!({ "managed": { "nodegroups": ["demo/team-web"] } }));
-        let profile = begun(EksFargate, json!({ "fargate": { "cluster": "demo", "profiles": ["fargate-demo-1"] } }));
-        for (status, made_by) in [(&creating, EksManaged), (&profile, EksFargate)] {
+        let creating = recorded(EksManaged, json!({ "managed": { "nodegroups": ["demo/team-web"] } }));
+        let profile = recorded(EksFargate, json!({ "fargate": { "cluster": "demo", "profiles": ["fargate-demo-1"] } }));
+        for (status, creator) in [(&creating, EksManaged), (&profile, EksFargate)] {
             let problem = provisioner_changed(status, Some(Eks)).expect("the change is rejected");
-            assert!(problem.to_string().contains(&format!("restore {made_by}")), "{problem}");
-            assert_eq!(provisioner_changed(status, Some(made_by)), None);
+            assert!(problem.to_string().contains(&format!("restore {creator}")), "{problem}");
+            assert_eq!(provisioner_changed(status, Some(creator)), None);
         }
-        assert_eq!(provisioner_changed(&begun(EksManaged, json!({})), Some(Eks)), None, "no resources are recorded");
+        assert_eq!(provisioner_changed(&recorded(EksManaged, json!({})), Some(Eks)), None, "no resources are recorded");
     }
 
     #[test]
@@ -389,12 +392,13 @@ mod tests {
             "eks-fargate": { "clusterName": "other" },
         });
         let raw = json!({ "metadata": {}, "spec": spec });
-        let effective = merge(&Boundaries::default(), &raw, true).expect("a merged spec");
-        let refused = |kind, status| cluster_changed(&id, &with_status(status), &effective, dispatch::for_kind(kind));
-        let distinct = GroupNames::new("demo", "team", "web").hashed("demo-team-web");
+        let merged = merge(&Boundaries::default(), &raw, true).expect("a merged spec");
+        let cluster_error =
+            |kind, status| cluster_changed(&id, &with_status(status), &merged, dispatch::for_kind(kind));
+        let hashed_name = GroupNames::new("demo", "team", "web").hashed("demo-team-web");
         for (kind, status, field) in [
             (ProvisionerKind::Eks, json!({ "activeScalingGroupName": "demo-team-web" }), "spec.eks.configuration"),
-            (ProvisionerKind::Eks, json!({ "activeScalingGroupName": distinct }), "spec.eks.configuration"),
+            (ProvisionerKind::Eks, json!({ "activeScalingGroupName": hashed_name }), "spec.eks.configuration"),
             (
                 ProvisionerKind::EksManaged,
                 json!({ "managed": { "nodegroups": ["demo/team-web"] } }),
@@ -402,10 +406,10 @@ mod tests {
             ),
             (ProvisionerKind::EksFargate, json!({ "fargate": { "cluster": "demo" } }), "spec.eks-fargate"),
         ] {
-            let problem = refused(kind, status).expect("the change is rejected").to_string();
+            let problem = cluster_error(kind, status).expect("the change is rejected").to_string();
             assert!(problem.starts_with(&format!("{field}.clusterName `other` differs from demo")), "{problem}");
-            assert_eq!(refused(kind, json!({})), None, "no resources are recorded");
+            assert_eq!(cluster_error(kind, json!({})), None, "no resources are recorded");
         }
-        assert_eq!(refused(ProvisionerKind::Eks, json!({ "activeScalingGroupName": "other-team-web" })), None);
+        assert_eq!(cluster_error(ProvisionerKind::Eks, json!({ "activeScalingGroupName": "other-team-web" })), None);
     }
 }

@@ -42,7 +42,12 @@ pub struct Report {
 }
 
 /// Builds the report of an applied plan. `now` is in RFC 3339.
-pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&BoundariesSummary>, now: &str) -> Report {
+pub fn report(
+    old: &InstanceGroupStatus,
+    applied: &Applied,
+    boundaries: Option<&BoundariesSummary>,
+    now: &str,
+) -> Report {
     let plan = &applied.plan;
     if matches!(applied.error, Some(StepError::NotLeading)) {
         return Report::default();
@@ -51,9 +56,9 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     // Creating a role and attaching its policies is one event.
     let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
     let belongs_to_new_role = |p: &PlannedStep| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
-    let done = plan.steps[..applied.steps_done].iter().enumerate();
-    let done = done.filter(|(at, p)| !was_refused(*at, &p.step, applied) && !belongs_to_new_role(p));
-    let mut step_events = done.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
+    let applied_steps = plan.steps[..applied.steps_done].iter().enumerate();
+    let reported = applied_steps.filter(|(i, p)| !had_no_effect(*i, &p.step, applied) && !belongs_to_new_role(p));
+    let mut step_events = reported.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
     if applied.error.is_none() {
         step_events.extend(plan.events.iter().cloned());
     }
@@ -65,8 +70,8 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     let mut status = serde_json::to_value(old).unwrap_or_default();
     // Status writes among the steps are in the stored object already.
     for planned in &plan.steps[..applied.steps_done] {
-        if let Step::Object(ObjectStep::Record { status: recorded }) = &planned.step {
-            apply_merge_patch(&mut status, recorded);
+        if let Step::Object(ObjectStep::UpdateStatus { status: written }) = &planned.step {
+            apply_merge_patch(&mut status, written);
         }
     }
     let before = status.clone();
@@ -76,37 +81,41 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
     let state = current_state(&outcome);
     status["currentState"] = json!(state.as_str());
     status["observedGeneration"] = json!(plan.generation);
-    if let Some(bounds) = bounds {
-        status["configMD5"] = if bounds.hash.is_empty() { Value::Null } else { json!(bounds.hash) };
-        status["boundariesRevision"] = if bounds.revision.is_empty() { Value::Null } else { json!(bounds.revision) };
+    if let Some(boundaries) = boundaries {
+        status["configMD5"] = if boundaries.hash.is_empty() { Value::Null } else { json!(boundaries.hash) };
+        status["boundariesRevision"] =
+            if boundaries.revision.is_empty() { Value::Null } else { json!(boundaries.revision) };
     }
     let mut conditions = old.conditions.clone();
-    let mut set = |new: Condition| {
-        let mut new = new;
-        new.observed_generation = Some(plan.generation);
-        let was = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
+    let mut update_condition = |new: Condition| {
+        let new = Condition { observed_generation: Some(plan.generation), ..new };
+        let previous = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
         set_condition(&mut conditions, new.clone(), now);
-        transition_events.extend(transition_event(was.as_ref(), &new));
+        transition_events.extend(transition_event(previous.as_ref(), &new));
     };
-    standard_conditions(&outcome, &ready_message(&status)).into_iter().for_each(&mut set);
+    standard_conditions(&outcome, &ready_message(&status)).into_iter().for_each(&mut update_condition);
     if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.error.is_none()) {
-        set(Condition::new(condition::NODES_READY, ready, if ready { "NodesReady" } else { "NodesNotReady" }, ""));
+        update_condition(Condition::new(
+            condition::NODES_READY,
+            ready,
+            if ready { "NodesReady" } else { "NodesNotReady" },
+            "",
+        ));
     }
-    if let Some(bounds) = bounds {
-        set(boundaries_condition(bounds));
+    if let Some(boundaries) = boundaries {
+        update_condition(boundaries_condition(boundaries));
     }
-    let known = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
+    let exists = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
     // A reconcile that failed before it tried the tags has nothing new to report about them.
     let tags_not_attempted = applied.error.is_some() && ownership::tagging_denied_condition(old).is_some();
-    let notes = plan
+    let updates = plan
         .condition_updates
         .iter()
-        .filter(|note| !(tags_not_attempted && note.condition_type == condition::ADOPTED))
-        .cloned();
-    let notes = notes.map(|note| with_tag_denied(note, applied));
-    let notes = notes.chain(drain_blocked_update(applied, &outcome));
-    for note in notes.filter(|n| n.status || known(n.condition_type)) {
-        set(Condition::new(note.condition_type, note.status, &note.reason, note.message));
+        .filter(|update| !(tags_not_attempted && update.condition_type == condition::ADOPTED))
+        .map(|update| with_tag_denied(update.clone(), applied))
+        .chain(drain_blocked_update(applied, &outcome));
+    for update in updates.filter(|update| update.status || exists(update.condition_type)) {
+        update_condition(Condition::new(update.condition_type, update.status, &update.reason, update.message));
     }
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
         transition_events.push(Event::normal("RotationCompleted", "all nodes run the desired version"));
@@ -120,24 +129,26 @@ pub fn report(old: &InstanceGroupStatus, applied: &Applied, bounds: Option<&Boun
 }
 
 /// Adds the missing tag permissions to the condition `Adopted`.
-fn with_tag_denied(mut note: ConditionUpdate, applied: &Applied) -> ConditionUpdate {
-    if note.condition_type == condition::ADOPTED && !applied.tag_denials.is_empty() {
-        let rights = missing_permissions(applied);
-        note.message +=
-            &format!("{}, which blocks deletion: the controller's IAM role lacks {rights}", ownership::UNTAGGED_SUFFIX);
-        note.reason = condition::TAGGING_DENIED.into();
+fn with_tag_denied(mut update: ConditionUpdate, applied: &Applied) -> ConditionUpdate {
+    if update.condition_type == condition::ADOPTED && !applied.tag_denials.is_empty() {
+        update.message += &format!(
+            "{}, which blocks deletion: the controller's IAM role lacks {}",
+            ownership::UNTAGGED_SUFFIX,
+            missing_permissions(applied)
+        );
+        update.reason = condition::TAGGING_DENIED.into();
     }
-    note
+    update
 }
 
 /// The IAM actions that are missing to change tags.
 fn missing_permissions(applied: &Applied) -> String {
-    applied.tag_denials.iter().map(|untagged| untagged.permission.as_str()).collect::<Vec<_>>().join(" and ")
+    applied.tag_denials.iter().map(|denied| denied.permission.as_str()).collect::<Vec<_>>().join(" and ")
 }
 
-/// Whether a step had no effect: AWS denied the tags, or a PodDisruptionBudget blocked the eviction.
-fn was_refused(at: usize, step: &Step, applied: &Applied) -> bool {
-    applied.tag_denials.iter().any(|untagged| untagged.step_index == at)
+/// Whether an applied step had no effect: AWS denied the tags, or a PodDisruptionBudget blocked the eviction.
+fn had_no_effect(index: usize, step: &Step, applied: &Applied) -> bool {
+    applied.tag_denials.iter().any(|denied| denied.step_index == index)
         || matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.blocked_evictions.iter().any(|r| r.pod == *pod))
 }
 
@@ -185,10 +196,10 @@ fn only_tag_failures(applied: &Applied) -> bool {
         && effective_steps().count() == applied.tag_denials.len()
         && matches!(
             plan.outcome,
-            Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Soon, .. }
+            Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Immediately, .. }
                 | Outcome::Progressing { phase: Phase::Deleting, .. }
         )
-        && plan.condition_updates.iter().all(|note| note.condition_type != condition::ADOPTED)
+        && plan.condition_updates.iter().all(|update| update.condition_type != condition::ADOPTED)
 }
 
 fn phase_of(outcome: &Outcome) -> Phase {
@@ -226,8 +237,8 @@ fn error_message(error: &StepError) -> String {
             Some(action) => missing_iam_action(&action, &error.to_string()),
             None => error.to_string(),
         },
-        StepError::Cluster(error) => missing_kubernetes_permission(&error.to_string()),
-        StepError::Auth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
+        StepError::Kube(error) => missing_kubernetes_permission(&error.to_string()),
+        StepError::AwsAuth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
         StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::NotLeading => error.to_string(),
     }
 }
@@ -271,12 +282,12 @@ fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition; 3] {
     }
 }
 
-fn boundaries_condition(bounds: &BoundariesSummary) -> Condition {
-    if let Some(why) = &bounds.last_known_good {
+fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition {
+    if let Some(why) = &boundaries.last_known_good {
         let message = format!("the last known good boundaries are in force: {why}");
         return Condition::new(condition::BOUNDARIES_APPLIED, false, "UsingLastKnownGood", message);
     }
-    if bounds.revision.is_empty() {
+    if boundaries.revision.is_empty() {
         return Condition::new(
             condition::BOUNDARIES_APPLIED,
             true,
@@ -284,10 +295,10 @@ fn boundaries_condition(bounds: &BoundariesSummary) -> Condition {
             "no boundaries apply to this group",
         );
     }
-    if bounds.overridden.is_empty() {
+    if boundaries.overridden.is_empty() {
         return Condition::new(condition::BOUNDARIES_APPLIED, true, "Applied", "");
     }
-    let listed: Vec<_> = bounds.overridden.iter().map(ToString::to_string).collect();
+    let listed: Vec<_> = boundaries.overridden.iter().map(ToString::to_string).collect();
     Condition::new(condition::BOUNDARIES_APPLIED, true, "TenantValuesOverridden", truncate(&listed.join("; ")))
 }
 
@@ -299,19 +310,19 @@ fn truncate(text: &str) -> String {
     }
 }
 
+/// The update of the condition `DrainBlocked` that follows from the applied steps; `None` keeps the condition.
 fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Option<ConditionUpdate> {
-    let note = |status, reason: &str, message| {
+    let update = |status, reason: &str, message| {
         Some(ConditionUpdate { condition_type: condition::DRAIN_BLOCKED, status, reason: reason.into(), message })
     };
-    if let Some(refused) =
-        applied.blocked_evictions.iter().find(|r| !r.unschedulable.is_empty()).or(applied.blocked_evictions.first())
-    {
-        let reason = if refused.unschedulable.is_empty() {
+    let with_unschedulable = applied.blocked_evictions.iter().find(|eviction| !eviction.unschedulable.is_empty());
+    if let Some(blocked) = with_unschedulable.or(applied.blocked_evictions.first()) {
+        let reason = if blocked.unschedulable.is_empty() {
             "EvictionBlocked".to_owned()
         } else {
             Reason::UnschedulablePods.to_string()
         };
-        return note(true, &reason, blocked_message(refused));
+        return update(true, &reason, blocked_message(blocked));
     }
     if applied.plan.condition_updates.iter().any(|n| n.condition_type == condition::DRAIN_BLOCKED) {
         return None;
@@ -323,24 +334,24 @@ fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Option<Conditio
         )
     });
     let is_finished = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
-    if made_progress || is_finished { note(false, "NotBlocked", String::new()) } else { None }
+    if made_progress || is_finished { update(false, "NotBlocked", String::new()) } else { None }
 }
 
-fn blocked_message(refused: &BlockedEviction) -> String {
-    let budgets = if refused.budgets.is_empty() {
+fn blocked_message(blocked: &BlockedEviction) -> String {
+    let budgets = if blocked.budgets.is_empty() {
         "a PodDisruptionBudget".to_owned()
     } else {
-        format!("PodDisruptionBudget {}", refused.budgets.join(", "))
+        format!("PodDisruptionBudget {}", blocked.budgets.join(", "))
     };
-    let pod = format!("{}/{}", refused.pod.namespace, refused.pod.name);
-    if refused.unschedulable.is_empty() {
+    let pod = format!("{}/{}", blocked.pod.namespace, blocked.pod.name);
+    if blocked.unschedulable.is_empty() {
         return format!(
             "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas, or set drainTimeout"
         );
     }
     format!(
         "eviction of pod {pod} is blocked by {budgets}, and evicted pods are unschedulable: {}; add capacity (raise maxSize), or free capacity",
-        refused.unschedulable.join(", ")
+        blocked.unschedulable.join(", ")
     )
 }
 
@@ -351,10 +362,11 @@ fn step_event(planned: &PlannedStep) -> Option<Event> {
     Some(Event { message: truncate(&event.message), ..event })
 }
 
-/// The event for the transition of a condition from `was` to `new`, if there is one.
-fn transition_event(was: Option<&Condition>, new: &Condition) -> Option<Event> {
-    let was_true = was.is_some_and(Condition::is_true);
-    let same_reason = was.is_some_and(|w| w.reason.as_deref().map(condition::current_reason) == new.reason.as_deref());
+/// The event for the transition of a condition from `previous` to `new`, if there is one.
+fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Event> {
+    let was_true = previous.is_some_and(Condition::is_true);
+    let previous_reason = previous.and_then(|previous| previous.reason.as_deref()).map(condition::current_reason);
+    let same_reason = previous.is_some() && previous_reason == new.reason.as_deref();
     let message = || new.message.clone().unwrap_or_default();
     let reason = new.reason.clone().unwrap_or_default();
     match (new.r#type.as_str(), new.is_true()) {
@@ -372,11 +384,11 @@ fn transition_event(was: Option<&Condition>, new: &Condition) -> Option<Event> {
             Some(Event::warning("DrainBlocked", message()))
         }
         (condition::ADOPTED, true) if !was_true => Some(Event::normal("Adopted", message())),
-        (condition::BOUNDARIES_APPLIED, false) if was.is_none_or(Condition::is_true) => {
+        (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => {
             Some(Event::warning(&reason, message()))
         }
         (condition::BOUNDARIES_APPLIED, true)
-            if reason == "TenantValuesOverridden" && was.is_none_or(|w| w.message != new.message) =>
+            if reason == "TenantValuesOverridden" && previous.is_none_or(|p| p.message != new.message) =>
         {
             Some(Event::warning(&reason, message()))
         }
@@ -398,6 +410,8 @@ fn status_patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::plan::{PlanBuilder, PodRef};
 
     #[test]
     fn renamed_reason_is_no_transition() {
@@ -407,13 +421,63 @@ mod tests {
             (condition::DRAIN_BLOCKED, "ClaimedTwice", "DuplicateProviderID"),
         ];
         for (kind, old, new) in renamed {
-            let (was, now) = (Condition::new(kind, true, old, ""), Condition::new(kind, true, new, ""));
-            assert_eq!(transition_event(Some(&was), &now), None, "{old}");
+            let (previous, current) = (Condition::new(kind, true, old, ""), Condition::new(kind, true, new, ""));
+            assert_eq!(transition_event(Some(&previous), &current), None, "{old}");
         }
-        let (was, now) = (
+        let (previous, current) = (
             Condition::new(condition::STALLED, true, "NotOurs", ""),
             Condition::new(condition::STALLED, true, "NotFound", ""),
         );
-        assert!(transition_event(Some(&was), &now).is_some());
+        assert!(transition_event(Some(&previous), &current).is_some());
+    }
+
+    /// An upgrade of the controller must not repeat the event of a drain that an earlier release reported as blocked.
+    #[test]
+    fn drain_blocked_condition_of_an_earlier_release_is_continued() {
+        const SINCE: &str = "2026-01-01T00:00:00Z";
+        let mut previous = Condition::new(condition::DRAIN_BLOCKED, true, "BudgetRefused", "the budget refuses");
+        previous.last_transition_time = Some(SINCE.into());
+        let status = InstanceGroupStatus { conditions: vec![previous], ..InstanceGroupStatus::default() };
+        let eviction = BlockedEviction {
+            pod: PodRef { namespace: "apps".into(), name: "web".into(), uid: "u1".into() },
+            budgets: vec!["web".into()],
+            message: String::new(),
+            unschedulable: vec![],
+        };
+        let outcome =
+            Outcome::Progressing { phase: Phase::Rotating, message: String::new(), recheck: Recheck::Immediately };
+        let report_for = |blocked_evictions: Vec<BlockedEviction>, carried_over: Option<ConditionUpdate>| {
+            let mut builder = PlanBuilder { outcome: Some(outcome.clone()), ..PlanBuilder::default() };
+            builder.condition_updates.extend(carried_over);
+            let plan = builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None);
+            let applied = Applied {
+                steps_done: 0,
+                plan,
+                error: None,
+                blocked_evictions,
+                tag_denials: vec![],
+                resource_version: None,
+            };
+            let report = report(&status, &applied, None, "2026-01-02T00:00:00Z");
+            let patch = report.patch.expect("the status changes");
+            let conditions: Vec<Condition> = serde_json::from_value(patch["conditions"].clone()).expect("conditions");
+            let condition = conditions.into_iter().find(|c| c.r#type == condition::DRAIN_BLOCKED).expect("a condition");
+            (condition, report.transition_events)
+        };
+        let (blocked_again, events) = report_for(vec![eviction], None);
+        assert_eq!(blocked_again.reason.as_deref(), Some("EvictionBlocked"));
+        assert!(blocked_again.message.is_some_and(|message| message.contains("PodDisruptionBudget web")));
+        assert_eq!((blocked_again.last_transition_time.as_deref(), events), (Some(SINCE), vec![]));
+        // While another drain continues, a rotation repeats the condition under the current name of its reason.
+        let carried_over = ConditionUpdate {
+            condition_type: condition::DRAIN_BLOCKED,
+            status: true,
+            reason: condition::current_reason("BudgetRefused").into(),
+            message: "the budget refuses".into(),
+        };
+        let (continued, events) = report_for(vec![], Some(carried_over));
+        assert_eq!(continued.reason.as_deref(), Some("EvictionBlocked"));
+        assert_eq!(continued.message.as_deref(), Some("the budget refuses"));
+        assert_eq!((continued.last_transition_time.as_deref(), events), (Some(SINCE), vec![]));
     }
 }

@@ -76,7 +76,7 @@ pub fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, ctx:
             StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
                 Action::requeue(jitter(planner.settings.timing.iam_propagation.unsigned_abs()))
             }
-            StepError::Cluster(error) if error.is_conflict() => Action::requeue(CACHE_LAG_DELAY),
+            StepError::Kube(error) if error.is_conflict() => Action::requeue(CACHE_LAG_DELAY),
             _ => Action::requeue(backoff(process_state.record_failure(key), planner.settings.resync_period)),
         };
     }
@@ -88,7 +88,9 @@ pub fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, ctx:
         None | Some(Outcome::Deleted) => (false, Action::await_change()),
         Some(Outcome::Converged) => (false, resync()),
         Some(Outcome::Locked { .. }) => (false, resync()),
-        Some(Outcome::Progressing { recheck: Recheck::Soon, .. }) => (true, Action::requeue(Duration::from_millis(20))),
+        Some(Outcome::Progressing { recheck: Recheck::Immediately, .. }) => {
+            (true, Action::requeue(Duration::from_millis(20)))
+        }
         Some(Outcome::Progressing { recheck: Recheck::Poll, .. }) => (true, Action::requeue(poll_delay(ctx))),
         Some(Outcome::Progressing { recheck: Recheck::After(time), .. }) => {
             (true, Action::requeue(time.unsigned_abs()))

@@ -20,9 +20,9 @@ use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
 use crate::util::lookup::Lookup;
 
-/// Whether `one` takes precedence in a namespace quota: older groups count first.
-fn created_before(one: &InstanceGroup, other: &InstanceGroup) -> bool {
-    (one.creation_timestamp(), one.name_any()) < (other.creation_timestamp(), other.name_any())
+/// Whether `group` takes precedence in a namespace quota: older groups count first.
+fn created_before(group: &InstanceGroup, other: &InstanceGroup) -> bool {
+    (group.creation_timestamp(), group.name_any()) < (other.creation_timestamp(), other.name_any())
 }
 
 /// The caches that the watches fill.
@@ -101,33 +101,33 @@ impl Stores {
             map_roles: self.map_roles.read().expect("lock is not poisoned").as_present().cloned(),
             group_index: self.group_index.clone(),
             recommendations: self.recommendations.clone(),
-            counts: NamespaceUsage::default(),
+            namespace_usage: NamespaceUsage::default(),
         };
         if context.active_boundaries.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas()) {
-            context.counts = self.counts(group, &namespace, planner, &context);
+            context.namespace_usage = self.namespace_usage(group, &namespace, planner, &context);
         }
         context
     }
 
     /// Quota usage by the group itself and the older groups of its namespace.
-    fn counts(
+    fn namespace_usage(
         &self,
         group: &InstanceGroup,
         namespace: &str,
         planner: &Planner,
         context: &GroupContext,
     ) -> NamespaceUsage {
-        let mut counts = NamespaceUsage { groups: 1, nodes: planner.max_nodes(group, context) };
+        let mut usage = NamespaceUsage { groups: 1, nodes: planner.max_nodes(group, context) };
         for key in self.group_index.in_namespace(namespace) {
             let name = key.rsplit('/').next().unwrap_or_default();
             let Some(stored) = self.groups.get(&ObjectRef::new(name).within(namespace)) else { continue };
             let Ok(other) = &stored.0 else { continue };
             if name != group.name_any() && created_before(other, group) {
-                counts.groups += 1;
-                counts.nodes += planner.max_nodes(other, context);
+                usage.groups += 1;
+                usage.nodes += planner.max_nodes(other, context);
             }
         }
-        counts
+        usage
     }
 
     /// Describes the lock that applies to a group, if there is one.
@@ -141,8 +141,8 @@ impl Stores {
         if namespace.is_some_and(locked) {
             return Some(format!("the annotation {name} on the Namespace"));
         }
-        let config = *self.config_map_locked.read().expect("lock is not poisoned");
-        config.then(|| format!("the annotation {name} on the instance-manager ConfigMap"))
+        let config_map_locked = *self.config_map_locked.read().expect("lock is not poisoned");
+        config_map_locked.then(|| format!("the annotation {name} on the instance-manager ConfigMap"))
     }
 
     /// Which cache is not synced yet; reconciles start when this is `None`.

@@ -8,6 +8,7 @@ use super::context::{Context, publish_event};
 use super::trigger::Trigger;
 use super::watches;
 use super::watches::boundaries;
+use crate::k8s::EventTarget;
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::{ForeignWrite, WriteHold};
 use crate::plan::Event;
@@ -15,12 +16,12 @@ use crate::plan::Event;
 /// Follows the Lease and the conflict detector, and never returns. When this process gains the right to write, it reloads
 /// the boundaries and enqueues every group.
 pub async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Context>, trigger: Trigger) {
-    let (mut could_write, mut has_election, mut reported) = (false, true, None);
+    let (mut could_write, mut has_election, mut reported) = (false, true, HoldState::default());
     let mut holds = ctx.conflict_detector.subscribe();
     loop {
         let hold = ctx.conflict_detector.hold();
         ctx.metrics.set_leader(ctx.is_leader());
-        report_conflict(&mut reported, hold.as_ref(), &ctx).await;
+        report_hold(&mut reported, hold.as_ref(), &ctx).await;
         let can_write = ctx.can_write();
         if can_write && !could_write {
             tracing::info!("writes enabled");
@@ -45,26 +46,71 @@ async fn hold_expired(hold: Option<&WriteHold>) {
     }
 }
 
-/// Logs and publishes when another controller becomes active or stops. The events go to the ConfigMap, for the admin, and
-/// to the group that the other controller wrote to.
-async fn report_conflict(reported: &mut Option<ForeignWrite>, hold: Option<&WriteHold>, ctx: &Context) {
-    let now = hold.and_then(|hold| hold.conflict.as_ref());
-    ctx.metrics.set_conflicting_controller(now.is_some());
-    if let (None, Some(hold)) = (now, hold) {
-        let seconds = hold.until.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64().ceil();
-        tracing::info!(seconds, "groups were last managed by another controller; pausing writes while it shuts down");
+/// Why writes are paused, as far as it is reported.
+#[derive(Clone, Debug, Default, PartialEq)]
+enum HoldState {
+    /// Writes are not paused.
+    #[default]
+    NoHold,
+    /// The grace period after a start that takes over groups of another controller.
+    StartupGrace,
+    /// Another controller writes to the groups.
+    Conflict(ForeignWrite),
+}
+
+impl HoldState {
+    fn new(hold: Option<&WriteHold>) -> Self {
+        match hold {
+            None => HoldState::NoHold,
+            Some(WriteHold { conflict: None, .. }) => HoldState::StartupGrace,
+            Some(WriteHold { conflict: Some(write), .. }) => HoldState::Conflict(write.clone()),
+        }
     }
-    let (target, event) = match (reported.as_ref(), now) {
-        (None, Some(now)) => (now.target.clone(), conflict_event(now)),
-        (Some(before), None) => (before.target.clone(), resolved_event()),
-        (None, None) | (Some(_), Some(_)) => return,
-    };
-    match now {
-        Some(now) => tracing::warn!(manager = now.manager, "another controller manages the groups, writes paused"),
-        None => tracing::info!("no other controller manages the groups, writes resumed"),
+
+    /// Whether the change to `current` must be reported. Further writes in the same conflict are not.
+    fn changes_to(&self, current: &Self) -> bool {
+        std::mem::discriminant(self) != std::mem::discriminant(current)
     }
-    *reported = now.cloned();
-    if ctx.is_leader() {
+
+    /// The event for the change to `current`, and the group that the other controller wrote to.
+    fn event(&self, current: &Self) -> Option<(EventTarget, Event)> {
+        match (self, current) {
+            (_, HoldState::Conflict(write)) => Some((write.target.clone(), conflict_event(write))),
+            (HoldState::Conflict(write), _) => Some((write.target.clone(), resolved_event())),
+            (HoldState::NoHold | HoldState::StartupGrace, HoldState::NoHold | HoldState::StartupGrace) => None,
+        }
+    }
+}
+
+/// Logs and publishes when writes are paused or resumed. The events go to the ConfigMap, for the admin, and to the group
+/// that the other controller wrote to.
+async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &Context) {
+    let current = HoldState::new(hold);
+    ctx.metrics.set_conflicting_controller(matches!(current, HoldState::Conflict(_)));
+    if !reported.changes_to(&current) {
+        return;
+    }
+    let event = reported.event(&current);
+    match (&current, hold) {
+        (HoldState::StartupGrace, Some(hold)) => {
+            let seconds = hold.until.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64().ceil();
+            tracing::info!(
+                seconds,
+                "groups were last managed by another controller; pausing writes while it shuts down"
+            );
+        }
+        (HoldState::Conflict(write), _) => {
+            tracing::warn!(manager = write.manager, "another controller manages the groups, writes paused");
+        }
+        _ => {}
+    }
+    if matches!(reported, HoldState::Conflict(_)) {
+        tracing::info!("no other controller manages the groups, writes resumed");
+    }
+    *reported = current;
+    if let Some((target, event)) = event
+        && ctx.is_leader()
+    {
         publish_event(&ctx.boundaries_target().await, &event, ctx).await;
         publish_event(&target, &event, ctx).await;
     }
@@ -84,4 +130,39 @@ fn conflict_event(conflict: &ForeignWrite) -> Event {
 fn resolved_event() -> Event {
     let message = "no other controller has written the status of an InstanceGroup for one resync period; writes resume";
     Event::normal("ConflictResolved", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(manager: Option<&str>) -> HoldState {
+        let target = EventTarget {
+            api_version: String::new(),
+            kind: "InstanceGroup".into(),
+            namespace: Some("team".into()),
+            name: "web".into(),
+            uid: String::new(),
+        };
+        let conflict = manager.map(|manager| ForeignWrite { manager: manager.into(), target });
+        HoldState::new(Some(&WriteHold { until: tokio::time::Instant::now(), conflict }))
+    }
+
+    #[test]
+    fn only_a_change_of_the_hold_is_reported() {
+        let (none, grace, conflict) = (HoldState::new(None), hold(None), hold(Some("manager")));
+        for (previous, current, reason) in [
+            (&none, &conflict, Some("ConflictingController")),
+            (&grace, &conflict, Some("ConflictingController")),
+            (&conflict, &none, Some("ConflictResolved")),
+            (&conflict, &grace, Some("ConflictResolved")),
+            (&none, &grace, None),
+            (&grace, &none, None),
+        ] {
+            assert!(previous.changes_to(current));
+            assert_eq!(previous.event(current).map(|(_, event)| event.reason).as_deref(), reason);
+        }
+        assert!(!grace.changes_to(&hold(None)), "the grace period is logged once, not on every pass");
+        assert!(!conflict.changes_to(&hold(Some("other"))), "the conflict continues");
+    }
 }

@@ -123,11 +123,11 @@ impl GroupIndex {
             }
             // An invalid group cannot make progress, so it leaves the profile queue.
             (Err(_), Some(known)) if !was_unknown => IndexedGroup { profile_wait: None, is_deleting: false, ..known },
-            (Err(broken), _) => {
-                if broken.status.is_none() {
+            (Err(invalid), _) => {
+                if invalid.status.is_none() {
                     inner.unknown.insert(key.clone());
                 }
-                IndexedGroup { profile_wait: None, ..IndexedGroup::from_status(namespace, broken.status.as_ref()) }
+                IndexedGroup { profile_wait: None, ..IndexedGroup::from_status(namespace, invalid.status.as_ref()) }
             }
         };
         inner.insert(key, entry);
@@ -141,9 +141,9 @@ impl GroupIndex {
     /// Removes the groups that are not in a complete new list; returns their keys.
     pub fn retain(&self, listed: &BTreeSet<String>) -> Vec<String> {
         let mut inner = self.write();
-        let gone: Vec<_> = inner.entries.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-        gone.iter().for_each(|key| _ = inner.remove(key));
-        gone
+        let removed: Vec<_> = inner.entries.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        removed.iter().for_each(|key| _ = inner.remove(key));
+        removed
     }
 
     /// Whether any group has recorded that it added the role's entry to aws-auth.
@@ -176,16 +176,16 @@ impl GroupIndex {
     /// Whether every other group that uses a role has observed its access entry.
     pub fn others_have_access_entry(&self, role_arn: &str, key: &str) -> bool {
         let inner = self.read();
-        let mut without = inner.without_access_entry.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
-        without.all(|other| other == key)
+        let mut lacking = inner.without_access_entry.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
+        lacking.all(|other| other == key)
     }
 
     /// The number of roles that groups use, and the roles for which at least one group has not observed an access entry.
     pub fn roles_without_access_entry(&self) -> (usize, Vec<String>) {
         let inner = self.read();
-        let mut without: Vec<_> = inner.without_access_entry.0.keys().cloned().collect();
-        without.sort();
-        (inner.by_role.0.len(), without)
+        let mut roles: Vec<_> = inner.without_access_entry.0.keys().cloned().collect();
+        roles.sort();
+        (inner.by_role.0.len(), roles)
     }
 
     /// The group that a scaling group belongs to; empty if there is none.
@@ -305,7 +305,7 @@ mod tests {
     }
 
     /// A group whose spec cannot be decoded.
-    fn broken(name: &str, status: Value) -> GroupObject {
+    fn invalid_group(name: &str, status: Value) -> GroupObject {
         let object = json!({
             "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
             "metadata": { "namespace": "team", "name": name },
@@ -316,7 +316,7 @@ mod tests {
         stored
     }
 
-    fn made(name: &str, role: &str, auth: &[&str]) -> GroupObject {
+    fn group_with_role(name: &str, role: &str, auth: &[&str]) -> GroupObject {
         stored(
             name,
             json!({ "nodesInstanceRoleArn": role, "activeScalingGroupName": format!("c-team-{name}"), "managed": { "authEntries": auth } }),
@@ -330,11 +330,11 @@ mod tests {
     #[test]
     fn role_is_shared_while_another_group_uses_it() {
         let index = GroupIndex::default();
-        index.upsert(&made("a", "arn:r", &["arn:r"]));
+        index.upsert(&group_with_role("a", "arn:r", &["arn:r"]));
         assert!(!index.is_role_shared("arn:r", "team/a"));
-        index.upsert(&made("b", "arn:r", &[]));
+        index.upsert(&group_with_role("b", "arn:r", &[]));
         assert!(index.is_role_shared("arn:r", "team/a") && index.has_aws_auth_entry("arn:r"));
-        index.upsert(&made("b", "arn:other", &[]));
+        index.upsert(&group_with_role("b", "arn:other", &[]));
         assert!(!index.is_role_shared("arn:r", "team/a"));
         index.remove("team/a");
         assert!(!index.has_aws_auth_entry("arn:r"));
@@ -343,45 +343,48 @@ mod tests {
     #[test]
     fn invalid_object_keeps_its_previous_index_entry() {
         let index = GroupIndex::default();
-        index.upsert(&made("a", "arn:r", &["arn:r"]));
-        index.upsert(&broken("a", json!({ "nodesInstanceRoleArn": "arn:forged" })));
+        index.upsert(&group_with_role("a", "arn:r", &["arn:r"]));
+        index.upsert(&invalid_group("a", json!({ "nodesInstanceRoleArn": "arn:forged" })));
         assert!(index.is_role_shared("arn:r", "team/b") && index.has_aws_auth_entry("arn:r"));
         assert!(!index.others_have_access_entry("arn:r", "team/b"));
         assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
-        index.upsert(&made("a", "arn:other", &[]));
+        index.upsert(&group_with_role("a", "arn:other", &[]));
         assert!(!index.is_role_shared("arn:r", "team/b"), "a valid object replaces the kept entry");
     }
 
     #[test]
     fn invalid_object_without_history_is_indexed_by_status_or_assumed_to_share_everything() {
         let index = GroupIndex::default();
-        index.upsert(&broken("a", json!({ "nodesInstanceRoleArn": "arn:r", "activeScalingGroupName": "c-team-a" })));
+        index.upsert(&invalid_group(
+            "a",
+            json!({ "nodesInstanceRoleArn": "arn:r", "activeScalingGroupName": "c-team-a" }),
+        ));
         assert!(index.is_role_shared("arn:r", "team/b") && !index.is_role_shared("arn:other", "team/b"));
         assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
-        index.upsert(&broken("new", Value::Null));
+        index.upsert(&invalid_group("new", Value::Null));
         assert!(!index.is_role_shared("arn:other", "team/b"), "a group without a status has no resources");
-        index.upsert(&broken("odd", json!("no object")));
+        index.upsert(&invalid_group("unreadable", json!("no object")));
         assert!(index.is_role_shared("arn:other", "team/b") && !index.others_have_access_entry("arn:other", "team/b"));
-        assert!(!index.is_role_shared("arn:other", "team/odd"), "the group itself does not count");
-        index.remove("team/odd");
+        assert!(!index.is_role_shared("arn:other", "team/unreadable"), "the group itself does not count");
+        index.remove("team/unreadable");
         assert!(!index.is_role_shared("arn:other", "team/b"));
     }
 
     #[test]
     fn role_has_access_entry_once_every_group_recorded_it() {
         let index = GroupIndex::default();
-        let joined = |name: &str, provisioner: &str, entry: Value| {
+        let upsert_joined = |name: &str, provisioner: &str, entry: Value| {
             let status = json!({ "nodesInstanceRoleArn": "arn:r", "provisioner": provisioner, "join": entry });
             index.upsert(&stored(name, status));
         };
-        joined("a", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
-        joined("b", "eks", json!({ "awsAuth": true }));
-        joined("managed", "eks-managed", Value::Null);
+        upsert_joined("a", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+        upsert_joined("b", "eks", json!({ "awsAuth": true }));
+        upsert_joined("managed", "eks-managed", Value::Null);
         assert!(
             index.others_have_access_entry("arn:r", "team/b") && !index.others_have_access_entry("arn:r", "team/a")
         );
         assert_eq!(index.roles_without_access_entry(), (1, vec!["arn:r".to_owned()]));
-        joined("b", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+        upsert_joined("b", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
         assert!(index.others_have_access_entry("arn:r", "team/a"));
         assert_eq!(index.roles_without_access_entry(), (1, vec![]));
     }
@@ -392,7 +395,7 @@ mod tests {
         index.upsert(&stored("a", Value::Null));
         assert_eq!(index.unreconciled("team/b").len(), 1);
         assert!(index.unreconciled("team/a").is_empty());
-        index.upsert(&made("a", "arn:r", &[]));
+        index.upsert(&group_with_role("a", "arn:r", &[]));
         assert!(index.unreconciled("team/b").is_empty());
         assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
     }
@@ -400,16 +403,16 @@ mod tests {
     #[test]
     fn instance_types_follow_group_specs() {
         let index = GroupIndex::default();
-        let names = |group: &str, spec: Value| {
+        let upsert_spec = |group: &str, spec: Value| {
             let mut object = serde_json::to_value(stored(group, Value::Null).0.unwrap()).unwrap();
             object["spec"] = spec;
             index.upsert(&serde_json::from_value(object).unwrap());
         };
         let mixed = json!({ "instanceType": "m5.large", "mixedInstancesPolicy": { "instanceTypes": [{ "type": "m5a.large" }] } });
-        names("a", json!({ "eks": { "configuration": mixed } }));
-        names("b", json!({ "eks": { "configuration": { "instanceType": "m5.large" } } }));
+        upsert_spec("a", json!({ "eks": { "configuration": mixed } }));
+        upsert_spec("b", json!({ "eks": { "configuration": { "instanceType": "m5.large" } } }));
         assert_eq!(index.instance_types().len(), 2);
-        names("a", json!({ "eks": { "configuration": { "instanceType": "c5.large" } } }));
+        upsert_spec("a", json!({ "eks": { "configuration": { "instanceType": "c5.large" } } }));
         let mut types = index.instance_types();
         types.sort();
         assert_eq!(types, ["c5.large", "m5.large"]);
@@ -421,7 +424,7 @@ mod tests {
     fn retain_drops_unlisted_groups() {
         let index = GroupIndex::default();
         for name in ["a", "b"] {
-            index.upsert(&made(name, "arn:r", &["arn:r"]));
+            index.upsert(&group_with_role(name, "arn:r", &["arn:r"]));
         }
         assert_eq!(index.retain(&["team/b".to_owned()].into()), ["team/a"]);
         assert_eq!(names(&index.in_namespace("team")), ["team/b"]);
@@ -431,23 +434,23 @@ mod tests {
     #[test]
     fn profile_queue_is_ordered_by_waiting_since() {
         let index = GroupIndex::default();
-        let waits = |name: &str, since: &str, stalled: bool| {
+        let waiting = |name: &str, since: &str, stalled: bool| {
             let condition = json!({ "type": "Stalled", "status": if stalled { "True" } else { "False" } });
             let fargate = json!({ "cluster": "c", "waitingSince": since });
             stored(name, json!({ "fargate": fargate, "conditions": [condition] }))
         };
         let (early, late) = ("2026-01-02T00:00:00Z", "2026-01-02T00:00:09Z");
-        index.upsert(&waits("b", early, false));
-        index.upsert(&waits("a", late, false));
-        index.upsert(&waits("c", early, true));
+        index.upsert(&waiting("b", early, false));
+        index.upsert(&waiting("a", late, false));
+        index.upsert(&waiting("c", early, true));
         let now = "2026-01-02T00:00:10Z".parse().expect("a time");
         let ahead = |since, key| index.profile_queue_position("c", Some(since), key, now).ahead;
         assert_eq!((ahead(early, "team/b"), ahead(late, "team/a"), ahead(late, "team/z")), (0, 1, 2));
         assert_eq!(index.profile_queue_position("c", None, "team/z", now).ahead, 2, "a new group is last");
         assert_eq!(index.profile_queue_position("other", Some(late), "team/z", now), QueuePosition::default());
-        index.upsert(&broken("b", json!({ "fargate": { "cluster": "c", "waitingSince": early } })));
+        index.upsert(&invalid_group("b", json!({ "fargate": { "cluster": "c", "waitingSince": early } })));
         assert_eq!(ahead(late, "team/a"), 0, "an invalid group leaves the queue");
-        index.upsert(&waits("b", early, false));
+        index.upsert(&waiting("b", early, false));
         assert_eq!(ahead(late, "team/a"), 1);
         index.upsert(&stored("b", json!({ "fargate": { "cluster": "c" } })));
         assert_eq!(ahead(late, "team/a"), 0, "the group no longer waits");

@@ -1,5 +1,5 @@
-//! State that one process keeps in process_state between reconciles. No safety check depends on it: after a restart it is empty,
-//! and at worst a wait starts again.
+//! State that one process keeps in memory between reconciles. No safety check depends on it: after a restart it is
+//! empty, and at worst a wait starts again.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ struct GroupState {
     /// Since when instances of the warm pool have been waited for.
     warm_pool_wait_since: Option<Timestamp>,
     /// Since when EKS has rejected the role of the group.
-    role_refused_since: Option<Timestamp>,
+    role_rejected_since: Option<Timestamp>,
     /// Consecutive failures.
     failures: u32,
     /// The resourceVersion of this controller's last write.
@@ -60,34 +60,34 @@ pub struct DrainClocks {
 }
 
 impl ProcessState {
-    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        act(&mut self.inner.lock().expect("lock is not poisoned"))
+    fn with<T>(&self, update: impl FnOnce(&mut Inner) -> T) -> T {
+        update(&mut self.inner.lock().expect("lock is not poisoned"))
     }
 
-    fn group<T>(&self, group: &str, act: impl FnOnce(&mut GroupState) -> T) -> T {
-        self.with(|inner| act(inner.groups.entry(group.into()).or_default()))
+    fn group<T>(&self, group: &str, update: impl FnOnce(&mut GroupState) -> T) -> T {
+        self.with(|inner| update(inner.groups.entry(group.into()).or_default()))
     }
 
     /// Records whether instances are missing; returns for how long they have been.
-    pub fn track_shortage(&self, group: &str, short: bool, now: Timestamp) -> SignedDuration {
+    pub fn track_shortage(&self, group: &str, is_short: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
-            g.shortage_since = if short { g.shortage_since.or(Some(now)) } else { None };
+            g.shortage_since = if is_short { g.shortage_since.or(Some(now)) } else { None };
             g.shortage_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
         })
     }
 
     /// Records whether EKS rejects the role of the group; returns for how long it has.
-    pub fn track_role_refusal(&self, group: &str, refused: bool, now: Timestamp) -> SignedDuration {
+    pub fn track_role_refusal(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
-            g.role_refused_since = if refused { g.role_refused_since.or(Some(now)) } else { None };
-            g.role_refused_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+            g.role_rejected_since = if is_rejected { g.role_rejected_since.or(Some(now)) } else { None };
+            g.role_rejected_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
         })
     }
 
     /// Records whether a rotation waits for the warm pool; returns for how long it has.
-    pub fn track_warm_pool_wait(&self, group: &str, waits: bool, now: Timestamp) -> SignedDuration {
+    pub fn track_warm_pool_wait(&self, group: &str, is_waiting: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
-            g.warm_pool_wait_since = if waits { g.warm_pool_wait_since.or(Some(now)) } else { None };
+            g.warm_pool_wait_since = if is_waiting { g.warm_pool_wait_since.or(Some(now)) } else { None };
             g.warm_pool_wait_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
         })
     }
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn tag_backoff_is_per_group() {
         let process_state = ProcessState::default();
-        let (now, rest) = (Timestamp::UNIX_EPOCH, Duration::from_secs(300));
-        assert!(!process_state.is_tagging_in_backoff("team/web", rest, now));
+        let (now, delay) = (Timestamp::UNIX_EPOCH, Duration::from_secs(300));
+        assert!(!process_state.is_tagging_in_backoff("team/web", delay, now));
         process_state.record_tag_denied("team/web", now);
-        assert!(process_state.is_tagging_in_backoff("team/web", rest, now + Duration::from_secs(299)));
-        assert!(!process_state.is_tagging_in_backoff("team/web", rest, now + rest));
-        assert!(!process_state.is_tagging_in_backoff("team/api", rest, now));
+        assert!(process_state.is_tagging_in_backoff("team/web", delay, now + Duration::from_secs(299)));
+        assert!(!process_state.is_tagging_in_backoff("team/web", delay, now + delay));
+        assert!(!process_state.is_tagging_in_backoff("team/api", delay, now));
     }
 }

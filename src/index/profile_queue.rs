@@ -42,26 +42,26 @@ impl ProfileQueue {
         self.tickets.is_empty()
     }
 
-    /// The position of a group that has waited since `since`; `None` if it does not wait yet.
+    /// The position of the group `key`. `since` (RFC 3339) is when it started to wait; `None` if it starts now.
     pub fn position(&mut self, since: Option<&str>, key: &str, now: Timestamp) -> QueuePosition {
         self.skip_stalled_head(now);
-        let stamp = crate::api::rfc3339(now);
+        let now_text = crate::api::rfc3339(now);
         let ticket = |since: &str| (since.to_owned(), key.to_owned());
         let skipped = since.is_some_and(|since| self.skipped.contains(&ticket(since)));
-        let own = ticket(since.filter(|_| !skipped).unwrap_or(&stamp));
-        let ahead = self.tickets.range(..own).filter(|other| other.1 != key && !self.skipped.contains(*other));
+        let own_ticket = ticket(since.filter(|_| !skipped).unwrap_or(&now_text));
+        let ahead = self.tickets.range(..own_ticket).filter(|other| other.1 != key && !self.skipped.contains(*other));
         QueuePosition { ahead: ahead.count(), skipped }
     }
 
     fn skip_stalled_head(&mut self, now: Timestamp) {
         self.skipped.retain(|ticket| self.tickets.contains(ticket));
         let others_wait = self.tickets.len() > self.skipped.len() + 1;
-        if let Some((first, since)) = self.current_head.take().filter(|(first, _)| self.head() == Some(first)) {
+        if let Some((head, since)) = self.current_head.take().filter(|(head, _)| self.head() == Some(head)) {
             if !others_wait || now.duration_since(since) < MAX_HEAD_TIME {
-                self.current_head = Some((first, since));
+                self.current_head = Some((head, since));
                 return;
             }
-            self.skipped.insert(first);
+            self.skipped.insert(head);
         }
         self.current_head = self.head().cloned().map(|ticket| (ticket, now));
     }
@@ -82,39 +82,44 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
     }
 
-    fn place(since: &str, key: &str) -> Ticket {
+    fn ticket(since: &str, key: &str) -> Ticket {
         (since.into(), key.into())
     }
 
-    fn line() -> ProfileQueue {
-        let mut line = ProfileQueue::default();
-        line.enqueue(place(EARLY, "a"));
-        line.enqueue(place(LATE, "b"));
-        line
+    fn queue_of_two() -> ProfileQueue {
+        let mut queue = ProfileQueue::default();
+        queue.enqueue(ticket(EARLY, "a"));
+        queue.enqueue(ticket(LATE, "b"));
+        queue
     }
 
     /// A group whose reconciles fail before they reach its profile must not block the other groups permanently.
     #[test]
     fn stalled_head_is_skipped_and_requeued_at_the_end() {
-        let mut line = line();
-        let at = |line: &mut ProfileQueue, since, key, minutes| line.position(Some(since), key, after(minutes));
+        let mut queue = queue_of_two();
+        let position_at =
+            |queue: &mut ProfileQueue, since, key, minutes| queue.position(Some(since), key, after(minutes));
         for minutes in [1, 10, 30] {
-            assert_eq!(at(&mut line, LATE, "b", minutes), QueuePosition { ahead: 1, skipped: false }, "{minutes}");
+            assert_eq!(
+                position_at(&mut queue, LATE, "b", minutes),
+                QueuePosition { ahead: 1, skipped: false },
+                "{minutes}"
+            );
         }
-        assert_eq!(at(&mut line, LATE, "b", 31), QueuePosition { ahead: 0, skipped: false });
+        assert_eq!(position_at(&mut queue, LATE, "b", 31), QueuePosition { ahead: 0, skipped: false });
         assert_eq!(
-            at(&mut line, EARLY, "a", 32),
+            position_at(&mut queue, EARLY, "a", 32),
             QueuePosition { ahead: 1, skipped: true },
-            "it queues behind those that wait"
+            "it waits behind the other group"
         );
         let requeued = "1970-01-01T00:32:00Z";
-        line.remove(&place(EARLY, "a"));
-        line.enqueue(place(requeued, "a"));
-        line.enqueue(place("1970-01-01T00:33:00Z", "c"));
-        assert_eq!(at(&mut line, requeued, "a", 33), QueuePosition { ahead: 1, skipped: false });
-        line.remove(&place(LATE, "b"));
+        queue.remove(&ticket(EARLY, "a"));
+        queue.enqueue(ticket(requeued, "a"));
+        queue.enqueue(ticket("1970-01-01T00:33:00Z", "c"));
+        assert_eq!(position_at(&mut queue, requeued, "a", 33), QueuePosition { ahead: 1, skipped: false });
+        queue.remove(&ticket(LATE, "b"));
         assert_eq!(
-            at(&mut line, requeued, "a", 34),
+            position_at(&mut queue, requeued, "a", 34),
             QueuePosition { ahead: 0, skipped: false },
             "before groups that came later"
         );
@@ -122,15 +127,15 @@ mod tests {
 
     #[test]
     fn active_or_only_group_is_not_skipped() {
-        let mut both = line();
-        both.position(Some(LATE), "b", after(1));
-        both.remove(&place(EARLY, "a"));
-        both.enqueue(place("1970-01-01T00:02:00Z", "a"));
-        assert_eq!(both.position(Some(LATE), "b", after(40)), QueuePosition::default(), "it just became the head");
-        let mut alone = line();
-        alone.remove(&place(LATE, "b"));
+        let mut queue = queue_of_two();
+        queue.position(Some(LATE), "b", after(1));
+        queue.remove(&ticket(EARLY, "a"));
+        queue.enqueue(ticket("1970-01-01T00:02:00Z", "a"));
+        assert_eq!(queue.position(Some(LATE), "b", after(40)), QueuePosition::default(), "it just became the head");
+        let mut single = queue_of_two();
+        single.remove(&ticket(LATE, "b"));
         for minutes in [1, 99] {
-            assert_eq!(alone.position(Some(EARLY), "a", after(minutes)), QueuePosition::default());
+            assert_eq!(single.position(Some(EARLY), "a", after(minutes)), QueuePosition::default());
         }
     }
 }

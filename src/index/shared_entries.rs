@@ -4,36 +4,36 @@ use std::collections::BTreeSet;
 
 use super::groups::GroupIndex;
 
-/// What an active group does with the entry of a role that it no longer uses.
+/// What an active group does with the join entry of a role that it no longer uses.
 #[derive(Debug, PartialEq)]
 pub enum EntryDisposition {
     /// Keep it: another group may need it.
-    Stays,
+    Keep,
     /// Remove it: no group needs it.
-    Goes,
+    Remove,
     /// Another group has recorded it and removes it.
-    Handed,
+    RemovedByPeer,
 }
 
 /// Among groups that no longer use a role, the last by name removes its entry, once no group needs it.
-pub fn entry_disposition(needed: bool, others: &BTreeSet<String>, key: &str) -> EntryDisposition {
-    match others.last() {
-        _ if needed => EntryDisposition::Stays,
-        Some(last) if last.as_str() > key => EntryDisposition::Handed,
-        Some(_) => EntryDisposition::Stays,
-        None => EntryDisposition::Goes,
+pub fn entry_disposition(needed: bool, other_users: &BTreeSet<String>, key: &str) -> EntryDisposition {
+    match other_users.last() {
+        _ if needed => EntryDisposition::Keep,
+        Some(last) if last.as_str() > key => EntryDisposition::RemovedByPeer,
+        Some(_) => EntryDisposition::Keep,
+        None => EntryDisposition::Remove,
     }
 }
 
-/// What a group that is being deleted does with the entry of its role.
+/// What a group that is being deleted does with the join entry of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeletionOrder {
     /// Remove it: no other group needs it.
-    Goes,
-    /// All other users are being deleted too. Wait for this one before removing the entry.
-    After(String),
+    RemoveNow,
+    /// All other users are being deleted too. Wait for this group before removing the entry.
+    WaitFor(String),
     /// Keep it: another group needs it, or removes it.
-    Stays,
+    Keep,
 }
 
 impl GroupIndex {
@@ -44,15 +44,15 @@ impl GroupIndex {
         let inner = self.read();
         let users = inner.by_role.0.get(role_arn).into_iter().flatten();
         let others = users.chain(recorded).chain(&inner.unknown).filter(|other| other.as_str() != key);
-        let leaving = |other: &String| inner.entries.get(other).is_some_and(|entry| entry.is_deleting);
-        let mut first: Option<&String> = None;
+        let is_deleting = |other: &String| inner.entries.get(other).is_some_and(|entry| entry.is_deleting);
+        let mut next: Option<&String> = None;
         for other in others {
-            if other.as_str() > key || !leaving(other) {
-                return DeletionOrder::Stays;
+            if other.as_str() > key || !is_deleting(other) {
+                return DeletionOrder::Keep;
             }
-            first = Some(first.map_or(other, |first| first.min(other)));
+            next = Some(next.map_or(other, |next| next.min(other)));
         }
-        first.map_or(DeletionOrder::Goes, |other| DeletionOrder::After(other.clone()))
+        next.map_or(DeletionOrder::RemoveNow, |other| DeletionOrder::WaitFor(other.clone()))
     }
 
     /// Whether any of these groups is being deleted. It does not remove shared entries, and its nodes may still need them.
@@ -62,7 +62,8 @@ impl GroupIndex {
     }
 }
 
-/// Of the roles of a deleted group: the roles whose entries it removes, and a group that must be deleted first.
+/// Decides for each role of a deleted group. Returns the roles whose entries it removes, and a group that must be deleted
+/// first.
 pub fn entries_to_remove<'r>(
     roles: impl IntoIterator<Item = &'r String>,
     deletion_order: impl Fn(&str) -> DeletionOrder,
@@ -70,9 +71,9 @@ pub fn entries_to_remove<'r>(
     let (mut removed, mut wait_for) = (Vec::new(), None);
     for role in roles {
         match deletion_order(role) {
-            DeletionOrder::Goes => removed.push(role),
-            DeletionOrder::After(other) => wait_for = Some(other),
-            DeletionOrder::Stays => {}
+            DeletionOrder::RemoveNow => removed.push(role),
+            DeletionOrder::WaitFor(other) => wait_for = Some(other),
+            DeletionOrder::Keep => {}
         }
     }
     (removed, wait_for)
@@ -86,7 +87,7 @@ mod tests {
     use crate::api::GroupObject;
     use crate::api::names::FINALIZER;
 
-    fn put(index: &GroupIndex, name: &str, deleting: bool, extra: &Value) {
+    fn upsert_group(index: &GroupIndex, name: &str, deleting: bool, patch: &Value) {
         let mut object = json!({
             "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
             "metadata": { "namespace": "team", "name": name, "finalizers": [FINALIZER] },
@@ -95,7 +96,7 @@ mod tests {
         if deleting {
             object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
         }
-        crate::api::apply_merge_patch(&mut object, extra);
+        crate::api::apply_merge_patch(&mut object, patch);
         index.upsert(&serde_json::from_value::<GroupObject>(object).expect("an object"));
     }
 
@@ -105,61 +106,62 @@ mod tests {
     }
 
     fn wait_for(name: &str) -> DeletionOrder {
-        DeletionOrder::After(format!("team/{name}"))
+        DeletionOrder::WaitFor(format!("team/{name}"))
     }
 
     /// If two groups leave a role at the same time, exactly one of them removes the entry.
     #[test]
     fn exactly_one_group_removes_the_entry_of_an_abandoned_role() {
-        let others = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
-        assert_eq!(entry_disposition(false, &others(&[]), "team/b"), EntryDisposition::Goes);
-        assert_eq!(entry_disposition(true, &others(&[]), "team/b"), EntryDisposition::Stays);
-        assert_eq!(entry_disposition(true, &others(&["team/c"]), "team/b"), EntryDisposition::Stays);
+        let users = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
+        assert_eq!(entry_disposition(false, &users(&[]), "team/b"), EntryDisposition::Remove);
+        assert_eq!(entry_disposition(true, &users(&[]), "team/b"), EntryDisposition::Keep);
+        assert_eq!(entry_disposition(true, &users(&["team/c"]), "team/b"), EntryDisposition::Keep);
         assert_eq!(
-            entry_disposition(false, &others(&["team/a"]), "team/b"),
-            EntryDisposition::Stays,
+            entry_disposition(false, &users(&["team/a"]), "team/b"),
+            EntryDisposition::Keep,
             "team/a may need it"
         );
-        assert_eq!(entry_disposition(false, &others(&["team/a", "team/c"]), "team/b"), EntryDisposition::Handed);
+        assert_eq!(entry_disposition(false, &users(&["team/a", "team/c"]), "team/b"), EntryDisposition::RemovedByPeer);
     }
-    /// Deleting a namespace deletes all its groups at once. The entry must not remain, and must not be removed while nodes drain.
+
+    /// Deleting a namespace deletes all its groups at the same time. The entry must be removed, but not while nodes drain.
     #[test]
     fn last_of_several_deleted_groups_removes_the_entry() {
-        let (index, none) = (GroupIndex::default(), json!({}));
+        let (index, no_patch) = (GroupIndex::default(), json!({}));
         for name in ["a", "b", "c"] {
-            put(&index, name, true, &none);
+            upsert_group(&index, name, true, &no_patch);
         }
         assert_eq!(
             [deletion_order_of(&index, "a"), deletion_order_of(&index, "b"), deletion_order_of(&index, "c")],
-            [DeletionOrder::Stays, DeletionOrder::Stays, wait_for("a")]
+            [DeletionOrder::Keep, DeletionOrder::Keep, wait_for("a")]
         );
         index.remove("team/a");
         assert_eq!(
             [deletion_order_of(&index, "b"), deletion_order_of(&index, "c")],
-            [DeletionOrder::Stays, wait_for("b")]
+            [DeletionOrder::Keep, wait_for("b")]
         );
         index.remove("team/b");
-        assert_eq!(deletion_order_of(&index, "c"), DeletionOrder::Goes);
+        assert_eq!(deletion_order_of(&index, "c"), DeletionOrder::RemoveNow);
     }
 
     #[test]
     fn entry_is_kept_for_a_remaining_or_stalled_group() {
-        let (index, none) = (GroupIndex::default(), json!({}));
+        let (index, no_patch) = (GroupIndex::default(), json!({}));
         let stalled = json!({ "status": { "conditions": [{ "type": "Stalled", "status": "True" }] } });
-        put(&index, "b", true, &none);
-        for (deleting, extra) in [
-            (false, none),
+        upsert_group(&index, "b", true, &no_patch);
+        for (deleting, patch) in [
+            (false, no_patch),
             (true, stalled),
-            (true, json!({ "metadata": { "finalizers": ["somebody/elses"] } })),
+            (true, json!({ "metadata": { "finalizers": ["example.com/other"] } })),
             (true, json!({ "spec": { "eks": "no object" } })),
         ] {
-            put(&index, "a", deleting, &extra);
-            assert_eq!(deletion_order_of(&index, "b"), DeletionOrder::Stays, "{extra}");
+            upsert_group(&index, "a", deleting, &patch);
+            assert_eq!(deletion_order_of(&index, "b"), DeletionOrder::Keep, "{patch}");
         }
         assert!(
             index.any_deleting(&["team/b".to_owned()].into()) && !index.any_deleting(&["team/a".to_owned()].into())
         );
-        put(&index, "a", true, &json!({ "status": { "nodesInstanceRoleArn": "arn:next" } }));
-        assert_eq!(deletion_order_of(&index, "b"), wait_for("a"), "its nodes may still have the role that it left");
+        upsert_group(&index, "a", true, &json!({ "status": { "nodesInstanceRoleArn": "arn:next" } }));
+        assert_eq!(deletion_order_of(&index, "b"), wait_for("a"), "nodes of team/a may still have its previous role");
     }
 }

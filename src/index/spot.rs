@@ -44,8 +44,8 @@ pub fn is_price(text: &str) -> bool {
 }
 
 /// Whether a time is further in the future than clock skew explains.
-fn is_in_future(given: Timestamp, now: Timestamp) -> bool {
-    given.duration_since(now) > MAX_CLOCK_SKEW
+fn is_in_future(time: Timestamp, now: Timestamp) -> bool {
+    time.duration_since(now) > MAX_CLOCK_SKEW
 }
 
 /// Parses the message of an event.
@@ -60,9 +60,9 @@ pub fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recom
     if message.len() > MAX_MESSAGE_BYTES {
         return Err("the message is longer than 1,024 bytes");
     }
-    let read = serde_json::from_str::<SpotMessage>(message);
+    let decoded = serde_json::from_str::<SpotMessage>(message);
     let SpotMessage { api_version, spot_price, use_spot } =
-        read.map_err(|_| "the message is not a JSON object with apiVersion, spotPrice and useSpot")?;
+        decoded.map_err(|_| "the message is not a JSON object with apiVersion, spotPrice and useSpot")?;
     if api_version != "v1alpha1" {
         return Err("apiVersion is not v1alpha1");
     }
@@ -120,17 +120,18 @@ impl Recommendations {
     }
 }
 
-/// The active recommendation. A newer event replaces the stored one. The stored one stays active until the tenant changes the
-/// spot price in the spec. A stored one with a future time counts as older than any event. `None` means that the spec decides.
+/// The active recommendation; `None` means that `spec_price` applies. The newer of the recorded recommendation and the
+/// observed event wins. A recorded one stays active until the tenant changes the spot price in the spec; one with a future
+/// time counts as older than any event.
 pub fn active_recommendation(
-    own: &str,
-    remembered: Option<&SpotRecommendation>,
-    heard: Option<&Recommendation>,
+    spec_price: &str,
+    recorded: Option<&SpotRecommendation>,
+    observed: Option<&Recommendation>,
     now: Timestamp,
 ) -> Option<SpotRecommendation> {
     let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !is_in_future(*given, now));
-    let newer = heard.filter(|h| remembered.and_then(given).is_none_or(|given| h.given_at > given));
-    let still_active = remembered.filter(|r| r.over == own);
+    let newer = observed.filter(|o| recorded.and_then(given).is_none_or(|given| o.given_at > given));
+    let still_active = recorded.filter(|r| r.over == spec_price);
     let Some(newer) = newer else { return still_active.cloned() };
     // A repeated event changes nothing.
     if let Some(same) = still_active.filter(|r| r.use_spot == newer.use_spot && r.spot_price == newer.price) {
@@ -140,7 +141,7 @@ pub fn active_recommendation(
         use_spot: newer.use_spot,
         spot_price: newer.price.clone(),
         given: newer.given_at.to_string(),
-        over: own.into(),
+        over: spec_price.into(),
     })
 }
 
@@ -156,7 +157,7 @@ mod tests {
         Recommendation { use_spot: true, price: price.into(), given_at: at(given) }
     }
 
-    fn remembered(price: &str, given: i64, over: &str) -> SpotRecommendation {
+    fn recorded(price: &str, given: i64, over: &str) -> SpotRecommendation {
         SpotRecommendation {
             use_spot: !price.is_empty(),
             spot_price: price.into(),
@@ -169,13 +170,13 @@ mod tests {
     fn invalid_message_is_described_without_quoting_it() {
         let good = r#"{"apiVersion":"v1alpha1","spotPrice":"0.0067","useSpot":true}"#;
         assert_eq!(parse(good, at(1), at(1)), Ok(use_spot("0.0067", 1)));
-        let clears = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
+        let on_demand = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
         assert_eq!(
-            parse(clears, at(1), at(1)),
+            parse(on_demand, at(1), at(1)),
             Ok(Recommendation { use_spot: false, price: String::new(), given_at: at(1) })
         );
         let long = format!(r#"{{"apiVersion":"v1alpha1","useSpot":false,"x":"{}"}}"#, "y".repeat(MAX_MESSAGE_BYTES));
-        for (message, word) in [
+        for (message, expected) in [
             ("secret", "not a JSON"),
             (r#"{"apiVersion":"v1alpha1"}"#, "not a JSON"),
             (r#"{"apiVersion":"v2","spotPrice":"1","useSpot":true}"#, "v1alpha1"),
@@ -185,12 +186,12 @@ mod tests {
             (long.as_str(), "longer"),
         ] {
             let error = parse(message, at(1), at(1)).expect_err(message);
-            assert!(error.contains(word) && !error.contains("secret"), "{message}: {error}");
+            assert!(error.contains(expected) && !error.contains("secret"), "{message}: {error}");
         }
     }
 
     #[test]
-    fn prices_are_what_aws_takes() {
+    fn only_prices_that_aws_accepts_are_valid() {
         for good in ["0.08", "1", ".5", "12.3456"] {
             assert!(is_price(good), "{good}");
         }
@@ -220,24 +221,20 @@ mod tests {
 
     #[test]
     fn recommendation_outlives_its_event_until_replaced_or_spec_price_changes() {
-        let in_force = |own: &str, remembered: Option<&SpotRecommendation>, heard: Option<&Recommendation>| {
-            super::active_recommendation(own, remembered, heard, at(60))
+        let active = |spec_price: &str, recorded: Option<&SpotRecommendation>, observed: Option<&Recommendation>| {
+            active_recommendation(spec_price, recorded, observed, at(60))
         };
-        let first = in_force("", None, Some(&use_spot("0.1", 10))).expect("it is followed");
-        assert_eq!(first, remembered("0.1", 10, ""));
-        assert_eq!(in_force("", Some(&first), None), Some(first.clone()), "the event is gone");
-        assert_eq!(in_force("", Some(&first), Some(&use_spot("0.1", 60))), Some(first.clone()), "repeated");
-        assert_eq!(in_force("", Some(&first), Some(&use_spot("0.2", 5))), Some(first.clone()), "an older one");
-        assert_eq!(in_force("", Some(&first), Some(&use_spot("0.2", 60))), Some(remembered("0.2", 60, "")));
+        let first = active("", None, Some(&use_spot("0.1", 10))).expect("the recommendation is active");
+        assert_eq!(first, recorded("0.1", 10, ""));
+        assert_eq!(active("", Some(&first), None), Some(first.clone()), "the event has expired");
+        assert_eq!(active("", Some(&first), Some(&use_spot("0.1", 60))), Some(first.clone()), "repeated");
+        assert_eq!(active("", Some(&first), Some(&use_spot("0.2", 5))), Some(first.clone()), "an older event");
+        assert_eq!(active("", Some(&first), Some(&use_spot("0.2", 60))), Some(recorded("0.2", 60, "")));
         let cleared = Recommendation { use_spot: false, price: String::new(), given_at: at(60) };
-        assert_eq!(in_force("", Some(&first), Some(&cleared)), Some(remembered("", 60, "")));
-        assert_eq!(
-            in_force("0.3", Some(&first), Some(&use_spot("0.1", 10))),
-            None,
-            "the tenant changed the price since"
-        );
-        assert_eq!(in_force("0.3", Some(&first), Some(&use_spot("0.1", 11))), Some(remembered("0.1", 11, "0.3")));
-        assert_eq!(in_force("0.3", None, None), None);
+        assert_eq!(active("", Some(&first), Some(&cleared)), Some(recorded("", 60, "")));
+        assert_eq!(active("0.3", Some(&first), Some(&use_spot("0.1", 10))), None, "the tenant changed the price since");
+        assert_eq!(active("0.3", Some(&first), Some(&use_spot("0.1", 11))), Some(recorded("0.1", 11, "0.3")));
+        assert_eq!(active("0.3", None, None), None);
     }
 
     #[test]
@@ -245,9 +242,9 @@ mod tests {
         let good = r#"{"apiVersion":"v1alpha1","spotPrice":"","useSpot":false}"#;
         let (now, late) = (at(1_000), 1_000 + 5 * 60);
         assert!(parse(good, at(late), now).is_ok() && parse(good, at(late + 1), now).is_err());
-        let from_before = remembered("0.1", late + 1, "");
+        let from_future = recorded("0.1", late + 1, "");
         let on_demand = Recommendation { use_spot: false, price: String::new(), given_at: at(999) };
-        assert_eq!(active_recommendation("", Some(&from_before), None, now), Some(from_before.clone()));
-        assert_eq!(active_recommendation("", Some(&from_before), Some(&on_demand), now), Some(remembered("", 999, "")));
+        assert_eq!(active_recommendation("", Some(&from_future), None, now), Some(from_future.clone()));
+        assert_eq!(active_recommendation("", Some(&from_future), Some(&on_demand), now), Some(recorded("", 999, "")));
     }
 }

@@ -79,8 +79,8 @@ impl KubeApi for KubeClient {
         groups::remove_finalizer(&self.client, namespace, name, present).await
     }
 
-    async fn publish(&self, about: &EventTarget, event: &KubeEvent) -> Result<(), KubeError> {
-        groups::publish(&self.client, &self.identity, about, event).await
+    async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError> {
+        groups::publish(&self.client, &self.identity, target, event).await
     }
 
     async fn cordon_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, KubeError> {

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_to_aws_auth_touches_one_key_of_one_version() {
+    async fn aws_auth_update_patches_one_key_at_one_version() {
         let (client, writes) = cluster(None);
         update_aws_auth(&client, "5", "- rolearn: x\n").await.unwrap();
         let writes = writes.lock().unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_revision_creates_its_config_map() {
+    async fn first_revision_creates_the_config_map() {
         let (client, writes) = cluster(None);
         put_last_known_good(&client, "im", &data(&[("defaults", "d")])).await.unwrap();
         let writes = writes.lock().unwrap();

@@ -166,7 +166,7 @@ pub(crate) async fn call_with_timeout<T>(
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, KubeError> {
     match tokio::time::timeout(limit, request).await {
-        Ok(answer) => answer.map_err(|error| KubeError::classify(verb, resource, error)),
+        Ok(response) => response.map_err(|error| KubeError::classify(verb, resource, error)),
         Err(elapsed) => Err(KubeError::Unavailable { verb, resource: resource.into(), source: Box::new(elapsed) }),
     }
 }

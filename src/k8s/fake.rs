@@ -1,4 +1,4 @@
-//! A fake API server for tests: a function answers every request.
+//! A fake API server for tests: a function responds to every request.
 
 use axum::Router;
 use axum::extract::Request;
@@ -23,12 +23,12 @@ impl Call {
     }
 }
 
-/// A client whose requests `handler` answers with a status code and a JSON body.
+/// A client whose requests get a status code and a JSON body from `handler`.
 pub(crate) fn client<H>(handler: H) -> Client
 where
     H: Fn(Call) -> (u16, Value) + Clone + Send + Sync + 'static,
 {
-    let answer = move |request: Request| {
+    let respond = move |request: Request| {
         let handler = handler.clone();
         async move {
             let (parts, body) = request.into_parts();
@@ -44,7 +44,7 @@ where
             (StatusCode::from_u16(code).expect("a status code"), body.to_string())
         }
     };
-    Client::new(Router::new().fallback(answer), "default")
+    Client::new(Router::new().fallback(respond), "default")
 }
 
 /// An error response in the API server's format.

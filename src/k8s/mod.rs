@@ -60,7 +60,7 @@ pub enum PodKind {
     DaemonSet,
     /// The pod is a static pod of the kubelet; a drain ignores it.
     Mirror,
-    /// No controller recreates the pod; a drain evicts it and an event names it.
+    /// No controller recreates the pod; a drain evicts it and publishes an event.
     Unmanaged,
     /// A controller recreates the pod elsewhere.
     Owned,
@@ -155,7 +155,7 @@ pub trait KubeApi: Send + Sync {
     async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError>;
 
     /// Publishes an event. It is not an error if the namespace is terminating or gone and rejects events.
-    async fn publish(&self, about: &EventTarget, event: &KubeEvent) -> Result<(), KubeError>;
+    async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError>;
 
     /// Cordons a Node that is still at `resource_version` and records the reason, in one write. Returns the new
     /// resourceVersion. `disruption` contains [`CORDONED_BEFORE`] if the Node was already cordoned.

@@ -85,8 +85,8 @@ pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Ve
     loop {
         let page = call("list", "volumeattachments", attachments.list(&params)).await?;
         let next = page.metadata.continue_.clone();
-        let mine = page.items.into_iter().filter(|a| a.spec.node_name == node);
-        names.extend(mine.map(|attachment| attachment.name_any()));
+        let attached = page.items.into_iter().filter(|a| a.spec.node_name == node);
+        names.extend(attached.map(|attachment| attachment.name_any()));
         match next.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(names),

@@ -94,11 +94,11 @@ pub(super) async fn list(
         let page =
             call("list", resource(kind), api.list(&params)).await.map_err(|error| with_rbac_hint(error, kind))?;
         let next = page.metadata.continue_.clone();
-        let mine = |object: &&DynamicObject| {
+        let has_scope = |object: &&DynamicObject| {
             let scope = object.metadata.annotations.iter().flatten().find(|(key, _)| *key == annotation::UPGRADE_SCOPE);
             scope.is_some_and(|(_, value)| value == scaling_group)
         };
-        found.extend(page.items.iter().filter(mine).map(to_json));
+        found.extend(page.items.iter().filter(has_scope).map(to_json));
         match next.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(found),
@@ -166,10 +166,10 @@ mod tests {
         (200, json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": names.iter().map(one).collect::<Vec<_>>()}))
     }
 
-    fn served_by(known: &'static [&'static str], answer: fn() -> (u16, Value)) -> Client {
+    fn served_by(known: &'static [&'static str], response: fn() -> (u16, Value)) -> Client {
         fake::client(move |call| match call.route() {
             ("GET", "/apis") => groups(known),
-            ("GET", "/apis/argoproj.io/v1alpha1") => answer(),
+            ("GET", "/apis/argoproj.io/v1alpha1") => response(),
             other => panic!("{other:?}"),
         })
     }

@@ -136,11 +136,11 @@ impl ConflictDetector {
         }
     }
 
-    fn extend_hold(&self, now: Instant, time: Duration, by: Option<ForeignWrite>) {
+    fn extend_hold(&self, now: Instant, duration: Duration, conflict: Option<ForeignWrite>) {
         let before = self.hold_at(now);
-        let until = now + time;
-        let until = before.as_ref().map_or(until, |before| before.until.max(until));
-        self.hold.send_replace(Some(WriteHold { until, conflict: by.or(before.and_then(|before| before.conflict)) }));
+        let until = before.as_ref().map_or(now + duration, |before| before.until.max(now + duration));
+        self.hold
+            .send_replace(Some(WriteHold { until, conflict: conflict.or(before.and_then(|before| before.conflict)) }));
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn trace(writers: &[(&str, &str, i64)], status: &str) -> StatusWriters {
+    fn status_writers(writers: &[(&str, &str, i64)], status: &str) -> StatusWriters {
         let entry = |(manager, subresource, second): &(&str, &str, i64)| ManagedFieldsEntry {
             manager: Some((*manager).to_owned()),
             subresource: Some((*subresource).to_owned()).filter(|s| !s.is_empty()),
@@ -162,11 +162,11 @@ mod tests {
         StatusWriters::new(writers.iter().map(entry).collect(), &json!({ "currentState": status }))
     }
 
-    fn others() -> ConflictDetector {
+    fn detector() -> ConflictDetector {
         ConflictDetector::new(MINUTE, MINUTE / 2)
     }
 
-    fn about() -> EventTarget {
+    fn target() -> EventTarget {
         let (api_version, kind, name, uid) = (String::new(), String::new(), "web".to_owned(), String::new());
         EventTarget { api_version, kind, namespace: None, name, uid }
     }
@@ -175,47 +175,53 @@ mod tests {
 
     #[test]
     fn foreign_write_holds_writes_for_the_quiet_period() {
-        let (others, start) = (others(), Instant::now());
-        others.observe_at(start, "a/web", trace(&[("manager", "status", 1), OURS], "Ready"), about);
-        others.initial_list_done_at(start);
-        assert_eq!(others.hold_at(start), None);
-        others.observe_at(start, "a/web", trace(&[("manager", "status", 9), OURS], "Init"), about);
-        assert_eq!(others.hold_at(start).unwrap().conflict.unwrap().manager, "manager");
+        let (detector, start) = (detector(), Instant::now());
+        detector.observe_at(start, "a/web", status_writers(&[("manager", "status", 1), OURS], "Ready"), target);
+        detector.initial_list_done_at(start);
+        assert_eq!(detector.hold_at(start), None);
+        detector.observe_at(start, "a/web", status_writers(&[("manager", "status", 9), OURS], "Init"), target);
+        assert_eq!(detector.hold_at(start).unwrap().conflict.unwrap().manager, "manager");
         let later = start + MINUTE / 2;
-        others.observe_at(later, "a/web", trace(&[("manager", "status", 40), OURS], "Ready"), about);
-        assert!(others.hold_at(start + MINUTE).is_some(), "counted from the last write");
-        assert_eq!(others.hold_at(later + MINUTE), None);
+        detector.observe_at(later, "a/web", status_writers(&[("manager", "status", 40), OURS], "Ready"), target);
+        assert!(detector.hold_at(start + MINUTE).is_some(), "counted from the last write");
+        assert_eq!(detector.hold_at(later + MINUTE), None);
     }
 
     #[test]
     fn tenant_and_own_writes_are_not_conflicts() {
-        let (others, now) = (others(), Instant::now());
-        others.observe_at(now, "a/web", trace(&[("manager", "status", 1), OURS], "Ready"), about);
-        others.initial_list_done_at(now);
+        let (detector, now) = (detector(), Instant::now());
+        detector.observe_at(now, "a/web", status_writers(&[("manager", "status", 1), OURS], "Ready"), target);
+        detector.initial_list_done_at(now);
         let forged = [("forged", "status", 7), ("manager", "status", 8), OURS];
-        // A tenant can forge the record of a write to the status, but not the status; ours follows, and an edit of the spec.
-        others.observe_at(now, "a/web", trace(&forged, "Ready"), about);
-        others.observe_at(now, "a/web", trace(&forged, "Locked"), about);
-        others.observe_at(now, "a/web", trace(&[forged[0], forged[1], ("kubectl", "", 9), OURS], "Init"), about);
-        assert_eq!(others.hold_at(now), None);
+        // A tenant can forge the record of a status write, but not the status. A write of this controller and an edit of the
+        // spec follow.
+        detector.observe_at(now, "a/web", status_writers(&forged, "Ready"), target);
+        detector.observe_at(now, "a/web", status_writers(&forged, "Locked"), target);
+        detector.observe_at(
+            now,
+            "a/web",
+            status_writers(&[forged[0], forged[1], ("kubectl", "", 9), OURS], "Init"),
+            target,
+        );
+        assert_eq!(detector.hold_at(now), None);
     }
 
     #[test]
     fn first_observation_of_a_group_is_not_a_conflict() {
-        let (others, now) = (others(), Instant::now());
-        others.observe_at(now, "a/new", trace(&[], ""), about);
-        others.observe_at(now, "b/new", trace(&[("manager", "status", 5)], "Init"), about);
-        assert_eq!(others.hold_at(now), None);
-        others.observe_at(now, "a/new", trace(&[("manager", "status", 5)], "Init"), about);
-        assert!(others.hold_at(now).is_some());
+        let (detector, now) = (detector(), Instant::now());
+        detector.observe_at(now, "a/new", status_writers(&[], ""), target);
+        detector.observe_at(now, "b/new", status_writers(&[("manager", "status", 5)], "Init"), target);
+        assert_eq!(detector.hold_at(now), None);
+        detector.observe_at(now, "a/new", status_writers(&[("manager", "status", 5)], "Init"), target);
+        assert!(detector.hold_at(now).is_some());
     }
 
     #[test]
     fn takeover_holds_writes_for_the_startup_grace() {
-        let (others, now) = (others(), Instant::now());
-        others.observe_at(now, "a/web", trace(&[OURS, ("manager", "status", 3)], "Ready"), about);
-        others.initial_list_done_at(now);
-        assert_eq!(others.hold_at(now).unwrap().conflict, None);
-        assert_eq!(others.hold_at(now + MINUTE / 2), None);
+        let (detector, now) = (detector(), Instant::now());
+        detector.observe_at(now, "a/web", status_writers(&[OURS, ("manager", "status", 3)], "Ready"), target);
+        detector.initial_list_done_at(now);
+        assert_eq!(detector.hold_at(now).unwrap().conflict, None);
+        assert_eq!(detector.hold_at(now + MINUTE / 2), None);
     }
 }

@@ -11,11 +11,27 @@ use super::types::{Plan, PlannedStep, StatusUpdate};
 use crate::api::GroupId;
 
 /// A plan under construction. Planners append to it in the order in which their steps must run.
+///
+/// ```
+/// use instance_manager::api::{InstanceGroup, InstanceGroupSpec, group_id};
+/// use instance_manager::plan::{Drift, EksStep, Outcome, Phase, PlanBuilder, waiting};
+///
+/// let mut builder = PlanBuilder::default();
+/// let step = EksStep::PutTags { group: "demo-team-web".into(), tags: vec![] };
+/// builder.push_with_reasons(step, vec![Drift::new("tags.cost", "41", "42")]);
+/// builder.set_outcome_once(waiting(Phase::Modifying, "updating the scaling group"));
+/// builder.set_outcome_once(Outcome::Converged); // has no effect: the first outcome wins
+///
+/// let plan = builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None);
+/// assert_eq!(plan.steps[0].step.name(), "PutTags");
+/// assert_eq!(plan.steps[0].reasons[0].to_string(), "tags.cost: 41 -> 42");
+/// assert!(matches!(plan.outcome, Outcome::Progressing { phase: Phase::Modifying, .. }));
+/// ```
 #[derive(Default)]
 pub struct PlanBuilder {
     /// The steps so far, in order.
     pub steps: Vec<PlannedStep>,
-    /// The outcome, once a planner has set it. Write it with [`PlanBuilder::set_outcome_once`].
+    /// The outcome, once a planner has set it. Set it with [`PlanBuilder::set_outcome_once`].
     pub outcome: Option<Outcome>,
     /// Conditions other than Ready, Reconciling and Stalled.
     pub condition_updates: Vec<ConditionUpdate>,
@@ -38,16 +54,17 @@ impl PlanBuilder {
 
     /// Records a field of `status.managed` before the steps that depend on it. All such fields share one step.
     pub fn record_managed(&mut self, field: &str, value: Value) {
-        let recorded = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
-            Step::Object(ObjectStep::Record { status }) => status.get_mut("managed"),
+        let existing = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
+            Step::Object(ObjectStep::UpdateStatus { status }) => status.get_mut("managed"),
             _ => None,
         });
-        match recorded {
+        match existing {
             Some(managed) => managed[field] = value,
             None => {
-                let finalizer = self.steps.first().is_some_and(|s| s.step == Step::Object(ObjectStep::AddFinalizer));
+                let has_finalizer_step =
+                    self.steps.first().is_some_and(|s| s.step == Step::Object(ObjectStep::AddFinalizer));
                 let status = json!({ "managed": { field: value } });
-                self.steps.insert(usize::from(finalizer), ObjectStep::Record { status }.into());
+                self.steps.insert(usize::from(has_finalizer_step), ObjectStep::UpdateStatus { status }.into());
             }
         }
     }

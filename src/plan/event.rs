@@ -18,9 +18,9 @@ pub struct ConditionUpdate {
 /// Type of a Kubernetes event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum EventKind {
-    /// The expected course.
+    /// Expected progress.
     Normal,
-    /// A problem, or a decision that someone should know of.
+    /// A problem, or a decision that the tenant or the admin should know.
     Warning,
 }
 

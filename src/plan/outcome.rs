@@ -39,7 +39,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Recheck {
     /// Immediately: the next step needs only what this pass wrote.
-    Soon,
+    Immediately,
     /// After the poll interval of groups that are changing.
     Poll,
     /// After this duration, in seconds when serialized.

@@ -22,7 +22,7 @@ pub enum ObserveError {
     Aws(#[source] AwsError),
     /// A Kubernetes call failed.
     #[error("reading from Kubernetes: {0}")]
-    Cluster(#[source] KubeError),
+    Kube(#[source] KubeError),
 }
 
 /// Clients, caches and settings to observe a group with.
@@ -70,7 +70,7 @@ pub async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid: &str) 
 }
 
 async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
-    let pods = o.kube.pods_on_node(node).await.map_err(ObserveError::Cluster)?;
+    let pods = o.kube.pods_on_node(node).await.map_err(ObserveError::Kube)?;
     let pods: Vec<_> = (pods.into_iter())
         .map(|p| PodView {
             is_ignored: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
@@ -83,7 +83,7 @@ async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
         .collect();
     let empty = pods.iter().all(|p| p.is_ignored || p.is_finished);
     let attached_volumes =
-        if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Cluster)? } else { Vec::new() };
+        if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
     let tracked = o.process_state.track_drain(node, empty, o.now);
     Ok(DrainView {
         pods,

@@ -68,7 +68,7 @@ pub enum PlanResult {
     /// The plan, and the snapshot that it was made from.
     Planned(Box<Plan>, Box<dyn PlanSnapshot>),
     /// The merged spec is invalid.
-    Refused(Vec<SpecError>),
+    Rejected(Vec<SpecError>),
 }
 
 /// The error for a cluster other than the one that `--cluster-name` sets.

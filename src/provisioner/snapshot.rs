@@ -39,7 +39,7 @@ pub struct Projection {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Release {
     /// The scaling group is pinned to the newest version, so switching it to `$Latest` changes no node.
-    Follow {
+    FollowLatest {
         /// Id of the launch template.
         template: String,
         /// The pinned version.
@@ -48,13 +48,13 @@ pub enum Release {
         mixed: Option<MixedPolicy>,
     },
     /// Nothing has to be changed; the text says why.
-    Nothing(&'static str),
+    NotNeeded(&'static str),
     /// The group could not be read; the text says why.
     Skipped(String),
     /// Nodes are being replaced; the rotation must finish first.
-    Rotating(String),
+    RotationInProgress(String),
     /// The pinned version is older than `$Latest`, so switching would change nodes.
-    Older {
+    PinnedToOlderVersion {
         /// The pinned version.
         number: i64,
         /// The newest version.
@@ -74,6 +74,6 @@ pub trait PlanSnapshot: Send + Sync {
     }
     /// What must be changed before the previous controller can manage the group again.
     fn release(&self, _: &InstanceGroupStatus) -> Release {
-        Release::Nothing("has nothing that its former controller does not know")
+        Release::NotNeeded("has nothing that its former controller does not know")
     }
 }

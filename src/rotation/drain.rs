@@ -39,11 +39,11 @@ pub enum DrainAction {
     /// Wait for pods or volumes; a phrase that follows "waiting for".
     Wait(String),
     /// At the timeout: delete these pods with their grace period.
-    Force(Vec<NodeStep>),
+    ForceDelete(Vec<NodeStep>),
     /// At the timeout, when pods may not be deleted: uncordon the node. Holds the remaining pods.
-    GiveUp(Vec<PodRef>),
+    Uncordon(Vec<PodRef>),
     /// At the timeout of a deletion: terminate although these pods remain.
-    Abandon(Vec<PodRef>),
+    TerminateWithPods(Vec<PodRef>),
     /// No pod and no volume is left: terminate.
     Terminate,
 }
@@ -72,9 +72,9 @@ pub fn next_drain_action(
     if policy.timeout.is_some_and(|t| elapsed >= t) {
         let pods = || remaining.iter().map(|p| p.pod.clone());
         return match (policy.at_timeout, evictable.is_empty()) {
-            (AtTimeout::Uncordon, _) => DrainAction::GiveUp(pods().collect()),
-            (AtTimeout::Terminate, _) => DrainAction::Abandon(pods().collect()),
-            (AtTimeout::Delete, false) => DrainAction::Force(
+            (AtTimeout::Uncordon, _) => DrainAction::Uncordon(pods().collect()),
+            (AtTimeout::Terminate, _) => DrainAction::TerminateWithPods(pods().collect()),
+            (AtTimeout::Delete, false) => DrainAction::ForceDelete(
                 evictable.iter().map(|p| NodeStep::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect(),
             ),
             (AtTimeout::Delete, true) => DrainAction::Wait(format!("{} pods on {node} to terminate", remaining.len())),

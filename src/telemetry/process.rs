@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unexpected_proc_gives_no_sample() {
+    fn unexpected_proc_format_returns_no_sample() {
         assert_eq!(Sample::parse("", ""), None);
         assert_eq!(Sample::parse("7 (a) S 1", "VmRSS: x"), None);
     }

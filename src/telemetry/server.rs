@@ -82,14 +82,14 @@ mod tests {
 
     use super::*;
 
-    /// The whole answer to one request.
+    /// The whole response to one request.
     async fn get_path(address: SocketAddr, path: &'static str) -> String {
         let exchange = move || -> io::Result<String> {
             let mut stream = TcpStream::connect(address)?;
             write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
+            let mut response = String::new();
+            stream.read_to_string(&mut response)?;
+            Ok(response)
         };
         tokio::task::spawn_blocking(exchange).await.unwrap().unwrap()
     }
@@ -98,10 +98,10 @@ mod tests {
     async fn server_serves_until_shutdown() {
         let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (leads, led) = watch::channel(false);
+        let (leader_sender, leader) = watch::channel(false);
         let readiness: Readiness = Arc::new(move || {
-            let leads = *led.borrow();
-            leads.then_some(()).ok_or_else(|| "not the leader".to_owned())
+            let is_leader = *leader.borrow();
+            is_leader.then_some(()).ok_or_else(|| "not the leader".to_owned())
         });
         let (stop, stopped) = watch::channel(false);
         let metrics = Arc::new(Metrics::new().unwrap());
@@ -110,7 +110,7 @@ mod tests {
         assert!(get_path(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let standby = get_path(address, "/readyz").await;
         assert!(standby.starts_with("HTTP/1.1 503") && standby.ends_with("not the leader"));
-        leads.send(true).unwrap();
+        leader_sender.send(true).unwrap();
         assert!(get_path(address, "/readyz").await.starts_with("HTTP/1.1 200"));
         let text = get_path(address, "/metrics").await;
         assert!(text.contains("text/plain; version=0.0.4") && text.contains("workqueue_depth"));

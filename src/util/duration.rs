@@ -2,8 +2,16 @@
 
 use jiff::SignedDuration;
 
-/// Parses a duration with the units h, m, s and ms; decimals are allowed. `None` for anything else, including an empty
-/// text and a negative duration.
+/// Parses Go's notation with the units h, m, s and ms; decimals are allowed. `None` for anything else, including a
+/// negative or empty text.
+///
+/// ```
+/// use instance_manager::util::duration;
+///
+/// assert_eq!(duration::parse("1h30m"), Some(jiff::SignedDuration::from_mins(90)));
+/// assert_eq!(duration::parse("90"), None, "the unit is missing");
+/// assert_eq!(duration::format(jiff::SignedDuration::from_secs(90)), "1m30s");
+/// ```
 pub fn parse(text: &str) -> Option<SignedDuration> {
     let mut rest = text;
     let mut total = 0f64;
@@ -41,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parse_accepts_go_notation_only() {
+    fn durations_have_the_go_notation() {
         for (text, seconds) in [("90s", 90), ("15m", 900), ("1h30m", 5400), ("1.5h", 5400), ("1500ms", 1)] {
             assert_eq!(parse(text).map(|d| d.as_secs()), Some(seconds), "{text}");
         }

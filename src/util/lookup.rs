@@ -2,6 +2,16 @@
 
 /// What is known about an object. Unknown is not absent: a caller must not treat [`Lookup::NotQueried`] as "does not
 /// exist".
+///
+/// ```
+/// use instance_manager::util::lookup::Lookup;
+///
+/// let unread: Lookup<String> = Lookup::default();
+/// assert!(!unread.is_queried());
+/// let absent: Lookup<String> = None.into();
+/// assert!(absent.is_queried() && absent.as_present().is_none());
+/// assert_eq!(Lookup::from(Some("i-1")).as_present(), Some(&"i-1"));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lookup<T> {
     /// Nothing has been read yet.

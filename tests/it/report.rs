@@ -205,7 +205,8 @@ fn only_denied_tags_is_blocked() {
     let tag =
         FargateStep::TagFargateProfile { cluster: "demo".into(), profile: "p".into(), arn: "arn".into(), tags: vec![] }
             .into();
-    let soon = Outcome::Progressing { phase: Phase::Modifying, message: "going on".into(), recheck: Recheck::Soon };
+    let soon =
+        Outcome::Progressing { phase: Phase::Modifying, message: "going on".into(), recheck: Recheck::Immediately };
     for (outcome, wanted) in [(soon.clone(), false), (progressing(Phase::Deleting), true)] {
         let Outcome::Blocked { reason, message, is_deleting } = told(std::slice::from_ref(&tag), outcome) else {
             panic!("it is blocked")

@@ -12,7 +12,7 @@ fn revision_changes_with_the_text() {
 
 #[test]
 fn config_errors_name_key_line_path_and_remedy() {
-    for (key, text, wanted, reason) in [
+    for (key, text, message, reason) in [
         (
             "defaults",
             "spec:\n  eks:\n    minSize: three\n",
@@ -57,7 +57,7 @@ fn config_errors_name_key_line_path_and_remedy() {
         ),
     ] {
         let error = Boundaries::parse(&data(&[(key, text)])).unwrap_err();
-        assert_eq!((error.to_string().as_str(), error.reason()), (wanted, reason));
+        assert_eq!((error.to_string().as_str(), error.reason()), (message, reason));
     }
     let error = Boundaries::parse(&data(&[("defaults", "spec: [\n")])).unwrap_err();
     assert_eq!((error.key, error.reason()), ("defaults", "UnmarshalDefaults"));

@@ -15,7 +15,7 @@ fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn parse(pairs: &[(&str, &str)]) -> Boundaries {
-    Boundaries::parse(&data(pairs)).expect("the ConfigMap is good").0
+    Boundaries::parse(&data(pairs)).expect("the ConfigMap is valid").0
 }
 
 /// One boundary around one path, with the defaults of the spec and one conditional for groups annotated `os: windows`.
@@ -33,12 +33,12 @@ fn boundaries_for_path(boundary: &str, path: &str, default: Value, conditional: 
 }
 
 fn merge_spec(boundaries: &Boundaries, spec: Value) -> MergedSpec {
-    merge(boundaries, &json!({"spec": spec}), false).expect("the two fit")
+    merge(boundaries, &json!({"spec": spec}), false).expect("the kinds match")
 }
 
 fn merge_windows_group(boundaries: &Boundaries, spec: Value) -> MergedSpec {
     let group = json!({"metadata": {"annotations": {"os": "windows"}}, "spec": spec});
-    merge(boundaries, &group, false).expect("the two fit")
+    merge(boundaries, &group, false).expect("the kinds match")
 }
 
 fn size(number: u64) -> Value {
@@ -71,18 +71,18 @@ fn scalar_merge_table() {
         ("mergeOverride", 1, 0, 3, 1),
     ] {
         let boundaries = boundaries_for_path(boundary, "spec.eks.minSize", size(default), size(conditional));
-        let got = merge_windows_group(&boundaries, size(tenant));
+        let merged = merge_windows_group(&boundaries, size(tenant));
         assert_eq!(
-            got.spec["eks"]["minSize"].as_u64().unwrap_or(0),
+            merged.spec["eks"]["minSize"].as_u64().unwrap_or(0),
             outcome,
             "{boundary}: tenant {tenant}, default {default}, conditional {conditional}"
         );
-        assert_eq!(got.overridden.is_empty(), tenant == 0 || tenant == outcome, "{boundary} {tenant}");
+        assert_eq!(merged.overridden.is_empty(), tenant == 0 || tenant == outcome, "{boundary} {tenant}");
     }
 }
 
 #[test]
-fn a_default_reaches_a_group_only_through_a_boundary() {
+fn default_applies_only_through_a_boundary() {
     let boundaries =
         boundaries_for_path("replace", "spec.eks.maxSize", json!({"eks": {"minSize": 2, "maxSize": 4}}), json!({}));
     assert_eq!(merge_spec(&boundaries, json!({})).spec, json!({"eks": {"maxSize": 4}}));
@@ -114,11 +114,11 @@ fn map_merge_table() {
     ] {
         let boundaries =
             boundaries_for_path(boundary, "spec.eks.configuration.labels", labels(default), labels(conditional));
-        let got = merge_windows_group(&boundaries, labels(tenant)).spec;
+        let merged = merge_windows_group(&boundaries, labels(tenant)).spec;
         let outcome = labels(outcome);
         let read = |spec: &Value| spec["eks"]["configuration"]["labels"].as_object().cloned().unwrap_or_default();
         assert_eq!(
-            read(&got),
+            read(&merged),
             read(&outcome),
             "{boundary}: tenant {tenant}, default {default}, conditional {conditional}"
         );
@@ -182,12 +182,12 @@ fn maps_merge_one_level_deep() {
         merge_spec(&boundaries_for_path("merge", "spec.strategy", default.clone(), json!({})), tenant.clone());
     assert_eq!(by_default.spec, default);
     let by_tenant = merge_spec(&boundaries_for_path("mergeOverride", "spec.strategy", default, json!({})), tenant);
-    let wanted = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
-    assert_eq!(by_tenant.spec, wanted);
+    let expected = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "1m"}}});
+    assert_eq!(by_tenant.spec, expected);
 }
 
 #[test]
-fn an_unset_strategy_counts_as_set_under_replace_only() {
+fn replace_never_sets_the_strategy() {
     let default = json!({"strategy": {"type": "rollingUpdate"}});
     assert_eq!(
         merge_spec(&boundaries_for_path("replace", "spec.strategy", default.clone(), json!({})), json!({})).spec,
@@ -200,7 +200,7 @@ fn an_unset_strategy_counts_as_set_under_replace_only() {
 }
 
 #[test]
-fn the_last_conditional_that_matches_wins() {
+fn last_matching_conditional_wins() {
     let conditionals = r#"
 - {annotationSelector: 'os', defaults: {spec: {eks: {minSize: 1, maxSize: 1}}}}
 - {annotationSelector: 'os = linux', defaults: {spec: {eks: {minSize: 2}}}}
@@ -208,21 +208,21 @@ fn the_last_conditional_that_matches_wins() {
 "#;
     let boundaries =
         parse(&[("boundaries", "restricted: [spec.eks.minSize, spec.eks.maxSize]"), ("conditionals", conditionals)]);
-    let got = merge_windows_group(&boundaries, json!({}));
-    assert_eq!(got.spec, json!({"eks": {"minSize": 3, "maxSize": 1}}));
-    assert_eq!(got.provenance["spec.eks.minSize"].to_string(), "conditional 2 (restricted)");
+    let merged = merge_windows_group(&boundaries, json!({}));
+    assert_eq!(merged.spec, json!({"eks": {"minSize": 3, "maxSize": 1}}));
+    assert_eq!(merged.provenance["spec.eks.minSize"].to_string(), "conditional 2 (restricted)");
 }
 
 #[test]
-fn conditionals_see_the_annotations_from_before_the_merge() {
+fn conditionals_match_annotations_before_the_merge() {
     let boundaries = parse(&[
         ("boundaries", "{restricted: [spec.eks.minSize], shared: {merge: [metadata.annotations]}}"),
         ("defaults", "{metadata: {annotations: {os: windows}}, spec: {eks: {minSize: 1}}}"),
         ("conditionals", "[{annotationSelector: os, defaults: {spec: {eks: {minSize: 2}}}}]"),
     ]);
-    let got = merge_spec(&boundaries, json!({}));
-    assert_eq!(got.annotations, data(&[("os", "windows")]));
-    assert_eq!(got.spec, json!({"eks": {"minSize": 1}}));
+    let merged = merge_spec(&boundaries, json!({}));
+    assert_eq!(merged.annotations, data(&[("os", "windows")]));
+    assert_eq!(merged.spec, json!({"eks": {"minSize": 1}}));
 }
 
 #[test]
@@ -237,8 +237,8 @@ fn mismatched_kinds_are_an_error_with_path() {
 #[test]
 fn excluded_group_is_not_merged() {
     let boundaries = boundaries_for_path("restricted", "spec.eks.minSize", size(2), size(3));
-    let got = merge(&boundaries, &json!({"spec": size(1)}), true).unwrap();
-    assert_eq!((got.spec, got.hash.as_str(), got.overridden.len()), (size(1), "", 0));
+    let merged = merge(&boundaries, &json!({"spec": size(1)}), true).unwrap();
+    assert_eq!((merged.spec, merged.hash.as_str(), merged.overridden.len()), (size(1), "", 0));
 }
 
 #[test]
@@ -258,8 +258,8 @@ fn overridden_values_name_their_replacement() {
         "tags": [{"key": "Owner", "value": "me"}, {"key": "cost", "value": "1"}],
         "userData": [{"name": "A", "data": "canary-tenant"}],
     }}});
-    let got = merge_spec(&boundaries, tenant);
-    let messages: Vec<String> = got.overridden.iter().map(ToString::to_string).collect();
+    let merged = merge_spec(&boundaries, tenant);
+    let messages: Vec<String> = merged.overridden.iter().map(ToString::to_string).collect();
     assert_eq!(
         messages,
         [
@@ -269,7 +269,7 @@ fn overridden_values_name_their_replacement() {
             "spec.eks.configuration.userData[a]: {2 keys} was not used, default (shared.merge) is {2 keys}",
         ]
     );
-    let provenance: Vec<String> = got.provenance.iter().map(|(path, source)| format!("{path} {source}")).collect();
+    let provenance: Vec<String> = merged.provenance.iter().map(|(path, source)| format!("{path} {source}")).collect();
     assert!(provenance.contains(&"spec.eks.configuration.tags[1].key tenant".to_owned()), "{provenance:?}");
 }
 

@@ -52,7 +52,7 @@ fn policy_checks_tenant_values_only() {
     );
     let arn =
         |name: &str| json!({"eks-managed": {"configuration": {"nodeRole": format!("arn:aws:iam::1:role/p/{name}")}}});
-    for (name, refused) in [("team-a", 0), ("admin", 1)] {
+    for (name, violations) in [("team-a", 0), ("admin", 1)] {
         let boundaries = parse(&[("policy", "roles: [team-*]")]);
         let found = boundaries.policy.check(
             &merge_spec(&boundaries, arn(name)),
@@ -60,14 +60,14 @@ fn policy_checks_tenant_values_only() {
             NamespaceUsage { groups: 1, nodes: 1 },
         );
         let paths: Vec<_> = found.iter().map(|violation| violation.path.as_str()).collect();
-        assert_eq!(paths, vec!["spec.eks-managed.configuration.nodeRole"; refused]);
+        assert_eq!(paths, vec!["spec.eks-managed.configuration.nodeRole"; violations]);
         let fargate = json!({"eks-fargate": {"podExecutionRoleArn": format!("arn:aws:iam::1:role/{name}")}});
         let found = boundaries.policy.check(
             &merge_spec(&boundaries, fargate),
             "team-a",
             NamespaceUsage { groups: 1, nodes: 1 },
         );
-        assert_eq!(found.len(), refused);
+        assert_eq!(found.len(), violations);
     }
     assert_eq!(
         violations_for("quotas: {team-*: {maxGroups: 2, maxNodes: 30}, '*': {maxNodes: 29}}", json!({})).len(),
@@ -78,7 +78,7 @@ fn policy_checks_tenant_values_only() {
 
 #[test]
 fn fargate_selectors_are_limited_to_own_and_listed_namespaces() {
-    let refused = |policy: &str, namespace: &str, restricted: &str| -> Vec<String> {
+    let violations = |policy: &str, namespace: &str, restricted: &str| -> Vec<String> {
         let boundaries = parse(&[
             ("policy", policy),
             ("boundaries", restricted),
@@ -101,23 +101,23 @@ fn fargate_selectors_are_limited_to_own_and_listed_namespaces() {
         ("*", false),
         ("batch-?", false),
     ] {
-        assert_eq!(refused(list, namespace, "").is_empty(), allowed, "{namespace}");
+        assert_eq!(violations(list, namespace, "").is_empty(), allowed, "{namespace}");
     }
-    assert_eq!(refused("fargateNamespaces: []", "*", ""), path);
-    assert_eq!(refused("fargateNamespaces: ['*']", "batch-?", ""), none);
-    assert_eq!(refused("", "kube-system", ""), none, "as in the Keiko controller, with a warning");
-    assert_eq!(refused(list, "kube-system", "restricted: [spec.eks-fargate.selectors]"), none, "the admin's own");
+    assert_eq!(violations("fargateNamespaces: []", "*", ""), path);
+    assert_eq!(violations("fargateNamespaces: ['*']", "batch-?", ""), none);
+    assert_eq!(violations("", "kube-system", ""), none, "as in the Keiko controller, with a warning");
+    assert_eq!(violations(list, "kube-system", "restricted: [spec.eks-fargate.selectors]"), none, "the admin's own");
 }
 
 #[test]
-fn the_policy_limits_exclusion_and_strategies() {
-    let asks = data(&[("instancemgr.keikoproj.io/config-excluded", "TRUE")]);
+fn policy_limits_exclusion_and_strategies() {
+    let requested = data(&[("instancemgr.keikoproj.io/config-excluded", "TRUE")]);
     let open = Policy::default();
-    assert!(open.is_excluded("any", &asks) && !open.is_excluded("any", &data(&[])));
+    assert!(open.is_excluded("any", &requested) && !open.is_excluded("any", &data(&[])));
     let strict =
         parse(&[("policy", "{excludableNamespaces: [kube-*], strategyKinds: [Job.batch], strategyNamespaces: [ops]}")])
             .policy;
-    assert!(strict.is_excluded("kube-system", &asks) && !strict.is_excluded("team-a", &asks));
+    assert!(strict.is_excluded("kube-system", &requested) && !strict.is_excluded("team-a", &requested));
     assert!(open.is_strategy_kind_allowed("Workflow", "argoproj.io") && !open.is_strategy_kind_allowed("Pod", ""));
     assert!(
         strict.is_strategy_kind_allowed("Job", "batch") && !strict.is_strategy_kind_allowed("Workflow", "argoproj.io")
@@ -133,7 +133,7 @@ fn the_policy_limits_exclusion_and_strategies() {
 
 #[test]
 fn globs_match_whole_texts() {
-    for (glob, text, wanted) in [
+    for (glob, text, matches) in [
         ("*", "", true),
         ("a*c", "abbc", true),
         ("a*c", "abcd", false),
@@ -143,6 +143,6 @@ fn globs_match_whole_texts() {
         ("", "a", false),
         ("team-*", "team-", true),
     ] {
-        assert_eq!(matches_glob(glob, text), wanted, "{glob} {text}");
+        assert_eq!(matches_glob(glob, text), matches, "{glob} {text}");
     }
 }

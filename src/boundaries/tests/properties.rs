@@ -19,14 +19,14 @@ const PATHS: [&str; 9] = [
 
 prop_compose! {
     /// A fragment of a group whose texts all begin with the given prefix.
-    fn fragment(mark: &'static str)(
+    fn fragment(prefix: &'static str)(
         min in prop::option::of(0_u64..3), strategy in prop::option::of(prop::bool::ANY), image in prop::option::of("[ab]?"),
         labels in prop::option::of(prop::collection::btree_map("[abc]", "[xy]?", 0..3)),
         tags in prop::option::of(prop::collection::vec(("[abA]?", "[xy]"), 0..4)),
         subnets in prop::option::of(prop::collection::vec("[abc]", 0..4)),
     ) -> Value {
         let mut spec = json!({"eks": {"configuration": {}}});
-        let text = |text: &str| if text.is_empty() { json!("") } else { json!(format!("{mark}{text}")) };
+        let text = |text: &str| if text.is_empty() { json!("") } else { json!(format!("{prefix}{text}")) };
         if let Some(min) = min { spec["eks"]["minSize"] = json!(min); }
         if let Some(typed) = strategy { spec["strategy"] = if typed { json!({"type": "crd"}) } else { json!({}) }; }
         let configuration = &mut spec["eks"]["configuration"];
@@ -40,8 +40,8 @@ prop_compose! {
 
 fn boundaries() -> impl Strategy<Value = Value> {
     let list = || prop::collection::vec(prop::sample::select(&PATHS[..]), 0..4);
-    (list(), list(), list(), list()).prop_map(|(restricted, merge, over, replace)| {
-        json!({"restricted": restricted, "shared": {"merge": merge, "mergeOverride": over, "replace": replace}})
+    (list(), list(), list(), list()).prop_map(|(restricted, merge, merge_override, replace)| {
+        json!({"restricted": restricted, "shared": {"merge": merge, "mergeOverride": merge_override, "replace": replace}})
     })
 }
 
@@ -84,7 +84,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// Whether a boundary's path is a parent of another one. A second merge may then find a value unset that the first one removed.
-fn nested(rules: &Value) -> bool {
+fn has_nested_paths(rules: &Value) -> bool {
     let lists = [
         &rules["restricted"],
         &rules["shared"]["merge"],
@@ -98,7 +98,7 @@ fn nested(rules: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn merging_is_idempotent(rules in boundaries().prop_filter("nested", |rules| !nested(rules)), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T"), windows in any::<bool>()) {
+    fn merging_is_idempotent(rules in boundaries().prop_filter("nested", |rules| !has_nested_paths(rules)), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T"), windows in any::<bool>()) {
         let config = config(&rules, &default, &conditional);
         let annotations = if windows { json!({"os": "windows"}) } else { json!({}) };
         let once = merge(&config, &json!({"metadata": {"annotations": annotations}, "spec": tenant}), false).unwrap();
@@ -111,15 +111,15 @@ proptest! {
     fn restricted_paths_never_keep_tenant_values(rules in boundaries(), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T"), windows in any::<bool>()) {
         let config = config(&rules, &default, &conditional);
         let annotations = if windows { json!({"os": "windows"}) } else { json!({}) };
-        let got = merge(&config, &json!({"metadata": {"annotations": annotations}, "spec": tenant}), false).unwrap();
+        let merged = merge(&config, &json!({"metadata": {"annotations": annotations}, "spec": tenant}), false).unwrap();
         for path in rules["restricted"].as_array().unwrap() {
             let path = path.as_str().unwrap();
-            for (at, source) in &got.provenance {
+            for (at, source) in &merged.provenance {
                 let below = at.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']));
                 prop_assert!(!below && at != path || source.origin != Origin::Tenant, "{at} is {source}");
             }
             let pointer = format!("/{}", path.replace('.', "/"));
-            let whole = json!({"spec": got.spec, "metadata": {"annotations": got.annotations}});
+            let whole = json!({"spec": merged.spec, "metadata": {"annotations": merged.annotations}});
             let text = whole.pointer(&pointer).unwrap_or(&Value::Null).to_string();
             prop_assert!(!text.contains("\"T"), "{path} holds {text}");
         }
@@ -127,11 +127,11 @@ proptest! {
 
     #[test]
     fn every_overridden_value_is_reported(rules in boundaries(), default in fragment("d"), conditional in fragment("c"), tenant in fragment("T")) {
-        let got = merge(&config(&rules, &default, &conditional), &json!({"spec": tenant}), false).unwrap();
+        let merged = merge(&config(&rules, &default, &conditional), &json!({"spec": tenant}), false).unwrap();
         let image = &tenant["eks"]["configuration"]["image"];
-        let lost = image.as_str().is_some_and(|image| !image.is_empty()) && got.spec["eks"]["configuration"]["image"] != *image;
-        let reported = got.overridden.iter().any(|overridden| "spec.eks.configuration.image".starts_with(&overridden.path));
-        prop_assert!(reported || !lost, "{:?}", got.overridden);
+        let lost = image.as_str().is_some_and(|image| !image.is_empty()) && merged.spec["eks"]["configuration"]["image"] != *image;
+        let reported = merged.overridden.iter().any(|overridden| "spec.eks.configuration.image".starts_with(&overridden.path));
+        prop_assert!(reported || !lost, "{:?}", merged.overridden);
     }
 
     #[test]
@@ -143,11 +143,11 @@ proptest! {
                 _ => found.push(path),
             }
         }
-        let got = merge(&config(&rules, &default, &conditional), &json!({"spec": tenant}), false).unwrap();
+        let merged = merge(&config(&rules, &default, &conditional), &json!({"spec": tenant}), false).unwrap();
         let mut found = vec![];
-        leaves(&got.spec, "spec".to_owned(), &mut found);
+        leaves(&merged.spec, "spec".to_owned(), &mut found);
         found.sort();
-        prop_assert_eq!(found, got.provenance.into_keys().collect::<Vec<_>>());
+        prop_assert_eq!(found, merged.provenance.into_keys().collect::<Vec<_>>());
     }
 
     #[test]

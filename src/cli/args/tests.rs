@@ -94,7 +94,7 @@ fn flags_of_a_keiko_deployment_are_accepted() {
 }
 
 #[test]
-fn booleans_take_the_spellings_of_go() {
+fn booleans_accept_the_spellings_of_go() {
     for (value, expected) in [
         ("1", true),
         ("t", true),
@@ -116,13 +116,13 @@ fn booleans_take_the_spellings_of_go() {
 }
 
 #[test]
-fn the_last_of_two_equal_flags_wins() {
+fn last_of_two_equal_flags_wins() {
     assert_eq!(run("-max-workers 1 --max-workers=2").max_workers, 2);
     assert!(!run("-node-relabel -node-relabel=false").node_relabel);
 }
 
 #[test]
-fn durations_and_addresses_are_read_as_go_programs_read_them() {
+fn durations_and_addresses_have_the_syntax_of_go() {
     for (text, seconds) in [("5m", 300), ("300s", 300), ("1h30m", 5400)] {
         let args = run(&format!("--resync-period {text}"));
         assert_eq!(args.resync_period, Duration::from_secs(seconds));
@@ -140,7 +140,7 @@ fn durations_and_addresses_are_read_as_go_programs_read_them() {
 }
 
 #[test]
-fn a_bad_value_names_the_flag_and_what_was_expected() {
+fn invalid_value_names_the_flag_and_the_expected_form() {
     for (line, flag, hint) in [
         ("--resync-period 5", "--resync-period", "1h30m"),
         ("--resync-period 0s", "--resync-period", "1h30m"),
@@ -158,7 +158,7 @@ fn a_bad_value_names_the_flag_and_what_was_expected() {
 }
 
 #[test]
-fn a_plan_is_for_one_group_or_for_all() {
+fn plan_is_for_one_group_or_for_all() {
     let target = |line| plan(line).target().unwrap();
     let group = |namespace: &str, name: &str| Some((namespace.to_owned(), name.to_owned()));
     assert_eq!(target("plan team/web"), group("team", "web"));

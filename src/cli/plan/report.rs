@@ -78,19 +78,19 @@ impl GroupPlan {
     ) -> Self {
         let status = group.status.clone().unwrap_or_default();
         let overridden = planning.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
-        let mut answer = GroupPlan { overridden, ..Self::empty(planning.plan.group.clone()) };
+        let mut plan = GroupPlan { overridden, ..Self::empty(planning.plan.group.clone()) };
         let mut outcome = planning.plan.outcome.clone();
         if let Some(snapshot) = &planning.snapshot {
             let context = PlanContext { status: &status, lock: lock.as_deref(), settings: &planner.settings, now };
             let projection = snapshot.simulate(&planning.plan, &context);
             outcome = projection.outcome.clone();
-            answer.set_nodes(lock, projection);
+            plan.set_nodes(lock, projection);
         } else if group.metadata.deletion_timestamp.is_some() {
-            answer.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
+            plan.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }
         let was_blocked = status.current_state.as_deref() == Some(CurrentState::Error.as_str());
-        answer.classify(planning.plan, outcome, was_blocked);
-        answer
+        plan.classify(planning.plan, outcome, was_blocked);
+        plan
     }
 
     /// The plan of a stored object that does not match its schema.
@@ -131,7 +131,7 @@ impl GroupPlan {
         if self.nodes_to_rotate.is_empty() && self.nodes_to_remove == 0 {
             return;
         }
-        self.max_unavailable = Some(projection.max_unavailable).filter(|most| *most > 0);
+        self.max_unavailable = Some(projection.max_unavailable).filter(|max| *max > 0);
         self.blocked_by = lock.or(match projection.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,
@@ -140,7 +140,7 @@ impl GroupPlan {
 
     fn classify(&mut self, plan: Plan, outcome: Outcome, was_blocked: bool) {
         let creates = |s: &PlannedStep| s.step.creates_nodes();
-        let has_effect = |s: &PlannedStep| !matches!(s.step, Step::Object(ObjectStep::Record { .. }));
+        let has_effect = |s: &PlannedStep| !matches!(s.step, Step::Object(ObjectStep::UpdateStatus { .. }));
         self.steps = plan.steps;
         let mut all = self.steps.iter().chain(&self.later_steps);
         let deleting = matches!(
@@ -149,9 +149,9 @@ impl GroupPlan {
                 | Outcome::Progressing { phase: Phase::Deleting, .. }
                 | Outcome::Blocked { is_deleting: true, .. }
         );
-        let first_blocked = matches!(plan.outcome, Outcome::Blocked { .. });
+        let is_blocked_now = matches!(plan.outcome, Outcome::Blocked { .. });
         self.change = match () {
-            () if first_blocked => ChangeKind::Blocked,
+            () if is_blocked_now => ChangeKind::Blocked,
             () if deleting => ChangeKind::Delete,
             () if !self.nodes_to_rotate.is_empty() => ChangeKind::Rotate,
             () if all.clone().any(creates) => ChangeKind::Create,
@@ -216,8 +216,8 @@ impl PlanReport {
     /// Counts the groups and nodes.
     pub fn new(groups: Vec<GroupPlan>, active: &ActiveBoundaries) -> Self {
         let mut totals = Totals { groups: groups.len(), ..Totals::default() };
-        for answer in &groups {
-            let count = match answer.change {
+        for group in &groups {
+            let count = match group.change {
                 ChangeKind::Unchanged => &mut totals.unchanged,
                 ChangeKind::Create => &mut totals.create,
                 ChangeKind::InPlace => &mut totals.in_place,
@@ -227,11 +227,11 @@ impl PlanReport {
                 ChangeKind::Unknown => &mut totals.unknown,
             };
             *count += 1;
-            totals.nodes_to_rotate += answer.nodes_to_rotate.len();
-            totals.nodes_to_remove += answer.nodes_to_remove;
+            totals.nodes_to_rotate += group.nodes_to_rotate.len();
+            totals.nodes_to_remove += group.nodes_to_remove;
         }
         let last_known_good = match &active.source {
-            BoundariesSource::LastGood(why) | BoundariesSource::Unavailable(why) => Some(why.clone()),
+            BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why) => Some(why.clone()),
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
         };
         PlanReport { groups, totals, boundaries_revision: active.revision.clone(), last_known_good }
@@ -241,7 +241,7 @@ impl PlanReport {
     pub fn exit_code(&self) -> u8 {
         match () {
             () if self.totals.unknown > 0 => 1,
-            () if self.groups.iter().any(|answer| answer.has_changes) => 2,
+            () if self.groups.iter().any(|group| group.has_changes) => 2,
             () => 0,
         }
     }

@@ -13,7 +13,7 @@ pub fn render(report: &PlanReport) -> String {
     }
     let widest = report.groups.iter().map(|a| a.group.len()).max().unwrap_or(0);
     for group in &report.groups {
-        write_group(&mut out, group, widest).expect("a String takes everything");
+        write_group(&mut out, group, widest).expect("writing to a String does not fail");
     }
     if !report.groups.is_empty() {
         out.push('\n');
@@ -36,7 +36,7 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize) -> std::fmt::
     if !group.nodes_to_rotate.is_empty() {
         let at_once = group.max_unavailable.map(|n| format!(", at most {n} unavailable at once")).unwrap_or_default();
         writeln!(out, "  nodes to be replaced{at_once}:")?;
-        let name = |l: &crate::provisioner::NodeReplacement| l.node.clone().unwrap_or_else(|| "(never joined)".into());
+        let name = |r: &crate::provisioner::NodeReplacement| r.node.clone().unwrap_or_else(|| "(never joined)".into());
         let width = group.nodes_to_rotate.iter().map(|l| name(l).len()).max().unwrap_or(0);
         for node in &group.nodes_to_rotate {
             writeln!(out, "    {:width$}  {}  {}", name(node), node.instance, join_reasons(&node.reasons))?;

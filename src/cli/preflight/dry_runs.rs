@@ -23,7 +23,7 @@ pub async fn check(
     }
     let tags = [Tag { key: tag::CLUSTER_NAME.into(), value: cluster.into() }];
     let tagged = templates.iter().find(|t| tags.iter().all(|tag| t.tags.contains(tag)));
-    let one = |action: DryRun| {
+    let try_action = |action: DryRun| {
         let tags = &tags;
         async move {
             let template = match action.target() {
@@ -38,17 +38,17 @@ pub async fn check(
             }
         }
     };
-    let answers: Vec<_> = stream::iter(DryRun::ALL).map(one).buffered(4).collect().await;
-    let allowed = answers.iter().filter(|(_, answer)| *answer == Ok(true)).count();
+    let results: Vec<_> = stream::iter(DryRun::ALL).map(try_action).buffered(4).collect().await;
+    let allowed = results.iter().filter(|(_, result)| *result == Ok(true)).count();
     let message = format!("{caller} may do {allowed} of EC2's actions, as dry runs show");
-    let first = Check::new("iam", if allowed > 0 { Finding::Ok } else { Finding::Note }, message);
-    let rest = answers.into_iter().filter_map(|(action, answer)| failed_check(action.name(), answer, &caller));
-    Ok([first].into_iter().chain(rest).collect())
+    let summary = Check::new("iam", if allowed > 0 { Finding::Ok } else { Finding::Note }, message);
+    let failed = results.into_iter().filter_map(|(action, result)| failed_check(action.name(), result, &caller));
+    Ok([summary].into_iter().chain(failed).collect())
 }
 
 /// The check of an action that is denied, or whose dry run failed; `None` if it is allowed.
-fn failed_check(name: &str, answer: Result<bool, String>, caller: &str) -> Option<Check> {
-    let (finding, message) = match answer {
+fn failed_check(name: &str, result: Result<bool, String>, caller: &str) -> Option<Check> {
+    let (finding, message) = match result {
         Ok(true) => return None,
         Ok(false) => (
             Finding::Missing,
@@ -65,7 +65,7 @@ fn failed_check(name: &str, answer: Result<bool, String>, caller: &str) -> Optio
 ///
 /// # Errors
 ///
-/// Why the dry run gave no answer.
+/// Why the dry run is inconclusive.
 async fn dry_run(aws: &Aws, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> Result<bool, String> {
     match aws.ec2.dry_run(action, template, tags).await {
         Ok(()) => Ok(true),

@@ -70,9 +70,12 @@ async fn check_group(
         Err(error) => return (check(Finding::Unknown, error.to_string()), None),
     };
     let found = planning.snapshot.as_ref().map(|s| (s.cluster().to_owned(), s.launch_template().cloned()));
-    let adopted =
-        planning.plan.condition_updates.iter().find(|note| note.condition_type == condition::ADOPTED && note.status);
-    let adopted = adopted.map(|note| note.message.clone());
+    let adopted = planning
+        .plan
+        .condition_updates
+        .iter()
+        .find(|update| update.condition_type == condition::ADOPTED && update.status);
+    let adopted = adopted.map(|update| update.message.clone());
     let plan = GroupPlan::new(group, planning, lock, &snapshot.planner, now);
     let nodes = plan.nodes_to_rotate.len();
     let (finding, message) = match plan.change {

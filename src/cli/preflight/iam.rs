@@ -125,12 +125,12 @@ pub async fn check(
             Err(error) => format!("the actions of {role} cannot be simulated ({error})"),
         },
     };
-    let (mut checks, dry) = match dry_runs::check(aws, &cluster.name, role, templates).await {
+    let (mut checks, dry_run_error) = match dry_runs::check(aws, &cluster.name, role, templates).await {
         Ok(checks) => (checks, String::new()),
-        Err(dry) => (Vec::new(), format!("; {dry}")),
+        Err(error) => (Vec::new(), format!("; {error}")),
     };
     checks.push(unknown(format!(
-        "actions without a dry run were not checked: {why}; the caller needs iam:SimulatePrincipalPolicy on the role{dry}"
+        "actions without a dry run were not checked: {why}; the caller needs iam:SimulatePrincipalPolicy on the role{dry_run_error}"
     )));
     checks
 }

@@ -47,9 +47,9 @@ pub async fn crd(client: &Client) -> Check {
         Ok(None) => return Check::new("crd", Finding::Missing, format!("{CRD_NAME} is not installed; apply crds/")),
         Ok(Some(found)) => serde_json::to_value(found).unwrap_or_default(),
     };
-    let ours: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap_or_default();
-    let (had, wanted) = (field_paths(&found), field_paths(&ours));
-    let missing: Vec<_> = wanted.iter().filter(|field| !had.contains(field)).cloned().collect();
+    let definition: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap_or_default();
+    let (installed, required) = (field_paths(&found), field_paths(&definition));
+    let missing: Vec<_> = required.iter().filter(|field| !installed.contains(field)).cloned().collect();
     match missing.as_slice() {
         [] => Check::new("crd", Finding::Ok, format!("{CRD_NAME} has every field")),
         [first, ..] => {
@@ -81,19 +81,20 @@ fn collect_field_paths(schema: &Value, path: &str, found: &mut Vec<String>) {
 /// Checks that the identity of `client` has every permission in deploy/rbac.yaml.
 pub async fn permissions(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let answers = stream::iter(required_permissions(namespace)).map(|right| {
+    let reviews = stream::iter(required_permissions(namespace)).map(|permission| {
         let api = &api;
         async move {
-            let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(right.clone()), ..Default::default() };
+            let spec =
+                SelfSubjectAccessReviewSpec { resource_attributes: Some(permission.clone()), ..Default::default() };
             let review = SelfSubjectAccessReview { spec, ..Default::default() };
-            let answer = api.create(&PostParams::default(), &review).await;
-            (right, answer.map(|review| review.status.is_some_and(|status| status.allowed)))
+            let response = api.create(&PostParams::default(), &review).await;
+            (permission, response.map(|review| review.status.is_some_and(|status| status.allowed)))
         }
     });
-    let answers: Vec<_> = answers.buffered(16).collect().await;
-    let total = answers.len();
+    let results: Vec<_> = reviews.buffered(16).collect().await;
+    let total = results.len();
     let mut checks: Vec<_> =
-        answers.into_iter().filter_map(|(right, answer)| permission_check(&right, answer)).collect();
+        results.into_iter().filter_map(|(permission, result)| permission_check(&permission, result)).collect();
     if checks.is_empty() {
         checks.push(Check::new(
             "rights",
@@ -109,17 +110,17 @@ pub async fn permissions(client: &Client, namespace: &str, as_controller: bool) 
     checks
 }
 
-fn permission_check(right: &ResourceAttributes, answer: kube::Result<bool>) -> Option<Check> {
+fn permission_check(permission: &ResourceAttributes, allowed: kube::Result<bool>) -> Option<Check> {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
-    let resource = [text(&right.resource), text(&right.subresource)].join("/");
-    let mut what = format!("{} {}", text(&right.verb), resource.trim_end_matches('/'));
-    if let Some(name) = &right.name {
+    let resource = [text(&permission.resource), text(&permission.subresource)].join("/");
+    let mut what = format!("{} {}", text(&permission.verb), resource.trim_end_matches('/'));
+    if let Some(name) = &permission.name {
         what += &format!(" {name}");
     }
-    if let Some(namespace) = &right.namespace {
+    if let Some(namespace) = &permission.namespace {
         what += &format!(" in {namespace}");
     }
-    match answer {
+    match allowed {
         Ok(true) => None,
         Ok(false) => Some(Check::new("rights", Finding::Missing, format!("{what}; apply deploy/rbac.yaml"))),
         Err(error) => Some(Check::new("rights", Finding::Unknown, format!("{what}: {error}"))),
@@ -135,8 +136,9 @@ fn required_permissions(namespace: &str) -> Vec<ResourceAttributes> {
     let mut all = Vec::new();
     for document in &documents {
         let object = &document.value;
-        let place = object["metadata"]["namespace"].as_str().filter(|_| object["kind"] == "Role");
-        let place = place.map(|place| if place == RBAC_NAMESPACE { namespace } else { place }.to_owned());
+        let role_namespace = object["metadata"]["namespace"].as_str().filter(|_| object["kind"] == "Role");
+        let role_namespace =
+            role_namespace.map(|name| if name == RBAC_NAMESPACE { namespace } else { name }.to_owned());
         for rule in object["rules"].as_array().into_iter().flatten() {
             let names = texts(&rule["resourceNames"]);
             let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
@@ -152,7 +154,7 @@ fn required_permissions(namespace: &str) -> Vec<ResourceAttributes> {
                         subresource: sub.clone(),
                         verb: Some(verb),
                         name,
-                        namespace: place.clone(),
+                        namespace: role_namespace.clone(),
                         ..ResourceAttributes::default()
                     });
                 }
@@ -168,17 +170,17 @@ fn cartesian_product<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> 
 
 /// Lists the field managers that write the status of groups, and checks whether this controller runs already.
 pub async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<Check> {
-    let mut seen: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut writers: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for stored in snapshot.select(None).unwrap_or_default() {
         let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
         for entry in entries {
-            let (groups, last) = seen.entry(entry.manager.clone().unwrap_or_default()).or_default();
+            let (groups, last) = writers.entry(entry.manager.clone().unwrap_or_default()).or_default();
             *groups += 1;
             let time = entry.time.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
             *last = time.max(std::mem::take(last));
         }
     }
-    let mut checks: Vec<_> = (seen.into_iter())
+    let mut checks: Vec<_> = (writers.into_iter())
         .map(|(manager, (groups, last))| {
             let writer = if manager == FIELD_MANAGER {
                 "this controller".to_owned()
@@ -209,11 +211,11 @@ mod tests {
     fn every_rbac_rule_is_checked_in_its_namespace() {
         let all = required_permissions("elsewhere");
         let has = |verb: &str, resource: &str, name: Option<&str>, namespace: Option<&str>| {
-            all.iter().any(|right| {
-                right.verb.as_deref() == Some(verb)
-                    && right.resource.as_deref() == Some(resource)
-                    && right.name.as_deref() == name
-                    && right.namespace.as_deref() == namespace
+            all.iter().any(|permission| {
+                permission.verb.as_deref() == Some(verb)
+                    && permission.resource.as_deref() == Some(resource)
+                    && permission.name.as_deref() == name
+                    && permission.namespace.as_deref() == namespace
             })
         };
         assert!(has("patch", "nodes", None, None));
@@ -222,13 +224,13 @@ mod tests {
         assert!(
             all.iter().any(|r| r.resource.as_deref() == Some("pods") && r.subresource.as_deref() == Some("eviction"))
         );
-        assert!(!all.iter().any(|right| right.namespace.as_deref() == Some(RBAC_NAMESPACE)));
+        assert!(!all.iter().any(|permission| permission.namespace.as_deref() == Some(RBAC_NAMESPACE)));
     }
 
     #[test]
     fn crd_without_required_fields_is_detected() {
-        let ours: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap();
-        let known = field_paths(&ours);
+        let definition: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap();
+        let known = field_paths(&definition);
         assert!(known.contains(&"status.template.adoptedHash".to_owned()));
         assert!(known.contains(&"spec.eks.configuration.userData.stage".to_owned()));
         assert!(field_paths(&serde_json::json!({"spec": {"versions": [{"name": "v1beta1"}]}})).is_empty());

@@ -23,9 +23,9 @@ pub async fn watch(client: Client, trigger: Trigger) {
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
     while let Some(live) = next_object(&mut stream, CONFIG_MAP).await {
-        reload(live.as_ref(), &ctx).await;
+        reload(live.as_present(), &ctx).await;
         trigger.enqueue_all();
-        *ctx.stores.config_map.lock().await = live.into();
+        *ctx.stores.config_map.lock().await = live;
     }
 }
 
@@ -105,7 +105,7 @@ async fn publish_boundaries_events(
     let mut events: Vec<_> =
         active.warnings.iter().map(|w| Event::warning("BoundariesWarning", w.to_string())).collect();
     match (&active.source, error) {
-        (BoundariesSource::LastGood(why) | BoundariesSource::Unavailable(why), error) => {
+        (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), error) => {
             events.push(Event::warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone()))
         }
         (BoundariesSource::Live, _) => {

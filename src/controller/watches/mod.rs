@@ -94,7 +94,7 @@ fn trim_group(stored: &mut GroupObject, ctx: &Context) {
     ctx.conflict_detector.observe(&group_key(stored), writers, || event_target(stored.meta()));
 }
 
-/// Drops everything that the process remembers of a deleted group.
+/// Drops everything that the process knows about a deleted group.
 fn forget_group(key: &str, known: &mut std::collections::HashMap<String, TriggerFields>, ctx: &Context) {
     known.remove(key);
     ctx.conflict_detector.forget(key);
@@ -115,9 +115,9 @@ pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespa
         }
         let (Event::Apply(namespace) | Event::InitApply(namespace)) = event else { continue };
         let value_of = |a: &str| namespace.annotations().get(a).cloned();
-        let seen = (value_of(annotation::CONFIG_EXCLUDED), value_of(annotation::LOCK_UPGRADES));
+        let annotations = (value_of(annotation::CONFIG_EXCLUDED), value_of(annotation::LOCK_UPGRADES));
         let name = namespace.name_any();
-        if known.insert(name.clone(), seen.clone()).is_some_and(|old| old != seen) {
+        if known.insert(name.clone(), annotations.clone()).is_some_and(|old| old != annotations) {
             trigger.enqueue_keys(trigger.context().stores.group_index.in_namespace(&name));
         }
     }
@@ -174,12 +174,13 @@ pub async fn aws_auth(client: Client, trigger: Trigger) {
     let mut stream = std::pin::pin!(watch_object(api, "aws-auth"));
     let mut was_near = false;
     while let Some(found) = next_object(&mut stream, "kube-system/aws-auth").await {
-        let near = found.as_ref().is_some_and(is_near_limit);
-        if near && !was_near && trigger.context().is_leader() {
-            warn_near_limit(found.as_ref(), trigger.context()).await;
+        let map = found.as_present();
+        let is_near = map.is_some_and(is_near_limit);
+        if is_near && !was_near && trigger.context().is_leader() {
+            warn_near_limit(map, trigger.context()).await;
         }
-        was_near = near;
-        let roles = Lookup::from(found.and_then(|map| map.data?.get("mapRoles").cloned()));
+        was_near = is_near;
+        let roles = Lookup::from(map.and_then(|map| map.data.as_ref()?.get("mapRoles").cloned()));
         let map_roles = &trigger.context().stores.map_roles;
         let old = std::mem::replace(&mut *map_roles.write().expect("lock is not poisoned"), roles.clone());
         if old.is_queried() && old != roles {
@@ -210,27 +211,27 @@ fn enqueue_role_users(changed: Option<&std::collections::BTreeSet<String>>, trig
 /// The next event. Errors are logged; the watch retries with its own backoff.
 pub(super) async fn next_event<T>(
     stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin),
-    what: &str,
+    watch_name: &str,
 ) -> Option<T> {
     loop {
         match stream.try_next().await {
             Ok(event) => return event,
-            Err(error) => tracing::warn!(watch = what, %error, "watch interrupted"),
+            Err(error) => tracing::warn!(watch = watch_name, %error, "watch interrupted"),
         }
     }
 }
 
-/// The current object, which is `None` if it does not exist. The outer `None` means that the stream ended. Errors are
-/// logged and retried.
+/// The current ConfigMap, or `Absent` if it does not exist; `None` when the stream has ended. Errors are logged and
+/// retried.
 pub(super) async fn next_object(
     stream: &mut (impl Stream<Item = watcher::Result<Option<ConfigMap>>> + Unpin),
-    what: &str,
-) -> Option<Option<ConfigMap>> {
+    watch_name: &str,
+) -> Option<Lookup<ConfigMap>> {
     loop {
         match stream.next().await? {
-            Ok(found) => return Some(found),
+            Ok(found) => return Some(found.into()),
             Err(error) => {
-                tracing::warn!(watch = what, %error, "watch interrupted");
+                tracing::warn!(watch = watch_name, %error, "watch interrupted");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

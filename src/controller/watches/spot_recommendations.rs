@@ -23,22 +23,24 @@ pub fn field_selector() -> String {
     format!("reason={}", event::SPOT_RECOMMENDATION_GIVEN)
 }
 
-/// Watches recommendations in all namespaces and never returns. An event older than `limit` does not enqueue a group.
-pub async fn watch(client: Client, trigger: Trigger, limit: Duration) {
+/// Watches recommendations in all namespaces and never returns. An event older than `max_age` is stored but does not enqueue a group.
+pub async fn watch(client: Client, trigger: Trigger, max_age: Duration) {
     let api: Api<Event> = Api::all(client);
     let mut stream = std::pin::pin!(watcher(api, watch_config().fields(&field_selector())).default_backoff());
     let mut listed = HashSet::new();
-    let all = trigger.context().stores.recommendations.clone();
-    while let Some(seen) = next_event(&mut stream, "events").await {
-        match seen {
+    let recommendations = trigger.context().stores.recommendations.clone();
+    while let Some(change) = next_event(&mut stream, "events").await {
+        match change {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(event) => {
                 listed.insert(event.uid().unwrap_or_default());
-                handle_event(&event, &all, &trigger, limit).await;
+                handle_event(&event, &recommendations, &trigger, max_age).await;
             }
-            watcher::Event::InitDone => all.retain(&std::mem::take(&mut listed)),
-            watcher::Event::Apply(event) => handle_event(&event, &all, &trigger, limit).await,
-            watcher::Event::Delete(event) => all.remove(scaling_group_name(&event), &event.uid().unwrap_or_default()),
+            watcher::Event::InitDone => recommendations.retain(&std::mem::take(&mut listed)),
+            watcher::Event::Apply(event) => handle_event(&event, &recommendations, &trigger, max_age).await,
+            watcher::Event::Delete(event) => {
+                recommendations.remove(scaling_group_name(&event), &event.uid().unwrap_or_default())
+            }
         }
     }
 }
@@ -48,9 +50,9 @@ pub async fn watch(client: Client, trigger: Trigger, limit: Duration) {
 /// # Errors
 ///
 /// What is wrong with the event, without quoting it.
-pub fn ingest(event: &Event, all: &Recommendations, now: Timestamp) -> Result<bool, &'static str> {
+pub fn ingest(event: &Event, recommendations: &Recommendations, now: Timestamp) -> Result<bool, &'static str> {
     let recommendation = spot::parse(event.message.as_deref().unwrap_or_default(), last_occurrence(event), now)?;
-    Ok(all.insert_if_newer(scaling_group_name(event), &event.uid().unwrap_or_default(), recommendation))
+    Ok(recommendations.insert_if_newer(scaling_group_name(event), &event.uid().unwrap_or_default(), recommendation))
 }
 
 fn scaling_group_name(event: &Event) -> &str {
@@ -60,16 +62,16 @@ fn scaling_group_name(event: &Event) -> &str {
 /// When the event last occurred, in either of the two event APIs.
 fn last_occurrence(event: &Event) -> Timestamp {
     let series = event.series.as_ref().and_then(|s| s.last_observed_time.as_ref());
-    let micro = series.or(event.event_time.as_ref()).map(|t| t.0);
+    let event_time = series.or(event.event_time.as_ref()).map(|t| t.0);
     let created = event.meta().creation_timestamp.as_ref().map(|t| t.0);
-    event.last_timestamp.as_ref().map(|t| t.0).or(micro).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
+    event.last_timestamp.as_ref().map(|t| t.0).or(event_time).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-async fn handle_event(event: &Event, all: &Recommendations, trigger: &Trigger, limit: Duration) {
+async fn handle_event(event: &Event, recommendations: &Recommendations, trigger: &Trigger, max_age: Duration) {
     let now = Timestamp::now();
     let age = now.duration_since(last_occurrence(event)).as_secs();
-    let is_recent = u64::try_from(age).unwrap_or(0) <= limit.as_secs();
-    let ingested = ingest(event, all, now);
+    let is_recent = u64::try_from(age).unwrap_or(0) <= max_age.as_secs();
+    let ingested = ingest(event, recommendations, now);
     let groups = trigger.context().stores.group_index.with_scaling_group(scaling_group_name(event));
     match ingested {
         Ok(true) if is_recent => trigger.enqueue_keys(groups),
@@ -103,13 +105,13 @@ mod tests {
 
     use super::*;
 
-    fn event(more: &Value) -> Event {
+    fn event(patch: &Value) -> Event {
         let mut object = json!({
             "metadata": { "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
             "involvedObject": { "name": "asg" },
             "message": r#"{"apiVersion":"v1alpha1","spotPrice":"0.1","useSpot":true}"#,
         });
-        crate::api::apply_merge_patch(&mut object, more);
+        crate::api::apply_merge_patch(&mut object, patch);
         serde_json::from_value(object).expect("an event")
     }
 
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn event_age_is_its_last_occurrence_in_both_event_apis() {
-        for (more, time) in [
+        for (patch, time) in [
             (json!({}), "2026-01-01T00:00:00Z"),
             (json!({ "lastTimestamp": "2026-01-01T02:00:00Z" }), "2026-01-01T02:00:00Z"),
             (json!({ "eventTime": "2026-01-01T03:00:00.000000Z", "lastTimestamp": null }), "2026-01-01T03:00:00Z"),
@@ -140,9 +142,9 @@ mod tests {
             ),
         ] {
             let all = Recommendations::default();
-            assert_eq!(ingest(&event(&more), &all, now()), Ok(true), "{more}");
+            assert_eq!(ingest(&event(&patch), &all, now()), Ok(true), "{patch}");
             let given = all.get("asg").expect("a recommendation").given_at;
-            assert_eq!(given, time.parse().expect("a time"), "{more}");
+            assert_eq!(given, time.parse().expect("a time"), "{patch}");
         }
     }
 

@@ -138,14 +138,14 @@ fn truncate_note(note: &str) -> String {
 pub(super) async fn publish(
     client: &Client,
     identity: &str,
-    about: &EventTarget,
+    target: &EventTarget,
     event: &KubeEvent,
 ) -> Result<(), KubeError> {
     let now = Timestamp::now();
-    let namespace = about.namespace.as_deref().unwrap_or("default");
+    let namespace = target.namespace.as_deref().unwrap_or("default");
     let object = Event {
         metadata: ObjectMeta {
-            name: Some(format!("{}.{:x}", about.name, now.as_nanosecond())),
+            name: Some(format!("{}.{:x}", target.name, now.as_nanosecond())),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
@@ -161,11 +161,11 @@ pub(super) async fn publish(
         action: Some(event.action.clone()),
         note: Some(truncate_note(&event.note)),
         regarding: Some(ObjectReference {
-            api_version: Some(about.api_version.clone()),
-            kind: Some(about.kind.clone()),
-            namespace: about.namespace.clone(),
-            name: Some(about.name.clone()),
-            uid: Some(about.uid.clone()),
+            api_version: Some(target.api_version.clone()),
+            kind: Some(target.kind.clone()),
+            namespace: target.namespace.clone(),
+            name: Some(target.name.clone()),
+            uid: Some(target.uid.clone()),
             ..ObjectReference::default()
         }),
         reporting_controller: Some(FIELD_MANAGER.to_owned()),

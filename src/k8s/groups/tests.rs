@@ -27,7 +27,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_status_is_patched_at_the_version_that_was_read() {
+async fn status_is_patched_at_the_version_read() {
     let (client, calls) = cluster();
     let status = json!({"currentState": "Ready", "lifecycle": null});
     let version = patch_status(&client, "team", "web", "7", status).await;
@@ -100,8 +100,8 @@ async fn foreign_finalizers_cause_no_write() {
 #[tokio::test]
 async fn changed_finalizers_are_a_conflict_and_a_missing_group_is_success() {
     let present = names(&[FINALIZER]);
-    let moved = fake::client(|_| fake::failure(422, "Invalid", "test failed"));
-    let error = remove_finalizer(&moved, "team", "web", &present).await.unwrap_err();
+    let changed = fake::client(|_| fake::failure(422, "Invalid", "test failed"));
+    let error = remove_finalizer(&changed, "team", "web", &present).await.unwrap_err();
     assert!(error.is_conflict());
     let gone = fake::client(|_| fake::failure(404, "NotFound", "no such group"));
     remove_finalizer(&gone, "team", "web", &present).await.unwrap();
@@ -122,15 +122,15 @@ fn event(note: &str) -> KubeEvent {
 }
 
 #[tokio::test]
-async fn an_event_names_its_object_and_its_reporter() {
+async fn event_names_its_object_and_its_reporter() {
     let (client, calls) = cluster();
-    publish(&client, "pod-1", &event_target(), &event("A budget holds.")).await.unwrap();
+    publish(&client, "pod-1", &event_target(), &event("A budget blocks it.")).await.unwrap();
     let calls = calls.lock().unwrap();
     let route = ("POST", "/apis/events.k8s.io/v1/namespaces/team/events");
     assert_eq!(calls[0].route(), route);
     let body = &calls[0].body;
     assert_eq!(body["type"], "Warning");
-    assert_eq!(body["note"], "A budget holds.");
+    assert_eq!(body["note"], "A budget blocks it.");
     assert_eq!(body["regarding"]["uid"], "u1");
     assert_eq!(body["reportingController"], FIELD_MANAGER);
     assert_eq!(body["reportingInstance"], "pod-1");
@@ -141,14 +141,14 @@ async fn terminating_namespace_may_reject_events() {
     for (code, reason, cause, accepted) in
         [(403, "Forbidden", "NamespaceTerminating", true), (404, "NotFound", "", true), (403, "Forbidden", "", false)]
     {
-        let client = fake::client(move |_| fake::failure_with_cause(code, reason, cause, "refused"));
-        let answer = publish(&client, "pod-1", &event_target(), &event("x")).await;
-        assert_eq!(answer.is_ok(), accepted, "{reason} {cause}");
+        let client = fake::client(move |_| fake::failure_with_cause(code, reason, cause, "denied"));
+        let result = publish(&client, "pod-1", &event_target(), &event("x")).await;
+        assert_eq!(result.is_ok(), accepted, "{reason} {cause}");
     }
 }
 
 #[test]
-fn a_long_note_is_cut_between_characters() {
+fn long_note_is_truncated_between_characters() {
     let note = truncate_note(&"ä".repeat(600));
     assert!(note.len() <= MAX_NOTE_BYTES && note.len() > MAX_NOTE_BYTES - 4);
     assert!(note.ends_with("ä..."));

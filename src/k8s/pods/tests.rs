@@ -75,7 +75,7 @@ async fn pods_of_a_node_are_selected_by_the_api_server_page_by_page() {
 }
 
 #[test]
-fn pod_info_holds_what_a_drain_needs() {
+fn pod_info_has_owner_grace_period_and_deletion_time() {
     let all = pods_of_each_kind();
     let web = pod_info(&serde_json::from_value(all[3].clone()).unwrap());
     assert_eq!(web.grace_seconds, 5);
@@ -86,7 +86,7 @@ fn pod_info_holds_what_a_drain_needs() {
 }
 
 #[tokio::test]
-async fn an_eviction_is_bound_to_the_uid_of_the_pod() {
+async fn eviction_has_the_pod_uid_as_precondition() {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let seen = calls.clone();
     let client = fake::client(move |call| {
@@ -101,10 +101,10 @@ async fn an_eviction_is_bound_to_the_uid_of_the_pod() {
     assert_eq!(calls[0].body["deleteOptions"]["preconditions"], json!({"uid": "u1"}));
 }
 
-/// A cluster that responds to the eviction with `answer`, with one pod and four budgets.
-fn client_blocking_evictions(answer: (u16, Value), uid: &'static str) -> Client {
+/// A cluster that responds to the eviction with `response`, with one pod and four budgets.
+fn client_blocking_evictions(response: (u16, Value), uid: &'static str) -> Client {
     fake::client(move |call| match call.route() {
-        ("POST", EVICTION) => answer.clone(),
+        ("POST", EVICTION) => response.clone(),
         ("GET", POD) => (200, pod(uid)),
         ("GET", BUDGETS) => list_of(vec![
             budget("other", json!({"matchLabels": {"app": "db"}})),
@@ -119,11 +119,11 @@ fn client_blocking_evictions(answer: (u16, Value), uid: &'static str) -> Client 
 #[tokio::test]
 async fn blocked_eviction_names_selecting_budgets() {
     let cause = "DisruptionBudget";
-    for answer in [
+    for response in [
         fake::failure_with_cause(429, "TooManyRequests", cause, "needs 3 healthy pods"),
         fake::failure(500, "InternalError", "This pod has more than one PodDisruptionBudget"),
     ] {
-        let client = client_blocking_evictions(answer, "u1");
+        let client = client_blocking_evictions(response, "u1");
         let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
         let EvictOutcome::Blocked { message, budgets } = outcome else {
             panic!("{outcome:?}");
@@ -137,7 +137,7 @@ async fn blocked_eviction_names_selecting_budgets() {
 async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
     let cause = "DisruptionBudget";
     let client = fake::client(move |call| match call.route() {
-        ("POST", EVICTION) => fake::failure_with_cause(429, "TooManyRequests", cause, "held"),
+        ("POST", EVICTION) => fake::failure_with_cause(429, "TooManyRequests", cause, "blocked by a budget"),
         _ => fake::failure(403, "Forbidden", "no"),
     });
     let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
@@ -150,16 +150,16 @@ async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
 #[tokio::test]
 async fn budget_blocking_a_successor_reports_the_pod_gone() {
     let cause = "DisruptionBudget";
-    let answer = fake::failure_with_cause(429, "TooManyRequests", cause, "held");
-    let outcome = evict(&client_blocking_evictions(answer, "u2"), "team", "web-1", "u1").await.unwrap();
+    let response = fake::failure_with_cause(429, "TooManyRequests", cause, "blocked by a budget");
+    let outcome = evict(&client_blocking_evictions(response, "u2"), "team", "web-1", "u1").await.unwrap();
     assert_eq!(outcome, EvictOutcome::Gone);
 }
 
 #[tokio::test]
 async fn throttled_api_server_is_not_a_blocked_eviction() {
-    let mut answer = fake::failure(429, "TooManyRequests", "slow down");
-    answer.1["details"] = json!({"retryAfterSeconds": 7});
-    let error = evict(&client_blocking_evictions(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    let mut response = fake::failure(429, "TooManyRequests", "slow down");
+    response.1["details"] = json!({"retryAfterSeconds": 7});
+    let error = evict(&client_blocking_evictions(response, "u1"), "team", "web-1", "u1").await.unwrap_err();
     let seven = std::time::Duration::from_secs(7);
     assert!(
         matches!(&error, KubeError::TooManyRequests { retry_after, .. }
@@ -183,13 +183,13 @@ async fn pod_with_same_name_and_other_uid_is_another_pod() {
 
 #[tokio::test]
 async fn missing_evict_permission_is_named() {
-    let answer = fake::failure(403, "Forbidden", "no");
-    let error = evict(&client_blocking_evictions(answer, "u1"), "team", "web-1", "u1").await.unwrap_err();
+    let response = fake::failure(403, "Forbidden", "no");
+    let error = evict(&client_blocking_evictions(response, "u1"), "team", "web-1", "u1").await.unwrap_err();
     assert_eq!(error.to_string(), "not allowed to create pods/eviction: no");
 }
 
 #[tokio::test]
-async fn a_deletion_carries_uid_and_grace() {
+async fn deletion_has_uid_and_grace_period() {
     let client = fake::client(|call| {
         assert_eq!(call.route(), ("DELETE", POD));
         let expected = json!({"gracePeriodSeconds": 3, "preconditions": {"uid": "u1"}});

@@ -148,7 +148,7 @@ struct ObservedLease {
     lease: Lease,
     /// When this process first saw this resourceVersion.
     first_seen: Instant,
-    /// It was deleted. Its holder may not have noticed yet, so its last record still counts.
+    /// Whether it was deleted. Its holder may not have noticed yet, so its last record still counts.
     deleted: bool,
 }
 
@@ -165,8 +165,8 @@ impl ObservedLease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseAction {
     Create,
-    /// The Lease is free, or its holder has not renewed it in time.
-    Take,
+    /// Take the Lease over: it is free, or its holder has not renewed it in time.
+    Acquire,
     Renew,
     Wait,
 }
@@ -176,17 +176,16 @@ fn next_lease_action(observed: Option<&ObservedLease>, config: &LeaderConfig, no
     let Some(observed) = observed else {
         return LeaseAction::Create;
     };
-    let acquire = if observed.deleted { LeaseAction::Create } else { LeaseAction::Take };
+    let acquire = if observed.deleted { LeaseAction::Create } else { LeaseAction::Acquire };
     let Some(holder) = observed.holder() else {
         return acquire;
     };
     if holder == config.identity {
         return if observed.deleted { LeaseAction::Create } else { LeaseAction::Renew };
     }
-    let stated = observed.spec().lease_duration_seconds;
-    let stated = stated.and_then(|seconds| u64::try_from(seconds).ok());
-    let patience = stated.map_or(config.lease_duration, Duration::from_secs);
-    if now.saturating_duration_since(observed.first_seen) >= patience { acquire } else { LeaseAction::Wait }
+    let recorded_seconds = observed.spec().lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let lease_duration = recorded_seconds.map_or(config.lease_duration, Duration::from_secs);
+    if now.saturating_duration_since(observed.first_seen) >= lease_duration { acquire } else { LeaseAction::Wait }
 }
 
 /// One candidate: the Lease as it last observed it, and until when it is the leader.
@@ -234,7 +233,7 @@ impl Elector {
     /// One round: read the Lease unless it is known to be current, decide, write. Returns `Lost` when
     /// this process was the leader before the round and is not after it.
     async fn run_round(&mut self, clock: impl Fn() -> Instant) -> Option<ElectionEnd> {
-        let led = self.leader_until.is_some();
+        let was_leader = self.leader_until.is_some();
         let started = clock();
         match self.acquire_or_renew(started).await {
             Ok(true) => self.leader_until = Some(started + self.config.renew_deadline),
@@ -250,10 +249,10 @@ impl Elector {
         if self.leader_until.is_some_and(|deadline| clock() >= deadline) {
             self.leader_until = None;
         }
-        if !led && self.leader_until.is_some() {
+        if !was_leader && self.leader_until.is_some() {
             tracing::info!(lease = self.config.name, term = self.term(), "became leader");
         }
-        (led && self.leader_until.is_none()).then_some(ElectionEnd::Lost)
+        (was_leader && self.leader_until.is_none()).then_some(ElectionEnd::Lost)
     }
 
     /// Whether this process holds the Lease after this round. Only the leader may skip the read and rely on its last
@@ -263,11 +262,11 @@ impl Elector {
             let found = self.call("get", self.api.get_opt(&self.config.name)).await?;
             self.observe(found, now);
         }
-        let step = next_lease_action(self.observed.as_ref(), &self.config, now);
-        if step == LeaseAction::Wait {
+        let action = next_lease_action(self.observed.as_ref(), &self.config, now);
+        if action == LeaseAction::Wait {
             return Ok(false);
         }
-        let lease = self.write(step).await?;
+        let lease = self.write(action).await?;
         self.observe(Some(lease), now);
         Ok(true)
     }
@@ -283,10 +282,10 @@ impl Elector {
         };
     }
 
-    async fn write(&self, step: LeaseAction) -> Result<Lease, KubeError> {
-        let lease = self.build_lease(step);
+    async fn write(&self, action: LeaseAction) -> Result<Lease, KubeError> {
+        let lease = self.build_lease(action);
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        if step == LeaseAction::Create {
+        if action == LeaseAction::Create {
             return self.call("create", self.api.create(&params, &lease)).await;
         }
         let request = self.api.replace(&self.config.name, &params, &lease);
@@ -295,18 +294,18 @@ impl Elector {
 
     /// The Lease with this process as its holder. It keeps the observed resourceVersion, so that the API server
     /// rejects the write if another process wrote first.
-    fn build_lease(&self, step: LeaseAction) -> Lease {
+    fn build_lease(&self, action: LeaseAction) -> Lease {
         let now = Some(MicroTime(Timestamp::now()));
-        let seen = self.observed.as_ref();
-        let spec = seen.map(ObservedLease::spec).unwrap_or_default();
-        let (acquire_time, transitions) = match step {
-            LeaseAction::Create if seen.is_none() => (now.clone(), 0),
-            LeaseAction::Create | LeaseAction::Take => (now.clone(), self.term().saturating_add(1)),
+        let observed = self.observed.as_ref();
+        let spec = observed.map(ObservedLease::spec).unwrap_or_default();
+        let (acquire_time, transitions) = match action {
+            LeaseAction::Create if observed.is_none() => (now.clone(), 0),
+            LeaseAction::Create | LeaseAction::Acquire => (now.clone(), self.term().saturating_add(1)),
             LeaseAction::Renew | LeaseAction::Wait => (spec.acquire_time.clone(), self.term()),
         };
         let seconds = self.config.lease_duration.as_secs();
-        let kept = seen.filter(|_| step != LeaseAction::Create);
-        let metadata = kept.map(|seen| seen.lease.metadata.clone());
+        let updated = observed.filter(|_| action != LeaseAction::Create);
+        let metadata = updated.map(|observed| observed.lease.metadata.clone());
         Lease {
             metadata: metadata.unwrap_or_else(|| ObjectMeta {
                 name: Some(self.config.name.clone()),
@@ -326,8 +325,8 @@ impl Elector {
 
     /// Releases the Lease if this process certainly holds it. A failure only delays the next leader.
     async fn release(&mut self, now: Instant) {
-        let leads = self.leader_until.take().is_some_and(|deadline| now < deadline);
-        if !leads || !self.is_lease_current {
+        let is_leader = self.leader_until.take().is_some_and(|deadline| now < deadline);
+        if !is_leader || !self.is_lease_current {
             return;
         }
         let mut lease = self.build_lease(LeaseAction::Renew);

@@ -14,19 +14,21 @@ struct Server(Arc<Mutex<State>>);
 struct State {
     lease: Option<Value>,
     version: u32,
-    /// Answers the next write with an error, after having stored it or not.
+    /// The next write fails.
     fault: Option<Fault>,
     reads: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
+    /// The request is lost, and nothing is stored.
     LostBefore,
+    /// The write is stored, and the response is lost.
     LostAfter,
 }
 
 impl Server {
-    fn answer(&self, call: Call) -> (u16, Value) {
+    fn respond(&self, call: Call) -> (u16, Value) {
         let mut state = self.0.lock().unwrap();
         if call.method == "GET" {
             state.reads += 1;
@@ -63,7 +65,7 @@ impl Server {
 
     fn elector(&self, identity: &str) -> Elector {
         let server = self.clone();
-        let client = fake::client(move |call| server.answer(call));
+        let client = fake::client(move |call| server.respond(call));
         Elector::new(client, LeaderConfig::new("im", identity))
     }
 
@@ -80,14 +82,14 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn leads(elector: &Elector, now: Instant) -> bool {
+fn is_leader(elector: &Elector, now: Instant) -> bool {
     elector.leadership().is_leader_at(now)
 }
 
-fn observed(holder: Option<&str>, stated: Option<i32>, first_seen: Instant) -> ObservedLease {
+fn observed(holder: Option<&str>, seconds: Option<i32>, first_seen: Instant) -> ObservedLease {
     let spec = LeaseSpec {
         holder_identity: holder.map(str::to_owned),
-        lease_duration_seconds: stated,
+        lease_duration_seconds: seconds,
         ..LeaseSpec::default()
     };
     let lease = Lease { spec: Some(spec), ..Lease::default() };
@@ -98,7 +100,7 @@ fn observed(holder: Option<&str>, stated: Option<i32>, first_seen: Instant) -> O
 fn next_lease_action_depends_on_holder_and_age() {
     let start = Instant::now();
     let config = LeaderConfig::new("im", "me");
-    let other = |stated| Some(observed(Some("other"), stated, start));
+    let other = |seconds| Some(observed(Some("other"), seconds, start));
     let deleted = || {
         let mut deleted = other(Some(15));
         deleted.iter_mut().for_each(|record| record.deleted = true);
@@ -106,43 +108,43 @@ fn next_lease_action_depends_on_holder_and_age() {
     };
     for (name, record, elapsed, expected) in [
         ("no lease", None, 0, LeaseAction::Create),
-        ("never held", Some(observed(None, None, start)), 0, LeaseAction::Take),
-        ("released", Some(observed(Some(""), Some(1), start)), 0, LeaseAction::Take),
-        ("ours", Some(observed(Some("me"), Some(15), start)), 99, LeaseAction::Renew),
+        ("never held", Some(observed(None, None, start)), 0, LeaseAction::Acquire),
+        ("released", Some(observed(Some(""), Some(1), start)), 0, LeaseAction::Acquire),
+        ("own", Some(observed(Some("me"), Some(15), start)), 99, LeaseAction::Renew),
         ("first seen", other(Some(15)), 0, LeaseAction::Wait),
         ("still fresh", other(Some(15)), 14, LeaseAction::Wait),
-        ("expired", other(Some(15)), 15, LeaseAction::Take),
+        ("expired", other(Some(15)), 15, LeaseAction::Acquire),
         ("the holder's own duration counts", other(Some(60)), 59, LeaseAction::Wait),
         ("no duration stated", other(None), 14, LeaseAction::Wait),
-        ("no duration stated, expired", other(None), 15, LeaseAction::Take),
-        ("deleted under its holder", deleted(), 14, LeaseAction::Wait),
+        ("no duration stated, expired", other(None), 15, LeaseAction::Acquire),
+        ("deleted while held", deleted(), 14, LeaseAction::Wait),
         ("deleted long ago", deleted(), 15, LeaseAction::Create),
-        ("a nonsensical duration", other(Some(-5)), 14, LeaseAction::Wait),
+        ("a negative duration", other(Some(-5)), 14, LeaseAction::Wait),
     ] {
-        let step = next_lease_action(record.as_ref(), &config, start + seconds(elapsed));
-        assert_eq!(step, expected, "{name}");
+        let action = next_lease_action(record.as_ref(), &config, start + seconds(elapsed));
+        assert_eq!(action, expected, "{name}");
     }
 }
 
 #[tokio::test]
-async fn the_first_candidate_leads_and_the_second_waits() {
+async fn first_candidate_leads_and_second_waits() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
     assert_eq!(a.run_round(|| now).await, None);
     assert_eq!(b.run_round(|| now).await, None);
-    assert!(leads(&a, now) && !leads(&b, now));
+    assert!(is_leader(&a, now) && !is_leader(&b, now));
     assert_eq!(server.spec()["holderIdentity"], "a");
 }
 
 #[tokio::test]
-async fn a_renewal_is_one_write_and_no_read() {
+async fn renewal_is_one_write_without_a_read() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
     a.run_round(|| now).await;
     a.run_round(|| now + seconds(2)).await;
-    assert!(leads(&a, now + seconds(11)));
+    assert!(is_leader(&a, now + seconds(11)));
     let state = server.0.lock().unwrap();
     assert_eq!((state.reads, state.version), (1, 2));
 }
@@ -155,10 +157,10 @@ async fn expired_lease_is_taken_over_after_the_locally_observed_duration() {
     a.run_round(|| now).await;
     b.run_round(|| now + seconds(5)).await;
     b.run_round(|| now + seconds(19)).await;
-    assert!(!leads(&b, now + seconds(19)));
+    assert!(!is_leader(&b, now + seconds(19)));
     b.run_round(|| now + seconds(20)).await;
-    assert!(leads(&b, now + seconds(20)));
-    assert!(!leads(&a, now + seconds(20)));
+    assert!(is_leader(&b, now + seconds(20)));
+    assert!(!is_leader(&a, now + seconds(20)));
     assert_eq!(b.term(), 1);
 }
 
@@ -168,40 +170,40 @@ async fn paused_leader_steps_down_before_it_sees_its_successor() {
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
     a.run_round(|| now).await;
-    let held = a.leadership();
+    let leadership = a.leadership();
     b.run_round(|| now).await;
     b.run_round(|| now + seconds(15)).await;
-    assert!(leads(&b, now + seconds(15)));
-    assert!(!held.is_leader_at(now + seconds(10)));
+    assert!(is_leader(&b, now + seconds(15)));
+    assert!(!leadership.is_leader_at(now + seconds(10)));
     assert_eq!(a.run_round(|| now + seconds(16)).await, Some(ElectionEnd::Lost));
-    assert!(!leads(&a, now + seconds(16)));
+    assert!(!is_leader(&a, now + seconds(16)));
     assert_eq!(server.spec()["holderIdentity"], "b");
 }
 
 #[tokio::test]
-async fn a_process_that_is_paused_during_its_own_renewal_does_not_lead() {
+async fn process_paused_during_its_renewal_loses_leadership() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
     a.run_round(|| now).await;
-    let asked = Mutex::new(0);
-    let pausing = || {
-        *asked.lock().unwrap() += 1;
-        let paused = *asked.lock().unwrap() > 1;
+    let reads = Mutex::new(0);
+    let pausing_clock = || {
+        *reads.lock().unwrap() += 1;
+        let paused = *reads.lock().unwrap() > 1;
         now + seconds(if paused { 60 } else { 2 })
     };
-    assert_eq!(a.run_round(pausing).await, Some(ElectionEnd::Lost));
+    assert_eq!(a.run_round(pausing_clock).await, Some(ElectionEnd::Lost));
 }
 
 #[tokio::test]
-async fn a_conflict_ends_the_leadership_at_once() {
+async fn conflict_ends_leadership_immediately() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
     a.run_round(|| now).await;
     server.0.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = json!("77");
     assert_eq!(a.run_round(|| now + seconds(2)).await, Some(ElectionEnd::Lost));
-    assert!(!leads(&a, now + seconds(2)));
+    assert!(!is_leader(&a, now + seconds(2)));
 }
 
 #[tokio::test]
@@ -213,15 +215,15 @@ async fn lost_response_is_reread_and_leadership_continues() {
         a.run_round(|| now).await;
         server.fail_next(fault);
         assert_eq!(a.run_round(|| now + seconds(2)).await, None);
-        assert!(leads(&a, now + seconds(9)) && !leads(&a, now + seconds(10)));
+        assert!(is_leader(&a, now + seconds(9)) && !is_leader(&a, now + seconds(10)));
         assert_eq!(a.run_round(|| now + seconds(4)).await, None);
-        assert!(leads(&a, now + seconds(13)));
+        assert!(is_leader(&a, now + seconds(13)));
         assert_eq!(a.term(), 0);
     }
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_renew_gives_up_at_its_deadline() {
+async fn leader_that_cannot_renew_steps_down_at_its_deadline() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
@@ -241,15 +243,15 @@ async fn deleted_lease_ends_leadership_and_is_recreated_after_the_lease_duration
     b.run_round(|| now).await;
     server.0.lock().unwrap().lease = None;
     b.run_round(|| now + seconds(1)).await;
-    assert!(!leads(&b, now + seconds(1)));
+    assert!(!is_leader(&b, now + seconds(1)));
     assert_eq!(a.run_round(|| now + seconds(2)).await, Some(ElectionEnd::Lost));
     b.run_round(|| now + seconds(15)).await;
-    assert!(leads(&b, now + seconds(15)));
+    assert!(is_leader(&b, now + seconds(15)));
     assert_eq!(b.term(), 1);
 }
 
 #[tokio::test]
-async fn a_released_lease_is_taken_without_waiting() {
+async fn released_lease_is_acquired_without_waiting() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
@@ -257,7 +259,7 @@ async fn a_released_lease_is_taken_without_waiting() {
     a.release(now + seconds(1)).await;
     assert_eq!(server.spec().get("holderIdentity"), None);
     b.run_round(|| now + seconds(1)).await;
-    assert!(leads(&b, now + seconds(1)) && !leads(&a, now + seconds(1)));
+    assert!(is_leader(&b, now + seconds(1)) && !is_leader(&a, now + seconds(1)));
 }
 
 #[tokio::test]
@@ -273,10 +275,10 @@ async fn deposed_leader_does_not_release_the_lease() {
 }
 
 #[tokio::test]
-async fn a_shutdown_releases_the_lease_and_ends_the_task() {
+async fn shutdown_releases_the_lease_and_ends_the_task() {
     let server = Server::default();
-    let answering = server.clone();
-    let client = fake::client(move |call| answering.answer(call));
+    let handler = server.clone();
+    let client = fake::client(move |call| handler.respond(call));
     let (stop, stopped) = watch::channel(false);
     let (mut leadership, task) = spawn(client, LeaderConfig::new("im", "a"), stopped);
     leadership.wait_for(Leadership::is_leader).await.unwrap();
@@ -287,6 +289,6 @@ async fn a_shutdown_releases_the_lease_and_ends_the_task() {
 }
 
 #[test]
-fn without_an_election_a_single_replica_always_leads() {
+fn single_replica_without_election_always_leads() {
     assert!(always().borrow().is_leader());
 }

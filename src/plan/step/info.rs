@@ -1,4 +1,4 @@
-//! What every step says about itself, whichever topic it belongs to.
+//! The description that every step has, independent of its topic.
 
 use crate::plan::event::Event;
 
@@ -7,7 +7,7 @@ pub trait StepInfo {
     /// Name from a closed set, for logs, metrics and `instance-manager plan`.
     fn name(&self) -> &'static str;
 
-    /// The object that the step acts on, in one phrase.
+    /// The object that the step changes, in one phrase.
     fn subject(&self) -> String;
 
     /// The event that `kubectl describe` shows once the step is done; `reasons` is empty when the step has none.

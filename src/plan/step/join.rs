@@ -1,4 +1,4 @@
-//! Steps that let nodes join the cluster, or revoke it.
+//! Steps that let nodes join the cluster, or revoke that permission.
 
 use serde::Serialize;
 

@@ -77,7 +77,7 @@ impl Step {
 
     /// Whether it only records something in the status.
     pub fn is_status_write(&self) -> bool {
-        matches!(self, Step::Object(ObjectStep::Record { .. }))
+        matches!(self, Step::Object(ObjectStep::UpdateStatus { .. }))
     }
 }
 

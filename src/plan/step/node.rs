@@ -21,7 +21,7 @@ pub enum NodeStep {
     UncordonNode { node: String, reason: UncordonReason },
     /// Record on a node that its instance is about to enter standby, before the call.
     RecordSurge { node: String, resource_version: String, instance: String, template_version: String },
-    /// Remove that record from a node whose instance is not in standby.
+    /// Remove the surge record from a node whose instance is not in standby.
     ClearSurge { node: String },
     /// EnterStandby without decrement: AWS launches a replacement, and the node keeps its pods until it is Ready.
     EnterStandby { scaling_group: String, instance: String, node: String },
@@ -38,7 +38,7 @@ pub enum NodeStep {
 pub enum UncordonReason {
     /// The node is no longer a candidate for replacement or scale-in.
     NoLongerReplaced,
-    /// Another node claims the same instance, so it is unknown whose pods run on it.
+    /// Several Nodes claim the same instance, so it is unknown which pods run on it.
     DuplicateProviderId,
     /// `lock-upgrades` blocks the replacement.
     Locked,
@@ -70,7 +70,7 @@ impl Serialize for UncordonReason {
     }
 }
 
-/// A pod, by what identifies it.
+/// The identity of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PodRef {
     /// Namespace of the pod.

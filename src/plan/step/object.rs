@@ -14,8 +14,8 @@ pub enum ObjectStep {
     AddFinalizer,
     /// Remove the controller's finalizer; finalizers of other controllers stay.
     RemoveFinalizer,
-    /// Record in the status what a later pass must know even if this one ends after the next step.
-    Record {
+    /// Record in the status what a later pass must know even if this pass ends after the next step.
+    UpdateStatus {
         /// A merge patch under `status`.
         status: Value,
     },
@@ -29,7 +29,7 @@ impl StepInfo for ObjectStep {
     fn subject(&self) -> String {
         match self {
             ObjectStep::AddFinalizer | ObjectStep::RemoveFinalizer => "on the InstanceGroup".into(),
-            ObjectStep::Record { .. } => "status".into(),
+            ObjectStep::UpdateStatus { .. } => "status".into(),
         }
     }
 

@@ -65,7 +65,7 @@ pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &Templat
         message += &format!("; not in the spec and left unchanged: {}", foreign.join(", "));
     }
     tag_resources(input, found, &message, draft);
-    draft.push(ObjectStep::Record { status: json!({ "template": template }) });
+    draft.push(ObjectStep::UpdateStatus { status: json!({ "template": template }) });
     draft.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
         status: true,

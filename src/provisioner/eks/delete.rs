@@ -128,7 +128,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
         && !input.launch_configurations.iter().any(|known| known == name)
     {
         let all: Vec<_> = input.launch_configurations.iter().map(String::as_str).chain([name]).collect();
-        draft.push(ObjectStep::Record { status: json!({ "managed": { "configurations": all } }) });
+        draft.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": all } }) });
     }
     if !group.suspended_processes.iter().any(|p| p == "Launch") {
         draft.push_with_reasons(
@@ -170,7 +170,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
     if !decision.waiting_for.is_empty() {
         message += &format!("; waiting for {}", decision.waiting_for.join("; "));
     }
-    let recheck = if acts { Recheck::Soon } else { Recheck::Poll };
+    let recheck = if acts { Recheck::Immediately } else { Recheck::Poll };
     draft.set_outcome_once(Outcome::Progressing { phase: Phase::Deleting, message, recheck });
 }
 

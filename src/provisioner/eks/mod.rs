@@ -46,7 +46,7 @@ impl Provisioner for Eks {
     async fn plan(&self, o: &Observer<'_>, mut request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
         let wanted = match desired_spec(&mut request, o.now) {
             Ok(wanted) => wanted,
-            Err(problems) => return Ok(PlanResult::Refused(problems)),
+            Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         let PlanRequest { id, status, .. } = request;
         if request.is_new {
@@ -57,7 +57,7 @@ impl Provisioner for Eks {
         let (resolved, observed) = loop {
             let resolved = match resolve::resolve(wanted.clone(), &references, distinct) {
                 Ok(resolved) => resolved,
-                Err(problems) => return Ok(PlanResult::Refused(problems)),
+                Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
             let observed = observe::observe(o, &resolved, status).await?;
             // An existing scaling group keeps its name, even when another resource of that name has another owner.
@@ -71,7 +71,7 @@ impl Provisioner for Eks {
         if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
             let problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
             if !problems.is_empty() {
-                return Ok(PlanResult::Refused(problems));
+                return Ok(PlanResult::Rejected(problems));
             }
         }
         let snapshot = input::Snapshot { resolved, observed };

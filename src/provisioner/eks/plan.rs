@@ -111,13 +111,13 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilde
     attributes::plan_attributes(input, group, draft);
     launch_configuration::migrate::delete_unused(input, group, draft);
     previous_roles::remove_unused(input, draft);
-    let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Object(ObjectStep::Record { .. })));
+    let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Object(ObjectStep::UpdateStatus { .. })));
     if changed && draft.outcome.is_none() {
         draft.status_update.nodes_ready = None;
         draft.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
             message: "changing in place".into(),
-            recheck: Recheck::Soon,
+            recheck: Recheck::Immediately,
         });
         return;
     }
@@ -163,7 +163,7 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
 fn record_spot_recommendation(input: &PlanInput, draft: &mut PlanBuilder) {
     let found = &input.resolved.desired.spot_recommendation;
     if found.is_some() && *found != input.status.spot_recommendation {
-        draft.push(ObjectStep::Record { status: json!({ "spotRecommendation": found }) });
+        draft.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": found }) });
     }
     // A group that never had a recommendation gets no status field about it.
     if found.is_some() || input.status.using_spot_recommendation.is_some() {

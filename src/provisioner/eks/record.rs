@@ -65,7 +65,7 @@ pub fn record_managed(input: &PlanInput, joined: &JoinPlan, draft: &mut PlanBuil
             status["activeLaunchTemplateName"] = json!(r.names.template);
             status["nodesInstanceRoleArn"] = json!(r.role_arn);
         }
-        draft.push(ObjectStep::Record { status });
+        draft.push(ObjectStep::UpdateStatus { status });
     }
 }
 

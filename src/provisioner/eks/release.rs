@@ -13,9 +13,9 @@ pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &Instanc
     let Some(group) =
         state.scaling_group.as_ref().filter(|group| has_ownership_tags(&group.tags, &resolved.ownership_tags))
     else {
-        return Release::Nothing("has no scaling group of its own");
+        return Release::NotNeeded("has no scaling group of its own");
     };
-    let Some(pin) = &group.template else { return Release::Nothing("is not pinned to a launch template") };
+    let Some(pin) = &group.template else { return Release::NotNeeded("is not pinned to a launch template") };
     let uid = &resolved.desired.id.uid;
     let members = outdated::members(resolved, state, status);
     let rotating = members.iter().find(|m| {
@@ -25,12 +25,12 @@ pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &Instanc
             || m.instance.state == InstanceState::Standby
     });
     if let Some(member) = rotating {
-        return Release::Rotating(member.instance.id.clone());
+        return Release::RotationInProgress(member.instance.id.clone());
     }
-    let Some(number) = pin.version_number() else { return Release::Nothing("follows $Latest already") };
+    let Some(number) = pin.version_number() else { return Release::NotNeeded("follows $Latest already") };
     match state.template.as_ref().filter(|template| template.id == pin.id).map(|template| template.latest_version) {
-        None => Release::Nothing("refers to a launch template that is not its own"),
-        Some(latest) if latest != number => Release::Older { number, latest },
-        Some(_) => Release::Follow { template: pin.id.clone(), number, mixed: group.mixed.clone() },
+        None => Release::NotNeeded("refers to a launch template that is not its own"),
+        Some(latest) if latest != number => Release::PinnedToOlderVersion { number, latest },
+        Some(_) => Release::FollowLatest { template: pin.id.clone(), number, mixed: group.mixed.clone() },
     }
 }

@@ -48,7 +48,8 @@ pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
     let mut last = first.clone();
     let mut steps = Vec::new();
     for _ in 0..MAX_PASSES {
-        let continues = matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
+        let continues =
+            matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Immediately | Recheck::After(_), .. });
         if !continues || !last.steps.iter().all(|planned| simulation.apply_step(&planned.step)) {
             break;
         }
@@ -102,7 +103,7 @@ impl PlanSimulation {
     fn apply_object_step(&mut self, step: &ObjectStep) -> bool {
         match step {
             ObjectStep::AddFinalizer => self.resolved.desired.id.has_finalizer = true,
-            ObjectStep::Record { status } => self.merge_status(status),
+            ObjectStep::UpdateStatus { status } => self.merge_status(status),
             ObjectStep::RemoveFinalizer => return false,
         }
         true

@@ -52,5 +52,5 @@ async fn create(run: &ApplyRun<'_>, input: &NewFargateProfile) -> StepResult {
             run.adopt_if_owned(&input.name, error, found.map(|p| p.tags), &ownership)?;
         }
     }
-    Ok(StepOutcome::Yes)
+    Ok(StepOutcome::Applied)
 }

@@ -101,7 +101,7 @@ fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, draft: &mut 
     }
     // If the spec is rejected later, this record is the only way to find the tagged resources.
     if ownership::recorded_cluster(input.status).is_none() {
-        draft.push(ObjectStep::Record { status: json!({ "fargate": { "cluster": input.cluster } }) });
+        draft.push(ObjectStep::UpdateStatus { status: json!({ "fargate": { "cluster": input.cluster } }) });
     }
     draft.push(FargateStep::TagFargateProfile {
         cluster: input.cluster.to_owned(),

@@ -47,10 +47,10 @@ impl Provisioner for Fargate {
         let PlanRequest { id, status, settings, .. } = request;
         let wanted = match desired::parse(id, &request.spec) {
             Ok(wanted) => DesiredSpec { join_auth: settings.join_auth, ..wanted },
-            Err(problems) => return Ok(PlanResult::Refused(problems)),
+            Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &wanted.cluster) {
-            return Ok(PlanResult::Refused(vec![problem]));
+            return Ok(PlanResult::Rejected(vec![problem]));
         }
         let references = observe::references(o, &wanted).await?;
         let derived = ProfileNames::new(&wanted.cluster, &id.namespace, &id.name, true);
@@ -59,7 +59,7 @@ impl Provisioner for Fargate {
         let (resolved, state) = loop {
             let resolved = match resolve::resolve(wanted.clone(), &references, hashed) {
                 Ok(resolved) => resolved,
-                Err(problems) => return Ok(PlanResult::Refused(problems)),
+                Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
             let state = observe::observed_state(o, &resolved, status).await?;
             if hashed || !ownership::name_conflict(&state.profiles, &resolved.names, &resolved.ownership_tags) {
@@ -71,7 +71,7 @@ impl Provisioner for Fargate {
         let problems =
             resolve::public_subnet_errors(&resolved, &observe::route_tables(o, &resolved, &state, status).await?);
         if !problems.is_empty() {
-            return Ok(PlanResult::Refused(problems));
+            return Ok(PlanResult::Rejected(problems));
         }
         let snapshot = input::Snapshot { resolved, observed: state };
         let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));

@@ -183,9 +183,9 @@ fn classify_previous_roles<'r>(
         let others = recorded(arn, &key);
         let needed = o.group_index.is_role_shared(arn, &key) || o.group_index.any_deleting(&others);
         match entry_disposition(needed, &others, &key) {
-            EntryDisposition::Goes => going.push(arn),
-            EntryDisposition::Stays => kept.push(arn.clone()),
-            EntryDisposition::Handed => {}
+            EntryDisposition::Remove => going.push(arn),
+            EntryDisposition::Keep => kept.push(arn.clone()),
+            EntryDisposition::RemovedByPeer => {}
         }
     }
     (going, kept)

@@ -114,7 +114,7 @@ fn plan_current(
         making.draft.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
             message: "changing in place".into(),
-            recheck: Recheck::Soon,
+            recheck: Recheck::Immediately,
         });
     }
     if let Some(refused) = refused {
@@ -233,7 +233,7 @@ fn build(input: &PlanInput, found: &ObservedProfiles, making: FargatePlanBuilder
         if !draft.steps.is_empty()
             && let Some(status) = next_status.patch_from(input.status)
         {
-            draft.steps.insert(0, ObjectStep::Record { status }.into());
+            draft.steps.insert(0, ObjectStep::UpdateStatus { status }.into());
         }
         if !id.has_finalizer {
             draft.steps.insert(0, ObjectStep::AddFinalizer.into());

@@ -25,7 +25,7 @@ impl PlanSnapshot for Snapshot {
         let mut steps = Vec::new();
         for _ in 0..MAX_PASSES {
             let at_once =
-                matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Soon | Recheck::After(_), .. });
+                matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Immediately | Recheck::After(_), .. });
             // Continue past the creation of a replacement, so that the deletion of the older profile is shown.
             let replaces =
                 |s: &Step| matches!(s, Step::Fargate(FargateStep::CreateFargateProfile(new)) if new.replaces.is_some());
@@ -45,9 +45,9 @@ impl PlanSnapshot for Snapshot {
         if let [_, _, ..] = found.own.as_slice() {
             let outdated = |p: &&&FargateProfile| !is_current(p, &self.resolved, None);
             let old = found.own.iter().find(outdated).map_or("", |p| p.name.as_str());
-            return Release::Rotating(format!("the Fargate profile {old}"));
+            return Release::RotationInProgress(format!("the Fargate profile {old}"));
         }
-        Release::Nothing(match found.own.iter().all(|profile| profile.name == self.resolved.names.first_profile) {
+        Release::NotNeeded(match found.own.iter().all(|profile| profile.name == self.resolved.names.first_profile) {
             true => "has the Fargate profile that the previous controller knows",
             false => "has a Fargate profile that the previous controller does not know: it would create a second one",
         })
@@ -59,7 +59,7 @@ impl Snapshot {
     fn apply_step(&mut self, step: &Step, status: &mut InstanceGroupStatus) -> bool {
         match step {
             Step::Object(ObjectStep::AddFinalizer) => self.resolved.desired.id.has_finalizer = true,
-            Step::Object(ObjectStep::Record { status: recorded }) => {
+            Step::Object(ObjectStep::UpdateStatus { status: recorded }) => {
                 let mut all = serde_json::json!(status);
                 crate::api::apply_merge_patch(&mut all, recorded);
                 *status = serde_json::from_value(all).unwrap_or_default();

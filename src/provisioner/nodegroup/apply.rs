@@ -55,7 +55,7 @@ async fn record_update(run: &ApplyRun<'_>, response: AwsResult<String>, change_h
     let status = json!({ "updateId": response.map_err(StepError::Aws)?, "updateOf": change_hash });
     let (namespace, name) = (&run.id.namespace, &run.id.name);
     let version = run.ctx.kube.patch_status(namespace, name, &run.resource_version, status).await;
-    version.map(StepOutcome::Version).map_err(StepError::Cluster)
+    version.map(StepOutcome::ObjectUpdated).map_err(StepError::Kube)
 }
 
 async fn create(run: &ApplyRun<'_>, input: &NewNodegroup) -> StepResult {

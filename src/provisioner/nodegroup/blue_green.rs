@@ -74,7 +74,7 @@ pub fn drain_outgoing(
     }
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let has_started = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
-    let waits_for_current = matches!(decision.state, RotationState::Idle | RotationState::Going)
+    let waits_for_current = matches!(decision.state, RotationState::Idle | RotationState::InProgress)
         && current.ready_nodes() < current.desired_size()
         && !has_started;
     if waits_for_current && !current.nodegroup.issues.is_empty() {

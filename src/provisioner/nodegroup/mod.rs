@@ -41,12 +41,12 @@ impl Provisioner for EksManaged {
     async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
         let wanted = match parse_desired(&request) {
             Ok(wanted) => wanted,
-            Err(problems) => return Ok(PlanResult::Refused(problems)),
+            Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         let network = observe::network(o, &wanted).await?;
         let resolved = match resolve::resolve(wanted, &network) {
             Ok(resolved) => resolved,
-            Err(problems) => return Ok(PlanResult::Refused(problems)),
+            Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         let observed = observe::observed_state(o, &resolved, request.status, request.lock).await?;
         let snapshot = input::Snapshot { resolved, observed };

@@ -58,7 +58,7 @@ pub fn record(input: &PlanInput, partition: &Partition, new: Option<&NodegroupNa
         template.adopted_version = Some(group.name().nodegroup.clone());
     }
     if let Some(status) = next.patch_from(input.status) {
-        draft.steps.retain(|planned| !matches!(planned.step, Step::Object(ObjectStep::Record { .. })));
-        draft.push(ObjectStep::Record { status });
+        draft.steps.retain(|planned| !matches!(planned.step, Step::Object(ObjectStep::UpdateStatus { .. })));
+        draft.push(ObjectStep::UpdateStatus { status });
     }
 }

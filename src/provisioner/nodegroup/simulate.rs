@@ -44,7 +44,7 @@ impl PlanSnapshot for Snapshot {
     fn release(&self, _: &InstanceGroupStatus) -> Release {
         let name = &self.resolved.desired.id.name;
         let known = self.observed.nodegroups.iter().all(|group| group.name().nodegroup == *name);
-        Release::Nothing(match known {
+        Release::NotNeeded(match known {
             true => "has the node group that the previous controller knows",
             false => "has a node group that the previous controller does not know: it would create a second one",
         })

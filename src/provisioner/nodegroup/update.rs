@@ -77,7 +77,7 @@ pub fn plan_tags(
         );
     }
     let message = "changing in place".into();
-    sets_outcome.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Soon })
+    sets_outcome.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Immediately })
 }
 
 /// Plans one update for sizes, labels, taints, node repair and maxUnavailable.

@@ -79,7 +79,7 @@ pub struct CrdStrategyDecision {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CrdStrategyAction {
     /// Write this merge patch to the status before the next action.
-    Record(Value),
+    UpdateStatus(Value),
     /// Delete exactly this resource.
     Delete {
         /// Kind.
@@ -100,7 +100,7 @@ pub enum CrdStrategyAction {
 pub enum CrdStrategyState {
     /// The upgrade is complete, or none is needed.
     Done,
-    /// This pass acts; holds what it does.
+    /// This pass has actions; holds a summary of them.
     Acted(String),
     /// Waiting for a resource; a phrase that follows "waiting for".
     Waiting(String),
@@ -108,17 +108,17 @@ pub enum CrdStrategyState {
     Blocked(Reason, String),
 }
 
-/// `status.strategyProgress.state`.
+/// Values of `status.strategyProgress.state`.
 pub mod state {
-    /// About to be submitted, or active.
+    /// The resource is about to be submitted, or is active.
     pub const SUBMITTED: &str = "Submitted";
-    /// It failed, the retry is counted, and it is submitted again.
+    /// The resource failed. The retry is counted, and the resource is submitted again.
     pub const RETRYING: &str = "Retrying";
-    /// It reported success.
+    /// The resource reported success.
     pub const SUCCEEDED: &str = "Succeeded";
-    /// It failed and has no retries left.
+    /// The resource failed and has no retries left.
     pub const FAILED: &str = "Failed";
-    /// Another user deleted it and it has no retries left.
+    /// Another user deleted the resource, and it has no retries left.
     pub const GONE: &str = "Gone";
 }
 
@@ -132,7 +132,7 @@ pub fn is_unfinished(status: &InstanceGroupStatus) -> bool {
 pub fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousResource<'_>> {
     let progress = status.strategy_progress.as_ref().filter(|_| is_unfinished(status))?;
     let name = status.strategy_resource_name.as_deref().filter(|name| !name.is_empty())?;
-    let namespace = status.strategy_resource_namespace.as_deref().filter(|place| !place.is_empty())?;
+    let namespace = status.strategy_resource_namespace.as_deref().filter(|namespace| !namespace.is_empty())?;
     let version = progress.api_version.as_deref().and_then(|v| v.split_once('/'));
     let kind = version.zip(progress.kind.as_deref()).map(|((group, version), kind)| [group, version, kind]);
     Some(PreviousResource { kind, namespace, name })
@@ -199,15 +199,15 @@ impl CrdStrategyInput<'_> {
     }
 
     fn can_retry(&self) -> bool {
-        self.max_retries.is_none_or(|most| self.retries() < most)
+        self.max_retries.is_none_or(|max| self.retries() < max)
     }
 
     /// When a failed resource may be retried; `None` when it may be now. Based on the resource's creation time, so that a
     /// restart changes nothing.
     fn retry_at(&self, resource: &StrategyResource) -> Option<Timestamp> {
         let doublings = u32::try_from(self.retries()).unwrap_or(u32::MAX).min(20);
-        let pause = (self.retry_delay * (1 << doublings)).min(self.max_retry_delay);
-        let until = resource.created_at?.saturating_add(pause).ok()?;
+        let delay = (self.retry_delay * (1 << doublings)).min(self.max_retry_delay);
+        let until = resource.created_at?.saturating_add(delay).ok()?;
         (until > self.now).then_some(until)
     }
 
@@ -225,10 +225,10 @@ impl CrdStrategyInput<'_> {
         }
     }
 
-    fn record_action(&self, retries: i64, state: &str, uid: Option<&str>) -> CrdStrategyAction {
+    fn record_progress(&self, retries: i64, state: &str, uid: Option<&str>) -> CrdStrategyAction {
         let mut progress = json!(self.progress(state, uid));
         progress["uid"] = json!(uid);
-        CrdStrategyAction::Record(json!({
+        CrdStrategyAction::UpdateStatus(json!({
             "strategyResourceName": self.desired_name,
             "strategyResourceNamespace": self.namespace,
             "strategyRetryCount": retries,
@@ -237,62 +237,62 @@ impl CrdStrategyInput<'_> {
     }
 }
 
-/// The desired resource exists.
+/// Decides when the desired resource exists.
 fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> CrdStrategyDecision {
-    let named = input.display_name(input.desired_name);
-    let memory = input.recorded_progress();
+    let resource_name = input.display_name(input.desired_name);
+    let recorded = input.recorded_progress();
     if let Some(decision) = apply_concurrency_policy(input)
-        .filter(|_| resource.phase.is_finished() && memory.is_none() && input.outdated > 0)
+        .filter(|_| resource.phase.is_finished() && recorded.is_none() && input.outdated > 0)
     {
         return decision;
     }
-    let remembers = |state: &str| {
-        let uid = |p: &StrategyProgress| p.uid.as_deref() == Some(&resource.uid);
-        memory.as_ref().is_some_and(|p| p.state.as_deref() == Some(state) && uid(p))
+    let is_recorded_as = |state: &str| {
+        let has_uid = |p: &StrategyProgress| p.uid.as_deref() == Some(&resource.uid);
+        recorded.as_ref().is_some_and(|p| p.state.as_deref() == Some(state) && has_uid(p))
     };
     match &resource.phase {
         ResourcePhase::Unreadable(what) => {
             let message = format!(
-                "spec.strategy.crd.statusJSONPath `{}` is {what} in {named}; use the path of a string field with its status",
+                "spec.strategy.crd.statusJSONPath `{}` is {what} in {resource_name}; use the path of a string field with its status",
                 input.status_matcher.path
             );
             with_progress(input, blocked(Reason::InvalidSpec, message), state::SUBMITTED, resource)
         }
-        ResourcePhase::Active(word) => {
-            let word = describe_phase(word);
+        ResourcePhase::Active(status) => {
+            let phase = describe_phase(status);
             let (path, outdated) = (&input.status_matcher.path, input.outdated);
-            let message = format!("{named}, which {word} in {path}; {outdated} nodes are outdated");
+            let message = format!("{resource_name}, which {phase} in {path}; {outdated} nodes are outdated");
             with_progress(input, waiting(message), state::SUBMITTED, resource)
         }
         // A resource that ended before the nodes became outdated has not replaced them.
         ResourcePhase::Succeeded | ResourcePhase::Failed
-            if input.outdated > 0 && is_stale(input, resource, memory.is_some()) =>
+            if input.outdated > 0 && is_stale(input, resource, recorded.is_some()) =>
         {
             in_progress(
-                vec![input.record_action(0, state::SUBMITTED, None), delete_action(resource)],
-                format!("{named} belongs to an earlier upgrade and is deleted first"),
+                vec![input.record_progress(0, state::SUBMITTED, None), delete_action(resource)],
+                format!("{resource_name} belongs to an earlier upgrade and is deleted first"),
             )
         }
         ResourcePhase::Succeeded if input.outdated == 0 => with_progress(input, done(), state::SUCCEEDED, resource),
         // The caches may still show the last replaced nodes.
-        ResourcePhase::Succeeded if !remembers(state::SUCCEEDED) => with_progress(
+        ResourcePhase::Succeeded if !is_recorded_as(state::SUCCEEDED) => with_progress(
             input,
-            waiting(format!("the nodes that {named} reports as replaced to be deleted")),
+            waiting(format!("the nodes that {resource_name} reports as replaced to be deleted")),
             state::SUCCEEDED,
             resource,
         ),
         ResourcePhase::Succeeded => {
             let message = format!(
-                "{named} reported success, but {} nodes are outdated; find out why, then delete it to submit it again",
+                "{resource_name} reported success, but {} nodes are outdated; find out why, then delete it to submit it again",
                 input.outdated
             );
             blocked(Reason::StrategyFailed, message)
         }
-        ResourcePhase::Failed => resource_failed(input, resource, memory.as_ref(), remembers(state::RETRYING)),
+        ResourcePhase::Failed => resource_failed(input, resource, recorded.as_ref(), is_recorded_as(state::RETRYING)),
     }
 }
 
-/// Whether the resource ended before the present upgrade began.
+/// Whether the resource ended before the current upgrade began.
 fn is_stale(input: &CrdStrategyInput, resource: &StrategyResource, is_recorded: bool) -> bool {
     let before = |at: Timestamp| resource.created_at.is_some_and(|created| created < at);
     !is_recorded || input.rotate_at.is_some_and(before)
@@ -301,42 +301,43 @@ fn is_stale(input: &CrdStrategyInput, resource: &StrategyResource, is_recorded: 
 fn resource_failed(
     input: &CrdStrategyInput,
     resource: &StrategyResource,
-    memory: Option<&StrategyProgress>,
-    counted: bool,
+    recorded: Option<&StrategyProgress>,
+    is_retry_counted: bool,
 ) -> CrdStrategyDecision {
-    let named = input.display_name(input.desired_name);
-    let concluded = |m: &StrategyProgress| m.state.as_deref().is_none_or(|state| state == state::SUCCEEDED);
-    if input.outdated == 0 && memory.is_none_or(concluded) {
+    let resource_name = input.display_name(input.desired_name);
+    let has_ended = |p: &StrategyProgress| p.state.as_deref().is_none_or(|state| state == state::SUCCEEDED);
+    if input.outdated == 0 && recorded.is_none_or(has_ended) {
         // It failed before this controller submitted anything.
         return done();
     }
     let retries = input.retries();
-    if input.outdated > 0 && counted {
+    if input.outdated > 0 && is_retry_counted {
         return in_progress(
             vec![delete_action(resource)],
-            format!("{named} failed and is deleted before the next retry"),
+            format!("{resource_name} failed and is deleted before the next retry"),
         );
     }
     if input.outdated > 0 && input.can_retry() {
-        let most = input.max_retries.map(|most| format!(" of {most}")).unwrap_or_default();
+        let limit = input.max_retries.map(|max| format!(" of {max}")).unwrap_or_default();
         if let Some(until) = input.retry_at(resource) {
             let until = crate::api::rfc3339(until);
-            let message = format!("{until} to submit {named} again, which failed; retry {}{most}", retries + 1);
+            let message =
+                format!("{until} to submit {resource_name} again, which failed; retry {}{limit}", retries + 1);
             return with_progress(input, waiting(message), state::SUBMITTED, resource);
         }
-        let message = format!("{named} failed; retry {}{most}", retries + 1);
-        let acts =
-            vec![input.record_action(retries + 1, state::RETRYING, Some(&resource.uid)), delete_action(resource)];
-        return in_progress(acts, message);
+        let message = format!("{resource_name} failed; retry {}{limit}", retries + 1);
+        let actions =
+            vec![input.record_progress(retries + 1, state::RETRYING, Some(&resource.uid)), delete_action(resource)];
+        return in_progress(actions, message);
     }
     let message = format!(
-        "{named} failed (after {retries} retries), and {} nodes are outdated; find out why, then delete it to retry the upgrade",
+        "{resource_name} failed (after {retries} retries), and {} nodes are outdated; find out why, then delete it to retry the upgrade",
         input.outdated
     );
     with_progress(input, blocked(Reason::StrategyFailed, message), state::FAILED, resource)
 }
 
-/// No node is outdated and the desired resource does not exist: only other resources may still be active.
+/// Decides when no node is outdated and the desired resource does not exist: only other resources may still be active.
 fn nothing_outdated(input: &CrdStrategyInput) -> CrdStrategyDecision {
     match active_resources(input).next() {
         Some(other) => {
@@ -359,19 +360,19 @@ impl StrategyResource {
 
     /// What the group waits for after its strategy changed while this resource was active, and how to end the wait.
     pub fn describe_left_behind(&self, outdated: usize) -> String {
-        let named = self.display_name();
+        let resource_name = self.display_name();
         if self.is_deleting {
-            return format!("{named} to be deleted; {outdated} nodes are outdated");
+            return format!("{resource_name} to be deleted; {outdated} nodes are outdated");
         }
-        let word = match &self.phase {
-            ResourcePhase::Active(word) => describe_phase(word),
+        let phase = match &self.phase {
+            ResourcePhase::Active(status) => describe_phase(status),
             ResourcePhase::Unreadable(_) | ResourcePhase::Succeeded | ResourcePhase::Failed => {
                 "does not report that it has ended".into()
             }
         };
         let StrategyResource { kind: ResourceKind { group, plural, .. }, namespace, name, .. } = self;
         format!(
-            "{named}, which was submitted before spec.strategy was changed and {word}; {outdated} nodes are outdated; wait until it ends, or delete it (kubectl delete {plural}.{group} -n {namespace} {name})"
+            "{resource_name}, which was submitted before spec.strategy was changed and {phase}; {outdated} nodes are outdated; wait until it ends, or delete it (kubectl delete {plural}.{group} -n {namespace} {name})"
         )
     }
 
@@ -383,48 +384,49 @@ impl StrategyResource {
 /// Applies `concurrencyPolicy` to other active resources; `None` allows the desired one to be submitted.
 fn apply_concurrency_policy(input: &CrdStrategyInput) -> Option<CrdStrategyDecision> {
     let others: Vec<_> = active_resources(input).collect();
-    let named = others.first()?.display_name();
+    let resource_name = others.first()?.display_name();
     match input.concurrency {
         ConcurrencyPolicy::Allow => None,
         ConcurrencyPolicy::Forbid => {
             let outdated = input.outdated;
-            Some(waiting(format!("{named} to end (concurrencyPolicy forbid); {outdated} nodes are outdated")))
+            Some(waiting(format!("{resource_name} to end (concurrencyPolicy forbid); {outdated} nodes are outdated")))
         }
         ConcurrencyPolicy::Replace => {
-            let acts: Vec<_> = others.iter().filter(|r| !r.is_deleting).map(|r| delete_action(r)).collect();
-            Some(match acts.is_empty() {
-                true => waiting(format!("{named} to be deleted")),
-                false => in_progress(acts, format!("{named} is deleted first (concurrencyPolicy replace)")),
+            let actions: Vec<_> = others.iter().filter(|r| !r.is_deleting).map(|r| delete_action(r)).collect();
+            Some(match actions.is_empty() {
+                true => waiting(format!("{resource_name} to be deleted")),
+                false => in_progress(actions, format!("{resource_name} is deleted first (concurrencyPolicy replace)")),
             })
         }
     }
 }
 
-/// Nodes are outdated, and the resource that would replace them does not exist.
+/// Decides when nodes are outdated and the resource that would replace them does not exist.
 fn resource_absent(input: &CrdStrategyInput) -> CrdStrategyDecision {
     if let Some(decision) = apply_concurrency_policy(input) {
         return decision;
     }
-    let named = input.display_name(input.desired_name);
+    let resource_name = input.display_name(input.desired_name);
     let submit = |record: Option<CrdStrategyAction>, message: String| CrdStrategyDecision {
         actions: record.into_iter().chain([CrdStrategyAction::Submit]).collect(),
         state: CrdStrategyState::Acted(message),
         progress: None,
     };
-    let start = || submit(Some(input.record_action(0, state::SUBMITTED, None)), format!("{named} is submitted"));
-    let Some(memory) = input.recorded_progress() else { return start() };
-    match (memory.state.as_deref(), memory.uid) {
+    let start =
+        || submit(Some(input.record_progress(0, state::SUBMITTED, None)), format!("{resource_name} is submitted"));
+    let Some(recorded) = input.recorded_progress() else { return start() };
+    match (recorded.state.as_deref(), recorded.uid) {
         // The create, or its response, was lost.
-        (Some(state::SUBMITTED), None) => submit(None, format!("{named} is submitted")),
-        (Some(state::RETRYING), _) => submit(None, format!("{named} is submitted again")),
+        (Some(state::SUBMITTED), None) => submit(None, format!("{resource_name} is submitted")),
+        (Some(state::RETRYING), _) => submit(None, format!("{resource_name} is submitted again")),
         // Another user deleted it while it was active.
         (Some(state::SUBMITTED | state::GONE), _) if input.can_retry() => submit(
-            Some(input.record_action(input.retries() + 1, state::SUBMITTED, None)),
-            format!("{named} was deleted by another user and is submitted again"),
+            Some(input.record_progress(input.retries() + 1, state::SUBMITTED, None)),
+            format!("{resource_name} was deleted by another user and is submitted again"),
         ),
         (Some(state::SUBMITTED | state::GONE), _) => {
             let message = format!(
-                "{named} was deleted by another user while it was active, after {} retries; raise maxRetries to submit it again",
+                "{resource_name} was deleted by another user while it was active, after {} retries; raise maxRetries to submit it again",
                 input.retries()
             );
             let progress = input.progress(state::GONE, None);
@@ -459,7 +461,7 @@ fn blocked(reason: Reason, message: String) -> CrdStrategyDecision {
     CrdStrategyDecision { actions: Vec::new(), state: CrdStrategyState::Blocked(reason, message), progress: None }
 }
 
-/// This pass acts, and the next pass continues.
+/// A decision with actions; the next pass continues.
 fn in_progress(actions: Vec<CrdStrategyAction>, message: String) -> CrdStrategyDecision {
     CrdStrategyDecision { actions, state: CrdStrategyState::Acted(message), progress: None }
 }
@@ -475,9 +477,9 @@ fn with_progress(
 }
 
 /// The status value of another controller, shortened.
-fn describe_phase(word: &str) -> String {
-    if word.is_empty() {
+fn describe_phase(status: &str) -> String {
+    if status.is_empty() {
         return "has no status yet".into();
     }
-    format!("says `{}`", word.chars().take(60).collect::<String>())
+    format!("says `{}`", status.chars().take(60).collect::<String>())
 }

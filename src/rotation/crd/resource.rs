@@ -34,7 +34,7 @@ pub struct RenderedResource {
     pub object: Redacted<Value>,
 }
 
-/// What the name and the annotations of a resource are made from.
+/// The values from which the name and the annotations of a resource are built.
 pub struct RenderTarget<'a> {
     /// The namespace of the InstanceGroup.
     pub group_namespace: &'a str,
@@ -94,10 +94,10 @@ pub fn validate_resource(
 /// Parses the rendered template, which must be one YAML document with an object.
 fn parse_document(rendered: &str) -> Result<Map<String, Value>, SpecError> {
     let documents = yaml::read_all(rendered).map_err(|error| {
-        let place = error.line.map(|line| format!(" (line {line} of the rendered template)")).unwrap_or_default();
+        let position = error.line.map(|line| format!(" (line {line} of the rendered template)")).unwrap_or_default();
         invalid_template(
             "",
-            format!("does not render to valid YAML{place}"),
+            format!("does not render to valid YAML{position}"),
             "fix the template; strings may need quotes",
         )
     })?;
@@ -144,8 +144,8 @@ fn validate_metadata(object: &Map<String, Value>) -> Result<&Map<String, Value>,
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else {
         return Err(invalid_template("metadata", "is missing, or is not a map", "give the resource a metadata.name"));
     };
-    if let Some(other) = metadata.keys().find(|key| !ALLOWED_METADATA.contains(&key.as_str())) {
-        let value = format!("metadata.{}", truncate(other));
+    if let Some(forbidden) = metadata.keys().find(|key| !ALLOWED_METADATA.contains(&key.as_str())) {
+        let value = format!("metadata.{}", truncate(forbidden));
         return Err(policy_violation(
             value,
             "may not be set by a template",
@@ -170,9 +170,9 @@ fn validate_metadata(object: &Map<String, Value>) -> Result<&Map<String, Value>,
 }
 
 /// The name from the template with the id of the desired version; a short name when that is too long.
-fn resource_name(given: &str, generate: &str, id: &str) -> Result<String, SpecError> {
+fn resource_name(template_name: &str, generate_name: &str, id: &str) -> Result<String, SpecError> {
     let shorten = |name: String| if name.len() > MAX_NAME_LENGTH { format!("instancemgr-{id}") } else { name };
-    let name = match (given, generate) {
+    let name = match (template_name, generate_name) {
         ("", "") => {
             return Err(invalid_template(
                 "metadata.name",
@@ -180,9 +180,9 @@ fn resource_name(given: &str, generate: &str, id: &str) -> Result<String, SpecEr
                 "give the resource a name, or a generateName",
             ));
         }
-        (given, "") if given.ends_with(id) => given.to_owned(),
-        (given, "") => shorten(format!("{given}-{id}")),
-        (_, generate) => shorten(format!("{generate}-{id}")),
+        (name, "") if name.ends_with(id) => name.to_owned(),
+        (name, "") => shorten(format!("{name}-{id}")),
+        (_, prefix) => shorten(format!("{prefix}-{id}")),
     };
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let fits = name.len() <= 253
@@ -195,7 +195,7 @@ fn resource_name(given: &str, generate: &str, id: &str) -> Result<String, SpecEr
     Ok(name)
 }
 
-/// A RollingUpgrade names the scaling group whose nodes it replaces: only this group's own is allowed.
+/// Checks that a RollingUpgrade replaces the nodes of this group's own scaling group.
 fn validate_scaling_group(object: &Map<String, Value>, scaling_group: &str) -> Result<(), SpecError> {
     let named = object.get("spec").and_then(|spec| spec["asgName"].as_str()).unwrap_or_default();
     if named == scaling_group {

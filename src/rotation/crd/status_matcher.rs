@@ -8,13 +8,13 @@ use crate::api::StrategyProgress;
 /// Phase of a resource, from its own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourcePhase {
-    /// Neither success nor failure; holds the status value, empty while there is none.
+    /// Neither success nor failure; holds the status value, which is empty until the resource has one.
     Active(String),
     /// The status is the success value.
     Succeeded,
     /// The status is the failure value.
     Failed,
-    /// The value at the status path is not a scalar; holds what it is.
+    /// The value at the status path is not a scalar; holds its type.
     Unreadable(&'static str),
 }
 
@@ -51,9 +51,9 @@ impl StatusMatcher {
     pub fn phase(&self, object: &Value) -> ResourcePhase {
         match self.path.read(object) {
             Err(what) => ResourcePhase::Unreadable(what),
-            Ok(word) if word.eq_ignore_ascii_case(&self.success) => ResourcePhase::Succeeded,
-            Ok(word) if word.eq_ignore_ascii_case(&self.failure) => ResourcePhase::Failed,
-            Ok(word) => ResourcePhase::Active(word),
+            Ok(status) if status.eq_ignore_ascii_case(&self.success) => ResourcePhase::Succeeded,
+            Ok(status) if status.eq_ignore_ascii_case(&self.failure) => ResourcePhase::Failed,
+            Ok(status) => ResourcePhase::Active(status),
         }
     }
 }

@@ -19,7 +19,7 @@ impl StatusPath {
         names.iter().all(plain).then_some(StatusPath(names))
     }
 
-    /// The scalar at the path as text, empty while there is none.
+    /// The scalar at the path as text; empty if the field does not exist.
     ///
     /// # Errors
     /// The value is a list or an object; the error says which.

@@ -76,18 +76,18 @@ fn template_error(rule: impl Into<String>, remedy: &str) -> SpecError {
     SpecError::invalid(TEMPLATE_PATH, "", rule, remedy)
 }
 
-/// Scans the actions as Go's lexer does, and counts mentions of variables and fields.
+/// Scans the actions as Go's lexer does, and counts the mentions of variables and fields.
 ///
 /// Nested templates could recurse without end, and deep parentheses or long else chains would exhaust the parser's
 /// stack. Both are rejected here, because the parser itself has no such limits.
 fn scan(text: &str) -> Result<usize, SpecError> {
-    let (mut at, mut mentions, mut actions, mut alternatives) = (0, 0, 0, 0);
+    let (mut at, mut mentions, mut actions, mut else_count) = (0, 0, 0, 0);
     while let Some(found) = text[at..].find("{{") {
         let line = text[..at + found].lines().count().max(1);
         at += found + 2;
         let body = &text[at..];
-        let marked = body.strip_prefix('-').filter(|rest| rest.starts_with(SPACES));
-        let inner = marked.map_or(body, |rest| &rest[1..]);
+        let trimmed = body.strip_prefix('-').filter(|rest| rest.starts_with(SPACES));
+        let inner = trimmed.map_or(body, |rest| &rest[1..]);
         if inner.starts_with("/*") {
             let Some(end) = body.find("*/") else { return Err(unclosed_action(line)) };
             at += end + 2;
@@ -97,16 +97,16 @@ fn scan(text: &str) -> Result<usize, SpecError> {
         at += action.length;
         mentions += action.mentions;
         actions += 1;
-        let word = inner.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        alternatives += usize::from(word == "else");
-        let violation = match word {
-            "define" | "template" | "block" => Some(format!("uses {{{{ {word} }}}}")),
+        let keyword = inner.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        else_count += usize::from(keyword == "else");
+        let violation = match keyword {
+            "define" | "template" | "block" => Some(format!("uses {{{{ {keyword} }}}}")),
             _ if action.depth > MAX_NESTING => Some(format!("nests parentheses more than {MAX_NESTING} levels deep")),
             _ if action.length > MAX_ACTION_BYTES => {
                 Some(format!("has an action of more than {MAX_ACTION_BYTES} bytes"))
             }
             _ if action.has_char_constant => Some("has a character constant".to_owned()),
-            _ if alternatives > MAX_NESTING => Some(format!("has more than {MAX_NESTING} {{{{ else }}}}")),
+            _ if else_count > MAX_NESTING => Some(format!("has more than {MAX_NESTING} {{{{ else }}}}")),
             _ if actions > MAX_ACTIONS => Some(format!("has more than {MAX_ACTIONS} actions")),
             _ => None,
         };
@@ -164,7 +164,7 @@ impl Action {
 
 /// Converts a parser error. Its message may quote the template, which may hold secrets, so only the position is kept.
 fn parse_error(error: &ParseError) -> SpecError {
-    let (place, message) = match error {
+    let (position, message) = match error {
         ParseError::WithContext(context, message) => {
             (format!("line {}, column {}: ", context.line, context.col), message)
         }
@@ -174,29 +174,29 @@ fn parse_error(error: &ParseError) -> SpecError {
     match undefined.filter(|name| name.len() <= 40) {
         Some(name) => {
             let remedy = "use only the built-in functions of Go's text/template";
-            template_error(format!("{place}unknown function `{name}`"), remedy)
+            template_error(format!("{position}unknown function `{name}`"), remedy)
         }
-        None => template_error(format!("{place}is not a valid Go template"), "fix it at this position"),
+        None => template_error(format!("{position}is not a valid Go template"), "fix it at this position"),
     }
 }
 
 /// Converts a render error. It names the missing field or the exceeded limit, never a value.
 fn render_error(error: &ExecError) -> SpecError {
-    let (place, message) = match error.as_structured() {
+    let (position, message) = match error.as_structured() {
         Some(found) => (format!("line {}, column {}: ", found.context.line, found.context.col), found.message.clone()),
         None => (String::new(), error.to_string()),
     };
     if let Some((field, _)) = message.strip_prefix("no field `").and_then(|rest| rest.split_once('`')) {
         let field: String = field.chars().take(80).collect();
-        let rule = format!("{place}unknown field `{field}`");
+        let rule = format!("{position}unknown field `{field}`");
         return template_error(rule, "see the list of fields in the documentation of the crd strategy");
     }
     let limits = ["range over ", "the render would ", "a function produced ", "the render did not ", "exceeded "];
     if limits.iter().any(|limit| message.starts_with(limit)) {
         return template_error(
-            format!("{place}{}", message.lines().next().unwrap_or_default()),
+            format!("{position}{}", message.lines().next().unwrap_or_default()),
             "reduce what the template does",
         );
     }
-    template_error(format!("{place}cannot be rendered"), "fix it at this position")
+    template_error(format!("{position}cannot be rendered"), "fix it at this position")
 }

@@ -37,7 +37,7 @@ pub fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
         decision.waiting_for = (decision.duplicate_provider_ids.iter())
             .map(|duplicate| format!("duplicate Nodes to be deleted ({duplicate})"))
             .collect();
-        decision.state = RotationState::Going;
+        decision.state = RotationState::InProgress;
     }
     if candidates.is_empty() {
         return decision;
@@ -45,14 +45,14 @@ pub fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
     decision.state = match blocker(input, &candidates) {
         Some(state) => {
             decision.steps = match &state {
-                RotationState::Resting(_) => decision.steps,
+                RotationState::DrainBackoff(_) => decision.steps,
                 _ => uncordon_all(input, &state),
             };
             state
         }
-        None => RotationState::Going,
+        None => RotationState::InProgress,
     };
-    if decision.state == RotationState::Going {
+    if decision.state == RotationState::InProgress {
         let leaving = continue_drains(input, &candidates, &mut decision);
         start_batch(input, &candidates, leaving, &mut decision);
     }
@@ -94,8 +94,8 @@ fn select_surplus<'a>(mut remaining: Vec<&'a NodeInstance>, n: usize, uid: &str)
                 Reverse(zones[m.instance.zone.as_str()]),
             )
         };
-        let Some(at) = (0..remaining.len()).min_by_key(|at| rank(remaining[*at])) else { break };
-        let member = remaining.remove(at);
+        let Some(index) = (0..remaining.len()).min_by_key(|index| rank(remaining[*index])) else { break };
+        let member = remaining.remove(index);
         zones.entry(member.instance.zone.as_str()).and_modify(|count| *count -= 1);
         surplus -= member.weight();
         selected.push(member);
@@ -106,16 +106,16 @@ fn select_surplus<'a>(mut remaining: Vec<&'a NodeInstance>, n: usize, uid: &str)
 /// Orders candidates: unavailable ones first (no node, or not ready), then the oldest, round-robin over the zones.
 fn order_candidates(mut members: Vec<&NodeInstance>) -> Vec<&NodeInstance> {
     members.sort_by_key(|m| (m.is_available(), m.node.as_ref().map(|n| n.created_at), m.instance.id.clone()));
-    let mut taken: BTreeMap<(bool, &str), usize> = BTreeMap::new();
-    let mut turns: Vec<_> = (members.into_iter())
+    let mut rounds: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    let mut ranked: Vec<_> = (members.into_iter())
         .map(|m| {
-            let turn = taken.entry((m.is_available(), m.instance.zone.as_str())).or_default();
-            *turn += 1;
-            (m.is_available(), *turn, m)
+            let round = rounds.entry((m.is_available(), m.instance.zone.as_str())).or_default();
+            *round += 1;
+            (m.is_available(), *round, m)
         })
         .collect();
-    turns.sort_by_key(|(available, turn, _)| (*available, *turn));
-    turns.into_iter().map(|(_, _, m)| m).collect()
+    ranked.sort_by_key(|(available, round, _)| (*available, *round));
+    ranked.into_iter().map(|(_, _, m)| m).collect()
 }
 
 /// Uncordons nodes that are no longer candidates, and removes their unused surge records.
@@ -146,7 +146,7 @@ fn blocker(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Option<R
             return Some(RotationState::Locked(lock.into()));
         }
         if let Some((reason, message)) = &input.precondition {
-            return Some(RotationState::Obstacle(*reason, message.clone()));
+            return Some(RotationState::Blocked(*reason, message.clone()));
         }
         if let Some(message) = unhealthy_message(input) {
             return Some(RotationState::Unhealthy(message));
@@ -158,7 +158,7 @@ fn blocker(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Option<R
         return Some(RotationState::Halted(message));
     }
     candidates.iter().all(|m| input.is_in_drain_backoff(m)).then(|| {
-        RotationState::Resting(
+        RotationState::DrainBackoff(
             "the drains of all candidates took longer than drainTimeout; they are retried later".into(),
         )
     })
@@ -170,8 +170,11 @@ fn uncordon_all(input: &RollingUpdateInput, state: &RotationState) -> Vec<NodeSt
     let reason = match state {
         RotationState::Locked(_) => UncordonReason::Locked,
         RotationState::Halted(_) => UncordonReason::RotationHalted,
-        RotationState::Obstacle(..) => UncordonReason::RotationBlocked,
-        RotationState::Idle | RotationState::Going | RotationState::Unhealthy(_) | RotationState::Resting(_) => {
+        RotationState::Blocked(..) => UncordonReason::RotationBlocked,
+        RotationState::Idle
+        | RotationState::InProgress
+        | RotationState::Unhealthy(_)
+        | RotationState::DrainBackoff(_) => {
             return Vec::new();
         }
     };
@@ -222,15 +225,15 @@ fn failed_to_become_ready(input: &RollingUpdateInput, member: &NodeInstance) -> 
     if member.is_ready() {
         return false;
     }
-    let seen = member.instance.in_service_since.unwrap_or(input.now);
+    let in_service_since = member.instance.in_service_since.unwrap_or(input.now);
     let lost =
         member.node.as_ref().filter(|n| n.has_become_unready()).and_then(|n| Some((n.created_at, n.ready_changed_at?)));
     let Some((created, lost)) = lost else {
-        return input.now.duration_since(seen) >= input.join_timeout;
+        return input.now.duration_since(in_service_since) >= input.join_timeout;
     };
     // This process may have observed the instance only after the node stopped being Ready.
-    let began = if seen <= lost { seen } else { created };
-    lost.duration_since(began) < input.join_timeout
+    let started = if in_service_since <= lost { in_service_since } else { created };
+    lost.duration_since(started) < input.join_timeout
         && input.now.duration_since(lost) >= input.join_timeout.min(FLAP_TOLERANCE)
 }
 
@@ -250,7 +253,7 @@ fn continue_drains(
         };
         let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
         match drain::next_drain_action(member, record, view, &input.drain_policy, input.now) {
-            DrainAction::Evict(steps) | DrainAction::Force(steps) => {
+            DrainAction::Evict(steps) | DrainAction::ForceDelete(steps) => {
                 decision.waiting_for.push(format!("{node} to be drained"));
                 decision.steps.extend(steps);
             }
@@ -259,13 +262,13 @@ fn continue_drains(
                     && view.pods.iter().any(|p| !p.is_ignored && !p.is_finished && !p.is_terminating);
                 decision.waiting_for.push(what);
             }
-            DrainAction::GiveUp(pods) => {
+            DrainAction::Uncordon(pods) => {
                 decision
                     .steps
                     .push(NodeStep::UncordonNode { node: node.clone(), reason: UncordonReason::DrainTimeout });
                 decision.timed_out_drains.push((node, pods));
             }
-            DrainAction::Abandon(pods) => {
+            DrainAction::TerminateWithPods(pods) => {
                 decision.abandoned_pods.extend(pods);
                 decision.steps.push(terminate_step(input, member));
                 leaving += 1;
@@ -309,13 +312,14 @@ fn start_batch(
     let draining = candidates.iter().copied().filter(|m| m.disruption_of(input.group_uid).is_some() && !is_surging(m));
     let (mut nodes_in_flight, mut weight_in_flight) =
         terminating.chain(draining).fold((0, 0), |(nodes, weight), m| (nodes + 1, weight + m.weight()));
-    let all = input.candidates == Candidates::All;
-    let replaced = input.candidates == Candidates::Outdated;
-    let mut surging = if all { 0 } else { surge::continue_surge(input, candidates, unavailable, decision) };
-    let waits = |m: &NodeInstance| !all && (m.is_in_standby(input.group_uid) || (replaced && is_surging(m)));
-    for member in candidates.iter().filter(|m| m.disruption_of(input.group_uid).is_none() && !waits(m)) {
+    let removes_all = input.candidates == Candidates::All;
+    let replaces = input.candidates == Candidates::Outdated;
+    let mut surging = if removes_all { 0 } else { surge::continue_surge(input, candidates, unavailable, decision) };
+    let waits_for_surge =
+        |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(m)));
+    for member in candidates.iter().filter(|m| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m)) {
         let healthy = member.is_available();
-        if healthy && replaced && input.max_surge > 0 {
+        if healthy && replaces && input.max_surge > 0 {
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
             if surging < input.max_surge && free && !input.is_in_drain_backoff(member) {
                 decision.steps.extend(surge::start_surge(input, member));
@@ -324,10 +328,10 @@ fn start_batch(
             continue;
         }
         let at_node_limit = !input.max_unavailable_in_weight && nodes_in_flight >= input.max_unavailable;
-        if !all
+        if !removes_all
             && (at_node_limit
                 || exceeds_max_unavailable(input, weight_in_flight, member)
-                || (healthy && replaced && exceeds_max_unavailable(input, unavailable, member)))
+                || (healthy && replaces && exceeds_max_unavailable(input, unavailable, member)))
         {
             let wait = format!(
                 "nodes to be available: {unavailable} of {} are not, or became Ready only now; maxUnavailable is {}",
@@ -355,9 +359,9 @@ fn start_batch(
 }
 
 /// Whether removing this member would make too much capacity unavailable. A number of nodes counts as that many nodes of
-/// this member's weight. While nothing is missing one member may always be removed: otherwise an instance that weighs
-/// more than the limit could never be replaced.
-fn exceeds_max_unavailable(input: &RollingUpdateInput, missing: usize, member: &NodeInstance) -> bool {
+/// this member's weight. While no capacity is unavailable, one member may always be removed: otherwise an instance that
+/// weighs more than the limit could never be replaced.
+fn exceeds_max_unavailable(input: &RollingUpdateInput, unavailable: usize, member: &NodeInstance) -> bool {
     let limit = input.max_unavailable * if input.max_unavailable_in_weight { 1 } else { member.weight() };
-    missing > 0 && missing + member.weight() > limit
+    unavailable > 0 && unavailable + member.weight() > limit
 }

@@ -9,7 +9,7 @@ use crate::rotation::members::NodeInstance;
 
 /// Adds the steps of a rotation to the plan, with its conditions and its outcome. `surplus` is the number of nodes above
 /// `maxSize`; with 0 the candidates are outdated nodes.
-pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus: usize, draft: &mut PlanBuilder) {
+pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus: usize, builder: &mut PlanBuilder) {
     let outdated = members.iter().filter(|m| !m.reasons.is_empty()).count();
     let reasons_of = |step: &NodeStep| {
         let id = match step {
@@ -20,9 +20,9 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
         };
         members.iter().find(|m| m.instance.id == *id).map(|m| m.reasons.clone()).unwrap_or_default()
     };
-    draft.condition_updates.extend(duplicate_provider_id(&decision));
+    builder.condition_updates.extend(duplicate_provider_id(&decision));
     let has_steps = !decision.steps.is_empty();
-    draft.steps.extend(decision.steps.into_iter().map(|step| {
+    builder.steps.extend(decision.steps.into_iter().map(|step| {
         let reasons = reasons_of(&step);
         PlannedStep::new(step, reasons)
     }));
@@ -31,7 +31,7 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
             "{node} was uncordoned because its drain took longer than drainTimeout; remaining pods: {}",
             pod_names(pods)
         );
-        draft.condition_updates.push(ConditionUpdate {
+        builder.condition_updates.push(ConditionUpdate {
             condition_type: condition::DRAIN_BLOCKED,
             status: true,
             reason: "DrainTimeout".into(),
@@ -43,7 +43,7 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
             "the drain ran into its timeout; nodes are terminated with these pods: {}",
             pod_names(&decision.abandoned_pods)
         );
-        draft.events.push(Event::warning("DrainTimeout", message));
+        builder.events.push(Event::warning("DrainTimeout", message));
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let summary = if surplus > 0 {
@@ -52,32 +52,31 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
         format!("{outdated} of {} nodes are outdated", members.len())
     };
     match decision.state {
-        RotationState::Idle if has_steps => draft.set_outcome_once(Outcome::Progressing {
+        RotationState::Idle if has_steps => builder.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
             message: "uncordoning nodes".into(),
-            recheck: Recheck::Soon,
+            recheck: Recheck::Immediately,
         }),
-        RotationState::Idle => draft.condition_updates.push(rotation_halted(false, "NotRotating", String::new())),
-        RotationState::Going => {
-            draft.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
+        RotationState::Idle => builder.condition_updates.push(rotation_halted(false, "NotRotating", String::new())),
+        RotationState::InProgress => {
+            builder.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
             let wait = decision.waiting_for.join("; ");
             let message = if wait.is_empty() { summary } else { format!("{summary}; waiting for {wait}") };
-            let recheck = if has_steps { Recheck::Soon } else { Recheck::Poll };
-            draft.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
+            let recheck = if has_steps { Recheck::Immediately } else { Recheck::Poll };
+            builder.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
         }
-        RotationState::Locked(lock) => {
-            draft.set_outcome_once(Outcome::Locked { message: format!("{summary}; replacement is blocked by {lock}") })
-        }
-        RotationState::Obstacle(reason, message) => draft.set_outcome_once(blocked(reason, message)),
+        RotationState::Locked(lock) => builder
+            .set_outcome_once(Outcome::Locked { message: format!("{summary}; replacement is blocked by {lock}") }),
+        RotationState::Blocked(reason, message) => builder.set_outcome_once(blocked(reason, message)),
         RotationState::Halted(message) => {
             let message = format!(
                 "{message}; the old nodes are kept; fix the image, user data or role that the replacements launch from, and the rotation resumes"
             );
-            draft.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
-            draft.set_outcome_once(blocked(Reason::ReplacementsNotReady, message));
+            builder.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
+            builder.set_outcome_once(blocked(Reason::ReplacementsNotReady, message));
         }
-        RotationState::Unhealthy(message) => draft.set_outcome_once(blocked(Reason::ClusterUnhealthy, message)),
-        RotationState::Resting(message) => draft.set_outcome_once(blocked(Reason::DrainBlocked, message)),
+        RotationState::Unhealthy(message) => builder.set_outcome_once(blocked(Reason::ClusterUnhealthy, message)),
+        RotationState::DrainBackoff(message) => builder.set_outcome_once(blocked(Reason::DrainBlocked, message)),
     }
 }
 

@@ -75,6 +75,14 @@ impl RollingUpdate {
 }
 
 /// A number of nodes, or a percentage of the desired capacity.
+///
+/// ```
+/// use instance_manager::rotation::rolling_update::settings::IntOrPercent;
+///
+/// assert_eq!(IntOrPercent::Percent(25).resolve(10), 3, "percentages are rounded up");
+/// assert_eq!(IntOrPercent::Count(0).resolve(10), 1, "a rotation always makes progress");
+/// assert_eq!(IntOrPercent::Count(0).resolve_allowing_zero(10), 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntOrPercent {
     /// A number of nodes.

@@ -75,7 +75,7 @@ impl RollingUpdateInput<'_> {
 pub enum Candidates {
     /// The outdated ones, to be replaced.
     Outdated,
-    /// So many units of weight, without replacement; and the instances in standby, which are already replaced.
+    /// Instances of this total weight, without replacement; and the instances in standby, which are already replaced.
     Surplus(usize),
     /// All instances, without replacement.
     All,
@@ -107,15 +107,15 @@ pub enum RotationState {
     #[default]
     Idle,
     /// Candidates are being removed.
-    Going,
+    InProgress,
     /// `lock-upgrades` is set; the value names the object that carries it.
     Locked(String),
     /// A precondition is not met, so no node may be cordoned.
-    Obstacle(Reason, String),
+    Blocked(Reason, String),
     /// Replacements did not become Ready.
     Halted(String),
     /// Too many nodes are not ready at once.
     Unhealthy(String),
     /// The drains of all candidates ran into their timeout and are not retried yet.
-    Resting(String),
+    DrainBackoff(String),
 }

@@ -283,13 +283,13 @@ impl Metrics {
     }
 
     /// Sets whether this process is the leader.
-    pub fn set_leader(&self, leads: bool) {
-        self.leader.set(i64::from(leads));
+    pub fn set_leader(&self, is_leader: bool) {
+        self.leader.set(i64::from(is_leader));
     }
 
     /// Sets whether another controller writes to the groups.
-    pub fn set_conflicting_controller(&self, seen: bool) {
-        self.conflicting_controller.set(i64::from(seen));
+    pub fn set_conflicting_controller(&self, is_conflicting: bool) {
+        self.conflicting_controller.set(i64::from(is_conflicting));
     }
 
     /// Sets the limit of concurrent reconciles.

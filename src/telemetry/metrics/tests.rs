@@ -59,7 +59,7 @@ fn every_documented_metric_is_served() {
     }
 }
 
-/// A metric that is documented and never moves would leave its alert silent.
+/// An alert on a metric that never changes would never fire.
 #[test]
 fn every_documented_metric_changes() {
     let (idle, busy) = (Metrics::new().unwrap(), filled());
@@ -77,7 +77,7 @@ fn every_documented_metric_changes() {
 }
 
 #[test]
-fn a_group_has_one_status_and_the_cluster_one_revision() {
+fn group_has_one_status_and_cluster_has_one_revision() {
     let text = filled().encode().unwrap();
     assert_eq!(lines(&text, "instance_group_status{").len(), 1);
     assert_eq!(lines(&text, "revision_info{"), ["instance_manager_boundaries_revision_info{revision=\"r2\"} 1"]);
@@ -95,7 +95,7 @@ fn series_of_a_deleted_group_are_removed() {
 
 /// The rules of `promtool check metrics`.
 #[test]
-fn names_and_helps_follow_the_rules_of_prometheus() {
+fn names_and_help_texts_follow_prometheus_rules() {
     let metrics = filled();
     for family in metrics.registry.gather() {
         let (name, help) = (family.name(), family.help());

@@ -90,8 +90,8 @@ fn access_entry_is_created_after_the_role() {
 #[test]
 fn entry_is_recorded_before_creation() {
     let plan = joining(JoinMethod::Both, AuthEntryState::Present, AccessEntryState::Absent).plan();
-    assert_eq!(step_names(&plan)[..2], ["Record", "PutAccessEntry"]);
-    let Step::Object(ObjectStep::Record { status }) = &plan.steps[0].step else { panic!("a record") };
+    assert_eq!(step_names(&plan)[..2], ["UpdateStatus", "PutAccessEntry"]);
+    let Step::Object(ObjectStep::UpdateStatus { status }) = &plan.steps[0].step else { panic!("a record") };
     assert_eq!(status["managed"]["accessEntries"], json!([converged().resolved.role_arn]));
 }
 

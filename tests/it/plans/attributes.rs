@@ -60,7 +60,7 @@ fn planned_steps(world: &Scenario) -> Value {
     let of_all = |p: &&PlannedStep| {
         matches!(
             p.step,
-            Step::Object(ObjectStep::Record { .. })
+            Step::Object(ObjectStep::UpdateStatus { .. })
                 | Step::Join(JoinStep::PutAwsAuthEntry(_))
                 | Step::Eks(EksStep::CreateTemplate(_))
                 | Step::Object(ObjectStep::AddFinalizer)
@@ -152,7 +152,7 @@ fn emptied_record_is_written_once() {
         let records = |w: &Scenario| -> Vec<Value> {
             let steps = w.plan().steps;
             let record = |p: PlannedStep| {
-                if let Step::Object(ObjectStep::Record { status }) = p.step { Some(status) } else { None }
+                if let Step::Object(ObjectStep::UpdateStatus { status }) = p.step { Some(status) } else { None }
             };
             steps.into_iter().filter_map(record).collect()
         };

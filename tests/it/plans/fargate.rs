@@ -143,7 +143,7 @@ impl Scenario {
                     let found = self.observed.profiles.iter_mut().find(|p| p.name == *profile).expect("a profile");
                     found.tags.retain(|t| !keys.contains(&t.key));
                 }
-                Step::Object(ObjectStep::Record { .. }) => {}
+                Step::Object(ObjectStep::UpdateStatus { .. }) => {}
                 other => panic!("{} is not expected", other.name()),
             }
         }
@@ -275,7 +275,7 @@ fn selector_change_keeps_pods_covered() {
     let mut told = Vec::new();
     for _ in 0..8 {
         let plan = world.plan();
-        told.extend(plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "Record"));
+        told.extend(plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "UpdateStatus"));
         world.apply(&plan);
         assert!(world.serves("team"), "{told:?}");
         world.finish_eks_operations();
@@ -291,7 +291,7 @@ fn selector_change_keeps_pods_covered() {
 #[test]
 fn lock_blocks_old_profile_deletion_only() {
     let mut world = converged().with_spec(OTHER).with(|w| w.lock = Some("the InstanceGroup"));
-    assert_eq!(world.step_names(), ["Record", "CreateFargateProfile"]);
+    assert_eq!(world.step_names(), ["UpdateStatus", "CreateFargateProfile"]);
     let plan = world.plan();
     world.apply(&plan);
     world.finish_eks_operations();
@@ -300,7 +300,7 @@ fn lock_blocks_old_profile_deletion_only() {
     world.apply_records(&plan);
     assert_eq!(world.status.fargate.clone().unwrap_or_default().waiting_since, None, "it lets others pass");
     world.lock = None;
-    assert_eq!(world.step_names(), ["Record", "DeleteFargateProfile"]);
+    assert_eq!(world.step_names(), ["UpdateStatus", "DeleteFargateProfile"]);
     assert!(world.plan().steps.iter().any(|p| p.step.is_disruptive()));
 }
 
@@ -366,7 +366,7 @@ fn outdated_failed_profile_is_deleted_at_once() {
     let mut world = converged();
     let unwanted = profile(&resolved(OTHER), &world.resolved.names.replacement_name("x"), ProfileStatus::CreateFailed);
     world.observed.profiles.push(unwanted);
-    assert_eq!(world.step_names(), ["Record", "DeleteFargateProfile"]);
+    assert_eq!(world.step_names(), ["UpdateStatus", "DeleteFargateProfile"]);
     assert!(!world.plan().steps.iter().any(|p| p.step.is_disruptive()), "no pod runs by it");
 }
 
@@ -392,7 +392,7 @@ fn unproven_profile_is_left_alone() {
         w.observed.role = Some(Role { id: "AROA-2".into(), name: w.resolved.names.role.clone(), arn, tags: vec![] });
     });
     assert_eq!(blocked(&role.plan()).0, Reason::OwnershipConflict);
-    assert_eq!(role.step_names(), ["Record", "PutAwsAuthEntry"]);
+    assert_eq!(role.step_names(), ["UpdateStatus", "PutAwsAuthEntry"]);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn adopted_profile_stays_until_spec_changes() {
     }
     assert_eq!(world.plan().outcome, Outcome::Converged);
     let changed = world.with_spec("eks-fargate: {selectors: [{namespace: elsewhere}]}");
-    assert_eq!(changed.step_names(), ["Record", "CreateFargateProfile"]);
+    assert_eq!(changed.step_names(), ["UpdateStatus", "CreateFargateProfile"]);
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn denied_tags_do_not_block_other_changes() {
     assert!(reason == Reason::MissingPermission && message.contains("lacks eks:TagResource;"), "{message}");
     let older = profile(&resolved(OTHER), &world.resolved.names.replacement_name("x"), ProfileStatus::Active);
     world.observed.profiles.push(older);
-    assert_eq!(world.step_names(), ["Record", "DeleteFargateProfile"]);
+    assert_eq!(world.step_names(), ["UpdateStatus", "DeleteFargateProfile"]);
     let mut world = converged().with_spec("eks-fargate: {tags: []}");
     assert!(world.step_names().contains(&"UntagFargateProfile"));
     world.observed.tag_retry_pending = true;
@@ -492,7 +492,7 @@ fn recreated_role_gets_new_access_entry() {
     (world.observed.is_role_ready, world.observed.role, world.observed.join_state.role_id) = (false, None, None);
     let plan = world.plan();
     let forgets = plan.steps.iter().position(|p| match &p.step {
-        Step::Object(ObjectStep::Record { status }) => status["join"].get("roleId").is_some_and(Value::is_null),
+        Step::Object(ObjectStep::UpdateStatus { status }) => status["join"].get("roleId").is_some_and(Value::is_null),
         _ => false,
     });
     let makes = plan.steps.iter().position(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
@@ -500,7 +500,7 @@ fn recreated_role_gets_new_access_entry() {
     world.apply_records(&plan);
     (world.observed.is_role_ready, world.observed.join_state.role_id) = (true, Some("AROA-2".into()));
     let plan = world.plan();
-    let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "Record").collect();
+    let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "UpdateStatus").collect();
     assert_eq!(names, ["RemoveAccessEntry", "PutAccessEntry"]);
     world.apply_records(&plan);
     assert_eq!(recorded_role_id(&world.status, &arn), None, "until its own entry was seen");
@@ -700,8 +700,8 @@ fn keiko_profile_is_deleted_with_rejected_spec() {
     let mut world = created_by_keiko_with_rejected_spec("{}");
     let mut left = world.observed.profiles.clone();
     let plan = deletion_plan_with_rejected_spec(&world, &left);
-    assert_eq!(step_names(&plan), ["Record", "TagFargateProfile"], "{plan:?}");
-    let Step::Object(ObjectStep::Record { status }) = &plan.steps[0].step else { panic!("{plan:?}") };
+    assert_eq!(step_names(&plan), ["UpdateStatus", "TagFargateProfile"], "{plan:?}");
+    let Step::Object(ObjectStep::UpdateStatus { status }) = &plan.steps[0].step else { panic!("{plan:?}") };
     world.status = serde_json::from_value(status.clone()).expect("a status");
     left[0].tags = world.resolved.ownership_tags.clone();
     let plan = deletion_plan_with_rejected_spec(&world, &left);
@@ -721,7 +721,7 @@ fn rejected_spec_role_is_no_evidence() {
         assert!(message.contains(&left[0].name) && message.contains("policy.fargateNamespaces"), "{message}");
         assert_eq!(
             step_names(&deletion_plan(&world, &left, None)),
-            ["Record", "TagFargateProfile"],
+            ["UpdateStatus", "TagFargateProfile"],
             "allowed, it is believed"
         );
     }
@@ -867,7 +867,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
         let seen = Snapshot { resolved: world.resolved.clone(), observed: world.observed.clone() };
         let given = PlanContext { status: &world.status, lock, settings: &settings, now: world.now };
         let told = seen.simulate(&world.plan(), &given);
-        let names: Vec<_> = told.steps.iter().map(|p| p.step.name()).filter(|n| *n != "Record").collect();
+        let names: Vec<_> = told.steps.iter().map(|p| p.step.name()).filter(|n| *n != "UpdateStatus").collect();
         (names, told.outcome)
     };
     assert_eq!(foreseen(None).0, ["DeleteFargateProfile"]);
@@ -883,8 +883,8 @@ fn release_reports_profile_unknown_to_keiko() {
     let told = |world: &Scenario| {
         let seen = Snapshot { resolved: world.resolved.clone(), observed: world.observed.clone() };
         match seen.release(&world.status) {
-            Release::Nothing(text) => text.to_owned(),
-            Release::Rotating(what) => format!("{what} is being replaced"),
+            Release::NotNeeded(text) => text.to_owned(),
+            Release::RotationInProgress(what) => format!("{what} is being replaced"),
             other => panic!("{other:?}"),
         }
     };
@@ -925,5 +925,5 @@ fn ambiguous_group_names_never_share_profiles() {
     });
     assert!(!taken(&swapped));
     assert_eq!(swapped.plan().outcome, Outcome::Converged);
-    assert_eq!(swapped.with_spec(OTHER).step_names(), ["Record", "CreateFargateProfile"]);
+    assert_eq!(swapped.with_spec(OTHER).step_names(), ["UpdateStatus", "CreateFargateProfile"]);
 }

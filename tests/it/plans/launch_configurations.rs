@@ -37,7 +37,7 @@ fn apply_records(world: &mut Scenario) {
     let plan = world.plan();
     let mut status = json!(world.status);
     for planned in &plan.steps {
-        if let Step::Object(ObjectStep::Record { status: recorded }) = &planned.step {
+        if let Step::Object(ObjectStep::UpdateStatus { status: recorded }) = &planned.step {
             deep_merge(&mut status, recorded);
         }
     }

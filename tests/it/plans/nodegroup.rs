@@ -159,7 +159,7 @@ impl Scenario {
     fn with_records(&self) -> Self {
         let mut status = json!(self.status);
         for planned in self.plan().steps {
-            if let Step::Object(ObjectStep::Record { status: patch }) = planned.step {
+            if let Step::Object(ObjectStep::UpdateStatus { status: patch }) = planned.step {
                 instance_manager::api::apply_merge_patch(&mut status, &patch);
             }
         }
@@ -293,7 +293,7 @@ fn plans_match_golden_files() {
 fn adoption_never_replaces_nodes() {
     for wanted in [C5, RELEASED] {
         let first = Scenario::converged("", wanted).with(make_adoptable);
-        assert_eq!(first.step_names(), ["Record", "TagNodegroup"], "{wanted}");
+        assert_eq!(first.step_names(), ["UpdateStatus", "TagNodegroup"], "{wanted}");
         let cut = first.with_records();
         assert_eq!(cut.step_names(), ["TagNodegroup"], "{wanted}: all of it is in the one record");
         let tagged = cut.with(|c| {
@@ -316,7 +316,7 @@ fn removed_attributes_leave_the_record() {
         c.wish = resolve_spec("");
         c.state.nodegroups[0].nodegroup = existing_nodegroup(&resolve_spec(""), 1).nodegroup;
     });
-    assert_eq!(bare.step_names(), ["Record"]);
+    assert_eq!(bare.step_names(), ["UpdateStatus"]);
     let after = bare.with_records();
     let managed = after.status.managed.clone().expect("a record");
     assert!(managed.labels.is_empty() && managed.taints.is_empty() && managed.tags.is_empty(), "{managed:?}");
@@ -339,9 +339,9 @@ fn desired_size_is_omitted_while_in_range() {
 fn foreign_update_is_awaited() {
     let cloud = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20250601, nodeLabels: {a: b}"));
     let busy = cloud.clone().nodegroup(|n| n.status = NodegroupStatus::Updating);
-    assert_eq!(busy.step_names(), ["Record"]);
+    assert_eq!(busy.step_names(), ["UpdateStatus"]);
     assert!(matches!(busy.plan().outcome, Outcome::Progressing { .. }));
-    assert_eq!(cloud.step_names(), ["Record", "UpdateNodegroup"], "labels first; one change at a time");
+    assert_eq!(cloud.step_names(), ["UpdateStatus", "UpdateNodegroup"], "labels first; one change at a time");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn failed_update_is_retried_after_an_hour_or_spec_change() {
 fn lock_blocks_only_node_replacement() {
     let locked = |cloud: Scenario| cloud.with(|c| c.lock = Some("lock-upgrades on the group"));
     let both = "eks-managed: {configuration: {instanceType: c5.large, nodeLabels: {a: b}}}";
-    assert_eq!(locked(Scenario::converged("", both)).step_names(), ["Record", "UpdateNodegroup"]);
+    assert_eq!(locked(Scenario::converged("", both)).step_names(), ["UpdateStatus", "UpdateNodegroup"]);
     for cloud in
         [Scenario::converged("", C5), Scenario::converged("", &spec_text("releaseVersion: x")), during_replacement()]
     {
@@ -390,13 +390,13 @@ fn lock_blocks_only_node_replacement() {
 #[test]
 fn old_nodes_wait_for_ready_replacements() {
     let waiting = during_replacement().with(|c| c.state.nodegroups[1].members[0].node = None);
-    assert!(waiting.step_names().iter().all(|s| *s == "Record"), "{:?}", waiting.step_names());
+    assert!(waiting.step_names().iter().all(|s| *s == "UpdateStatus"), "{:?}", waiting.step_names());
     let late = waiting
         .with(|c| c.state.nodegroups[1].members[0].instance.in_service_since = Some(timestamp("2026-01-01T12:00:00Z")));
     assert_eq!(late.blocked().0, Reason::ReplacementsNotReady);
     let sick = during_replacement().with(|c| c.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
     assert_eq!(sick.blocked().0, Reason::ClusterUnhealthy);
-    assert_eq!(sick.step_names(), ["Record"; 0]);
+    assert_eq!(sick.step_names(), ["UpdateStatus"; 0]);
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn failed_replacement_halts_rotation() {
     assert_eq!(reason, Reason::ReplacementsNotReady);
     assert!(message.contains("spec.eks-managed.configuration.instanceTypes"), "{message}");
     assert!(failed.plan().condition_updates.iter().any(|n| n.condition_type == "RotationHalted" && n.status));
-    assert!(failed.step_names().iter().all(|s| *s == "Record"));
+    assert!(failed.step_names().iter().all(|s| *s == "UpdateStatus"));
 }
 
 #[test]
@@ -697,7 +697,7 @@ fn scale_in_waits_for_lock_and_healthy_cluster() {
         "{:?}",
         locked.plan().outcome
     );
-    assert_eq!(locked.step_names(), ["Record"]);
+    assert_eq!(locked.step_names(), ["UpdateStatus"]);
     assert_eq!(shrunk.clone().with(sick).with(labelled).blocked().0, Reason::ClusterUnhealthy);
     let disrupts = |cloud: &Scenario| cloud.plan().steps.last().expect("a step").step.is_disruptive();
     assert!(disrupts(&shrunk), "the locks are looked at again right before it");
@@ -724,7 +724,7 @@ fn denied_tags_do_not_block_other_changes() {
     ] {
         let cloud = wants(&wanted).with_records();
         assert_eq!(cloud.step_names(), steps);
-        assert!(matches!(cloud.plan().outcome, Outcome::Progressing { recheck: Recheck::Soon, .. }));
+        assert!(matches!(cloud.plan().outcome, Outcome::Progressing { recheck: Recheck::Immediately, .. }));
         let cloud = rests(cloud);
         assert_eq!(cloud.step_names(), [""; 0], "{wanted}");
         let (reason, message) = cloud.blocked();

@@ -126,7 +126,7 @@ fn existing_profile_never_becomes_owned() {
     });
     assert!(step_names(&tagged.plan()).contains(&"AttachPolicy"));
     let found = converged().with(|w| w.status.managed = None);
-    assert_eq!(step_names(&found.plan()), ["Record"], "the other controller left no record");
+    assert_eq!(step_names(&found.plan()), ["UpdateStatus"], "the other controller left no record");
 }
 
 /// Else a wrong clusterName could not be corrected, and the deletion would wait for tags that a tenant may not set.
@@ -214,5 +214,5 @@ fn previous_role_entry_stays_recorded_while_needed() {
     let busy = due.with_spec(NEW_IMAGE);
     assert!(!step_names(&busy.plan()).contains(&"RemoveAwsAuthEntry"), "one thing after the other");
     let gone = moved.with(|w| w.state.previous_roles.recorded_auth_entries.clear());
-    assert_eq!(step_names(&gone.plan()), ["Record"]);
+    assert_eq!(step_names(&gone.plan()), ["UpdateStatus"]);
 }

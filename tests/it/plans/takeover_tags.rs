@@ -32,7 +32,7 @@ fn adoption_conditions(plan: &Plan) -> Vec<(&str, &str)> {
 #[test]
 fn denied_tagging_is_retried_while_converged() {
     let plan = untagged().plan();
-    assert_eq!(step_names(&plan), ["Record", "TagTemplate", "TagRole", "TagProfile"]);
+    assert_eq!(step_names(&plan), ["UpdateStatus", "TagTemplate", "TagRole", "TagProfile"]);
     assert_eq!(plan.outcome, Outcome::Converged);
     assert_eq!(adoption_conditions(&plan), [("ResourcesAdopted", ADOPTION_MESSAGE)]);
 }
@@ -43,7 +43,7 @@ fn untagged_resources_are_recorded_before_tagging() {
         "template": "lt-1", "role": "AROA-1", "profile": "AIPA-1", "summary": ADOPTION_MESSAGE,
     }}});
     let plan = untagged().plan();
-    assert_eq!(plan.steps[0].step, ObjectStep::Record { status: recorded.clone() }.into());
+    assert_eq!(plan.steps[0].step, ObjectStep::UpdateStatus { status: recorded.clone() }.into());
     let again = untagged().with(|w| {
         let mut status = json!(w.status);
         instance_manager::api::apply_merge_patch(&mut status, &recorded);

@@ -6,7 +6,7 @@ use crate::aws::{AwsErrorKind, LaunchTemplate, NewTemplate, NewVersion, Tag, Tem
 pub async fn create_version(run: &mut ApplyRun<'_>, template: &str, version: &NewVersion) -> StepResult {
     let created = run.ctx.inventory.aws().ec2.create_version(template, version).await.map_err(StepError::Aws)?;
     record_created_version(run, &version.description, created);
-    Ok(StepOutcome::Yes)
+    Ok(StepOutcome::Applied)
 }
 
 pub async fn delete_versions(run: &ApplyRun<'_>, template: &str, numbers: &[i64]) -> StepResult {
@@ -47,7 +47,7 @@ pub async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepResult {
             };
             inventory.upsert_template(template);
             record_created_version(run, &input.version.description, version);
-            Ok(StepOutcome::Yes)
+            Ok(StepOutcome::Applied)
         }
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
             let found = inventory.template(&input.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;

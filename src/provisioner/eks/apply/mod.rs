@@ -102,7 +102,7 @@ async fn delete_launch_configuration(run: &ApplyRun<'_>, name: &str) -> StepResu
     match answer {
         Err(error) if error.kind == AwsErrorKind::InUse => {
             tracing::warn!(group = %run.id.key(), configuration = name, %error, "launch configuration is still in use, not deleted");
-            Ok(StepOutcome::Yes)
+            Ok(StepOutcome::Applied)
         }
         answer => ignore_not_found(answer),
     }

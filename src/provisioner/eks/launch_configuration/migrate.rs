@@ -64,5 +64,5 @@ pub fn delete_unused(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBu
             vec![Drift::new("launch configuration", &name, "")],
         );
     }
-    draft.push(ObjectStep::Record { status: json!({ "managed": { "configurations": kept } }) });
+    draft.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": kept } }) });
 }

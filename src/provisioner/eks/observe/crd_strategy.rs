@@ -43,7 +43,7 @@ fn map_forbidden(seen: Result<Option<StrategyState>, KubeError>) -> ObserveResul
     match seen {
         Ok(view) => Ok(view),
         Err(error @ KubeError::Forbidden { .. }) => Ok(Some(StrategyState::Forbidden(error.to_string()))),
-        Err(error) => Err(ObserveError::Cluster(error)),
+        Err(error) => Err(ObserveError::Kube(error)),
     }
 }
 

@@ -34,18 +34,18 @@ pub async fn observe(
         }
         let others = o.group_index.aws_auth_users(&arn, &key);
         match entry_disposition(needed(&arn, &others), &others, &key) {
-            EntryDisposition::Handed => continue,
-            EntryDisposition::Stays => {}
-            EntryDisposition::Goes => found.unused_auth_entries.extend(entry),
+            EntryDisposition::RemovedByPeer => continue,
+            EntryDisposition::Keep => {}
+            EntryDisposition::Remove => found.unused_auth_entries.extend(entry),
         }
         found.recorded_auth_entries.push(arn);
     }
     for arn in managed.access_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
         let others = o.group_index.access_entry_users(&arn, &key);
         match entry_disposition(needed(&arn, &others), &others, &key) {
-            EntryDisposition::Handed => continue,
-            EntryDisposition::Stays => {}
-            EntryDisposition::Goes => {
+            EntryDisposition::RemovedByPeer => continue,
+            EntryDisposition::Keep => {}
+            EntryDisposition::Remove => {
                 match join::remaining_access_entry(o, &key, &resolved.desired.cluster, &arn, status).await? {
                     Some(entry) => found.unused_access_entries.push(entry),
                     None => continue,

@@ -151,10 +151,11 @@ fn apply_decision(
 ) {
     let (kind, namespace) = (kind.clone(), request.namespace.clone());
     // After a submission the group is polled: a resource that is deleted immediately must not cause a fast loop.
-    let recheck = if decision.actions.contains(&CrdStrategyAction::Submit) { Recheck::Poll } else { Recheck::Soon };
+    let recheck =
+        if decision.actions.contains(&CrdStrategyAction::Submit) { Recheck::Poll } else { Recheck::Immediately };
     let why = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
     draft.steps.extend(decision.actions.into_iter().map(|act| match act {
-        CrdStrategyAction::Record(status) => ObjectStep::Record { status }.into(),
+        CrdStrategyAction::UpdateStatus(status) => ObjectStep::UpdateStatus { status }.into(),
         CrdStrategyAction::Delete { kind, namespace, name, uid } => {
             StrategyStep::DeleteStrategyResource { kind, namespace, name, uid }.into()
         }

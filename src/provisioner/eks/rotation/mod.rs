@@ -78,7 +78,7 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
         }));
     }
     // A missing replacement may be waiting for the resource itself, so it is not reported as a problem.
-    let waits = decision.state == RotationState::Going
+    let waits = decision.state == RotationState::InProgress
         && decision.steps.is_empty()
         && decision.duplicate_provider_ids.is_empty();
     let in_standby = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);

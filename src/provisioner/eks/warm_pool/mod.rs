@@ -109,7 +109,7 @@ pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuil
         return true;
     }
     draft.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
-    let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Soon };
+    let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Immediately };
     draft.steps.extend(steps.into_iter().map(|(instance, because)| {
         PlannedStep::new(EksStep::ReplaceWarmInstance { group: group.name.clone(), instance }, because)
     }));

@@ -1,4 +1,4 @@
-//! What is done follows from what is there and what is remembered.
+//! Decisions of the crd strategy, which follow from the existing resources and the recorded status.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::rotation::crd::decide::{
 };
 use crate::rotation::crd::{ResourceKind, StatusMatcher, StatusPath};
 
-const WANTED: &str = "up-20260101000000-3";
+const DESIRED: &str = "up-20260101000000-3";
 
 struct Scenario {
     status: Value,
@@ -47,7 +47,7 @@ impl Scenario {
         decide(&CrdStrategyInput {
             kind: &kind("Workflow"),
             namespace: "ops",
-            desired_name: WANTED,
+            desired_name: DESIRED,
             concurrency: self.concurrency,
             max_retries: self.max_retries,
             retry_delay: SignedDuration::from_secs(15),
@@ -65,16 +65,16 @@ impl Scenario {
         })
     }
 
-    /// What a controller that was killed after so many acts finds: only what those left.
-    fn after_actions(mut self, acts: &[CrdStrategyAction]) -> Self {
-        for act in acts {
-            match act {
-                CrdStrategyAction::Record(patch) => crate::api::apply_merge_patch(&mut self.status, patch),
+    /// The state that a controller finds after a restart, if the killed controller had finished these actions.
+    fn after_actions(mut self, actions: &[CrdStrategyAction]) -> Self {
+        for action in actions {
+            match action {
+                CrdStrategyAction::UpdateStatus(patch) => crate::api::apply_merge_patch(&mut self.status, patch),
                 CrdStrategyAction::Delete { uid, .. } => self.resources.retain(|r| r.uid != *uid),
                 CrdStrategyAction::Submit => {
-                    assert!(!self.resources.iter().any(|r| r.name == WANTED), "one name is one resource");
-                    let uid = format!("made-{}", self.status["strategyRetryCount"]);
-                    self.resources.push(resource(WANTED, &uid, ResourcePhase::Active(String::new())));
+                    assert!(!self.resources.iter().any(|r| r.name == DESIRED), "a resource is created once");
+                    let uid = format!("created-{}", self.status["strategyRetryCount"]);
+                    self.resources.push(resource(DESIRED, &uid, ResourcePhase::Active(String::new())));
                 }
             }
         }
@@ -105,10 +105,10 @@ fn resource(name: &str, uid: &str, phase: ResourcePhase) -> StrategyResource {
     }
 }
 
-/// The acts in short.
+/// A short text for each action, in order.
 fn action_summaries(decision: &CrdStrategyDecision) -> Vec<String> {
-    let act = |act: &CrdStrategyAction| match act {
-        CrdStrategyAction::Record(patch) => format!(
+    let summary = |action: &CrdStrategyAction| match action {
+        CrdStrategyAction::UpdateStatus(patch) => format!(
             "record {} {}",
             patch["strategyRetryCount"],
             patch["strategyProgress"]["state"].as_str().unwrap_or_default()
@@ -116,7 +116,7 @@ fn action_summaries(decision: &CrdStrategyDecision) -> Vec<String> {
         CrdStrategyAction::Delete { name, uid, .. } => format!("delete {name} {uid}"),
         CrdStrategyAction::Submit => "submit".into(),
     };
-    decision.actions.iter().map(act).collect()
+    decision.actions.iter().map(summary).collect()
 }
 
 fn state_name(decision: &CrdStrategyDecision) -> &'static str {
@@ -126,7 +126,7 @@ fn state_name(decision: &CrdStrategyDecision) -> &'static str {
         CrdStrategyState::Waiting(_) => "waiting",
         CrdStrategyState::Blocked(reason, _) => match reason {
             Reason::StrategyFailed => "failed",
-            Reason::OwnershipConflict => "not ours",
+            Reason::OwnershipConflict => "ownership conflict",
             Reason::InvalidSpec => "invalid",
             _ => "blocked",
         },
@@ -139,37 +139,42 @@ fn active(name: &str) -> StrategyResource {
 
 #[test]
 fn actions_follow_from_resources_and_recorded_status() {
-    let wanted = |phase: ResourcePhase| vec![resource(WANTED, "u1", phase)];
+    let desired = |phase: ResourcePhase| vec![resource(DESIRED, "u1", phase)];
     let other = || vec![active("up-20260101000000-2")];
     let cases: Vec<(&str, Scenario, &[&str], &str)> = vec![
-        ("nothing is there", scenario(vec![]), &["record 0 Submitted", "submit"], "acted"),
-        ("nothing is outdated", Scenario { outdated: 0, ..scenario(vec![]) }, &[], "done"),
-        ("it is at work", scenario(vec![active(WANTED)]), &[], "waiting"),
-        ("it works on after the last node", Scenario { outdated: 0, ..scenario(vec![active(WANTED)]) }, &[], "waiting"),
+        ("no resource", scenario(vec![]), &["record 0 Submitted", "submit"], "acted"),
+        ("no outdated node", Scenario { outdated: 0, ..scenario(vec![]) }, &[], "done"),
+        ("active", scenario(vec![active(DESIRED)]), &[], "waiting"),
+        (
+            "active after the last node was replaced",
+            Scenario { outdated: 0, ..scenario(vec![active(DESIRED)]) },
+            &[],
+            "waiting",
+        ),
         (
             "success",
             Scenario {
                 outdated: 0,
-                ..scenario(wanted(ResourcePhase::Succeeded)).with_recorded(WANTED, 0, state::SUBMITTED, Some("u1"))
+                ..scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1"))
             },
             &[],
             "done",
         ),
         (
-            "success a moment too early",
-            scenario(wanted(ResourcePhase::Succeeded)).with_recorded(WANTED, 0, state::SUBMITTED, Some("u1")),
+            "success before the node cache is current",
+            scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1")),
             &[],
             "waiting",
         ),
         (
-            "success and old nodes",
-            scenario(wanted(ResourcePhase::Succeeded)).with_recorded(WANTED, 0, state::SUCCEEDED, Some("u1")),
+            "success although nodes are outdated",
+            scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 0, state::SUCCEEDED, Some("u1")),
             &[],
             "failed",
         ),
         (
-            "a success of an earlier time",
-            scenario(wanted(ResourcePhase::Succeeded)).with_recorded(
+            "success of an earlier upgrade",
+            scenario(desired(ResourcePhase::Succeeded)).with_recorded(
                 "up-20260101000000-2",
                 0,
                 state::SUCCEEDED,
@@ -179,37 +184,37 @@ fn actions_follow_from_resources_and_recorded_status() {
             "acted",
         ),
         (
-            "a failure of an earlier time",
-            scenario(wanted(ResourcePhase::Failed)).with_recorded("up-20260101000000-2", 2, state::FAILED, Some("u0")),
+            "failure of an earlier upgrade",
+            scenario(desired(ResourcePhase::Failed)).with_recorded("up-20260101000000-2", 2, state::FAILED, Some("u0")),
             &["record 0 Submitted", "delete up-20260101000000-3 u1"],
             "acted",
         ),
         (
-            "a success before rotate-at",
+            "success before rotate-at",
             Scenario {
                 rotate_at: Some(Timestamp::MAX),
-                ..scenario(wanted(ResourcePhase::Succeeded)).with_recorded(WANTED, 0, state::SUCCEEDED, Some("u1"))
+                ..scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 0, state::SUCCEEDED, Some("u1"))
             },
             &["record 0 Submitted", "delete up-20260101000000-3 u1"],
             "acted",
         ),
         (
-            "the first failure",
-            scenario(wanted(ResourcePhase::Failed)).with_recorded(WANTED, 0, state::SUBMITTED, Some("u1")),
+            "first failure",
+            scenario(desired(ResourcePhase::Failed)).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1")),
             &["record 1 Retrying", "delete up-20260101000000-3 u1"],
             "acted",
         ),
         (
-            "the last failure",
-            scenario(wanted(ResourcePhase::Failed)).with_recorded(WANTED, 2, state::SUBMITTED, Some("u1")),
+            "last failure",
+            scenario(desired(ResourcePhase::Failed)).with_recorded(DESIRED, 2, state::SUBMITTED, Some("u1")),
             &[],
             "failed",
         ),
         (
-            "a failure, retries without end",
+            "failure with unlimited retries",
             Scenario {
                 max_retries: None,
-                ..scenario(wanted(ResourcePhase::Failed)).with_recorded(WANTED, 99, state::SUBMITTED, Some("u1"))
+                ..scenario(desired(ResourcePhase::Failed)).with_recorded(DESIRED, 99, state::SUBMITTED, Some("u1"))
             },
             &["record 100 Retrying", "delete up-20260101000000-3 u1"],
             "acted",
@@ -218,71 +223,76 @@ fn actions_follow_from_resources_and_recorded_status() {
             "no retries",
             Scenario {
                 max_retries: Some(0),
-                ..scenario(wanted(ResourcePhase::Failed)).with_recorded(WANTED, 0, state::SUBMITTED, Some("u1"))
+                ..scenario(desired(ResourcePhase::Failed)).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1"))
             },
             &[],
             "failed",
         ),
         (
-            "a failure after the last node",
+            "failure after the last node was replaced",
             Scenario {
                 outdated: 0,
-                ..scenario(wanted(ResourcePhase::Failed)).with_recorded(WANTED, 0, state::SUBMITTED, Some("u1"))
+                ..scenario(desired(ResourcePhase::Failed)).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1"))
             },
             &[],
             "failed",
         ),
         (
-            "an old failure, nothing outdated",
-            Scenario { outdated: 0, ..scenario(wanted(ResourcePhase::Failed)) },
+            "old failure, no outdated node",
+            Scenario { outdated: 0, ..scenario(desired(ResourcePhase::Failed)) },
             &[],
             "done",
         ),
         (
-            "killed after the count",
-            scenario(wanted(ResourcePhase::Failed)).with_recorded(WANTED, 1, state::RETRYING, Some("u1")),
+            "killed after the retry was counted",
+            scenario(desired(ResourcePhase::Failed)).with_recorded(DESIRED, 1, state::RETRYING, Some("u1")),
             &["delete up-20260101000000-3 u1"],
             "acted",
         ),
         (
             "killed after the deletion",
-            scenario(vec![]).with_recorded(WANTED, 1, state::RETRYING, Some("u1")),
+            scenario(vec![]).with_recorded(DESIRED, 1, state::RETRYING, Some("u1")),
             &["submit"],
             "acted",
         ),
         (
             "killed before the submission",
-            scenario(vec![]).with_recorded(WANTED, 0, state::SUBMITTED, None),
+            scenario(vec![]).with_recorded(DESIRED, 0, state::SUBMITTED, None),
             &["submit"],
             "acted",
         ),
         (
-            "deleted by someone",
-            scenario(vec![]).with_recorded(WANTED, 1, state::SUBMITTED, Some("u1")),
+            "deleted by a user",
+            scenario(vec![]).with_recorded(DESIRED, 1, state::SUBMITTED, Some("u1")),
             &["record 2 Submitted", "submit"],
             "acted",
         ),
         (
-            "deleted by someone too often",
-            scenario(vec![]).with_recorded(WANTED, 2, state::SUBMITTED, Some("u1")),
+            "deleted by a user, no retries left",
+            scenario(vec![]).with_recorded(DESIRED, 2, state::SUBMITTED, Some("u1")),
             &[],
             "failed",
         ),
-        ("still gone", scenario(vec![]).with_recorded(WANTED, 2, state::GONE, None), &[], "failed"),
         (
-            "more retries given",
-            Scenario { max_retries: Some(3), ..scenario(vec![]).with_recorded(WANTED, 2, state::GONE, None) },
+            "still deleted, no retries left",
+            scenario(vec![]).with_recorded(DESIRED, 2, state::GONE, None),
+            &[],
+            "failed",
+        ),
+        (
+            "maxRetries raised",
+            Scenario { max_retries: Some(3), ..scenario(vec![]).with_recorded(DESIRED, 2, state::GONE, None) },
             &["record 3 Submitted", "submit"],
             "acted",
         ),
         (
-            "the failed one was deleted by someone",
-            scenario(vec![]).with_recorded(WANTED, 2, state::FAILED, Some("u1")),
+            "failed resource deleted by a user",
+            scenario(vec![]).with_recorded(DESIRED, 2, state::FAILED, Some("u1")),
             &["record 0 Submitted", "submit"],
             "acted",
         ),
         (
-            "another version is wanted",
+            "another version is desired",
             scenario(vec![]).with_recorded("up-20260101000000-2", 2, state::FAILED, Some("u0")),
             &["record 0 Submitted", "submit"],
             "acted",
@@ -301,7 +311,7 @@ fn actions_follow_from_resources_and_recorded_status() {
             "acted",
         ),
         (
-            "replace, on its way out",
+            "replace, other resource is being deleted",
             Scenario {
                 concurrency: ConcurrencyPolicy::Replace,
                 ..scenario(vec![StrategyResource { is_deleting: true, ..active("x") }])
@@ -310,13 +320,13 @@ fn actions_follow_from_resources_and_recorded_status() {
             "waiting",
         ),
         (
-            "forbid, and the other has ended",
+            "forbid, other resource has ended",
             scenario(vec![resource("x", "u0", ResourcePhase::Failed)]),
             &["record 0 Submitted", "submit"],
             "acted",
         ),
         (
-            "replace leaves what is not ours",
+            "replace keeps resources of other owners",
             Scenario {
                 concurrency: ConcurrencyPolicy::Replace,
                 ..scenario(vec![StrategyResource { is_owned: false, ..active("x") }])
@@ -325,7 +335,7 @@ fn actions_follow_from_resources_and_recorded_status() {
             "acted",
         ),
         (
-            "taken back while another works",
+            "reverted while another resource is active",
             Scenario {
                 outdated: 0,
                 ..scenario(other()).with_recorded("up-20260101000000-2", 0, state::SUBMITTED, Some("u1"))
@@ -333,51 +343,56 @@ fn actions_follow_from_resources_and_recorded_status() {
             &[],
             "waiting",
         ),
-        ("someone else's", scenario(vec![StrategyResource { is_owned: false, ..active(WANTED) }]), &[], "not ours"),
         (
-            "on its way out",
-            scenario(vec![StrategyResource { is_deleting: true, ..resource(WANTED, "u1", ResourcePhase::Failed) }]),
+            "resource of another owner",
+            scenario(vec![StrategyResource { is_owned: false, ..active(DESIRED) }]),
+            &[],
+            "ownership conflict",
+        ),
+        (
+            "being deleted",
+            scenario(vec![StrategyResource { is_deleting: true, ..resource(DESIRED, "u1", ResourcePhase::Failed) }]),
             &[],
             "waiting",
         ),
-        ("no text where the status is", scenario(wanted(ResourcePhase::Unreadable("an object"))), &[], "invalid"),
+        ("status is not a scalar", scenario(desired(ResourcePhase::Unreadable("an object"))), &[], "invalid"),
     ];
-    for (case, world, wanted, how) in cases {
-        let decision = world.decide();
+    for (case, scenario, actions, state) in cases {
+        let decision = scenario.decide();
         let found = action_summaries(&decision);
         assert_eq!(
             (found.iter().map(String::as_str).collect::<Vec<_>>(), state_name(&decision)),
-            (wanted.to_vec(), how),
+            (actions.to_vec(), state),
             "{case}"
         );
         if let CrdStrategyState::Blocked(_, message) = &decision.state {
-            assert!(message.contains(WANTED) && message.contains(';'), "{case}: {message}");
+            assert!(message.contains(DESIRED) && message.contains(';'), "{case}: {message}");
         }
     }
 }
 
-/// A controller that dies between any two acts makes no second resource, and gives no retry away or a further one.
+/// A controller that is killed between any two actions creates no second resource, and counts each retry once.
 #[test]
 fn retries_are_exact_wherever_the_controller_is_killed() {
     for killed_after in 0..4 {
-        let mut now = scenario(vec![]);
+        let mut scenario = scenario(vec![]);
         let (mut submitted, mut passes) = (0, 0);
         let last = loop {
             passes += 1;
-            assert!(passes < 50, "it comes to an end");
-            let decision = now.decide();
+            assert!(passes < 50, "the upgrade does not end");
+            let decision = scenario.decide();
             if let Some(progress) = &decision.progress {
-                now.status["strategyProgress"] = json!(progress);
+                scenario.status["strategyProgress"] = json!(progress);
             }
-            // Every other pass is cut short.
-            let most = if passes % 2 == 0 { killed_after } else { decision.actions.len() };
-            let done = &decision.actions[..decision.actions.len().min(most)];
-            submitted += done.iter().filter(|act| **act == CrdStrategyAction::Submit).count();
-            now = now.after_actions(done);
+            // Every other pass is interrupted.
+            let limit = if passes % 2 == 0 { killed_after } else { decision.actions.len() };
+            let done = &decision.actions[..decision.actions.len().min(limit)];
+            submitted += done.iter().filter(|action| **action == CrdStrategyAction::Submit).count();
+            scenario = scenario.after_actions(done);
             match state_name(&decision) {
                 "acted" => {}
-                // Whatever is made fails.
-                "waiting" => now.resources.iter_mut().for_each(|r| r.phase = ResourcePhase::Failed),
+                // Every created resource fails.
+                "waiting" => scenario.resources.iter_mut().for_each(|r| r.phase = ResourcePhase::Failed),
                 _ => break decision,
             }
         };
@@ -385,66 +400,67 @@ fn retries_are_exact_wherever_the_controller_is_killed() {
     }
 }
 
-/// An upgrade that fails at once would be made and deleted many times a second, and have no retry left when it could work.
+/// Without the delay, an upgrade that fails immediately would use up its retries within a second.
 #[test]
 fn retry_delay_doubles_up_to_the_maximum() {
-    let mut pauses = Vec::new();
+    let mut delays = Vec::new();
     for retries in 0..8 {
-        let mut now = Scenario { max_retries: None, ..scenario(vec![resource(WANTED, "u1", ResourcePhase::Failed)]) };
-        now = now.with_recorded(WANTED, retries, state::SUBMITTED, Some("u1"));
-        now.now = Timestamp::UNIX_EPOCH;
-        while state_name(&now.decide()) == "waiting" {
-            let decision = now.decide();
-            assert_eq!(decision.actions, [], "it is left to be looked at");
-            let CrdStrategyState::Waiting(message) = decision.state else { panic!("it waits") };
-            assert!(message.contains(WANTED) && message.contains("1970-01-01T00:0"), "{message}");
-            now.now += SignedDuration::from_secs(5);
+        let mut scenario =
+            Scenario { max_retries: None, ..scenario(vec![resource(DESIRED, "u1", ResourcePhase::Failed)]) };
+        scenario = scenario.with_recorded(DESIRED, retries, state::SUBMITTED, Some("u1"));
+        scenario.now = Timestamp::UNIX_EPOCH;
+        while state_name(&scenario.decide()) == "waiting" {
+            let decision = scenario.decide();
+            assert_eq!(decision.actions, [], "the failed resource is kept for inspection");
+            let CrdStrategyState::Waiting(message) = decision.state else { panic!("not waiting") };
+            assert!(message.contains(DESIRED) && message.contains("1970-01-01T00:0"), "{message}");
+            scenario.now += SignedDuration::from_secs(5);
         }
-        assert_eq!(state_name(&now.decide()), "acted");
-        pauses.push(now.now.as_second());
+        assert_eq!(state_name(&scenario.decide()), "acted");
+        delays.push(scenario.now.as_second());
     }
-    assert_eq!(pauses, [15, 30, 60, 120, 240, 300, 300, 300]);
+    assert_eq!(delays, [15, 30, 60, 120, 240, 300, 300, 300]);
 }
 
-/// A new namespace or kind in the template must not let two upgrades take nodes at once.
+/// After a change of namespace or kind in the template, two upgrades must not replace nodes at the same time.
 #[test]
 fn active_resource_is_tracked_after_the_template_changes() {
-    let moved = StrategyResource { namespace: "before".into(), ..active(WANTED) };
-    let other = StrategyResource { kind: kind("CronWorkflow"), ..active(WANTED) };
-    let memories = [("before", "Workflow"), ("ops", "CronWorkflow")];
-    for (resource, (namespace, kind)) in [moved, other].into_iter().zip(memories) {
-        let remembering = |phase: ResourcePhase, concurrency| {
+    let moved = StrategyResource { namespace: "before".into(), ..active(DESIRED) };
+    let other = StrategyResource { kind: kind("CronWorkflow"), ..active(DESIRED) };
+    let recorded = [("before", "Workflow"), ("ops", "CronWorkflow")];
+    for (resource, (namespace, kind)) in [moved, other].into_iter().zip(recorded) {
+        let with_recorded = |phase: ResourcePhase, concurrency| {
             let resource = StrategyResource { phase, ..resource.clone() };
-            let mut world = Scenario { concurrency, ..scenario(vec![resource]) }.with_recorded(
-                WANTED,
+            let mut scenario = Scenario { concurrency, ..scenario(vec![resource]) }.with_recorded(
+                DESIRED,
                 1,
                 state::SUBMITTED,
                 Some("u1"),
             );
-            world.status["strategyResourceNamespace"] = json!(namespace);
-            world.status["strategyProgress"]["apiVersion"] = json!("argoproj.io/v1");
-            world.status["strategyProgress"]["kind"] = json!(kind);
-            world
+            scenario.status["strategyResourceNamespace"] = json!(namespace);
+            scenario.status["strategyProgress"]["apiVersion"] = json!("argoproj.io/v1");
+            scenario.status["strategyProgress"]["kind"] = json!(kind);
+            scenario
         };
-        let works = || ResourcePhase::Active("Running".into());
-        let decision = remembering(works(), ConcurrencyPolicy::Forbid).decide();
+        let running = || ResourcePhase::Active("Running".into());
+        let decision = with_recorded(running(), ConcurrencyPolicy::Forbid).decide();
         let CrdStrategyState::Waiting(message) = &decision.state else { panic!("{decision:?}") };
-        assert!(message.contains(&format!("{kind}.argoproj.io {namespace}/{WANTED}")), "{message}");
-        assert_eq!((decision.actions, decision.progress), (vec![], None), "it stays remembered");
-        let decision = remembering(works(), ConcurrencyPolicy::Replace).decide();
+        assert!(message.contains(&format!("{kind}.argoproj.io {namespace}/{DESIRED}")), "{message}");
+        assert_eq!((decision.actions, decision.progress), (vec![], None), "the active resource stays recorded");
+        let decision = with_recorded(running(), ConcurrencyPolicy::Replace).decide();
         assert!(
             matches!(decision.actions.as_slice(), [CrdStrategyAction::Delete { namespace: n, kind: k, .. }] if n == namespace && k.kind == kind),
             "{decision:?}"
         );
         for (phase, concurrency) in
-            [(ResourcePhase::Failed, ConcurrencyPolicy::Forbid), (works(), ConcurrencyPolicy::Allow)]
+            [(ResourcePhase::Failed, ConcurrencyPolicy::Forbid), (running(), ConcurrencyPolicy::Allow)]
         {
-            let decision = remembering(phase, concurrency).decide();
-            assert_eq!(action_summaries(&decision), ["record 0 Submitted", "submit"], "and no retry is counted");
+            let decision = with_recorded(phase, concurrency).decide();
+            assert_eq!(action_summaries(&decision), ["record 0 Submitted", "submit"], "the retry count starts again");
         }
-        // One of the wanted name that ended at another time is no reason to forget it either.
-        let mut ended = remembering(works(), ConcurrencyPolicy::Forbid);
-        ended.resources.push(super::decisions::resource(WANTED, "u0", ResourcePhase::Succeeded));
+        // An older resource of the desired name that has ended changes nothing.
+        let mut ended = with_recorded(running(), ConcurrencyPolicy::Forbid);
+        ended.resources.push(super::decisions::resource(DESIRED, "u0", ResourcePhase::Succeeded));
         assert_eq!((action_summaries(&ended.decide()), state_name(&ended.decide())), (vec![], "waiting"));
     }
 }
@@ -462,19 +478,22 @@ fn unfinished_resource_of_other_kind_or_namespace_is_previous() {
     let other = status(state::SUBMITTED, json!("example.com/v2"), json!("Workflow"));
     let ended = status(state::SUCCEEDED, json!("example.com/v2"), json!("Workflow"));
     let kind = kind("Workflow");
-    let here = |kind| Some(PreviousResource { kind, namespace: "ops", name: "x" });
-    assert_eq!((previous_resource(&same, &kind, "ops"), previous_resource(&same, &kind, "new")), (None, here(None)));
+    let previous = |kind| Some(PreviousResource { kind, namespace: "ops", name: "x" });
+    assert_eq!(
+        (previous_resource(&same, &kind, "ops"), previous_resource(&same, &kind, "new")),
+        (None, previous(None))
+    );
     assert_eq!(
         (previous_resource(&unrecorded, &kind, "ops"), previous_resource(&unrecorded, &kind, "new")),
-        (None, here(None))
+        (None, previous(None))
     );
-    assert_eq!(previous_resource(&other, &kind, "ops"), here(Some(["example.com", "v2", "Workflow"])));
+    assert_eq!(previous_resource(&other, &kind, "ops"), previous(Some(["example.com", "v2", "Workflow"])));
     assert_eq!(previous_resource(&ended, &kind, "new"), None);
 }
 
 #[test]
 fn unfinished_states_keep_the_group_waiting() {
-    for (state, wanted) in [
+    for (state, unfinished) in [
         (Some(state::SUBMITTED), true),
         (Some(state::RETRYING), true),
         (Some(state::FAILED), true),
@@ -484,6 +503,6 @@ fn unfinished_states_keep_the_group_waiting() {
     ] {
         let progress = state.map(|state| StrategyProgress { state: Some(state.into()), ..StrategyProgress::default() });
         let status = InstanceGroupStatus { strategy_progress: progress, ..InstanceGroupStatus::default() };
-        assert_eq!(is_unfinished(&status), wanted, "{state:?}");
+        assert_eq!(is_unfinished(&status), unfinished, "{state:?}");
     }
 }

@@ -56,7 +56,7 @@ fn render(text: &str) -> Result<String, SpecError> {
 
 #[test]
 fn templates_use_go_field_names() {
-    for (text, wanted) in [
+    for (text, expected) in [
         ("{{ .InstanceGroup.GetName }}/{{ .InstanceGroup.Name }}/{{ .InstanceGroup.ObjectMeta.Name }}", "web/web/web"),
         ("{{ .InstanceGroup.GetNamespace }} {{ .InstanceGroup.NamespacedName }}", "team team/web"),
         ("{{ .InstanceGroup.Status.ActiveScalingGroupName }}", "demo-team-web"),
@@ -81,7 +81,7 @@ fn templates_use_go_field_names() {
         ("{{ if .InstanceGroup.Labels.none }}yes{{ else }}no{{ end }}", "no"),
         ("{{/* a comment with ( and {{ */}}{{- \"  trimmed\" -}}  ", "  trimmed"),
     ] {
-        assert_eq!(render(text).as_deref(), Ok(wanted), "{text}");
+        assert_eq!(render(text).as_deref(), Ok(expected), "{text}");
     }
 }
 
@@ -99,7 +99,7 @@ fn template_cannot_print_user_data() {
 
 #[test]
 fn render_errors_name_the_position_and_hide_values() {
-    for (text, wanted) in [
+    for (text, expected) in [
         ("a:\n  b: {{ .InstanceGroup.Nam }}", "line 2, column 9: unknown field `Nam`"),
         ("{{ .Values.x }}", "unknown field `Values`"),
         ("{{ .InstanceGroup.Spec.EKSSpec.Foo }}", "unknown field `Foo`"),
@@ -113,7 +113,7 @@ fn render_errors_name_the_position_and_hide_values() {
     ] {
         let problem = render(text).expect_err(text);
         assert_eq!((problem.path.as_str(), problem.reason), ("spec.strategy.crd.spec", Reason::InvalidSpec), "{text}");
-        assert!(problem.rule.contains(wanted) && !problem.remedy.is_empty(), "{text}: {problem}");
+        assert!(problem.rule.contains(expected) && !problem.remedy.is_empty(), "{text}: {problem}");
         assert!(!problem.to_string().contains("ami-7"), "{problem}");
     }
 }
@@ -122,7 +122,7 @@ fn render_errors_name_the_position_and_hide_values() {
 /// process, or run or grow without end. The stack size is that of a worker thread.
 #[test]
 fn hostile_templates_are_rejected_within_limits() {
-    let of = |count: usize, open: &str, close: &str| format!("{}{close}", open.repeat(count));
+    let repeat = |count: usize, open: &str, close: &str| format!("{}{close}", open.repeat(count));
     let hostile = [
         ("{{ range 1000000000 }}{{ end }}".to_owned(), "iterations"),
         ("{{ range 900 }}{{ range 900 }}x{{ end }}{{ end }}".into(), "iterations"),
@@ -135,13 +135,13 @@ fn hostile_templates_are_rejected_within_limits() {
         (format!("{{{{ {}1{} }}}}", "(".repeat(2000), ")".repeat(2000)), "parentheses"),
         (format!("{{{{ {} }}}}", "(print \")\" ".repeat(300)), "parentheses"),
         (format!("{{{{ {} }}}}", "(print `}}`".repeat(300)), "parentheses"),
-        (of(1_000_000, "{{ if 1 }}", ""), "longer than"),
-        (of(900, "{{ if 1 }}", ""), "is not a valid Go template"),
-        (of(900, "{{ else if 0 }}", "{{ end }}"), "{{ else }}"),
-        (of(2000, "{{ 1 }}", ""), "1000 actions"),
+        (repeat(1_000_000, "{{ if 1 }}", ""), "longer than"),
+        (repeat(900, "{{ if 1 }}", ""), "is not a valid Go template"),
+        (repeat(900, "{{ else if 0 }}", "{{ end }}"), "{{ else }}"),
+        (repeat(2000, "{{ 1 }}", ""), "1000 actions"),
         (format!("{{{{ print {} }}}}", "$ ".repeat(3000)), "more than 4096 bytes"),
-        (of(999, "{{ $a := $ }}{{/* $ */}}", ""), ""),
-        (of(40, &format!("{{{{ print {} }}}}", "$ ".repeat(700)), ""), "mentions values"),
+        (repeat(999, "{{ $a := $ }}{{/* $ */}}", ""), ""),
+        (repeat(40, &format!("{{{{ print {} }}}}", "$ ".repeat(700)), ""), "mentions values"),
         ("{{ range 1000 }}{{ printf \"%16000d\" 1 }}{{ end }}".into(), ""),
         ("{{ printf \"%1000000000d\" 1 }}".into(), ""),
         ("{{ printf \"%*d\" 1000000000 1 }}".into(), ""),
@@ -153,17 +153,17 @@ fn hostile_templates_are_rejected_within_limits() {
         ("{{/*".into(), "not closed"),
         ("\u{e9}{{ \"\\\u{e9}\" }}".into(), "is not a valid Go template"),
     ];
-    let on_a_small_stack = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
-        for (text, wanted) in hostile {
+    let small_stack_thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
+        for (text, expected) in hostile {
             let shown: String = text.chars().take(60).collect();
             match render(&text) {
-                Err(problem) => assert!(problem.rule.contains(wanted), "{shown}: {problem}"),
+                Err(problem) => assert!(problem.rule.contains(expected), "{shown}: {problem}"),
                 // Some templates are within the limits; their output is small.
                 Ok(out) => {
-                    assert!(wanted.is_empty() && out.len() <= template::MAX_OUTPUT_BYTES, "{shown}: {}", out.len())
+                    assert!(expected.is_empty() && out.len() <= template::MAX_OUTPUT_BYTES, "{shown}: {}", out.len())
                 }
             }
         }
     });
-    on_a_small_stack.expect("a thread").join().expect("nothing panics");
+    small_stack_thread.expect("a thread").join().expect("nothing panics");
 }

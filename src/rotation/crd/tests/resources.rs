@@ -51,36 +51,36 @@ fn only_kinds_and_namespaces_that_the_admin_allows_are_submitted() {
         ("List", "v1", false, false),
     ];
     let namespaces = [("team", true), ("instance-manager", true), ("ops", false), ("kube-system", false), ("", false)];
-    let listed = "{strategyKinds: [Job.batch], strategyNamespaces: [ops]}";
+    let lists = "{strategyKinds: [Job.batch], strategyNamespaces: [ops]}";
     let mut checked = 0;
     for (kind, api, by_default, by_list) in kinds {
-        for (namespace, own) in namespaces {
+        for (namespace, always_allowed) in namespaces {
             for namespaced in [true, false] {
                 for templated in [true, false] {
-                    for (rules, kind_allowed, place_allowed) in
-                        [("", by_default, own), (listed, by_list, own || namespace == "ops")]
+                    for (rules, kind_allowed, namespace_allowed) in
+                        [("", by_default, always_allowed), (lists, by_list, always_allowed || namespace == "ops")]
                     {
                         checked += 1;
                         let text = if templated {
-                            // The words come out of the group itself.
-                            let words = [kind, api, namespace];
+                            // A template prints the values.
+                            let values = [kind, api, namespace];
                             let [kind, api, namespace] =
-                                words.map(|word| format!("{{{{ printf \"%s\" \"{word}\" }}}}"));
+                                values.map(|value| format!("{{{{ printf \"%s\" \"{value}\" }}}}"));
                             render(&object(
                                 &format!("\"{kind}\""),
                                 &api,
                                 &format!("{{name: up, namespace: \"{namespace}\"}}"),
                             ))
-                            .expect("it renders")
+                            .expect("the template renders")
                         } else {
                             object(kind, api, &format!("{{name: up, namespace: \"{namespace}\"}}"))
                         };
                         let plural = format!("{}s", kind.to_ascii_lowercase());
                         let served = DiscoveredKind { plural: plural.clone(), namespaced };
                         let found = validate(&text, rules).and_then(|request| resolve_kind(&request, &served, &plural));
-                        let wanted = kind_allowed && place_allowed && namespaced;
+                        let expected = kind_allowed && namespace_allowed && namespaced;
                         let case = format!("{kind} {api} {namespace} {namespaced} {templated} {rules}: {found:?}");
-                        assert_eq!(found.is_ok(), wanted, "{case}");
+                        assert_eq!(found.is_ok(), expected, "{case}");
                         if let Err(problem) = found {
                             assert_eq!(problem.reason, Reason::PolicyViolation, "{case}");
                             assert!(problem.path == "spec.strategy.crd.spec" && !problem.remedy.is_empty(), "{case}");
@@ -98,7 +98,7 @@ fn forbidden_resource_fields_are_rejected_by_name() {
     let with = |metadata: &str, more: &str| {
         object("Workflow", "argoproj.io/v1alpha1", &format!("{{namespace: team, {metadata}}}")) + more
     };
-    for (text, wanted) in [
+    for (text, expected) in [
         (with("name: up, ownerReferences: []", ""), "metadata.ownerReferences"),
         (with("name: up, finalizers: [a]", ""), "metadata.finalizers"),
         (with("name: up, uid: x", ""), "metadata.uid"),
@@ -124,7 +124,7 @@ fn forbidden_resource_fields_are_rejected_by_name() {
         (object("RollingUpgrade", "upgrademgr.keikoproj.io/v1alpha1", "{name: up, namespace: team}").replace("demo-team-web", "demo-other-db"), "`demo-other-db` is not this group's own scaling group"),
     ] {
         let problem = validate(&text, "").expect_err(&text);
-        assert!(problem.to_string().contains(wanted), "{text}: {problem}");
+        assert!(problem.to_string().contains(expected), "{text}: {problem}");
         assert!(!problem.remedy.is_empty());
     }
     // A trailing separator is no second document.
@@ -147,7 +147,7 @@ fn mismatched_crd_name_is_reported() {
 #[test]
 fn resource_name_and_owner_annotations_are_set() {
     let long = "a".repeat(50);
-    for (metadata, wanted) in [
+    for (metadata, expected) in [
         ("name: up".to_owned(), "up-20260101000000-3".to_owned()),
         ("name: up-20260101000000-3".into(), "up-20260101000000-3".into()),
         ("generateName: up-".into(), "up--20260101000000-3".into()),
@@ -160,9 +160,9 @@ fn resource_name_and_owner_annotations_are_set() {
             &format!("{{namespace: team, annotations: {{a: b}}, {metadata}}}"),
         );
         let found = validate(&text, "").expect(&metadata);
-        assert_eq!(found.name, wanted, "{metadata}");
+        assert_eq!(found.name, expected, "{metadata}");
         let metadata = &found.object.expose()["metadata"];
-        assert_eq!(metadata["name"], json!(wanted));
+        assert_eq!(metadata["name"], json!(expected));
         assert_eq!(
             metadata["annotations"],
             json!({"a": "b", "app.kubernetes.io/managed-by": "instance-manager", "instancemgr.keikoproj.io/upgrade-scope": "demo-team-web"})
@@ -184,7 +184,7 @@ fn missing_namespace_means_default_if_allowed() {
 #[test]
 fn status_path_reads_one_scalar() {
     let resource = json!({"status": {"phase": "Running", "n": 3, "nodes": {}, "list": []}});
-    for (path, wanted) in [
+    for (path, expected) in [
         (".status.phase", Ok("Running")),
         ("status.phase", Ok("Running")),
         ("{.status.phase}", Ok("Running")),
@@ -198,7 +198,7 @@ fn status_path_reads_one_scalar() {
         (".status.list", Err("a list")),
     ] {
         let found = StatusPath::parse(path).expect(path).read(&resource);
-        assert_eq!(found.as_deref().map_err(|what| *what), wanted, "{path}");
+        assert_eq!(found.as_deref().map_err(|what| *what), expected, "{path}");
     }
     for path in ["", ".", "..", ".status..phase", ".status[0]", "{.status.phase", ".status.*", "$"] {
         assert_eq!(StatusPath::parse(path), None, "{path}");
@@ -208,19 +208,19 @@ fn status_path_reads_one_scalar() {
 /// A resource is read with the values that it was submitted with, even if the spec has changed since.
 #[test]
 fn submitted_resource_is_read_by_recorded_status_strings() {
-    let of =
+    let from_progress =
         |progress: &Value| StatusMatcher::from_progress(&serde_json::from_value(progress.clone()).expect("progress"));
     let whole =
         json!({"statusJSONPath": ".status.phase", "statusSuccessString": "done", "statusFailureString": "broken"});
-    let words = of(&whole).expect("words");
-    let phase = |word: &str| words.phase(&json!({"status": {"phase": word}}));
+    let matcher = from_progress(&whole).expect("a matcher");
+    let phase = |value: &str| matcher.phase(&json!({"status": {"phase": value}}));
     assert_eq!((phase("Done"), phase("BROKEN")), (ResourcePhase::Succeeded, ResourcePhase::Failed));
-    assert_eq!(phase("at it"), ResourcePhase::Active("at it".into()));
-    assert_eq!(words.phase(&json!({"status": {"phase": {}}})), ResourcePhase::Unreadable("an object"));
+    assert_eq!(phase("running"), ResourcePhase::Active("running".into()));
+    assert_eq!(matcher.phase(&json!({"status": {"phase": {}}})), ResourcePhase::Unreadable("an object"));
     for field in ["statusJSONPath", "statusSuccessString", "statusFailureString"] {
         let mut part = whole.clone();
         part[field] = json!("");
-        assert_eq!(of(&part), None, "{field}");
+        assert_eq!(from_progress(&part), None, "{field}");
     }
 }
 
@@ -244,7 +244,7 @@ fn template_errors_are_short() {
         .map(drop),
     ];
     for problem in errors {
-        let text = problem.expect_err("refused").to_string();
+        let text = problem.expect_err("an error").to_string();
         assert!(text.len() < 600, "{text}");
     }
 }

@@ -99,24 +99,24 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
 
 #[test]
 fn standby_nodes_are_drained_when_the_crd_strategy_takes_over() {
-    let (none, young) = (Drains::new(), node_instance("n").in_service_since(5).never_joined());
-    let of = |members: &[NodeInstance]| {
+    let (drains, joining) = (Drains::new(), node_instance("n").in_service_since(5).never_joined());
+    let decide_for = |members: &[NodeInstance]| {
         step_summaries(&decide(&RollingUpdateInput {
             desired: 1,
             candidates: Candidates::Surplus(0),
-            ..input(members, &none, 1)
+            ..input(members, &drains, 1)
         }))
     };
-    assert!(of(&[in_standby("a"), young.clone()]).is_empty());
-    assert_eq!(of(&[in_standby("a"), node_instance("n")]), ["cordon a"]);
+    assert!(decide_for(&[in_standby("a"), joining.clone()]).is_empty());
+    assert_eq!(decide_for(&[in_standby("a"), node_instance("n")]), ["cordon a"]);
     assert_eq!(
-        of(&[with_surge_record(node_instance("a")).state(InstanceState::Standby), node_instance("n")]),
+        decide_for(&[with_surge_record(node_instance("a")).state(InstanceState::Standby), node_instance("n")]),
         ["cordon a"],
         "after a revert too"
     );
-    assert_eq!(of(&[with_surge_record(node_instance("a").outdated())]), ["clear node-a"]);
+    assert_eq!(decide_for(&[with_surge_record(node_instance("a").outdated())]), ["clear node-a"]);
     assert!(
-        of(&[node_instance("a").outdated().state(InstanceState::Standby), node_instance("n")]).is_empty(),
+        decide_for(&[node_instance("a").outdated().state(InstanceState::Standby), node_instance("n")]).is_empty(),
         "an instance that a person put into standby"
     );
 }
@@ -133,33 +133,33 @@ fn lock_uncordons_standby_nodes() {
     assert_eq!(step_summaries(&decision), ["uncordon node-a"]);
 }
 
-/// A scaling group whose instances know their version.
-struct World {
+/// A simulated scaling group. There are two versions, `false` and `true`.
+struct Simulation {
     members: Vec<NodeInstance>,
     version: BTreeMap<String, bool>,
-    made: usize,
+    launched: usize,
 }
 
-impl World {
+impl Simulation {
     fn launch(&mut self, version: bool) {
-        let id = format!("i-{}", self.made);
-        self.made += 1;
+        let id = format!("i-{}", self.launched);
+        self.launched += 1;
         self.members.push(node_instance(&id).in_service_since(30).never_joined());
         self.version.insert(id, version);
     }
 
     /// Number of nodes that run pods and accept new ones.
     fn serving(&self) -> usize {
-        let serves = |m: &&NodeInstance| {
+        let is_serving = |m: &&NodeInstance| {
             m.instance.state != InstanceState::Terminating && m.node.as_ref().is_some_and(|n| n.ready && !n.cordoned)
         };
-        self.members.iter().filter(serves).count()
+        self.members.iter().filter(is_serving).count()
     }
 
-    fn update_reasons(&mut self, wanted: bool) {
+    fn update_reasons(&mut self, desired: bool) {
         for m in &mut self.members {
-            let other = self.version[&m.instance.id] != wanted;
-            m.reasons = if other { node_instance("x").outdated().reasons } else { Vec::new() };
+            let is_outdated = self.version[&m.instance.id] != desired;
+            m.reasons = if is_outdated { node_instance("x").outdated().reasons } else { Vec::new() };
         }
     }
 
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Whether every instance is available and current.
-    fn done(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.members.iter().all(|m| m.is_available() && m.reasons.is_empty())
     }
 }
@@ -176,64 +176,64 @@ impl World {
 proptest! {
     #[test]
     fn surge_drains_only_replaced_nodes_and_leaves_none_in_standby(
-        size in 1usize..6, surge in 1usize..4, luck in prop::collection::vec(any::<u8>(), 600), revert in prop::option::of(0usize..40),
+        size in 1usize..6, surge in 1usize..4, events in prop::collection::vec(any::<u8>(), 600), revert in prop::option::of(0usize..40),
         switch in prop::option::of(0usize..40), crash in 0u8..4,
     ) {
-        let mut world = World { members: Vec::new(), version: BTreeMap::new(), made: 0 };
+        let mut group = Simulation { members: Vec::new(), version: BTreeMap::new(), launched: 0 };
         for _ in 0..size {
-            world.launch(false);
+            group.launch(false);
         }
-        world.members.iter_mut().for_each(|m| *m = node_instance(&m.instance.id.clone()));
-        let mut wanted = true;
-        for (turn, event) in luck.into_iter().enumerate() {
-            wanted ^= revert == Some(turn);
-            world.update_reasons(wanted);
-            // From then on a resource of the strategy crd replaces what is outdated.
-            let switched = switch.is_some_and(|at| at <= turn);
+        group.members.iter_mut().for_each(|m| *m = node_instance(&m.instance.id.clone()));
+        let mut desired_version = true;
+        for (round, event) in events.into_iter().enumerate() {
+            desired_version ^= revert == Some(round);
+            group.update_reasons(desired_version);
+            // From this round on, a resource of the strategy crd replaces the outdated nodes.
+            let switched = switch.is_some_and(|at| at <= round);
             let candidates = if switched { Candidates::Surplus(0) } else { Candidates::Outdated };
-            let done = if switched { world.members.iter().all(|m| m.is_available() && !m.has_surge_record(UID)) } else { world.done() };
-            if done && revert.into_iter().chain(switch).all(|at| at < turn) {
+            let done = if switched { group.members.iter().all(|m| m.is_available() && !m.has_surge_record(UID)) } else { group.is_finished() };
+            if done && revert.into_iter().chain(switch).all(|at| at < round) {
                 return Ok(());
             }
-            let views: Drains = (world.members.iter())
+            let views: Drains = (group.members.iter())
                 .filter(|m| m.disruption_of(UID).is_some())
                 .map(|m| (format!("node-{}", m.instance.id), DrainView::default()))
                 .collect();
-            let (members, ready_hold) = (world.members.clone(), SignedDuration::ZERO);
+            let (members, ready_hold) = (group.members.clone(), SignedDuration::ZERO);
             let steps = decide(&RollingUpdateInput { desired: size, max_surge: surge, ready_hold, candidates, ..input(&members, &views, 1) }).steps;
             // A crash between any two steps.
             let cut = if event % 4 < crash { usize::from(event / 4) % (steps.len() + 1) } else { steps.len() };
             for step in steps.into_iter().take(cut) {
                 match step {
-                    NodeStep::RecordSurge { instance, .. } => world.change(&instance, with_surge_record),
-                    NodeStep::ClearSurge { node } => world.change(&node["node-".len()..], |m| m.node(|n| n.surge = None)),
+                    NodeStep::RecordSurge { instance, .. } => group.change(&instance, with_surge_record),
+                    NodeStep::ClearSurge { node } => group.change(&node["node-".len()..], |m| m.node(|n| n.surge = None)),
                     NodeStep::EnterStandby { instance, .. } => {
-                        world.change(&instance, |m| m.state(InstanceState::Standby));
-                        world.launch(wanted);
+                        group.change(&instance, |m| m.state(InstanceState::Standby));
+                        group.launch(desired_version);
                     }
-                    NodeStep::CordonNode { instance, .. } => world.change(&instance, NodeInstanceExt::cordoned),
+                    NodeStep::CordonNode { instance, .. } => group.change(&instance, NodeInstanceExt::cordoned),
                     NodeStep::UncordonNode { node, .. } => {
-                        world.change(&node["node-".len()..], |m| m.node(|n| (n.cordoned, n.disruption) = (false, None)));
+                        group.change(&node["node-".len()..], |m| m.node(|n| (n.cordoned, n.disruption) = (false, None)));
                     }
                     NodeStep::Terminate { instance, .. } => {
-                        let stood_by = |m: &NodeInstance| m.instance.state == InstanceState::Standby;
-                        let replaced = world.members.iter().any(|m| m.instance.id == instance && !stood_by(m));
-                        world.members.retain(|m| m.instance.id != instance);
-                        if replaced {
-                            world.launch(wanted);
+                        let was_in_standby = |m: &NodeInstance| m.instance.state == InstanceState::Standby;
+                        let is_replaced = group.members.iter().any(|m| m.instance.id == instance && !was_in_standby(m));
+                        group.members.retain(|m| m.instance.id != instance);
+                        if is_replaced {
+                            group.launch(desired_version);
                         }
                     }
                     other => prop_assert!(false, "{other:?}"),
                 }
             }
-            prop_assert!(world.serving() >= size, "{} of {size}: {:?}", world.serving(), world.members);
-            let up = world.members.iter().filter(|m| m.instance.state == InstanceState::Standby).count();
-            prop_assert!(up <= surge, "{up} in standby");
-            let at = usize::from(event) % world.members.len();
-            if world.members[at].node.is_none() {
-                world.members[at] = node_instance(&world.members[at].instance.id.clone()).in_service_since(20);
+            prop_assert!(group.serving() >= size, "{} of {size}: {:?}", group.serving(), group.members);
+            let standby = group.members.iter().filter(|m| m.instance.state == InstanceState::Standby).count();
+            prop_assert!(standby <= surge, "{standby} in standby");
+            let at = usize::from(event) % group.members.len();
+            if group.members[at].node.is_none() {
+                group.members[at] = node_instance(&group.members[at].instance.id.clone()).in_service_since(20);
             }
         }
-        prop_assert!(false, "does not finish: {:?}", world.members);
+        prop_assert!(false, "does not finish: {:?}", group.members);
     }
 }

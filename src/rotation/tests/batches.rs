@@ -1,0 +1,133 @@
+//! How many nodes are replaced at once, and in which order.
+
+use super::*;
+
+#[test]
+fn batch_size_respects_max_unavailable() {
+    let old = |n: &str| node_instance(n).outdated();
+    let cases: Vec<(&str, usize, Vec<NodeInstance>, Vec<&str>)> = vec![
+        ("one of three", 1, vec![old("a"), old("b"), old("c")], vec!["cordon a"]),
+        ("two of three", 2, vec![old("a"), old("b"), old("c")], vec!["cordon a", "cordon b"]),
+        (
+            "a replacement that is not Ready counts",
+            1,
+            vec![old("a"), node_instance("n").in_service_since(9).unready()],
+            vec![],
+        ),
+        (
+            "a replacement that became Ready only now counts",
+            1,
+            vec![old("a"), node_instance("n").node(|n| n.ready_changed_at = Some(ago(9)))],
+            vec![],
+        ),
+        (
+            "a replacement that has been Ready long enough does not",
+            1,
+            vec![old("a"), node_instance("n").node(|n| n.ready_changed_at = Some(ago(31)))],
+            vec!["cordon a"],
+        ),
+        (
+            "a replacement that has not joined counts",
+            1,
+            vec![old("a"), node_instance("n").in_service_since(9).never_joined()],
+            vec![],
+        ),
+        (
+            "a person's cordon elsewhere counts",
+            1,
+            vec![old("a"), node_instance("n").node(|n| n.cordoned = true)],
+            vec![],
+        ),
+        (
+            "an unavailable candidate costs nothing more",
+            1,
+            vec![old("a"), old("b").node(|n| n.cordoned = true)],
+            vec!["cordon b"],
+        ),
+        (
+            "unavailable candidates do not exceed the batch",
+            1,
+            vec![old("a").never_joined(), old("b").never_joined()],
+            vec!["terminate a"],
+        ),
+        ("a drain under way counts", 1, vec![old("a"), old("b").cordoned()], vec![]),
+        (
+            "so does an instance that is terminating",
+            1,
+            vec![old("a"), old("b").state(InstanceState::Terminating)],
+            vec![],
+        ),
+        ("nothing is outdated", 1, vec![node_instance("a"), node_instance("b")], vec![]),
+    ];
+    for (name, max, members, expected) in cases {
+        let desired = members.len();
+        let decision = decide(&RollingUpdateInput { desired, ..input(&members, &Drains::new(), max) });
+        assert_eq!(step_summaries(&decision), expected, "{name}");
+    }
+}
+
+#[test]
+fn scale_out_pauses_rotation_until_new_nodes_are_ready() {
+    let members = [
+        node_instance("a").outdated(),
+        node_instance("b").outdated(),
+        node_instance("new").state(InstanceState::Pending).never_joined(),
+    ];
+    assert!(
+        step_summaries(&decide(&RollingUpdateInput { desired: 3, ..input(&members, &Drains::new(), 1) })).is_empty()
+    );
+    assert_eq!(
+        step_summaries(&decide(&RollingUpdateInput { desired: 2, ..input(&members, &Drains::new(), 1) })),
+        ["cordon a"]
+    );
+}
+
+#[test]
+fn candidates_are_ordered_by_health_then_zone_and_age() {
+    let aged =
+        |name: &str, zone: &str, age: i64| node_instance(name).outdated().zone(zone).node(|n| n.created_at = ago(age));
+    let members = [
+        aged("a-young", "a", 100),
+        aged("a-old", "a", 900),
+        aged("a-older", "a", 950),
+        aged("b-old", "b", 800),
+        aged("c-unready", "c", 700).unready_since(60),
+        aged("c-not-joined", "c", 0).never_joined(),
+    ];
+    let all = decide(&RollingUpdateInput { desired: 6, ..input(&members, &Drains::new(), 6) });
+    assert_eq!(
+        step_summaries(&all),
+        [
+            "terminate c-not-joined",
+            "cordon c-unready",
+            "cordon a-older",
+            "cordon b-old",
+            "cordon a-old",
+            "cordon a-young"
+        ]
+    );
+}
+
+#[test]
+fn weighted_group_counts_units_of_capacity() {
+    let heavy = |name: &str, weight| node_instance(name).with(|m| m.instance.weight = weight);
+    let steps_for = |members: &[NodeInstance], desired, max_unavailable, max_unavailable_in_weight| {
+        step_summaries(&decide(&RollingUpdateInput {
+            desired,
+            max_unavailable_in_weight,
+            ..input(members, &Drains::new(), max_unavailable)
+        }))
+    };
+    let all = [heavy("a", 4).outdated(), heavy("b", 4).outdated(), heavy("c", 8).outdated()];
+    assert_eq!(steps_for(&all, 16, 1, false), ["cordon a"], "a number of nodes does not depend on their weight");
+    assert_eq!(steps_for(&all, 16, 2, false), ["cordon a", "cordon b"]);
+    assert_eq!(steps_for(&all, 16, 4, true), ["cordon a"], "a quarter of 16 units is one node of four");
+    assert_eq!(steps_for(&all, 16, 8, true), ["cordon a", "cordon b"]);
+    assert_eq!(steps_for(&all, 16, 1, true), ["cordon a"], "one node may always be removed while none is unavailable");
+    let short = [heavy("a", 4).outdated(), heavy("c", 8).outdated()];
+    assert!(steps_for(&short, 16, 1, false).is_empty(), "four units are unavailable already");
+    assert!(steps_for(&short, 16, 6, true).is_empty());
+    assert_eq!(steps_for(&short, 16, 8, true), ["cordon a"]);
+    let replaced = [heavy("n", 8).in_service_since(60), heavy("a", 4).outdated(), heavy("b", 4).outdated()];
+    assert_eq!(steps_for(&replaced, 16, 1, false), ["cordon a"], "one heavy replacement covers two light nodes");
+}

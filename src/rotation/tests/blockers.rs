@@ -1,0 +1,103 @@
+//! What blocks, halts or ends a rotation.
+
+use super::*;
+
+#[test]
+fn blocked_rotation_uncordons_nodes_and_starts_no_batch() {
+    let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
+    let view = drains("node-a", vec![pod("web")]);
+    let base = || RollingUpdateInput { max_unavailable: 2, ..input(&members, &view, 2) };
+    let blocked = Some((Reason::ProcessSuspended, "Launch is suspended".to_owned()));
+    for (input, uncordons) in [
+        (RollingUpdateInput { lock: Some("the group"), ..base() }, true),
+        (RollingUpdateInput { precondition: blocked, ..base() }, true),
+        (RollingUpdateInput { cluster_health: ClusterHealth { total: 10, unready: 3 }, ..base() }, false),
+    ] {
+        let decision = decide(&input);
+        assert!(!matches!(decision.state, RotationState::InProgress | RotationState::Idle), "{:?}", decision.state);
+        assert_eq!(step_summaries(&decision), if uncordons { vec!["uncordon node-a"] } else { vec![] });
+        assert!(!decision.steps.iter().any(|step| step.is_disruptive()));
+    }
+}
+
+#[test]
+fn node_no_longer_outdated_is_uncordoned() {
+    let members = [node_instance("a").cordoned(), node_instance("b")];
+    let decision = rotate(&members, 1);
+    assert_eq!(step_summaries(&decision), ["uncordon node-a"]);
+    assert_eq!(decision.state, RotationState::Idle);
+}
+
+#[test]
+fn disruption_record_of_another_group_is_ignored() {
+    let foreign = |n: &mut NodeView| n.disruption.as_mut().expect("marked").group = "uid-2".into();
+    assert!(
+        step_summaries(&rotate(&[node_instance("a").outdated().cordoned().node(foreign), node_instance("b")], 2))
+            .is_empty()
+    );
+    assert!(step_summaries(&rotate(&[node_instance("a").cordoned().node(foreign), node_instance("b")], 2)).is_empty());
+}
+
+#[test]
+fn failed_replacements_halt_the_rotation() {
+    let old = || node_instance("old").outdated();
+    let cases: Vec<(&str, NodeInstance, bool)> = vec![
+        ("never joined in time", node_instance("n").in_service_since(901).never_joined(), true),
+        ("still has time to join", node_instance("n").in_service_since(899).never_joined(), false),
+        ("joined and never Ready", node_instance("n").in_service_since(901).unready(), true),
+        ("Ready and lost within its time", node_instance("n").in_service_since(300).unready_since(60), true),
+        ("flapped for a moment", node_instance("n").in_service_since(300).unready_since(10), false),
+        ("lost long after its time", node_instance("n").unready_since(60), false),
+        (
+            "lost before this process observed the instance",
+            node_instance("n").unready_since(600).with(|m| m.instance.in_service_since = Some(ago(5))),
+            false,
+        ),
+        ("only cordoned", node_instance("n").node(|n| n.cordoned = true), false),
+    ];
+    for (name, replacement, halts) in cases {
+        let decision = rotate(&[old(), replacement], 1);
+        match &decision.state {
+            RotationState::Halted(message) => {
+                assert!(halts, "{name}: {message}");
+                assert!(message.contains("n (") && message.contains("version 2"), "{name}: {message}");
+                assert!(step_summaries(&decision).is_empty(), "{name}");
+            }
+            state => assert!(!halts, "{name}: {state:?}"),
+        }
+    }
+}
+
+#[test]
+fn rotation_stays_halted_until_replacements_are_ready() {
+    let none = Drains::new();
+    let members = [node_instance("old").outdated(), node_instance("n").in_service_since(60).never_joined()];
+    let halted = RollingUpdateInput { was_halted: true, ..input(&members, &none, 2) };
+    assert!(matches!(decide(&halted).state, RotationState::Halted(_)));
+    let members = [node_instance("old").outdated(), node_instance("n").in_service_since(60)];
+    let recovered = RollingUpdateInput { was_halted: true, ..input(&members, &none, 1) };
+    assert_eq!(step_summaries(&decide(&recovered)), ["cordon old"]);
+}
+
+#[test]
+fn many_unready_nodes_stop_the_rotation() {
+    let unready = |n: &str| node_instance(n).outdated().unready_since(30);
+    assert!(matches!(
+        rotate(&[unready("a"), unready("b"), node_instance("c").outdated()], 1).state,
+        RotationState::Unhealthy(_)
+    ));
+    assert!(!matches!(
+        rotate(&[unready("a"), unready("b"), node_instance("c").outdated()], 2).state,
+        RotationState::Unhealthy(_)
+    ));
+    let joining = |n: &str| node_instance(n).in_service_since(3).unready();
+    assert_eq!(
+        rotate(&[joining("a"), joining("b"), node_instance("c").outdated()], 1).state,
+        RotationState::InProgress
+    );
+    for (total, unready, unhealthy) in
+        [(10, 3, true), (10, 2, false), (11, 3, false), (3, 2, false), (3, 3, true), (0, 0, false)]
+    {
+        assert_eq!(ClusterHealth { total, unready }.is_unhealthy(), unhealthy, "{unready} of {total}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Drains of single nodes, and their effect on the rotation.
+
+use super::*;
+use crate::rotation::drain::{DrainAction, eviction_backoff, next_drain_action};
+
+#[test]
+fn drain_backoff_lets_the_next_node_drain() {
+    let in_backoff = |node: &str| {
+        (
+            node.to_owned(),
+            DrainView { retry_drain_at: Some(now() + SignedDuration::from_secs(9)), ..DrainView::default() },
+        )
+    };
+    let members = [node_instance("a").outdated(), node_instance("b").outdated()];
+    assert_eq!(step_summaries(&decide(&input(&members, &[in_backoff("node-a")].into(), 1))), ["cordon b"]);
+    assert!(matches!(
+        decide(&input(&members, &[in_backoff("node-a"), in_backoff("node-b")].into(), 1)).state,
+        RotationState::DrainBackoff(_)
+    ));
+}
+
+#[test]
+fn blocked_eviction_stays_reported_while_another_drain_continues() {
+    let blocked =
+        DrainView { pods: vec![pod("web")], last_blocked_eviction: Some((ago(1), 3)), ..DrainView::default() };
+    let views = |a: DrainView| Drains::from([("node-a".into(), a), ("node-b".into(), DrainView::default())]);
+    let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated().cordoned()];
+    let decision = decide(&input(&members, &views(blocked), 2));
+    assert_eq!((step_summaries(&decision), decision.eviction_blocked), (vec!["terminate b".to_owned()], true));
+    let terminating = DrainView { pods: vec![PodView { is_terminating: true, ..pod("web") }], ..DrainView::default() };
+    assert!(!decide(&input(&members, &views(terminating), 2)).eviction_blocked);
+}
+
+#[test]
+fn drain_backoff_does_not_keep_nodes_cordoned() {
+    let until = Some(now() + SignedDuration::from_secs(9));
+    let drains = Drains::from([("node-a".into(), DrainView { retry_drain_at: until, ..DrainView::default() })]);
+    assert_eq!(
+        step_summaries(&decide(&input(&[node_instance("a").outdated(), node_instance("b").cordoned()], &drains, 1))),
+        ["uncordon node-b"]
+    );
+}
+
+#[test]
+fn duplicate_provider_id_is_reported_and_skipped() {
+    let with_duplicate = |m: NodeInstance| m.node(|n| n.duplicates = vec!["node-duplicate".into()]);
+    let message = "Nodes node-a, node-duplicate all claim instance a";
+    let empty = Drains::from([("node-a".into(), DrainView::default())]);
+    for candidates in [Candidates::Outdated, Candidates::Surplus(1), Candidates::All] {
+        for a in [node_instance("a").outdated(), node_instance("a").outdated().node(|n| n.ready = false)] {
+            let decision =
+                decide(&RollingUpdateInput { candidates, max_surge: 1, ..input(&[with_duplicate(a)], &empty, 2) });
+            assert_eq!(
+                (step_summaries(&decision), decision.state, decision.duplicate_provider_ids),
+                (vec![], RotationState::InProgress, vec![message.to_owned()])
+            );
+        }
+        let members = [with_duplicate(node_instance("a").outdated().cordoned())];
+        assert_eq!(
+            step_summaries(&decide(&RollingUpdateInput { candidates, ..input(&members, &empty, 2) })),
+            ["uncordon node-a"]
+        );
+    }
+    let members = [with_duplicate(node_instance("a").outdated()), node_instance("b").outdated()];
+    assert_eq!(step_summaries(&rotate(&members, 2)), ["cordon b"], "other nodes are replaced");
+}
+
+#[test]
+fn unknown_pods_block_termination() {
+    let decision = rotate(&[node_instance("a").outdated().cordoned()], 1);
+    assert!(decision.steps.is_empty(), "{:?}", decision.steps);
+}
+
+#[test]
+fn drain_actions_follow_in_order() {
+    let seconds = SignedDuration::from_secs;
+    let limited = |at_timeout| DrainPolicy { timeout: Some(seconds(10)), at_timeout, ..policy() };
+    let (healthy, unready, dead) = (
+        node_instance("a").cordoned(),
+        node_instance("a").cordoned().unready_since(299),
+        node_instance("a").cordoned().unready_since(300),
+    );
+    let terminating = || PodView { is_terminating: true, ..pod("web") };
+    let daemon = PodView { is_ignored: true, ..pod("daemon") };
+    let finished = PodView { is_finished: true, ..pod("job") };
+    let view = |pods: Vec<PodView>| DrainView { pods, ..DrainView::default() };
+    let volume = |since| DrainView {
+        attached_volumes: vec!["vol".into()],
+        empty_since: Some(ago(since)),
+        ..DrainView::default()
+    };
+    let blocked =
+        |since, times| DrainView { last_blocked_eviction: Some((ago(since), times)), ..view(vec![pod("web")]) };
+    let cases: Vec<(&str, &NodeInstance, DrainView, DrainPolicy, &str)> = vec![
+        ("a pod is evicted", &healthy, view(vec![pod("web")]), policy(), "evict"),
+        ("a terminating pod is waited for", &healthy, view(vec![terminating()]), policy(), "wait"),
+        (
+            "DaemonSet pods and finished pods do not block",
+            &healthy,
+            view(vec![daemon, finished]),
+            policy(),
+            "terminate",
+        ),
+        ("volumes are waited for", &healthy, volume(119), policy(), "wait"),
+        ("until their timeout", &healthy, volume(120), policy(), "terminate"),
+        ("a blocked eviction is not retried immediately", &healthy, blocked(1, 1), policy(), "wait"),
+        ("but after the backoff", &healthy, blocked(2, 1), policy(), "evict"),
+        ("and every 30 seconds later", &healthy, blocked(30, 40), policy(), "evict"),
+        (
+            "at the timeout the node is uncordoned",
+            &healthy,
+            view(vec![pod("web")]),
+            limited(AtTimeout::Uncordon),
+            "uncordon",
+        ),
+        ("or pods are deleted", &healthy, view(vec![pod("web")]), limited(AtTimeout::Delete), "force delete"),
+        ("and then waited for", &healthy, view(vec![terminating()]), limited(AtTimeout::Delete), "wait"),
+        (
+            "or a deletion continues",
+            &healthy,
+            view(vec![pod("web")]),
+            limited(AtTimeout::Terminate),
+            "terminate with pods",
+        ),
+        (
+            "a dead kubelet is waited for no longer than the grace",
+            &dead,
+            view(vec![PodView { grace_seconds: 20, ..terminating() }]),
+            policy(),
+            "terminate",
+        ),
+        (
+            "but as long as the grace",
+            &dead,
+            view(vec![PodView { grace_seconds: 21, ..terminating() }]),
+            policy(),
+            "wait",
+        ),
+        (
+            "a kubelet is dead after five minutes",
+            &unready,
+            view(vec![PodView { grace_seconds: 0, ..terminating() }]),
+            policy(),
+            "wait",
+        ),
+    ];
+    for (name, member, view, policy, expected) in cases {
+        let record = member.disruption_of(UID).expect("a record").clone();
+        let action = match next_drain_action(member, &record, &view, &policy, now()) {
+            DrainAction::Evict(_) => "evict",
+            DrainAction::Wait(_) => "wait",
+            DrainAction::ForceDelete(_) => "force delete",
+            DrainAction::Uncordon(_) => "uncordon",
+            DrainAction::TerminateWithPods(_) => "terminate with pods",
+            DrainAction::Terminate => "terminate",
+        };
+        assert_eq!(action, expected, "{name}");
+    }
+    assert_eq!([1, 2, 3, 4, 5, 6, 400].map(|n| eviction_backoff(n).as_secs()), [2, 4, 8, 16, 30, 30, 30]);
+}
