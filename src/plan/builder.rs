@@ -117,6 +117,22 @@ pub fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+
+    #[test]
+    fn record_follows_first_steps_and_precedes_the_others() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let mut builder = PlanBuilder::default();
+        builder.ensure_finalizer(&id);
+        assert!(builder.has_changes());
+        builder.push(ObjectStep::RemoveFinalizer);
+        builder.record(json!({ "managed": { "tags": ["a"] } }));
+        builder.record_managed("pool", json!(["m5.large"]));
+        let steps: Vec<_> = builder.build(&id, None).steps.into_iter().map(|planned| planned.step).collect();
+        let status = json!({ "managed": { "tags": ["a"], "pool": ["m5.large"] } });
+        let expected = [ObjectStep::AddFinalizer, ObjectStep::Record { status }, ObjectStep::RemoveFinalizer];
+        assert_eq!(steps, expected.map(Step::from));
+    }
 
     #[test]
     fn first_outcome_wins_and_different_later_ones_are_recorded() {

@@ -157,7 +157,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
         );
         builder.events.push(Event::warning("DrainTimeout", message));
     }
-    let acts = !decision.steps.is_empty();
+    let has_steps = !decision.steps.is_empty();
     builder.steps.extend(decision.steps.into_iter().map(PlannedStep::from));
     let live = input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).count();
     builder.status_update.fields = BTreeMap::from([(
@@ -170,7 +170,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     if !decision.waiting_for.is_empty() {
         message += &format!("; waiting for {}", decision.waiting_for.join("; "));
     }
-    let recheck = if acts { Recheck::Soon } else { Recheck::Poll };
+    let recheck = if has_steps { Recheck::Soon } else { Recheck::Poll };
     builder.set_outcome_once(Outcome::Progressing { phase: Phase::Deleting, message, recheck });
 }
 

@@ -42,9 +42,9 @@ pub fn plan(input: &PlanInput) -> Plan {
         (None, None) => plan_new(input, &mut builder),
         (None, Some(group)) => plan_existing(input, group, &mut builder),
     }
-    let wanted = &input.resolved.desired;
-    let rotate = wanted.rolling_update.rotate_at.filter(|at| *at > input.now);
-    builder.build(&wanted.id, rotate.into_iter().chain(role_join(input).plan().recheck_at).min())
+    let desired = &input.resolved.desired;
+    let rotate_at = desired.rolling_update.rotate_at.filter(|at| *at > input.now);
+    builder.build(&desired.id, rotate_at.into_iter().chain(role_join(input).plan().recheck_at).min())
 }
 
 /// Why a resource with a name of this group is neither used nor changed: nothing proves that the group owns it.
@@ -183,12 +183,12 @@ fn update_scaling_group(
     template: TemplateContribution,
     builder: &mut PlanBuilder,
 ) {
-    let w = &input.resolved.desired;
+    let desired = &input.resolved.desired;
     let mut reasons = Vec::new();
     let mut change = ScalingGroupChange::default();
-    if group.min != w.min_size {
-        change.min = Some(w.min_size);
-        reasons.push(Drift::new("minSize", group.min, w.min_size));
+    if group.min != desired.min_size {
+        change.min = Some(desired.min_size);
+        reasons.push(Drift::new("minSize", group.min, desired.min_size));
     }
     let max = scale_in::safe_max_size(input, group);
     if group.max != max {

@@ -161,24 +161,15 @@ fn parse_tags(problems: &mut SpecErrors, settings: &EksFargateSpec, cluster: &st
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::decode_spec;
+    use crate::api::{InstanceGroup, decode_spec, group_id};
 
     fn id() -> GroupId {
-        GroupId {
-            namespace: "team".into(),
-            name: "web".into(),
-            uid: "uid-1".into(),
-            generation: 1,
-            created_at: Timestamp::UNIX_EPOCH,
-            is_deleting: false,
-            has_finalizer: true,
-            annotations: BTreeMap::new(),
-            labels: BTreeMap::new(),
-        }
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        group_id(&group)
     }
 
     fn parsed(strategy: &str, settings: Value) -> Result<DesiredSpec, Vec<String>> {

@@ -100,6 +100,6 @@ pub fn is_adoptable(
 /// Whether another group, for which the same names are derived, owns them. A group that already has a profile keeps the
 /// plain names; the other group then uses hashed names.
 pub fn name_conflict(profiles: &[FargateProfile], names: &ProfileNames, ownership: &[Tag]) -> bool {
-    let theirs = |p: &FargateProfile| p.name == names.first_profile && has_foreign_tags(&p.tags, ownership);
-    profiles.iter().any(theirs) && !profiles.iter().any(|p| has_ownership_tags(&p.tags, ownership))
+    let is_foreign = |p: &FargateProfile| p.name == names.first_profile && has_foreign_tags(&p.tags, ownership);
+    profiles.iter().any(is_foreign) && !profiles.iter().any(|p| has_ownership_tags(&p.tags, ownership))
 }

@@ -24,8 +24,8 @@ use crate::util::redact::Redacted;
 
 /// How many outdated instances are not terminating yet.
 pub fn outdated_count(members: &[NodeInstance]) -> usize {
-    let leaves = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
-    members.iter().filter(|m| !leaves(m) && !m.reasons.is_empty()).count()
+    let is_leaving = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
+    members.iter().filter(|m| !is_leaving(m) && !m.reasons.is_empty()).count()
 }
 
 /// Renders and validates the resource that the strategy would submit now.
@@ -78,7 +78,7 @@ pub fn plan_strategy(
     input: &PlanInput,
     crd: &CrdUpgrade,
     members: &[NodeInstance],
-    held: Option<Outcome>,
+    blocker: Option<Outcome>,
     builder: &mut PlanBuilder,
 ) {
     let outdated = outdated_count(members);
@@ -117,8 +117,8 @@ pub fn plan_strategy(
         status: input.status,
         resources,
     });
-    if let Some(held) = held.filter(|_| !decision.actions.is_empty()) {
-        return builder.set_outcome_once(held);
+    if let Some(blocker) = blocker.filter(|_| !decision.actions.is_empty()) {
+        return builder.set_outcome_once(blocker);
     }
     apply_decision(decision, request, kind, members, builder);
 }
@@ -152,8 +152,8 @@ fn apply_decision(
     let (kind, namespace) = (kind.clone(), request.namespace.clone());
     // After a submission the group is polled: a resource that is deleted immediately must not cause a fast loop.
     let recheck = if decision.actions.contains(&CrdStrategyAction::Submit) { Recheck::Poll } else { Recheck::Soon };
-    let why = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
-    builder.steps.extend(decision.actions.into_iter().map(|act| match act {
+    let reasons = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
+    builder.steps.extend(decision.actions.into_iter().map(|action| match action {
         CrdStrategyAction::Record(status) => ObjectStep::Record { status }.into(),
         CrdStrategyAction::Delete { kind, namespace, name, uid } => {
             StrategyStep::DeleteStrategyResource { kind, namespace, name, uid }.into()
@@ -161,7 +161,7 @@ fn apply_decision(
         CrdStrategyAction::Submit => {
             let (kind, namespace, name) = (kind.clone(), namespace.clone(), request.name.clone());
             let object = Redacted::new(request.object.expose().clone());
-            PlannedStep::new(StrategyStep::CreateStrategyResource { kind, namespace, name, object }, why.clone())
+            PlannedStep::new(StrategyStep::CreateStrategyResource { kind, namespace, name, object }, reasons.clone())
         }
     }));
     if let Some(progress) = decision.progress {

@@ -23,17 +23,17 @@ use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     count_nodes(input, group, &members, builder);
-    let under_way = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
-    if warm_pool::rotate_pool(input, group, builder) && !members.iter().any(under_way) {
+    let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
+    if warm_pool::rotate_pool(input, group, builder) && !members.iter().any(is_draining) {
         return;
     }
     let rolling = &input.resolved.desired.rolling_update;
     let surplus = scale_in::surplus(input, group);
     let crd = input.resolved.desired.crd_strategy.as_ref();
-    let left = if crd.is_some() { None } else { crd_strategy::superseded_outcome(input, &members, builder) };
+    let superseded = if crd.is_some() { None } else { crd_strategy::superseded_outcome(input, &members, builder) };
     // With the strategy `crd` its resource replaces outdated nodes. The controller still removes surplus nodes and
     // uncordons nodes.
-    let candidates = if surplus > 0 || crd.is_some() || left.is_some() {
+    let candidates = if surplus > 0 || crd.is_some() || superseded.is_some() {
         Candidates::Surplus(surplus)
     } else {
         Candidates::Outdated
@@ -78,20 +78,20 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanB
         }));
     }
     // A missing replacement may be waiting for the resource itself, so it is not reported as a problem.
-    let waits = decision.state == RotationState::Going
+    let only_waits = decision.state == RotationState::Going
         && decision.steps.is_empty()
         && decision.duplicate_provider_ids.is_empty();
     let in_standby = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
-    let others = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
-    if !(candidates == Candidates::Surplus(0) && waits && others) {
+    let has_outdated = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
+    if !(candidates == Candidates::Surplus(0) && only_waits && has_outdated) {
         report(&members, decision, surplus, builder);
     }
-    if let Some(left) = left {
-        builder.set_outcome_once(left);
+    if let Some(outcome) = superseded {
+        builder.set_outcome_once(outcome);
     }
     if let Some(crd) = crd.filter(|_| builder.outcome.is_none()) {
-        let held = submission_blocker(input, group, crd_strategy::outdated_count(&members));
-        crd_strategy::plan_strategy(input, crd, &members, held, builder);
+        let blocker = submission_blocker(input, group, crd_strategy::outdated_count(&members));
+        crd_strategy::plan_strategy(input, crd, &members, blocker, builder);
     }
 }
 
