@@ -110,7 +110,7 @@ fn entries_follow_existing_style() {
 fn present_entries_cause_no_edit() {
     let crlf = OWN_ENTRY.replace('\n', "\r\n");
     let spread = format!(
-        "-\n    # whose\n    groups: [\"system:nodes\", 'system:bootstrappers']\n    note: x\n    \
+        "-\n    # a comment\n    groups: [\"system:nodes\", 'system:bootstrappers']\n    note: x\n    \
          username: \"system:node:{{{{EC2PrivateDNSName}}}}\"\n    roleARN: {}\n",
         ARN.to_uppercase()
     );

@@ -124,7 +124,7 @@ fn reference() -> String {
     let schema = &version["schema"]["openAPIV3Schema"]["properties"];
     let mut out = String::from(
         "# Reference of the InstanceGroup\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain ig.spec --recursive` shows the same.\n\
-         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it; what a group\nmust have in the end is judged after the merge.\n",
+         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it.\nRequired fields are checked after the merge.\n",
     );
     for part in ["spec", "status"] {
         let _ = write!(out, "\n## {part}\n\n| field | type | meaning |\n| --- | --- | --- |\n");

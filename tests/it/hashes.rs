@@ -1,6 +1,8 @@
 //! The hash of every example's launch template version. A released hash must never change: a change would replace all nodes.
 //! `UPDATE_GOLDEN=1 cargo test --test it` adds the hashes of new examples.
 
+use crate::common;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -42,13 +44,8 @@ fn desired(group: &MergedGroup) -> DesiredSpec {
     let id = GroupId {
         namespace: namespace.into(),
         name: name.into(),
-        uid: "uid".into(),
-        generation: 1,
-        created_at: Timestamp::UNIX_EPOCH,
-        is_deleting: false,
-        has_finalizer: true,
         annotations: group.merged.annotations.clone(),
-        labels: Default::default(),
+        ..common::group_id(1, Timestamp::UNIX_EPOCH)
     };
     let spec = decode_spec(&group.merged.spec).expect("a spec");
     desired::parse(&id, &group.merged.annotations, &spec).expect("a group")
@@ -69,12 +66,8 @@ fn references(desired: &DesiredSpec) -> References {
         cluster: Some(Cluster {
             name: desired.cluster.clone(),
             arn: format!("arn:aws:eks:us-west-2:123456789012:cluster/{}", desired.cluster),
-            version: "1.33".into(),
             endpoint: "https://example.com".into(),
-            ca: "Y2E=".into(),
-            service_cidr: "10.100.0.0/16".into(),
-            vpc: "vpc-1".into(),
-            authentication_mode: "CONFIG_MAP".into(),
+            ..common::cluster()
         }),
         subnets: all(&desired.subnets),
         security_groups: all(&desired.security_groups),

@@ -53,9 +53,9 @@ fn test_references() -> References {
 }
 
 fn resolved(configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
-    let wanted =
+    let desired =
         parse_desired(configuration, annotations).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)));
-    resolve(wanted, &test_references(), false).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
+    resolve(desired, &test_references(), false).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
 }
 
 fn user_data(resolved: &ResolvedGroup) -> String {
@@ -113,8 +113,8 @@ fn smallest_type_limits_pods_of_mixed_group() {
         ..test_references()
     };
     let mixed = |policy: &str, annotations: &[(&str, &str)]| {
-        let wanted = parse_desired(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
-        resolve(wanted, &environment, false).expect("a group")
+        let desired = parse_desired(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
+        resolve(desired, &environment, false).expect("a resolved group")
     };
     let listed = |names: &str| pod_limit(&mixed(&format!("instanceTypes: [{names}]"), &[on]));
     assert_eq!(listed("{type: m5n.large}"), Some(2 * 9 + 2), "the primary type has the lower limit");

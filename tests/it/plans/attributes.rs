@@ -19,7 +19,7 @@ fn scaling_group_cases() -> Vec<Case> {
         ("tags", "tags: [{key: team, value: a}]", |s| {
             group(s).tags.iter_mut().filter(|t| t.key == "team").for_each(|t| t.value = "b".into());
         }),
-        ("tags: what reaches no instance", "tags: [{key: team, value: a}]", |s| {
+        ("tags: not propagated", "tags: [{key: team, value: a}]", |s| {
             group(s).unpropagated_tags = vec!["team".into(), "of-others".into()];
         }),
         ("suspendProcesses", "suspendProcesses: [AZRebalance, HealthCheck]", |s| {
@@ -33,7 +33,7 @@ fn scaling_group_cases() -> Vec<Case> {
         ("lifecycleHooks", "lifecycleHooks: [{name: drain, lifecycle: terminate, heartbeatTimeout: 60}]", |s| {
             s.state.lifecycle_hooks.as_mut().expect("hooks")[0].heartbeat_timeout = 90;
         }),
-        ("lifecycleHooks: what goes from one", "lifecycleHooks: [{name: drain, lifecycle: launch}]", |s| {
+        ("lifecycleHooks: field removed", "lifecycleHooks: [{name: drain, lifecycle: launch}]", |s| {
             s.state.lifecycle_hooks.as_mut().expect("hooks")[0].metadata = Some("theirs".into());
         }),
         ("scaling_group/subnets", "subnets: [subnet-1]", |s| group(s).subnets.push("subnet-2".into())),
@@ -77,7 +77,7 @@ fn attribute_plans_match_golden_file() {
         let mut changed = converged_after(&extra);
         change_manually(&mut changed);
         let cases = [
-            ("1 made with the group", new_group(resolved(&extra, &[]))),
+            ("1 created with the group", new_group(resolved(&extra, &[]))),
             (
                 "2 added later",
                 converged_after("eks: {configuration: {roleName: given}}").with(|s| {

@@ -15,14 +15,7 @@ const CRD: &str = "{strategy: {type: crd, crd: {crdName: rollingupgrades, status
 fn with_outdated_nodes() -> Scenario {
     converged()
         .with_spec(CRD)
-        .with(|s| {
-            let newer = ObservedVersion {
-                fingerprint: Some(s.resolved.fingerprint.clone()),
-                data: Some(s.resolved.template_data.clone()),
-            };
-            s.state.versions.insert(2, newer);
-            s.state.template.as_mut().expect("a template").latest_version = 2;
-        })
+        .with(add_desired_version)
         .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
 }
 
@@ -86,13 +79,7 @@ fn plans_match_golden_files() {
         s.state.strategy_state = Some(StrategyState::Forbidden(message.into()));
     });
     let with_own_drain = with_resource_phase(None).with(|s| {
-        let record = DisruptionRecord {
-            group: "uid-1".into(),
-            template_version: "2".into(),
-            since: timestamp(LONG_AGO),
-            cordoned_before: false,
-        };
-        s.state.nodes.get_mut("i-1").expect("a node").disruption = Some(record);
+        s.state.nodes.get_mut("i-1").expect("a node").disruption = Some(disruption_record("2"));
     });
     let scenarios = [
         ("crd_strategy/submitted", with_resource_phase(None)),

@@ -3,7 +3,7 @@
 use instance_manager::api::FargateStatus;
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::api::{InstanceGroupStatus, decode_spec};
-use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod, ObservedEntries};
+use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
 use instance_manager::auth::aws_auth::AuthEntryState;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
 use instance_manager::aws::{NetworkObject, Role, Tag};
@@ -22,7 +22,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{NOW, assert_golden, common, deep_merge, timestamp};
+use super::{NOW, assert_golden, common, deep_merge, no_join_entries, timestamp};
 
 const OTHER: &str = "eks-fargate: {selectors: [{namespace: team}, {namespace: prod-*}]}";
 
@@ -194,15 +194,7 @@ fn new_group(extra: &str) -> Scenario {
         profiles: vec![],
         is_role_ready: false,
         role: None,
-        join_state: ObservedEntries {
-            auth_entry: AuthEntryState::Absent,
-            owns_auth_entry: false,
-            allows_windows: false,
-            access_entry: AccessEntryState::NotQueried,
-            is_shared: false,
-            peers_have_access_entry: true,
-            role_id: None,
-        },
+        join_state: no_join_entries(),
         unused_auth_entries: vec![],
         kept_auth_entries: vec![],
         kept_access_entries: vec![],

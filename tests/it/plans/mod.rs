@@ -115,6 +115,39 @@ struct Scenario {
     lock: Option<&'static str>,
 }
 
+/// The entries of a role that has none in aws-auth. The access entry is not queried.
+fn no_join_entries() -> ObservedEntries {
+    ObservedEntries {
+        auth_entry: AuthEntryState::Absent,
+        owns_auth_entry: false,
+        allows_windows: false,
+        access_entry: AccessEntryState::NotQueried,
+        is_shared: false,
+        peers_have_access_entry: true,
+        role_id: None,
+    }
+}
+
+/// The record of a drain that the group `team/web` started for this template version.
+fn disruption_record(template_version: &str) -> DisruptionRecord {
+    DisruptionRecord {
+        group: "uid-1".into(),
+        template_version: template_version.into(),
+        since: timestamp(LONG_AGO),
+        cordoned_before: false,
+    }
+}
+
+/// Adds the version 2, which has the desired content.
+fn add_desired_version(s: &mut Scenario) {
+    let version = ObservedVersion {
+        fingerprint: Some(s.resolved.fingerprint.clone()),
+        data: Some(s.resolved.template_data.clone()),
+    };
+    s.state.versions.insert(2, version);
+    s.state.template.as_mut().expect("a template").latest_version = 2;
+}
+
 /// A group without any resources.
 fn new_group(resolved: ResolvedGroup) -> Scenario {
     let state = ObservedState {
@@ -134,15 +167,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         warm_pool_wait: SignedDuration::ZERO,
         tag_retry_pending: false,
         launch_times: BTreeMap::new(),
-        join: ObservedEntries {
-            auth_entry: AuthEntryState::Absent,
-            owns_auth_entry: false,
-            allows_windows: false,
-            access_entry: AccessEntryState::NotQueried,
-            is_shared: false,
-            peers_have_access_entry: true,
-            role_id: None,
-        },
+        join: no_join_entries(),
         previous_roles: Default::default(),
         nodes: BTreeMap::new(),
         cluster_health: ClusterHealth { total: 10, unready: 0 },
@@ -461,13 +486,7 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         (
             "rotation/revert-uncordons-nodes",
             converged().with(|s| {
-                let record = DisruptionRecord {
-                    group: "uid-1".into(),
-                    template_version: "2".into(),
-                    since: timestamp(LONG_AGO),
-                    cordoned_before: false,
-                };
-                s.state.nodes.get_mut("i-1").expect("a node").disruption = Some(record);
+                s.state.nodes.get_mut("i-1").expect("a node").disruption = Some(disruption_record("2"));
             }),
         ),
         (
@@ -879,16 +898,8 @@ fn lowered_max_size_keeps_less_than_one_node_weight() {
 fn duplicate_provider_id_blocks_drain_and_termination() {
     let with_duplicate =
         |s: &mut Scenario| s.state.nodes.values_mut().for_each(|n| n.duplicates = vec!["node-duplicate".into()]);
-    let second = |s: &mut Scenario| {
-        let version = ObservedVersion {
-            fingerprint: Some(s.resolved.fingerprint.clone()),
-            data: Some(s.resolved.template_data.clone()),
-        };
-        s.state.versions.insert(2, version);
-        s.state.template.as_mut().expect("a template").latest_version = 2;
-    };
     let repinned = |g: &mut ScalingGroup| g.template.as_mut().expect("a pin").version = "2".into();
-    let outdated = || converged().with_spec(NEW_IMAGE).with(second).with_scaling_group(repinned);
+    let outdated = || converged().with_spec(NEW_IMAGE).with(add_desired_version).with_scaling_group(repinned);
     assert!(
         outdated().plan().steps.iter().any(|p| p.step.is_disruptive()),
         "without a duplicate the nodes are drained"
@@ -948,13 +959,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
                 let id = format!("i-{number}");
                 let mut one = node(&id);
                 (one.ready, one.cordoned) = (ready, cordoned);
-                let record = || DisruptionRecord {
-                    group: "uid-1".into(),
-                    template_version: "1".into(),
-                    since: timestamp(LONG_AGO),
-                    cordoned_before: false,
-                };
-                one.disruption = draining.then(record);
+                one.disruption = draining.then(|| disruption_record("1"));
                 if joined {
                     scenario.state.nodes.insert(id.clone(), one);
                 }

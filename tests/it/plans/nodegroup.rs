@@ -436,6 +436,14 @@ fn reverted_change_uncordons_old_nodes() {
     assert_eq!(cordoned, ["i-3"]);
 }
 
+/// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.
+#[test]
+fn failed_creation_keeps_its_recorded_name() {
+    let replacing = Scenario::converged("", C5);
+    assert_eq!(replacing.step_names(), ["Record", "CreateNodegroup"]);
+    assert_eq!(replacing.with_records().step_names(), ["CreateNodegroup"]);
+}
+
 #[test]
 fn third_nodegroup_matches_largest_size() {
     let third = Scenario { resolved: resolve_spec(&spec_text("instanceType: m6i.large")), ..during_replacement() };

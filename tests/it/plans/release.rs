@@ -23,13 +23,7 @@ fn release_is_refused_during_rotation() {
     assert_eq!(plan_release(&in_standby), Release::Rotating("i-2".into()));
     let draining = converged().with(|s| {
         let node = s.state.nodes.get_mut("i-1").expect("a node");
-        let since = timestamp(LONG_AGO);
-        node.disruption = Some(DisruptionRecord {
-            group: "uid-1".into(),
-            template_version: "1".into(),
-            since,
-            cordoned_before: false,
-        });
+        node.disruption = Some(disruption_record("1"));
     });
     assert_eq!(plan_release(&draining), Release::Rotating("i-1".into()));
 }

@@ -39,12 +39,7 @@ fn with_outdated_pool(pool: Vec<WarmInstance>) -> Scenario {
     converged_with_pool()
         .with_spec("eks: {warmPool: {minSize: 1, maxSize: 4}, configuration: {image: ami-00000002}}")
         .with(|s| {
-            let newer = ObservedVersion {
-                fingerprint: Some(s.resolved.fingerprint.clone()),
-                data: Some(s.resolved.template_data.clone()),
-            };
-            s.state.versions.insert(2, newer);
-            s.state.template.as_mut().expect("a template").latest_version = 2;
+            add_desired_version(s);
             s.state.warm_instances = Some(pool);
         })
         .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
